@@ -1,0 +1,49 @@
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int process_start_time(pid_t pid, uint64_t *ticks)
+{
+    char path[32], text[1024];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    ssize_t length = read(fd, text, sizeof(text) - 1);
+    int read_error = errno;
+    close(fd);
+    if (length <= 0)
+        return length < 0 ? -read_error : -ESRCH;
+    text[length] = '\0';
+
+    /* The name in field 2 may hold blanks and parentheses; fields count from behind its last ')'. */
+    const char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ')
+        return -EIO;
+    at += 2;
+    if (*at == 'Z' || *at == 'X')
+        return -ESRCH;
+    for (int field = 3; field < 22; field++) {
+        at = strchr(at, ' ');
+        if (!at)
+            return -EIO;
+        at++;
+    }
+    uint64_t value = 0;
+    for (; *at >= '0' && *at <= '9'; at++)
+        value = value * 10 + (uint64_t)(*at - '0');
+    *ticks = value;
+    return 0;
+}
+
+bool process_is_alive(pid_t pid, uint64_t start_ticks)
+{
+    uint64_t ticks;
+    int result = process_start_time(pid, &ticks);
+    /* What cannot be read is not known to be dead. */
+    return result == 0 ? ticks == start_ticks : result != -ESRCH;
+}

@@ -1,0 +1,14 @@
+/* process.h - which process a pid means, so that a reused pid is never taken for the one that died. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* The start time of `pid` in clock ticks since boot (proc(5), /proc/PID/stat field 22). Returns 0 or a
+ * negative errno; -ESRCH when there is no such process, or only its zombie. Opens and closes one
+ * descriptor; allocates nothing. */
+int process_start_time(pid_t pid, uint64_t *ticks);
+
+/* Whether the process that had `pid` and `start_ticks` still runs. A zombie does not. */
+bool process_is_alive(pid_t pid, uint64_t start_ticks);

@@ -1,0 +1,99 @@
+#include "base/units.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char unit_letters[] = "KMGTP";
+
+static char upper(char letter)
+{
+    return letter >= 'a' && letter <= 'z' ? (char)(letter - 'a' + 'A') : letter;
+}
+
+/* How many bits the unit shifts by, or -1 when `text` is no unit. */
+static int unit_shift(const char *text)
+{
+    if (text[0] == '\0' || (upper(text[0]) == 'B' && text[1] == '\0'))
+        return 0;
+    const char *letter = upper(text[0]) ? strchr(unit_letters, upper(text[0])) : NULL;
+    if (!letter)
+        return -1;
+    text++;
+    if (upper(text[0]) == 'I')
+        text++;
+    if (upper(text[0]) == 'B')
+        text++;
+    return text[0] == '\0' ? 10 * (int)(letter - unit_letters + 1) : -1;
+}
+
+int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error)
+{
+    unsigned __int128 whole = 0, fraction = 0, scale = 1;
+    const char *at = text;
+
+    for (; *at >= '0' && *at <= '9'; at++) {
+        whole = whole * 10 + (unsigned)(*at - '0');
+        if (whole > UINT64_MAX)
+            return error_set(error, ERANGE, NULL, "size '%.64s' is beyond 64 bits", text);
+    }
+    if (at == text)
+        goto not_a_size;
+    if (*at == '.') {
+        const char *first = ++at;
+        for (; *at >= '0' && *at <= '9'; at++) {
+            if (scale < UINT32_MAX) { /* digits past that are below one byte of any unit we know */
+                fraction = fraction * 10 + (unsigned)(*at - '0');
+                scale *= 10;
+            }
+        }
+        if (at == first)
+            goto not_a_size;
+    }
+    int shift = unit_shift(at);
+    if (shift < 0)
+        goto not_a_size;
+    unsigned __int128 total = (whole << shift) + ((fraction << shift) / scale);
+    if (total > UINT64_MAX)
+        return error_set(error, ERANGE, NULL, "size '%.64s' is beyond 64 bits", text);
+    *bytes = (uint64_t)total;
+    return 0;
+
+not_a_size:
+    return error_set(error, EINVAL, NULL, "'%.64s' is not a size; write bytes or a unit, like 4GiB or 512M", text);
+}
+
+int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct error *error)
+{
+    uint64_t value = 0;
+    if (*text == '\0')
+        return error_set(error, EINVAL, NULL, "a number is missing");
+    for (const char *at = text; *at; at++) {
+        if (*at < '0' || *at > '9')
+            return error_set(error, EINVAL, NULL, "'%.64s' is not a number", text);
+        unsigned digit = (unsigned)(*at - '0');
+        if (value > (max - digit) / 10)
+            return error_set(error, ERANGE, NULL, "'%.64s' is above %llu", text, (unsigned long long)max);
+        value = value * 10 + digit;
+    }
+    *number = value;
+    return 0;
+}
+
+const char *units_format_bytes(uint64_t bytes, char buffer[static UNITS_BYTES_TEXT])
+{
+    int shift = 0;
+    while (shift < 50 && bytes >> (shift + 10))
+        shift += 10;
+    if (shift == 0) {
+        snprintf(buffer, UNITS_BYTES_TEXT, "%lluB", (unsigned long long)bytes);
+        return buffer;
+    }
+    unsigned long long whole = bytes >> shift;
+    unsigned long long tenth = ((bytes & ((UINT64_C(1) << shift) - 1)) * 10) >> shift;
+    if (tenth)
+        snprintf(buffer, UNITS_BYTES_TEXT, "%llu.%llu%ciB", whole, tenth, unit_letters[shift / 10 - 1]);
+    else
+        snprintf(buffer, UNITS_BYTES_TEXT, "%llu%ciB", whole, unit_letters[shift / 10 - 1]);
+    return buffer;
+}

@@ -1,0 +1,135 @@
+/* ledger.h - who holds how many bytes.
+ *
+ * A ledger is the shared accounting of one session. Each attached process owns one slot and is the only one
+ * that takes bytes out of it; what the session uses is the sum over slots, and is stored nowhere.
+ *
+ * policy   a region that the daemon writes and everyone else maps read-only: which GPUs, which limits
+ * usage    a region that all processes of the session map read-write: slots, and the request being decided
+ * slot     one process's granted bytes, per GPU, and its request being decided; never moves; its generation
+ *          changes with every new owner
+ * GPU      an index into the policy's table; the table's UUIDs are the only names that processes share
+ *
+ * A request is decided by whoever comes along: by its owner, or by any process that finds it in the way, so
+ * that a process that is stopped or dead never blocks another. Nothing here blocks on another process,
+ * calls the kernel (but to let threads of one process take turns), or allocates.
+ *
+ * The usage region is writable by hostile processes: every function here is safe on arbitrary contents of
+ * it (wrong answers, but no fault, no endless loop and no write outside the two regions). */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define LEDGER_MAGIC UINT64_C(0x52454744454c5347) /* "GSLEDGER" */
+#define LEDGER_LAYOUT 1
+#define LEDGER_SLOTS 1024u
+#define LEDGER_GPUS 64u /* MIG instances count: eight cards of seven */
+#define LEDGER_SESSION_ID_BYTES 16
+#define LEDGER_UNLIMITED UINT64_MAX
+
+/* One GPU that the session may use. Written by the daemon, read by all; limits change live. */
+struct ledger_policy_gpu {
+    uint8_t uuid[16];               /* as cuDeviceGetUuid_v2 gives it; fixed */
+    _Atomic uint64_t limit_bytes;   /* most bytes the session may hold; never LEDGER_UNLIMITED from the daemon */
+    _Atomic uint64_t context_bytes; /* what a context costs on this GPU; 0 while unknown */
+    _Atomic uint64_t total_bytes;   /* the card's memory */
+    uint64_t reserved[3];
+};
+
+struct ledger_policy {
+    uint64_t magic;
+    uint32_t layout;
+    uint32_t gpu_count;             /* 0 .. LEDGER_GPUS; fixed */
+    uint64_t epoch;                 /* under which this policy was made; fixed */
+    char session_id[LEDGER_SESSION_ID_BYTES];
+    _Atomic uint32_t closed;        /* not 0: no new memory (released or expired) */
+    uint32_t reserved[7];
+    struct ledger_policy_gpu gpus[LEDGER_GPUS];
+};
+
+struct ledger_usage; /* layout in usage.h, for this room and its model alone */
+
+/* One mapped ledger. */
+struct ledger {
+    const struct ledger_policy *policy;
+    struct ledger_usage *usage;
+};
+
+/* A process's own slot. One per process and ledger; shared by its threads. */
+struct ledger_slot {
+    struct ledger ledger;
+    uint32_t index;
+    uint64_t generation;
+    pthread_mutex_t *turn; /* process-private: threads take turns to request and release */
+};
+
+/* --- Making and checking regions ---------------------------------------------------------------------- */
+
+#define LEDGER_POLICY_BYTES sizeof(struct ledger_policy)
+size_t ledger_usage_bytes(void); /* a multiple of 4096 */
+
+/* Fill zeroed memory. Called before anyone else maps it. */
+void ledger_policy_init(struct ledger_policy *policy, const char *session_id, uint64_t epoch);
+void ledger_usage_init(struct ledger_usage *usage, uint64_t epoch);
+
+/* Whether a mapped region is what it should be: magic, layout, counts. */
+bool ledger_policy_is_valid(const struct ledger_policy *policy, size_t mapped_bytes);
+bool ledger_usage_is_valid(const struct ledger_usage *usage, size_t mapped_bytes);
+
+uint64_t ledger_epoch(const struct ledger_usage *usage);
+void ledger_epoch_set(struct ledger_usage *usage, uint64_t epoch); /* the daemon, after it made a new policy */
+
+/* Index in the policy of the GPU with this UUID, or -1: the session does not name it, its limit is 0. */
+int ledger_gpu_find(const struct ledger_policy *policy, const uint8_t uuid[static 16]);
+
+/* --- The owner of a slot ------------------------------------------------------------------------------- */
+
+/* Reserve `bytes` on GPU `gpu` for the slot's process, before the driver is asked. Returns true and charges the
+ * slot if they fit beside all bytes granted in the session, at some moment of the call; false changes nothing.
+ * 0 bytes always fit unless the policy is closed. Undo with ledger_release(). Thread-safe. */
+bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+
+/* Charge `bytes` whether or not they fit: for what the driver took already and cannot give back (the cost of
+ * a context that was unknown when it was made). May pass the limit; then only new requests are refused. */
+void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+
+/* Give `bytes` back. More than the slot holds gives back what it holds (and is our own mistake: asserted). */
+void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+
+/* Bytes of this slot, and of the whole session, on `gpu`. The sum is of each slot at some moment of the call,
+ * saturating. */
+uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);
+uint64_t ledger_used(const struct ledger *ledger, unsigned gpu);
+
+/* --- The daemon (the reaper of a session's slots; one at a time) ----------------------------------------- */
+
+struct ledger_owner {
+    pid_t pid;            /* in the daemon's pid namespace */
+    uint64_t start_ticks; /* base/process.h */
+};
+
+/* Take a free slot for a process. Returns its index and sets `*generation`, or -1 when all are taken. */
+int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation);
+
+/* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, so that not even a helper
+ * with an old view can grant it more; adds them to `recovered_bytes[gpu]` (of LEDGER_GPUS) if not NULL.
+ * Returns false if it was free already. */
+bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes);
+
+/* Who holds a slot; false when it is free. Hostile contents give a wrong owner, never a fault: the daemon
+ * trusts its own record and uses this only to find processes again after a restart. */
+bool ledger_slot_owner(const struct ledger_usage *usage, uint32_t index, struct ledger_owner *owner,
+                       uint64_t *generation);
+
+/* Bytes that slot `index` holds on `gpu`. */
+uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
+
+/* How often requests were refused, and granted, in this slot on this GPU since it was claimed (for metrics). */
+struct ledger_counts {
+    uint64_t granted, refused;
+};
+struct ledger_counts ledger_slot_counts(const struct ledger_usage *usage, uint32_t index, unsigned gpu);

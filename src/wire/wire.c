@@ -1,0 +1,138 @@
+#include "wire/wire.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* Bytes of a whole packet by type; 0 for a type we do not know. */
+static size_t packet_bytes(unsigned type)
+{
+    static const uint16_t body_bytes[] = {
+        [WIRE_HELLO] = sizeof(struct wire_hello),
+        [WIRE_WELCOME] = sizeof(struct wire_welcome),
+        [WIRE_REFUSED] = sizeof(struct wire_refused),
+        [WIRE_CONTEXT_CREATED] = sizeof(struct wire_context_created),
+        [WIRE_CONTEXT_COST] = sizeof(struct wire_context_cost),
+    };
+    if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0)
+        return 0;
+    return offsetof(struct wire_message, hello) + body_bytes[type];
+}
+
+int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count)
+{
+    union {
+        char bytes[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    size_t length = packet_bytes(message->header.type);
+    if (length == 0 || fd_count > WIRE_FDS_MAX)
+        return -EINVAL;
+    message->header.magic = WIRE_MAGIC;
+    message->header.version = WIRE_VERSION;
+
+    struct iovec part = {.iov_base = message, .iov_len = length};
+    struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd_count) {
+        memset(&control, 0, sizeof(control));
+        packet.msg_control = control.bytes;
+        packet.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&packet);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+        memcpy(CMSG_DATA(rights), fds, fd_count * sizeof(int));
+    }
+    ssize_t sent;
+    do
+        sent = sendmsg(socket, &packet, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0)
+        return -errno;
+    return (size_t)sent == length ? 0 : -EPROTO;
+}
+
+static void close_all(int *fds, unsigned *count)
+{
+    for (unsigned i = 0; i < *count; i++)
+        close(fds[i]);
+    *count = 0;
+}
+
+/* Collect the descriptors of a packet; those beyond WIRE_FDS_MAX are closed. Returns whether there were none
+ * of those. */
+static int take_descriptors(struct msghdr *packet, int *fds, unsigned *count)
+{
+    int all_taken = 1;
+    *count = 0;
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(packet); part; part = CMSG_NXTHDR(packet, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t carried = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < carried; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
+            if (*count < WIRE_FDS_MAX) {
+                fds[(*count)++] = fd;
+            } else {
+                close(fd);
+                all_taken = 0;
+            }
+        }
+    }
+    return all_taken;
+}
+
+int wire_receive(int socket, struct wire_message *message, int fds[static WIRE_FDS_MAX], unsigned *fd_count)
+{
+    union {
+        char bytes[CMSG_SPACE(16 * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec part = {.iov_base = message, .iov_len = sizeof(*message)};
+    struct msghdr packet = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control)};
+    *fd_count = 0;
+    memset(message, 0, sizeof(*message));
+
+    ssize_t length;
+    do
+        length = recvmsg(socket, &packet, MSG_CMSG_CLOEXEC);
+    while (length < 0 && errno == EINTR);
+    if (length < 0)
+        return -errno;
+    int all_taken = take_descriptors(&packet, fds, fd_count);
+    if (length == 0) {
+        close_all(fds, fd_count);
+        return -ENOTCONN;
+    }
+    if (!all_taken || (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || wire_check(message, (size_t)length) < 0) {
+        close_all(fds, fd_count);
+        return -EPROTO;
+    }
+    return 0;
+}
+
+static int is_terminated(const char *text, size_t bytes)
+{
+    return memchr(text, '\0', bytes) != NULL;
+}
+
+int wire_check(const struct wire_message *message, size_t length)
+{
+    if (length < sizeof(struct wire_header) || message->header.magic != WIRE_MAGIC ||
+        message->header.version < WIRE_VERSION_OLDEST || message->header.version > WIRE_VERSION)
+        return -EPROTO;
+    if (length != packet_bytes(message->header.type))
+        return -EPROTO;
+    if (message->header.type == WIRE_HELLO &&
+        (!is_terminated(message->hello.session_id, sizeof(message->hello.session_id)) ||
+         !is_terminated(message->hello.token, sizeof(message->hello.token))))
+        return -EPROTO;
+    if (message->header.type == WIRE_REFUSED &&
+        !is_terminated(message->refused.message, sizeof(message->refused.message)))
+        return -EPROTO;
+    return 0;
+}

@@ -1,0 +1,116 @@
+/* wire.h - the messages between the interceptor and the daemon on attach.sock (SOCK_SEQPACKET).
+ *
+ * One packet is one message: a header and, for its type, one fixed structure in host byte order (both ends
+ * share the machine; both are 64-bit). A packet of another length, magic or version is refused whole.
+ * Structures only grow with the version; reserved bytes are zero.
+ *
+ *   client                          daemon
+ *   HELLO                  ->
+ *                          <-       WELCOME with two descriptors {policy, usage}, or REFUSED; then the
+ *                                   daemon keeps the connection open for as long as the client does
+ *   CONTEXT_CREATED        ->       a context came to be while its cost was not known
+ *                          <-       CONTEXT_COST
+ *
+ * The client speaks only when it has something to ask, and waits for that answer alone: a daemon never
+ * sends unasked in this version. End of file tells the daemon to look whether the process lives (DESIGN of
+ * death: only the pidfd means death); it tells the client that the daemon is gone. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define WIRE_MAGIC 0x43494c53u /* "SLIC" */
+#define WIRE_VERSION 1
+#define WIRE_VERSION_OLDEST 1
+#define WIRE_SESSION_ID_BYTES 16 /* 12 hex digits and zeros */
+#define WIRE_TOKEN_BYTES 72      /* 64 hex digits and zeros */
+#define WIRE_NO_SLOT UINT32_MAX
+
+enum wire_type {
+    WIRE_HELLO = 1,
+    WIRE_WELCOME = 2,
+    WIRE_REFUSED = 3,
+    WIRE_CONTEXT_CREATED = 4,
+    WIRE_CONTEXT_COST = 5,
+};
+
+struct wire_header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;
+};
+
+/* Ask for a slot in a session. A client that reattaches after a daemon restart names the slot and generation
+ * it holds, and keeps both if the daemon finds the same process in it. */
+struct wire_hello {
+    uint16_t version_oldest, version_newest;
+    uint32_t layout_oldest, layout_newest;   /* ledger layouts the client can map */
+    uint32_t slot;                           /* held before, or WIRE_NO_SLOT */
+    uint64_t generation;                     /* of that slot; 0 without one */
+    char session_id[WIRE_SESSION_ID_BYTES];  /* zero-terminated */
+    char token[WIRE_TOKEN_BYTES];            /* zero-terminated; empty when none was given */
+};
+
+struct wire_welcome {
+    uint32_t slot;       /* 0 .. LEDGER_SLOTS-1 */
+    uint32_t layout;     /* of both regions */
+    uint64_t generation; /* of the slot */
+    uint64_t epoch;      /* as in the usage header */
+    uint64_t policy_bytes, usage_bytes; /* how much of each descriptor to map */
+};
+
+enum wire_refusal {
+    WIRE_REFUSED_NO_SESSION = 1,  /* unknown, released or expired */
+    WIRE_REFUSED_NOT_OWNER = 2,   /* the session is another user's */
+    WIRE_REFUSED_FULL = 3,        /* all slots taken */
+    WIRE_REFUSED_VERSION = 4,     /* no common version or layout */
+    WIRE_REFUSED_TOKEN = 5,       /* missing or wrong */
+    WIRE_REFUSED_BROKEN = 6,      /* the session's ledger was damaged */
+    WIRE_REFUSED_INTERNAL = 7,
+};
+
+struct wire_refused {
+    uint32_t reason; /* enum wire_refusal */
+    char message[252]; /* for people, zero-terminated: what is wrong and what to do */
+};
+
+/* Sent right after a process's first context on a GPU, when the policy's context_bytes was 0. */
+struct wire_context_created {
+    uint32_t gpu; /* index in the policy region */
+};
+
+/* What the daemon's NVML says that context costs; 0: could not be measured now. The client charges it. */
+struct wire_context_cost {
+    uint32_t gpu;
+    uint32_t reserved;
+    uint64_t bytes;
+};
+
+struct wire_message {
+    struct wire_header header;
+    union {
+        struct wire_hello hello;
+        struct wire_welcome welcome;
+        struct wire_refused refused;
+        struct wire_context_created context_created;
+        struct wire_context_cost context_cost;
+    };
+};
+
+#define WIRE_FDS_MAX 2
+
+/* Send `message` (type set by the caller, the rest of the header here), with `fd_count` descriptors.
+ * Never raises SIGPIPE; retries on EINTR. Returns 0 or a negative errno (-EAGAIN on a full non-blocking
+ * socket). */
+int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count);
+
+/* Receive one message. Descriptors that came along are stored in `fds` (close-on-exec; the caller owns
+ * them) and counted in `*fd_count`; more than WIRE_FDS_MAX, or any with a bad message, are closed. Returns 0;
+ * -ENOTCONN at end of file; -EPROTO for anything that is not exactly one well-formed message; -EAGAIN when a
+ * non-blocking socket has none; or another negative errno. */
+int wire_receive(int socket, struct wire_message *message, int fds[static WIRE_FDS_MAX], unsigned *fd_count);
+
+/* Check a packet of `length` bytes already in memory, as wire_receive() does. 0 or -EPROTO. The text fields of
+ * an accepted message are zero-terminated. */
+int wire_check(const struct wire_message *message, size_t length);

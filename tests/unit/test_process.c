@@ -1,0 +1,57 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/process.h"
+
+static void a_process_is_known_by_pid_and_start_time(void **state)
+{
+    uint64_t ticks = 0;
+    assert_int_equal(process_start_time(getpid(), &ticks), 0);
+    assert_true(process_is_alive(getpid(), ticks));
+    assert_false(process_is_alive(getpid(), ticks + 1));
+}
+
+static void a_name_with_parentheses_does_not_confuse_the_fields(void **state)
+{
+    uint64_t before = 0, after = 0;
+    assert_int_equal(process_start_time(getpid(), &before), 0);
+    assert_int_equal(prctl(PR_SET_NAME, "a) R (b"), 0);
+    assert_int_equal(process_start_time(getpid(), &after), 0);
+    assert_int_equal(before, after);
+}
+
+static void a_zombie_is_dead(void **state)
+{
+    pid_t child = fork();
+    if (child == 0)
+        pause();
+    uint64_t ticks = 0;
+    assert_int_equal(process_start_time(child, &ticks), 0);
+    assert_true(process_is_alive(child, ticks));
+    kill(child, SIGKILL);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(process_start_time(child, &ticks), -ESRCH);
+    assert_false(process_is_alive(child, ticks));
+    waitpid(child, NULL, 0);
+    assert_false(process_is_alive(child, ticks));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_is_known_by_pid_and_start_time),
+        cmocka_unit_test(a_name_with_parentheses_does_not_confuse_the_fields),
+        cmocka_unit_test(a_zombie_is_dead),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

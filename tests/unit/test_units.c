@@ -1,0 +1,97 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+
+#include "base/units.h"
+
+static void sizes_are_read_in_every_unit(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } rows[] = {
+        {"0", 0},
+        {"1048576", 1048576},
+        {"17B", 17},
+        {"512M", 512ull << 20},
+        {"512MB", 512ull << 20},
+        {"4GiB", 4ull << 30},
+        {"4gib", 4ull << 30},
+        {"1.5G", 3ull << 29},
+        {"0.5k", 512},
+        {"2TiB", 2ull << 40},
+        {"3P", 3ull << 50},
+        {"18446744073709551615", UINT64_MAX},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t bytes = 1;
+        assert_int_equal(units_parse_bytes(rows[i].text, &bytes, NULL), 0);
+        assert_int_equal(bytes, rows[i].bytes);
+    }
+}
+
+static void what_is_no_size_is_refused_and_changes_nothing(void **state)
+{
+    static const char *const rows[] = {"",    "-1",  "+1",   "12XB", "1e30", "abc", " 1",  "1 ",
+                                       ".5G", "1.G", "1KKB", "0x10", "GiB",  "1iB", "1Bi", "1,5G"};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t bytes = 77;
+        struct error error = {0};
+        assert_int_equal(units_parse_bytes(rows[i], &bytes, &error), -EINVAL);
+        assert_int_equal(error.status, EINVAL);
+        assert_int_equal(bytes, 77);
+    }
+}
+
+static void sizes_beyond_64_bits_are_refused(void **state)
+{
+    static const char *const rows[] = {"18446744073709551616", "16384P", "99999999999999999999999999999999999999999G"};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t bytes = 77;
+        assert_int_equal(units_parse_bytes(rows[i], &bytes, NULL), -ERANGE);
+        assert_int_equal(bytes, 77);
+    }
+}
+
+static void sizes_are_written_in_the_largest_unit(void **state)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } rows[] = {
+        {0, "0B"}, {1023, "1023B"}, {1024, "1KiB"}, {1536, "1.5KiB"}, {4ull << 30, "4GiB"},
+        {(1ull << 30) - 1, "1023.9MiB"}, {UINT64_MAX, "16383.9PiB"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[UNITS_BYTES_TEXT];
+        assert_string_equal(units_format_bytes(rows[i].bytes, text), rows[i].text);
+    }
+}
+
+static void numbers_stop_at_their_bound(void **state)
+{
+    uint64_t number = 0;
+    assert_int_equal(units_parse_number("65535", 65535, &number, NULL), 0);
+    assert_int_equal(number, 65535);
+    assert_int_equal(units_parse_number("65536", 65535, &number, NULL), -ERANGE);
+    assert_int_equal(units_parse_number("18446744073709551616", UINT64_MAX, &number, NULL), -ERANGE);
+    assert_int_equal(units_parse_number("1a", 65535, &number, NULL), -EINVAL);
+    assert_int_equal(units_parse_number("", 65535, &number, NULL), -EINVAL);
+    assert_int_equal(number, 65535);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_read_in_every_unit),
+        cmocka_unit_test(what_is_no_size_is_refused_and_changes_nothing),
+        cmocka_unit_test(sizes_beyond_64_bits_are_refused),
+        cmocka_unit_test(sizes_are_written_in_the_largest_unit),
+        cmocka_unit_test(numbers_stop_at_their_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
