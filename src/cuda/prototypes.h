@@ -5,14 +5,10 @@
 #include "cuda/driver.h"
 
 #pragma GCC visibility push(default)
-CUresult cuArray3DCreate(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *);
 CUresult cuArray3DCreate_v2(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *);
-CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR *, CUarray);
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *, CUarray);
-CUresult cuArrayCreate(CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
 CUresult cuArrayCreate_v2(CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
 CUresult cuArrayDestroy(CUarray);
-CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR *, CUarray);
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *, CUarray);
 CUresult cuArrayGetPlane(CUarray *, CUarray, unsigned int);
 CUresult cuCheckpointProcessGetRestoreThreadId(int, int *);
@@ -284,17 +280,12 @@ CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 CUresult cuMemSetMemPool(CUmemLocation *, CUmemAllocationType, CUmemoryPool);
 CUresult cuMemUnmap(CUdeviceptr, size_t);
 CUresult cuMemcpy(CUdeviceptr, CUdeviceptr, size_t);
-CUresult cuMemcpy2D(const CUDA_MEMCPY2D *);
-CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *, CUstream);
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *, CUstream);
 CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *, CUstream);
-CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D *);
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *);
 CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *);
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *);
 CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *);
-CUresult cuMemcpy3D(const CUDA_MEMCPY3D *);
-CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D *, CUstream);
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *, CUstream);
 CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *, CUstream);
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *);
@@ -490,7 +481,6 @@ CUresult cuTexRefGetMipmapLevelBias(float *, CUtexref);
 CUresult cuTexRefGetMipmapLevelClamp(float *, float *, CUtexref);
 CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *, CUtexref);
 CUresult cuTexRefSetAddress(unsigned int *, CUtexref, CUdeviceptr_v1, unsigned int);
-CUresult cuTexRefSetAddress2D(CUtexref, const CUDA_ARRAY_DESCRIPTOR *, CUdeviceptr_v1, unsigned int);
 CUresult cuTexRefSetAddress2D_v2(CUtexref, const CUDA_ARRAY_DESCRIPTOR *, CUdeviceptr, size_t);
 CUresult cuTexRefSetAddress2D_v3(CUtexref, const CUDA_ARRAY_DESCRIPTOR *, CUdeviceptr, size_t);
 CUresult cuTexRefSetAddress_v2(size_t *, CUtexref, CUdeviceptr, size_t);
@@ -506,4 +496,5 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *);
 CUresult cuUserObjectCreate(CUuserObject *, void *, CUhostFn, unsigned int, unsigned int);
 CUresult cuUserObjectRelease(CUuserObject, unsigned int);
 CUresult cuUserObjectRetain(CUuserObject, unsigned int);
+CUresult cuGetProcAddress_v2_ptsz(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 #pragma GCC visibility pop
