@@ -1,0 +1,276 @@
+"""Fixtures for tests of whole processes: the installed product, a private simulated GPU, a private daemon.
+
+`make test` installs into a staging folder and names it in GPUSLICE_TEST_PREFIX; run by hand, the fixture does
+that itself from the build folder (GPUSLICE_TEST_BUILD, default `build`). Nothing here sleeps and hopes: wait_for() waits
+for a condition, with a deadline.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+DEADLINE_S = 20.0
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def wait_for(condition, what, deadline_s=DEADLINE_S):
+    """Poll `condition` until it is true, and return its value; fail naming `what` when the deadline passes."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            pytest.fail(f"waited {deadline_s} s in vain for {what}")
+        time.sleep(0.005)
+
+
+class Product:
+    """The installed tree."""
+
+    def __init__(self, prefix, build):
+        self.prefix = prefix
+        self.build = build  # where the tests' own programs are
+        self.gpuslice = prefix / "bin" / "gpuslice"
+        self.gpusliced = prefix / "bin" / "gpusliced"
+        self.interceptor = prefix / "lib" / "gpuslice" / "libgpuslice.so"
+        self.simulated = prefix / "lib" / "gpuslice" / "simulated"
+
+    def program(self, name):
+        """One of the tests' own programs (tests/system/programs/NAME.c) or an example (examples/NAME.c)."""
+        for folder in ("tests/system/programs", "examples", "tests/system/preloads"):
+            path = self.build / folder / name
+            if path.exists():
+                return path
+        raise FileNotFoundError(name)
+
+
+def _install(build, folder):
+    # Under a path that holds a lock, so that workers running side by side install once.
+    subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", folder],
+                   check=True, stdout=subprocess.DEVNULL)
+    options = json.loads(subprocess.check_output(["meson", "introspect", build, "--buildoptions"]))
+    prefix = next(o["value"] for o in options if o["name"] == "prefix")
+    return folder / prefix.lstrip("/")
+
+
+@pytest.fixture(scope="session")
+def product(tmp_path_factory):
+    build = pathlib.Path(os.environ.get("GPUSLICE_TEST_BUILD", SOURCE / "build")).resolve()
+    given = os.environ.get("GPUSLICE_TEST_PREFIX")
+    if given:
+        return Product(pathlib.Path(given).resolve(), build)
+    return Product(_install(build, tmp_path_factory.mktemp("stage")), build)
+
+
+class Gpu:
+    """A private simulated GPU, as environment for programs. Contexts cost nothing, so that quotas are exact."""
+
+    def __init__(self, product, **settings):
+        self.product = product
+        self.name = f"test-{uuid.uuid4().hex[:12]}"
+        self.settings = {
+            "FAKECUDA_NAME": self.name,
+            "FAKECUDA_TOTAL_MEM": str(GIB),
+            "FAKECUDA_CONTEXT_BYTES": "0",
+            **{key: str(value) for key, value in settings.items()},
+        }
+
+    def environment(self, **more):
+        """The caller's environment without any of ours, with this GPU and `more`."""
+        clean = {k: v for k, v in os.environ.items()
+                 if not k.startswith(("GPUSLICE_", "FAKECUDA_", "CUDA_", "TENSOR_FUSION_", "NVSHARE_"))
+                 and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
+        return {**clean, "LD_LIBRARY_PATH": str(self.product.simulated), **self.settings,
+                **{key: str(value) for key, value in more.items()}}
+
+    def standalone(self, memory, **more):
+        """Environment of a program under the interceptor without a daemon."""
+        return self.environment(LD_PRELOAD=self.product.interceptor, GPUSLICE_MEMORY_LIMIT=memory, **more)
+
+    def remove(self):
+        for path in pathlib.Path("/dev/shm").glob(f"fakecuda-*{self.name}*"):
+            path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def make_gpu(product):
+    """make_gpu(FAKECUDA_GPUS=2, ...) makes a private simulated GPU machine."""
+    made = []
+
+    def make(**settings):
+        gpu = Gpu(product, **settings)
+        made.append(gpu)
+        return gpu
+
+    yield make
+    for gpu in made:
+        gpu.remove()
+
+
+@pytest.fixture
+def gpu(make_gpu):
+    return make_gpu()
+
+
+class Daemon:
+    """A private daemon over a private simulated GPU. start() runs it in the foreground, as our child."""
+
+    def __init__(self, product, gpu, folder, **more):
+        self.product, self.gpu = product, gpu
+        self.folder = pathlib.Path(folder)
+        self.runtime = self.folder / "run"
+        self.state = self.folder / "state"
+        self.runtime.mkdir(mode=0o700, exist_ok=True)
+        self.more = {"GPUSLICE_SIMULATED": "1", "GPUSLICE_RUNTIME_DIR": str(self.runtime),
+                     "GPUSLICE_STATE_DIR": str(self.state), **{k: str(v) for k, v in more.items()}}
+        self.process = None
+        self.log = None
+
+    @property
+    def control_socket(self):
+        return self.runtime / "simulated" / "control.sock"
+
+    @property
+    def attach_socket(self):
+        return self.runtime / "simulated" / "attach.sock"
+
+    def environment(self, **more):
+        """What a person's shell has: this GPU, this daemon's folders; no library paths, no preload."""
+        environment = self.gpu.environment(**self.more, **more)
+        environment.pop("LD_LIBRARY_PATH")
+        return environment
+
+    def start(self, *options):
+        self.log = open(self.folder / "daemon.log", "ab")
+        self.process = subprocess.Popen([self.product.gpusliced, "--simulated", *options], env=self.environment(),
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        wait_for(self._ready_or_dead, f"the daemon to be ready (log: {self.log_text()})")
+        assert self.process.poll() is None, self.log_text()
+        return self
+
+    def _ready_or_dead(self):
+        if self.process.poll() is not None:
+            return True
+        try:
+            return self.request("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def log_text(self):
+        return (self.folder / "daemon.log").read_text(errors="replace")
+
+    def kill(self):
+        """SIGKILL, as a crash."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                pytest.fail("the daemon did not end on SIGTERM")
+        if self.log:
+            self.log.close()
+
+    def request(self, method, path, body=None, headers=None, raw=None):
+        """One HTTP request on the control socket: (status, decoded JSON or text)."""
+        payload = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close",
+                 f"Content-Length: {len(payload)}", "Content-Type: application/json"]
+        lines += [f"{k}: {v}" for k, v in (headers or {}).items()]
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(DEADLINE_S)
+            connection.connect(str(self.control_socket))
+            connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
+            answer = b""
+            while chunk := connection.recv(65536):
+                answer += chunk
+        head, _, content = answer.partition(b"\r\n\r\n")
+        status = int(head.split(None, 2)[1])
+        if b"chunked" in head.lower():
+            content = _dechunk(content)
+        text = content.decode()
+        return status, json.loads(text) if b"application/json" in head.lower() and text else text
+
+    def session(self, name_or_id):
+        return self.request("GET", f"/v1/sessions/{name_or_id}")[1]
+
+    def cli(self, *arguments, check=True, **options):
+        """Run `gpuslice ARGUMENTS` to its end."""
+        options.setdefault("env", self.environment())
+        options.setdefault("timeout", 60)
+        result = subprocess.run([self.product.gpuslice, *map(str, arguments)], capture_output=True, text=True,
+                                stdin=subprocess.DEVNULL, **options)
+        if check:
+            assert result.returncode == 0, f"gpuslice {arguments}: {result.returncode}\n{result.stderr}\n{self.log_text()}"
+        return result
+
+    def spawn(self, *arguments, **options):
+        """Start `gpuslice ARGUMENTS` with pipes; the caller ends it."""
+        options.setdefault("env", self.environment())
+        return subprocess.Popen([self.product.gpuslice, *map(str, arguments)], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def _dechunk(content):
+    out = b""
+    while content:
+        size, _, content = content.partition(b"\r\n")
+        length = int(size, 16)
+        if length == 0:
+            break
+        out, content = out + content[:length], content[length + 2:]
+    return out
+
+
+@pytest.fixture
+def make_daemon(product, make_gpu):
+    """make_daemon(gpu=..., GPUSLICE_...=...) makes a private daemon, not yet started."""
+    made, folders = [], []
+
+    def make(gpu=None, **more):
+        folder = tempfile.mkdtemp(prefix="gs-")  # short: socket paths have 107 bytes
+        folders.append(folder)
+        daemon = Daemon(product, gpu or make_gpu(), folder, **more)
+        made.append(daemon)
+        return daemon
+
+    yield make
+    for daemon in made:
+        daemon.stop()
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def daemon(make_daemon):
+    return make_daemon().start()
+
+
+@pytest.fixture
+def reap():
+    """reap(process) promises that a started program is gone when the test ends."""
+    started = []
+    yield lambda process: started.append(process) or process
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                stream.close()
