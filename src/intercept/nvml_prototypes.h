@@ -1,0 +1,16 @@
+/* nvml_prototypes.h - the signatures of the NVML functions that the interceptor hooks or calls (NVML API
+ * reference, R580). */
+#pragma once
+
+#include "cuda/nvml.h"
+
+#pragma GCC visibility push(default)
+nvmlReturn_t nvmlInit_v2(void);
+nvmlReturn_t nvmlShutdown(void);
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *, nvmlDevice_t *);
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t, char *, unsigned int);
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t, nvmlMemory_t *);
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t, nvmlMemory_v2_t *);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *);
+#pragma GCC visibility pop
