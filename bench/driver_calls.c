@@ -1,0 +1,183 @@
+/* driver_calls - times driver calls from inside one process, for bench/run.
+ *
+ *   driver_calls alloc N    median and p99 ns of cuMemAlloc + cuMemFree of 4 KiB, over N pairs
+ *   driver_calls launch N   of cuLaunchKernel of an empty grid's worth of work, over N launches
+ *   driver_calls attach     ns of the first context's creation (in a session that is where the process attaches)
+ *   driver_calls hold B     allocate B bytes, print "holding", and wait for standard input to end
+ *   driver_calls watch      answer each byte on standard input with the ns (CLOCK_MONOTONIC) at which cuMemGetInfo
+ *                           first shows more free memory than when the byte came
+ *   driver_calls storm N S  N random allocations and frees with seed S; prints how many were granted and denied
+ *
+ * Calls are timed in batches, so that reading the clock does not count. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cuda/prototypes.h"
+
+#define BATCH 32
+
+static void check(CUresult result, const char *call)
+{
+    if (result != CUDA_SUCCESS) {
+        fprintf(stderr, "driver_calls: %s answered %d\n", call, (int)result);
+        exit(1);
+    }
+}
+#define CHECK(call) check(call, #call)
+
+static long now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+static int compare_long(const void *left, const void *right)
+{
+    long a = *(const long *)left, b = *(const long *)right;
+    return (a > b) - (a < b);
+}
+
+static void create_context(void)
+{
+    CUdevice device;
+    CUcontext context;
+    CHECK(cuDeviceGet(&device, 0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK(cuCtxSetCurrent(context));
+}
+
+/* Print median and p99 of `step`, per call, over `count` calls in batches. */
+static void time_batches(long count, void (*step)(void *), void *argument)
+{
+    long batches = (count + BATCH - 1) / BATCH;
+    long *times = calloc((size_t)batches, sizeof(*times));
+    if (!times)
+        exit(1);
+    for (int i = 0; i < 4 * BATCH; i++)
+        step(argument);
+    for (long batch = 0; batch < batches; batch++) {
+        long start = now_ns();
+        for (int i = 0; i < BATCH; i++)
+            step(argument);
+        times[batch] = now_ns() - start;
+    }
+    qsort(times, (size_t)batches, sizeof(*times), compare_long);
+    printf("%.2f %.2f\n", (double)times[batches / 2] / BATCH, (double)times[batches * 99 / 100] / BATCH);
+    free(times);
+}
+
+static void alloc_and_free(void *unused)
+{
+    (void)unused;
+    CUdeviceptr address;
+    CHECK(cuMemAlloc_v2(&address, 4096));
+    CHECK(cuMemFree_v2(address));
+}
+
+static void launch(void *function)
+{
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+}
+
+static CUfunction load_empty_kernel(void)
+{
+    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n ret;\n}\n";
+    CUmodule module;
+    CUfunction function;
+    CHECK(cuModuleLoadData(&module, ptx));
+    CHECK(cuModuleGetFunction(&function, module, "nothing"));
+    return function;
+}
+
+static void hold(size_t bytes)
+{
+    CUdeviceptr address;
+    char letter;
+    create_context();
+    if (bytes)
+        CHECK(cuMemAlloc_v2(&address, bytes));
+    puts("holding");
+    fflush(stdout);
+    while (read(STDIN_FILENO, &letter, 1) > 0)
+        ;
+}
+
+static void watch(void)
+{
+    char letter;
+    create_context();
+    puts("watching");
+    fflush(stdout);
+    while (read(STDIN_FILENO, &letter, 1) == 1) {
+        size_t before, free_bytes, total;
+        CHECK(cuMemGetInfo_v2(&before, &total));
+        printf("seen %zu\n", before);
+        fflush(stdout);
+        long deadline = now_ns() + 5000000000L, at;
+        do {
+            CHECK(cuMemGetInfo_v2(&free_bytes, &total));
+            at = now_ns();
+            usleep(20);
+        } while (free_bytes <= before && at < deadline);
+        printf("%ld\n", free_bytes > before ? at : -1);
+        fflush(stdout);
+    }
+}
+
+static void storm(long count, unsigned seed)
+{
+    enum { KEPT = 64 };
+    CUdeviceptr kept[KEPT] = {0};
+    long granted = 0, denied = 0;
+    create_context();
+    for (long i = 0; i < count; i++) {
+        CUdeviceptr *place = &kept[(unsigned)rand_r(&seed) % KEPT];
+        if (*place) {
+            CHECK(cuMemFree_v2(*place));
+            *place = 0;
+            continue;
+        }
+        CUresult result = cuMemAlloc_v2(place, 1 + (size_t)rand_r(&seed) % (1 << 20));
+        if (result == CUDA_SUCCESS) {
+            granted++;
+        } else {
+            if (result != CUDA_ERROR_OUT_OF_MEMORY)
+                check(result, "cuMemAlloc_v2");
+            *place = 0;
+            denied++;
+        }
+    }
+    printf("%ld %ld\n", granted, denied);
+}
+
+int main(int count, char **arguments)
+{
+    const char *mode = count > 1 ? arguments[1] : "";
+    long number = count > 2 ? atol(arguments[2]) : 0;
+    CHECK(cuInit(0));
+    if (strcmp(mode, "alloc") == 0) {
+        create_context();
+        time_batches(number, alloc_and_free, NULL);
+    } else if (strcmp(mode, "launch") == 0) {
+        create_context();
+        time_batches(number, launch, load_empty_kernel());
+    } else if (strcmp(mode, "attach") == 0) {
+        long start = now_ns();
+        create_context();
+        printf("%ld\n", now_ns() - start);
+    } else if (strcmp(mode, "hold") == 0) {
+        hold((size_t)number);
+    } else if (strcmp(mode, "watch") == 0) {
+        watch();
+    } else if (strcmp(mode, "storm") == 0) {
+        storm(number, count > 3 ? (unsigned)atol(arguments[3]) : 1);
+    } else {
+        fprintf(stderr, "usage: driver_calls alloc|launch|attach|hold|watch|storm [N] [SEED]\n");
+        return 2;
+    }
+    return 0;
+}
