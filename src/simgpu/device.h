@@ -1,0 +1,63 @@
+/* device.h - the simulated GPUs that the processes of one user share.
+ *
+ * They live in one shared memory file, /dev/shm/fakecuda-UID-NAME. What keeps them safe from a process that is
+ * stopped or killed at any instruction is that nobody ever holds a lock there while it works:
+ *
+ * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so the kernel
+ *            says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of it.
+ * account    who holds how many bytes of a GPU: a small table that changes as one (published.h)
+ * reaping    whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or
+ *            lists anything
+ *
+ * The first process alive decides how many GPUs there are and how big; the others find them so. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+#define DEVICE_GPUS 16u    /* most GPUs there can be */
+#define DEVICE_SLOTS 1024u /* most processes at a time */
+#define DEVICE_NAME "GPU Slice Simulated GPU"
+
+/* What the environment asks for, or what the first process made of it. */
+struct device_parameters {
+    unsigned gpu_count;     /* FAKECUDA_GPUS, 1 .. DEVICE_GPUS; default 1 */
+    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each GPU; default 16 GiB */
+    uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default 256 MiB */
+};
+
+/* Attach this process: map the file, own a slot. Does nothing when it has one; attaches anew in a forked child.
+ * Everything below needs it. Thread-safe. */
+int device_attach(struct error *error);
+bool device_is_attached(void);
+
+struct device_parameters device_parameters(void);
+
+/* GPU `gpu` is 0 .. gpu_count-1, the same in all processes (CUDA_VISIBLE_DEVICES does not count here). */
+void device_uuid(unsigned gpu, uint8_t uuid[static 16]);
+
+/* "0000:01:00.0" and following: the bus number of GPU 0 is 1. Domain and device are 0. */
+unsigned device_pci_bus(unsigned gpu);
+
+/* Bytes taken by all living processes, after the dead were reaped. */
+uint64_t device_used_bytes(unsigned gpu);
+
+struct device_process {
+    pid_t pid;
+    uint64_t bytes;
+};
+
+/* The living processes that hold memory on `gpu`, after the dead were reaped. Fills up to `capacity` and returns how
+ * many there are. */
+unsigned device_processes(unsigned gpu, struct device_process *processes, unsigned capacity);
+
+/* Take `bytes` of the GPU's memory for this process; false if they do not fit, also after the dead were reaped.
+ * Give them back with device_credit(). Thread-safe; never waits for another process. */
+bool device_charge(unsigned gpu, uint64_t bytes);
+void device_credit(unsigned gpu, uint64_t bytes);
+
+/* What this process holds. */
+uint64_t device_own_bytes(unsigned gpu);
