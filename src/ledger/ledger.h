@@ -72,7 +72,9 @@ struct ledger_slot {
 #define LEDGER_POLICY_BYTES sizeof(struct ledger_policy)
 size_t ledger_usage_bytes(void); /* a multiple of 4096 */
 
-/* Fill zeroed memory. Called before anyone else maps it. */
+/* Fill zeroed, page-aligned memory (a mapping; a fresh sparse file will do). Called before anyone else maps it.
+ * The policy has no GPUs yet: the caller fills `gpus` and `gpu_count`. Every later policy for the same usage
+ * region must give each GPU the index it has in this one. */
 void ledger_policy_init(struct ledger_policy *policy, const char *session_id, uint64_t epoch);
 void ledger_usage_init(struct ledger_usage *usage, uint64_t epoch);
 
@@ -80,6 +82,8 @@ void ledger_usage_init(struct ledger_usage *usage, uint64_t epoch);
 bool ledger_policy_is_valid(const struct ledger_policy *policy, size_t mapped_bytes);
 bool ledger_usage_is_valid(const struct ledger_usage *usage, size_t mapped_bytes);
 
+/* The epoch of the policy that holds now. A process whose policy has another one maps a new policy; until then
+ * its own requests are judged by the limits it knows, and it decides other processes' by theirs. */
 uint64_t ledger_epoch(const struct ledger_usage *usage);
 void ledger_epoch_set(struct ledger_usage *usage, uint64_t epoch); /* the daemon, after it made a new policy */
 
@@ -89,15 +93,19 @@ int ledger_gpu_find(const struct ledger_policy *policy, const uint8_t uuid[stati
 /* --- The owner of a slot ------------------------------------------------------------------------------- */
 
 /* Reserve `bytes` on GPU `gpu` for the slot's process, before the driver is asked. Returns true and charges the
- * slot if they fit beside all bytes granted in the session, at some moment of the call; false changes nothing.
- * 0 bytes always fit unless the policy is closed. Undo with ledger_release(). Thread-safe. */
+ * slot if they fit beside all bytes granted in the session; false changes nothing, and says that at some moment
+ * of the call they did not fit (or that the policy is closed, or the slot was cleared meanwhile). The limit is
+ * that of some moment of the call. 0 bytes always fit unless the policy is closed. Undo with
+ * ledger_release(). Thread-safe. */
 bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
 /* Charge `bytes` whether or not they fit: for what the driver took already and cannot give back (the cost of
- * a context that was unknown when it was made). May pass the limit; then only new requests are refused. */
+ * a context that was unknown when it was made). May pass the limit; then only new requests are refused.
+ * Thread-safe. */
 void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
-/* Give `bytes` back. More than the slot holds gives back what it holds (and is our own mistake: asserted). */
+/* Give `bytes` back. More than the slot holds gives back what it holds: our own mistake or a hostile neighbour's
+ * doing, and no reason to end the program. Thread-safe. */
 void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
 /* Bytes of this slot, and of the whole session, on `gpu`. The sum is of each slot at some moment of the call,
@@ -105,10 +113,12 @@ void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu);
 
-/* --- The daemon (the reaper of a session's slots; one at a time) ----------------------------------------- */
+/* --- Handing slots out and taking them back ------------------------------------------------------------- */
+/* For the daemon, or where there is none for any process that maps the region: all of these are safe to call in
+ * several processes at once, and to die in. */
 
 struct ledger_owner {
-    pid_t pid;            /* in the daemon's pid namespace */
+    pid_t pid;            /* in the claimer's pid namespace */
     uint64_t start_ticks; /* base/process.h */
 };
 
@@ -117,8 +127,14 @@ int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uin
 
 /* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, so that not even a helper
  * with an old view can grant it more; adds them to `recovered_bytes[gpu]` (of LEDGER_GPUS) if not NULL.
- * Returns false if it was free already. */
+ * Returns false if it was free already. A slot half cleared by someone who died at it counts as owned until
+ * the next call finishes the work. Clears whoever owns the slot: only for the one process that also claims. */
 bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes);
+
+/* The same for the owner with this generation alone: where several processes reap, a slot may be the next owner's
+ * by the time one of them acts. Returns false if another generation, or nobody, owns the slot. Of several at
+ * once, each adds what it took back itself. */
+bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation, uint64_t *recovered_bytes);
 
 /* Who holds a slot; false when it is free. Hostile contents give a wrong owner, never a fault: the daemon
  * trusts its own record and uses this only to find processes again after a restart. */

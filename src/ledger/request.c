@@ -1,0 +1,218 @@
+/* request.c - asking for bytes, giving them back, and deciding what others ask. usage.h tells how and why. */
+#include "ledger/usage.h"
+
+static const struct word128 nobody;
+
+/* The limit by which this process may decide now: false if only the request itself can say. */
+static bool current_limit(const struct ledger *ledger, unsigned gpu, uint64_t *limit_bytes, bool *closed)
+{
+    const struct ledger_policy *policy = ledger->policy;
+
+    *closed = atomic_load_explicit(&policy->closed, memory_order_acquire) != 0;
+    *limit_bytes = gpu < policy->gpu_count
+                       ? atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_acquire)
+                       : 0;
+    return policy->epoch == atomic_load_explicit(&ledger->usage->epoch, memory_order_acquire);
+}
+
+static uint64_t sum_words(const struct ledger_usage *usage, unsigned gpu, uint32_t first, uint32_t end)
+{
+    const struct word128 *words = usage->gpus[gpu].words;
+    uint64_t sum = 0;
+
+    for (uint32_t index = first; index < end; index++)
+        sum = usage_add(sum, usage_load(&words[index].low));
+    return sum;
+}
+
+/* Decide the request that was seen in the deciding word, if nobody has yet. */
+static void decide(const struct ledger *ledger, unsigned gpu, struct word128 deciding)
+{
+    struct ledger_usage *usage = ledger->usage;
+    struct usage_gpu *there = &usage->gpus[gpu];
+
+    if (deciding.low - 1 < LEDGER_SLOTS) {
+        uint32_t index = (uint32_t)(deciding.low - 1);
+        struct word128 *word = &there->words[index];
+        struct word128 seen = {.high = usage_load(&word->high)};
+
+        if (seen.high == deciding.high) {
+            const struct usage_request *request = &there->requests[index];
+            seen.low = usage_load(&word->low);
+            uint64_t bytes = atomic_load_explicit(&request->bytes, memory_order_acquire);
+            bool fits = atomic_load_explicit(&request->is_charge, memory_order_acquire) != 0;
+            if (!fits) {
+                uint64_t limit_bytes;
+                bool closed;
+                if (!current_limit(ledger, gpu, &limit_bytes, &closed)) {
+                    limit_bytes = atomic_load_explicit(&request->limit_bytes, memory_order_acquire);
+                    closed = false;
+                }
+                uint32_t marked = usage_slots_marked(usage);
+                uint64_t sum = usage_add(seen.low, sum_words(usage, gpu, 0, index < marked ? index : marked));
+                sum = usage_add(sum, sum_words(usage, gpu, index + 1, marked));
+                fits = !closed && sum <= limit_bytes && bytes <= limit_bytes - sum;
+            }
+            struct word128 decided = {
+                .low = fits ? usage_add(seen.low, bytes) : seen.low,
+                .high = usage_next_stamp(seen.high, !fits),
+            };
+            word128_compare_exchange(word, &seen, decided);
+        }
+    }
+    word128_compare_exchange(&there->deciding, &deciding, nobody);
+}
+
+/* A word of the last generation that used this GPU in this slot becomes ours, empty. False if the slot is not
+ * ours any more. Under the slot's turn. */
+static bool take_over_word(const struct ledger_slot *slot, unsigned gpu)
+{
+    struct ledger_usage *usage = slot->ledger.usage;
+    struct word128 *word = &usage->gpus[gpu].words[slot->index];
+
+    for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
+        struct word128 seen = {.high = usage_load(&word->high)};
+        if (usage_stamp_generation(seen.high) == slot->generation)
+            return true;
+        seen.low = usage_load(&word->low);
+        uint64_t owner = usage_load(&usage->owners[slot->index].high);
+        if (usage_owner_state(owner) != USAGE_OWNED || usage_owner_generation(owner) != slot->generation)
+            return false;
+        word128_compare_exchange(word, &seen,
+                                 (struct word128){.low = 0, .high = usage_first_stamp(slot->generation)});
+    }
+    return false;
+}
+
+/* Make sure that this slot's word for `gpu` is its owner's, and set its stamp. Under the slot's turn. */
+static bool own_word(const struct ledger_slot *slot, unsigned gpu, uint64_t *stamp)
+{
+    struct ledger_usage *usage = slot->ledger.usage;
+    const struct word128 *word = &usage->gpus[gpu].words[slot->index];
+
+    uint64_t used = atomic_load_explicit(&usage->gpus_used, memory_order_acquire);
+    if (!(used >> gpu & 1))
+        atomic_fetch_or_explicit(&usage->gpus_used, UINT64_C(1) << gpu, memory_order_seq_cst);
+    *stamp = usage_load(&word->high);
+    if (__builtin_expect(usage_stamp_generation(*stamp) != slot->generation, false)) {
+        if (!take_over_word(slot, gpu))
+            return false;
+        *stamp = usage_load(&word->high);
+    }
+    return true;
+}
+
+/* Nobody let us at the deciding word: take the request back, unless somebody decided it after all. */
+static void withdraw(struct word128 *word, uint64_t stamp)
+{
+    for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
+        struct word128 seen = {.high = usage_load(&word->high)};
+        if (seen.high != stamp)
+            return;
+        seen.low = usage_load(&word->low);
+        struct word128 refused = {.low = seen.low, .high = usage_next_stamp(stamp, true)};
+        word128_compare_exchange(word, &seen, refused);
+    }
+}
+
+/* Ask and have it decided. Under the slot's turn. */
+static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t bytes, bool is_charge)
+{
+    struct usage_gpu *there = &slot->ledger.usage->gpus[gpu];
+    struct usage_request *mine = &there->requests[slot->index];
+    struct word128 *word = &there->words[slot->index];
+    uint64_t stamp, limit_bytes;
+    bool closed;
+
+    current_limit(&slot->ledger, gpu, &limit_bytes, &closed);
+    if ((closed && !is_charge) || !own_word(slot, gpu, &stamp))
+        return false;
+
+    /* Published by the compare-and-swap on the deciding word. */
+    atomic_store_explicit(&mine->bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&mine->limit_bytes, limit_bytes, memory_order_relaxed);
+    atomic_store_explicit(&mine->is_charge, is_charge, memory_order_relaxed);
+
+    const struct word128 own = {.low = (uint64_t)slot->index + 1, .high = stamp};
+    for (unsigned attempt = 0; attempt < USAGE_ATTEMPTS; attempt++) {
+        struct word128 deciding = nobody;
+        bool published = word128_compare_exchange(&there->deciding, &deciding, own);
+        decide(&slot->ledger, gpu, published ? own : deciding);
+        if (published || (deciding.low == own.low && deciding.high == own.high))
+            break;
+    }
+    withdraw(word, stamp);
+    return usage_load(&word->high) == usage_next_stamp(stamp, false);
+}
+
+/* Take out up to `bytes`, or put them in without asking. Under the slot's turn, with no request standing. */
+static void change_own_word(const struct ledger_slot *slot, unsigned gpu, uint64_t taken, uint64_t added)
+{
+    struct word128 *word = &slot->ledger.usage->gpus[gpu].words[slot->index];
+
+    for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
+        struct word128 seen = {.high = usage_load(&word->high)};
+        seen.low = usage_load(&word->low);
+        if (usage_stamp_generation(seen.high) != slot->generation)
+            return; /* reaped: what stands there is somebody else's */
+        uint64_t kept = seen.low > taken ? seen.low - taken : 0;
+        struct word128 changed = {.low = usage_add(kept, added), .high = usage_next_stamp(seen.high, false)};
+        if (word128_compare_exchange(word, &seen, changed))
+            return;
+    }
+}
+
+/* Counts have one writer, under the slot's turn. */
+static void count(_Atomic uint64_t *counter)
+{
+    uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, before + 1, memory_order_relaxed);
+}
+
+bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+{
+    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS)
+        return false;
+    if (bytes == 0)
+        return atomic_load_explicit(&slot->ledger.policy->closed, memory_order_acquire) == 0;
+
+    struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
+    pthread_mutex_lock(slot->turn);
+    bool granted = ask(slot, gpu, bytes, false);
+    count(granted ? &mine->granted_count : &mine->refused_count);
+    pthread_mutex_unlock(slot->turn);
+    return granted;
+}
+
+void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+{
+    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS || bytes == 0)
+        return;
+    pthread_mutex_lock(slot->turn);
+    if (!ask(slot, gpu, bytes, true))
+        change_own_word(slot, gpu, 0, bytes);
+    pthread_mutex_unlock(slot->turn);
+}
+
+void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+{
+    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS || bytes == 0)
+        return;
+    pthread_mutex_lock(slot->turn);
+    change_own_word(slot, gpu, bytes, 0);
+    pthread_mutex_unlock(slot->turn);
+}
+
+uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu)
+{
+    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS)
+        return 0;
+    const struct word128 *word = &slot->ledger.usage->gpus[gpu].words[slot->index];
+    uint64_t bytes = usage_load(&word->low);
+    return usage_stamp_generation(usage_load(&word->high)) == slot->generation ? bytes : 0;
+}
+
+uint64_t ledger_used(const struct ledger *ledger, unsigned gpu)
+{
+    return gpu < LEDGER_GPUS ? sum_words(ledger->usage, gpu, 0, usage_slots_marked(ledger->usage)) : 0;
+}

@@ -1,0 +1,153 @@
+/* slot.c - slots change hands: taken for a process, found again, cleared when it is gone.
+ *
+ * All that decides is one word a slot, {who, generation, state}, so that any number of processes may claim
+ * and clear at once, and die at it. usage.h has the rules. */
+#include "ledger/usage.h"
+
+/* The same moment of both halves, or false if somebody scribbles too fast. High halves do not repeat. */
+static bool owner_load(const struct ledger_usage *usage, uint32_t index, struct word128 *owner)
+{
+    for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
+        owner->high = usage_load(&usage->owners[index].high);
+        owner->low = usage_load(&usage->owners[index].low);
+        if (usage_load(&usage->owners[index].high) == owner->high)
+            return true;
+    }
+    return false;
+}
+
+static void mark_slot(struct ledger_usage *usage, uint32_t index)
+{
+    uint32_t marked = atomic_load_explicit(&usage->slots_marked, memory_order_acquire);
+    for (unsigned attempt = 0; marked <= index && attempt < USAGE_FEW_ATTEMPTS; attempt++)
+        atomic_compare_exchange_strong_explicit(&usage->slots_marked, &marked, index + 1,
+                                                memory_order_seq_cst, memory_order_acquire);
+}
+
+static void reset_counts(struct ledger_usage *usage, uint32_t index)
+{
+    uint64_t used = atomic_load_explicit(&usage->gpus_used, memory_order_acquire);
+    for (; used; used &= used - 1) {
+        struct usage_request *request = &usage->gpus[__builtin_ctzll(used)].requests[index];
+        atomic_store_explicit(&request->granted_count, 0, memory_order_relaxed);
+        atomic_store_explicit(&request->refused_count, 0, memory_order_relaxed);
+    }
+}
+
+int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation)
+{
+    for (uint32_t index = 0; index < LEDGER_SLOTS; index++) {
+        struct word128 seen;
+        if (usage_owner_state(usage_load(&usage->owners[index].high)) != USAGE_FREE ||
+            !owner_load(usage, index, &seen) || usage_owner_state(seen.high) != USAGE_FREE)
+            continue;
+        uint64_t next = usage_next_generation(usage_owner_generation(seen.high));
+        struct word128 owned = {.low = owner.start_ticks,
+                                .high = usage_owner_high(USAGE_OWNED, next, owner.pid)};
+        mark_slot(usage, index);
+        if (!word128_compare_exchange(&usage->owners[index], &seen, owned))
+            continue; /* somebody else's now */
+        reset_counts(usage, index);
+        *generation = next;
+        return (int)index;
+    }
+    return -1;
+}
+
+static bool is_being_cleared(const struct ledger_usage *usage, uint32_t index, uint64_t generation)
+{
+    uint64_t owner = usage_load(&usage->owners[index].high);
+    return usage_owner_state(owner) == USAGE_CLEARING && usage_owner_generation(owner) == generation;
+}
+
+/* Swap the word of a dead owner for nothing of the next generation. Returns the bytes that stood there. */
+static uint64_t clear_word(struct ledger_usage *usage, uint32_t index, unsigned gpu, uint64_t generation)
+{
+    struct word128 *word = &usage->gpus[gpu].words[index];
+    const struct word128 cleared = {.low = 0, .high = usage_first_stamp(usage_next_generation(generation))};
+
+    for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
+        struct word128 seen = {.high = usage_load(&word->high)};
+        seen.low = usage_load(&word->low);
+        if (usage_stamp_generation(seen.high) != generation) {
+            /* Cleared already, or not used by this owner. Bytes of another generation are the next owner's if
+             * we are late, else damage. */
+            if (seen.low == 0 || !is_being_cleared(usage, index, generation))
+                return 0;
+        }
+        uint64_t bytes = seen.low;
+        if (word128_compare_exchange(word, &seen, cleared))
+            return bytes;
+    }
+    return 0;
+}
+
+bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation,
+                      uint64_t *recovered_bytes)
+{
+    if (index >= LEDGER_SLOTS)
+        return false;
+
+    for (unsigned attempt = 0; !is_being_cleared(usage, index, generation); attempt++) {
+        struct word128 seen;
+        if (attempt == USAGE_FEW_ATTEMPTS || !owner_load(usage, index, &seen) ||
+            usage_owner_state(seen.high) == USAGE_FREE || usage_owner_generation(seen.high) != generation)
+            return false;
+        struct word128 clearing = {
+            .low = seen.low,
+            .high = usage_owner_high(USAGE_CLEARING, generation, (pid_t)(uint32_t)seen.high)};
+        word128_compare_exchange(&usage->owners[index], &seen, clearing);
+    }
+
+    uint64_t used = atomic_load_explicit(&usage->gpus_used, memory_order_acquire);
+    for (; used; used &= used - 1) {
+        unsigned gpu = (unsigned)__builtin_ctzll(used);
+        uint64_t bytes = clear_word(usage, index, gpu, generation);
+        if (recovered_bytes)
+            recovered_bytes[gpu] = usage_add(recovered_bytes[gpu], bytes);
+    }
+
+    struct word128 seen;
+    if (owner_load(usage, index, &seen) && usage_owner_state(seen.high) == USAGE_CLEARING &&
+        usage_owner_generation(seen.high) == generation)
+        word128_compare_exchange(&usage->owners[index], &seen,
+                                 (struct word128){.high = usage_owner_high(USAGE_FREE, generation, 0)});
+    return true;
+}
+
+bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes)
+{
+    if (index >= LEDGER_SLOTS)
+        return false;
+    uint64_t owner = usage_load(&usage->owners[index].high);
+    return usage_owner_state(owner) != USAGE_FREE &&
+           ledger_slot_reap(usage, index, usage_owner_generation(owner), recovered_bytes);
+}
+
+bool ledger_slot_owner(const struct ledger_usage *usage, uint32_t index, struct ledger_owner *owner,
+                       uint64_t *generation)
+{
+    struct word128 seen;
+    if (index >= LEDGER_SLOTS || !owner_load(usage, index, &seen) ||
+        usage_owner_state(seen.high) == USAGE_FREE)
+        return false;
+    *owner = (struct ledger_owner){.pid = (pid_t)(uint32_t)seen.high, .start_ticks = seen.low};
+    *generation = usage_owner_generation(seen.high);
+    return true;
+}
+
+uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu)
+{
+    return index < LEDGER_SLOTS && gpu < LEDGER_GPUS ? usage_load(&usage->gpus[gpu].words[index].low) : 0;
+}
+
+struct ledger_counts ledger_slot_counts(const struct ledger_usage *usage, uint32_t index, unsigned gpu)
+{
+    if (index >= LEDGER_SLOTS || gpu >= LEDGER_GPUS)
+        return (struct ledger_counts){0};
+    const struct usage_request *request = &usage->gpus[gpu].requests[index];
+    return (struct ledger_counts){
+        .granted = atomic_load_explicit(&request->granted_count, memory_order_relaxed),
+        .refused = atomic_load_explicit(&request->refused_count, memory_order_relaxed),
+    };
+}
