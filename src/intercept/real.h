@@ -8,10 +8,10 @@
  *       return real(cuMemAlloc_v2)(pointer, bytes);
  *   }
  *
- * real(symbol) of a hooked symbol is the next in line: where another preloaded library with the same symbol stands
- * behind us and the program is linked with the driver, that library's; else the driver's. Of any other symbol it
- * is the driver's. All of this is lock-free: hooks and dlsym are called under the loader's lock, from constructors
- * and from other libraries' hooks, and several threads may find the same driver at once. */
+ * real(symbol) of a hooked symbol is the next in line: where another preloaded library with the same symbol
+ * stands behind us and the program is linked with the driver, that library's; else the driver's. Of any other
+ * symbol it is the driver's. All of this is lock-free: hooks and dlsym are called under the loader's lock,
+ * from constructors and from other libraries' hooks, and several threads may find the same driver at once. */
 #pragma once
 
 #include <stdatomic.h>
@@ -26,7 +26,8 @@ extern _Atomic(void *) real_functions[CUDA_ENTRY_COUNT];
 extern _Atomic(void *) real_nvml_functions[NVML_ID_COUNT + 1];
 extern atomic_bool real_found, real_nvml_found;
 
-/* Look for libcuda.so.1: the one this process has, else (only where `load`) load it. Slow; call real_ready(). */
+/* Look for libcuda.so.1: the one this process has, else (only where `load`) load it. Slow; call real_ready().
+ */
 bool real_find(bool load);
 bool real_nvml_find(bool load);
 
@@ -49,14 +50,22 @@ static inline bool real_nvml_ready(void)
 #define real_nvml(symbol)                                                                                    \
     ((__typeof__(&symbol))atomic_load_explicit(&real_nvml_functions[NVML_ID_##symbol], memory_order_relaxed))
 
-/* What a hook answers when real_ready() is false or real(symbol) NULL: no device; not supported by this driver. */
+/* What a hook answers when real_ready() is false or real(symbol) NULL: no device; not supported by this
+ * driver. */
 CUresult real_absent(void);
 nvmlReturn_t real_nvml_absent(void);
 
-/* The driver's own function of any row, hooked or not; NULL when it lacks it or there is no driver yet. Looked up
- * once. */
+/* The driver's own function of any row, hooked or not; NULL when it lacks it or there is no driver yet.
+ * Looked up once. */
 void *real_driver_function(int id);
 void *real_nvml_function(int id);
 
-/* Whether the code at `address` belongs to the library that real(id) leads to, when that is not the driver. */
+/* Take the loaded library with this path for the driver (NVML), if none is known yet: one loaded under
+ * another name. */
+bool real_adopt(const char *path);
+bool real_nvml_adopt(const char *path);
+
+/* Whether the code at `address` belongs to the library that real(id) leads to, when that is not the driver:
+ * what such a library asks for is what stands behind it, or it would get itself back through us. */
 bool real_is_next(int id, const void *address);
+bool real_nvml_is_next(int id, const void *address);

@@ -1,0 +1,32 @@
+/* old_glibc.h - bind to symbol versions that glibc 2.17 has, included before every file of the library.
+ *
+ * Since 2.34 the functions below live in libc under a new version, and the linker takes the newest; libc still has
+ * the old ones, and a glibc before that has only those, in libpthread.so.0 and libdl.so.2. */
+#pragma once
+
+#ifndef __ASSEMBLER__
+
+#if defined(__x86_64__)
+#define OLD_GLIBC "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define OLD_GLIBC "GLIBC_2.17"
+#endif
+
+#define OLD_GLIBC_SYMBOL(symbol) __asm__(".symver " #symbol "," #symbol "@" OLD_GLIBC)
+
+OLD_GLIBC_SYMBOL(pthread_create);
+OLD_GLIBC_SYMBOL(pthread_detach);
+OLD_GLIBC_SYMBOL(pthread_join);
+OLD_GLIBC_SYMBOL(pthread_key_create);
+OLD_GLIBC_SYMBOL(pthread_getspecific);
+OLD_GLIBC_SYMBOL(pthread_setspecific);
+OLD_GLIBC_SYMBOL(pthread_mutex_trylock);
+OLD_GLIBC_SYMBOL(pthread_once);
+OLD_GLIBC_SYMBOL(pthread_rwlock_rdlock);
+OLD_GLIBC_SYMBOL(pthread_rwlock_unlock);
+OLD_GLIBC_SYMBOL(pthread_rwlock_wrlock);
+OLD_GLIBC_SYMBOL(pthread_sigmask);
+/* What fcntl() becomes with 64-bit file offsets, since 2.28; the same function on 64-bit machines. */
+__asm__(".symver fcntl64,fcntl@" OLD_GLIBC);
+
+#endif

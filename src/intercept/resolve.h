@@ -1,0 +1,62 @@
+/* resolve.h - which function a caller gets for a name.
+ *
+ * Callers reach the driver by linked symbols (our exports), by dlsym and dlvsym, and by cuGetProcAddress. The
+ * last three are asked of the real resolver first; then a pointer is chosen by the name asked and the pointer
+ * returned, so that versions, per-thread forms and "not found" come out as they would without us.
+ *
+ * The path of dlsym, in assembly (dlsym.S): names that are not the driver's or NVML's, and pseudo-handles,
+ * jump on to the real one with the caller's return address in place, so that "the caller" stays the caller.
+ */
+#pragma once
+
+#include <dlfcn.h>
+#include <stdbool.h>
+
+#include "cuda/driver.h"
+
+/* The real ones. Before the first call they hold the address of assembly that finds them and tries again. */
+typedef void *resolve_dlsym_function(void *handle, const char *name);
+typedef void *resolve_dlvsym_function(void *handle, const char *name, const char *version);
+extern resolve_dlsym_function *resolve_real_dlsym;
+extern resolve_dlvsym_function *resolve_real_dlvsym;
+
+/* Find the real dlsym and dlvsym in the symbol tables of libc.so.6 and libdl.so.2. Never by asking one of the
+ * two for the other: both are ours. Safe to run twice at once. */
+void resolve_find_dlsym(void);
+
+/* The address of `symbol`'s default version in the loaded object with this SONAME; NULL when there is none.
+ */
+void *resolve_symbol_in(const char *soname, const char *symbol);
+
+/* libc's own functions around dlsym, past anybody's in between. Found on first use. */
+struct resolve_libc {
+    void *(*dlopen)(const char *path, int flags);
+    int (*dlclose)(void *handle);
+    char *(*dlerror)(void);
+    int (*dladdr)(const void *address, Dl_info *info);
+};
+const struct resolve_libc *resolve_libc(void);
+
+/* Where dlsym.S jumps for the driver's and NVML's names with a real handle. */
+resolve_dlsym_function resolve_dlsym;
+resolve_dlvsym_function resolve_dlvsym;
+
+/* What dlsym's caller gets for `pointer`, the real answer for `symbol` (never NULL). `caller` is an address
+ * in the calling code. */
+void *resolve_exported(const char *symbol, void *pointer, const void *caller);
+
+/* The rule for (name, version, flags) with `pointer` as the real answer, on tables: our hooks and the
+ * driver's own functions, by row. */
+struct resolve_tables {
+    void *const *hooks;
+    void *(*driver_function)(int id);
+};
+struct resolve_choice {
+    int id;       /* the row whose hook the caller gets; -1: the pointer stays */
+    bool unknown; /* the pointer was none of the name's, and the row was chosen by name, version and flags */
+};
+struct resolve_choice resolve_choose(const struct resolve_tables *tables, const char *name, int version,
+                                     cuuint64_t flags, const void *pointer);
+
+/* Whether an entry point of this class is hooked by its name where its pointer is none we know. */
+bool resolve_class_matters(int id);
