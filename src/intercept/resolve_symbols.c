@@ -1,10 +1,14 @@
-/* resolve_symbols.c - the real dlsym and dlvsym, read from the loaded libraries' own symbol tables. */
+/* resolve_symbols.c - the real dlsym and dlvsym, read from the loaded libraries' own symbol tables.
+ *
+ * The first dlsym of a process may come from a sanitizer's start-up, which has taken the place of
+ * dl_iterate_phdr, strcmp and the like and cannot answer them yet. So this calls nobody: it walks the
+ * loader's own list of objects, which holds libc and libdl from the start of the program to its end; later
+ * ones come behind them. */
 #include <elf.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "intercept/resolve.h"
 
@@ -19,23 +23,23 @@ struct symbol_tables {
     const uint32_t *sysv_hash; /* Elf64_Word on both of our processors */
 };
 
+static bool is_same(const char *a, const char *b)
+{
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
+
 /* glibc's loader writes the loaded addresses into the dynamic section; other loaders leave offsets. */
 static const void *loaded_address(ElfW(Addr) base, ElfW(Addr) value)
 {
     return (const void *)(value < base ? base + value : value);
 }
 
-static bool tables_of(const struct dl_phdr_info *object, struct symbol_tables *tables)
+static bool tables_of(const struct link_map *object, struct symbol_tables *tables)
 {
-    const ElfW(Dyn) *dynamic = NULL;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            dynamic = (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-    }
-    if (!dynamic)
-        return false;
-
-    *tables = (struct symbol_tables){.base = object->dlpi_addr};
+    const ElfW(Dyn) *dynamic = object->l_ld;
+    *tables = (struct symbol_tables){.base = object->l_addr};
     bool named = false;
     ElfW(Xword) soname = 0;
     for (; dynamic->d_tag != DT_NULL; dynamic++) {
@@ -74,7 +78,7 @@ static bool is_default_definition(const struct symbol_tables *tables, uint32_t i
     const ElfW(Sym) *symbol = &tables->symbols[index];
     return symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
            !(tables->versions && tables->versions[index] & 0x8000) &&
-           strcmp(tables->names + symbol->st_name, name) == 0;
+           is_same(tables->names + symbol->st_name, name);
 }
 
 /* DT_GNU_HASH: number of buckets, first hashed symbol, bloom words, shift; bloom; buckets; chains, where the
@@ -113,30 +117,18 @@ static uint32_t find_by_sysv_hash(const struct symbol_tables *tables, const char
     return 0;
 }
 
-struct search {
-    const char *soname, *symbol;
-    void *found;
-};
-
-static int search_object(struct dl_phdr_info *object, size_t size, void *argument)
-{
-    struct search *search = argument;
-    struct symbol_tables tables;
-    if (!tables_of(object, &tables) || strcmp(tables.soname, search->soname) != 0)
-        return 0;
-    uint32_t index = tables.gnu_hash    ? find_by_gnu_hash(&tables, search->symbol)
-                     : tables.sysv_hash ? find_by_sysv_hash(&tables, search->symbol)
-                                        : 0;
-    if (index)
-        search->found = (void *)(tables.base + tables.symbols[index].st_value);
-    return index != 0;
-}
-
 void *resolve_symbol_in(const char *soname, const char *symbol)
 {
-    struct search search = {.soname = soname, .symbol = symbol};
-    dl_iterate_phdr(search_object, &search);
-    return search.found;
+    for (const struct link_map *object = _r_debug.r_map; object; object = object->l_next) {
+        struct symbol_tables tables;
+        if (!tables_of(object, &tables) || !is_same(tables.soname, soname))
+            continue;
+        uint32_t index = tables.gnu_hash    ? find_by_gnu_hash(&tables, symbol)
+                         : tables.sysv_hash ? find_by_sysv_hash(&tables, symbol)
+                                            : 0;
+        return index ? (void *)(tables.base + tables.symbols[index].st_value) : NULL;
+    }
+    return NULL;
 }
 
 /* dlsym.S: find, then go on. */
