@@ -11,7 +11,7 @@
  *     reading was one moment, and its sum may not pass the limit.
  *   - a stopped process blocks nobody: now and then all workers but one are stopped wherever they are, and
  * that one must go on.
- *   - what can never fit is always refused.
+ *   - what can never fit is always refused, and what always fits never.
  *   - a dead process leaves nothing once reaped, by several reapers that are killed too; the living lose
  *     nothing: at the end each one's slot holds exactly what its threads hold, and the rest is empty.
  * Exit status 0 if all held. */
@@ -31,12 +31,14 @@
 #include "base/process.h"
 #include "ledger/usage.h"
 
-#define GPUS 2u
+#define GPUS 3u
+#define ROOMY_GPU 2u /* everything fits there, so nothing may be refused */
 #define MOST_WORKERS 64u
 #define MOST_THREADS 64u
 #define MOST_HELD 8u
 #define REAPERS 2u
 #define LIMIT_BYTES UINT64_C(1000003)
+#define ROOMY_LIMIT_BYTES (UINT64_C(1) << 40)
 
 /* A process with one slot (in `threads` mode, a slot of the one process). */
 struct worker {
@@ -65,6 +67,11 @@ struct thread {
 static struct board *board;
 static struct ledger ledger;
 static unsigned worker_count, thread_count;
+
+static uint64_t limit_of(unsigned gpu)
+{
+    return gpu == ROOMY_GPU ? ROOMY_LIMIT_BYTES : LIMIT_BYTES;
+}
 
 static void fail(const char *format, ...)
 {
@@ -117,8 +124,8 @@ static void tally_granted(struct worker *worker, unsigned gpu, uint64_t bytes)
 {
     atomic_fetch_add(&worker->tally[gpu], (int64_t)bytes);
     int64_t total = atomic_fetch_add(&board->tally[gpu], (int64_t)bytes) + (int64_t)bytes;
-    if (total > (int64_t)LIMIT_BYTES)
-        fail("GPU %u: workers hold %" PRId64 " bytes of a limit of %" PRIu64, gpu, total, LIMIT_BYTES);
+    if (total > (int64_t)limit_of(gpu))
+        fail("GPU %u: workers hold %" PRId64 " bytes of a limit of %" PRIu64, gpu, total, limit_of(gpu));
 }
 
 static void tally_releasing(struct worker *worker, unsigned gpu, uint64_t bytes)
@@ -143,7 +150,7 @@ static void *work(void *argument)
         } else {
             unsigned gpu = (unsigned)draw(&thread->random, GPUS);
             uint64_t bytes = 1 + draw(&thread->random, LIMIT_BYTES / 8);
-            if (draw(&thread->random, 64) == 0 && ledger_reserve(thread->slot, gpu, LIMIT_BYTES + 1))
+            if (draw(&thread->random, 64) == 0 && ledger_reserve(thread->slot, gpu, limit_of(gpu) + 1))
                 fail("one byte more than the limit was granted");
             if (ledger_reserve(thread->slot, gpu, bytes)) {
                 tally_granted(worker, gpu, bytes);
@@ -151,6 +158,8 @@ static void *work(void *argument)
                 held_gpu[place] = gpu;
                 atomic_fetch_add_explicit(&board->granted, 1, memory_order_relaxed);
             } else {
+                if (gpu == ROOMY_GPU)
+                    fail("%" PRIu64 " bytes were refused where everything fits", bytes);
                 atomic_fetch_add_explicit(&board->refused, 1, memory_order_relaxed);
             }
         }
@@ -226,10 +235,10 @@ static void look_once(unsigned gpu)
     if (usage_slots_marked(ledger.usage) != marked)
         return;
     atomic_fetch_add(&board->snapshots, 1);
-    if (sum > atomic_load(&board->fullest))
+    if (gpu != ROOMY_GPU && sum > atomic_load(&board->fullest))
         atomic_store(&board->fullest, sum); /* one onlooker */
-    if (sum > LIMIT_BYTES)
-        fail("GPU %u: %" PRIu64 " bytes are granted of a limit of %" PRIu64, gpu, sum, LIMIT_BYTES);
+    if (sum > limit_of(gpu))
+        fail("GPU %u: %" PRIu64 " bytes are granted of a limit of %" PRIu64, gpu, sum, limit_of(gpu));
 }
 
 static void *look_on(void *unused)
@@ -489,7 +498,7 @@ int main(int argc, char **argv)
     ledger_policy_init(&board->policy, "5e55104e55aa", 1);
     board->policy.gpu_count = GPUS;
     for (unsigned gpu = 0; gpu < GPUS; gpu++)
-        board->policy.gpus[gpu].limit_bytes = LIMIT_BYTES;
+        board->policy.gpus[gpu].limit_bytes = limit_of(gpu);
     ledger_usage_init(ledger.usage, 1);
 
     printf("%u workers of %u threads, %" PRIu64 " s, seed %" PRIu64 "\n", worker_count, thread_count, seconds,
