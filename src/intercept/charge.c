@@ -1,0 +1,238 @@
+#include "intercept/charge.h"
+
+#include <errno.h>
+
+#include "base/units.h"
+#include "cuda/uuid.h"
+#include "intercept/pools.h"
+#include "intercept/real.h"
+#include "intercept/report.h"
+
+__thread unsigned charge_depth;
+
+/* The last context of this thread and where its memory is charged, while session_memory has not changed. */
+static __thread struct {
+    CUcontext context;
+    uint64_t memory;
+    enum charge_place place;
+    uint32_t gpu;
+} last;
+
+/* The driver's name for a device. */
+static bool device_uuid(CUdevice device, CUuuid *uuid)
+{
+    if (real(cuDeviceGetUuid_v2))
+        return real(cuDeviceGetUuid_v2)(uuid, device) == CUDA_SUCCESS;
+    return real(cuDeviceGetUuid) && real(cuDeviceGetUuid)(uuid, device) == CUDA_SUCCESS;
+}
+
+/* In a session: where the memory of `device` is charged. */
+static enum charge_place place_of_device(struct charge *charge, CUdevice device)
+{
+    CUuuid uuid;
+    if (!device_uuid(device, &uuid))
+        return CHARGE_NOWHERE; /* before cuInit, or no such device */
+    int gpu = session_gpu((const uint8_t *)uuid.bytes, device);
+    if (gpu < 0)
+        return CHARGE_FORBIDDEN;
+    charge->gpu = (uint32_t)gpu;
+    return CHARGE_ON_GPU;
+}
+
+enum charge_place charge_place_device(struct charge *charge, CUdevice device)
+{
+    CUuuid uuid;
+    charge->context = NULL;
+    charge->gpu = UINT32_MAX;
+    if (charge_depth)
+        return CHARGE_NOWHERE;
+    switch (session_mode()) {
+    case SESSION_INSIDE:
+        return place_of_device(charge, device);
+    case SESSION_REFUSED:
+        return device_uuid(device, &uuid) ? CHARGE_FORBIDDEN : CHARGE_NOWHERE;
+    default:
+        return CHARGE_NOWHERE;
+    }
+}
+
+static enum charge_place place_of_context(struct charge *charge, enum session_mode mode)
+{
+    CUdevice device;
+    /* Read before the driver is asked: what changes meanwhile is noticed at the next call. */
+    uint64_t memory = atomic_load_explicit(&session_memory, memory_order_acquire); /* session_forget() */
+    if (!real(cuCtxGetDevice) || real(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+        return CHARGE_NOWHERE; /* the context was destroyed */
+    if (mode == SESSION_REFUSED)
+        return CHARGE_FORBIDDEN;
+    enum charge_place place = place_of_device(charge, device);
+    last.context = charge->context;
+    last.memory = memory;
+    last.place = place;
+    last.gpu = charge->gpu;
+    return place;
+}
+
+enum charge_place charge_place_current(struct charge *charge)
+{
+    charge->context = NULL;
+    charge->gpu = UINT32_MAX;
+    if (charge_depth)
+        return CHARGE_NOWHERE;
+    enum session_mode mode = session_mode();
+    if (mode == SESSION_OUTSIDE)
+        return CHARGE_NOWHERE;
+    if (!real(cuCtxGetCurrent) || real(cuCtxGetCurrent)(&charge->context) != CUDA_SUCCESS || !charge->context)
+        return CHARGE_NOWHERE; /* before cuInit, or no context: the driver refuses */
+    if (mode == SESSION_INSIDE && charge->context == last.context &&
+        last.memory == atomic_load_explicit(&session_memory, memory_order_acquire)) {
+        charge->gpu = last.gpu;
+        return last.place;
+    }
+    return place_of_context(charge, mode);
+}
+
+bool charge_reserve(uint32_t gpu, uint64_t bytes)
+{
+    if (ledger_reserve(session_slot(), gpu, bytes))
+        return true;
+    return pools_trim(gpu) && ledger_reserve(session_slot(), gpu, bytes);
+}
+
+void charge_release(uint32_t gpu, uint64_t bytes)
+{
+    if (bytes)
+        ledger_release(session_slot(), gpu, bytes);
+}
+
+static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t bytes)
+{
+    struct private_area *area = private_get();
+    const struct ledger_policy *policy = ledger->policy;
+    char uuid[GPU_UUID_TEXT], asked[UNITS_BYTES_TEXT], used[UNITS_BYTES_TEXT], limit[UNITS_BYTES_TEXT];
+    uint64_t used_bytes = ledger_used(ledger, gpu);
+    uint64_t limit_bytes = atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed);
+    unsigned __int128 enough_bytes = (unsigned __int128)used_bytes + bytes;
+    unsigned long long enough_mib = (unsigned long long)((enough_bytes + (1 << 20) - 1) >> 20);
+
+    gpu_uuid_format(policy->gpus[gpu].uuid, uuid);
+    units_format_bytes(bytes, asked);
+    units_format_bytes(used_bytes, used);
+    units_format_bytes(limit_bytes, limit);
+    if (session_is_standalone())
+        report_once(&area->said_denied,
+                    "out of memory: asked for %s (%llu bytes) on %s; used %s of the limit %s. To allow it: "
+                    "GPUSLICE_MEMORY_LIMIT=%lluMiB",
+                    asked, (unsigned long long)bytes, uuid, used, limit, enough_mib);
+    else if (atomic_load_explicit(&policy->closed, memory_order_relaxed))
+        report_once(&area->said_denied, "out of memory: session %.*s was released or has expired",
+                    LEDGER_SESSION_ID_BYTES, policy->session_id);
+    else
+        report_once(
+            &area->said_denied,
+            "out of memory in session %.*s: asked for %s (%llu bytes) on %s; used %s of the limit %s. To "
+            "allow it: gpuslice set %.*s --memory %lluMiB",
+            LEDGER_SESSION_ID_BYTES, policy->session_id, asked, (unsigned long long)bytes, uuid, used, limit,
+            LEDGER_SESSION_ID_BYTES, policy->session_id, enough_mib);
+}
+
+void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)
+{
+    struct private_area *area = private_get();
+    if (session_mode() != SESSION_INSIDE || atomic_load_explicit(&area->said_denied, memory_order_relaxed))
+        return; /* a process that could not attach has said why */
+    int saved_errno = errno;
+    const struct ledger *ledger = &session_slot()->ledger;
+    if (named)
+        say_refused_on(ledger, gpu, bytes);
+    else if (session_is_standalone())
+        report_once(&area->said_denied, "out of memory: GPUSLICE_MEMORY_LIMIT does not name this GPU");
+    else
+        report_once(&area->said_denied,
+                    "out of memory: session %.*s does not have this GPU; use one of CUDA_VISIBLE_DEVICES as "
+                    "`gpuslice run` sets it",
+                    LEDGER_SESSION_ID_BYTES, ledger->policy->session_id);
+    errno = saved_errno;
+}
+
+static enum charge_answer take(struct charge *charge, enum charge_place place, uint64_t bytes)
+{
+    charge->bytes = bytes;
+    if (place == CHARGE_NOWHERE)
+        return CHARGE_PASS;
+    if (place == CHARGE_ON_GPU && charge_reserve(charge->gpu, bytes))
+        return CHARGE_TAKEN;
+    charge_say_refused(place == CHARGE_ON_GPU, charge->gpu, bytes);
+    return CHARGE_REFUSED;
+}
+
+enum charge_answer charge_take_current(struct charge *charge, uint64_t bytes)
+{
+    return take(charge, charge_place_current(charge), bytes);
+}
+
+enum charge_answer charge_take_device(struct charge *charge, CUdevice device, uint64_t bytes)
+{
+    return take(charge, charge_place_device(charge, device), bytes);
+}
+
+bool charge_more(struct charge *charge, uint64_t bytes)
+{
+    if (!charge_reserve(charge->gpu, bytes)) {
+        charge_say_refused(true, charge->gpu, bytes);
+        return false;
+    }
+    charge->bytes += bytes;
+    return true;
+}
+
+void charge_less(struct charge *charge, uint64_t bytes)
+{
+    charge_release(charge->gpu, bytes);
+    charge->bytes -= bytes;
+}
+
+void charge_return(struct charge *charge)
+{
+    charge_less(charge, charge->bytes);
+}
+
+bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t key)
+{
+    struct record displaced;
+    struct record record = {
+        .key = key,
+        .bytes = charge->bytes,
+        .owner = (uint64_t)(uintptr_t)charge->context,
+        .references = 1,
+        .gpu = (uint16_t)charge->gpu,
+        .kind = (uint16_t)kind,
+    };
+    if (!records_put(&private_get()->records, record, &displaced))
+        return false;
+    if (displaced.kind != RECORD_FREE)
+        charge_release(displaced.gpu, displaced.bytes);
+    return true;
+}
+
+bool charge_holds(void)
+{
+    struct private_area *area =
+        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    return charge_depth == 0 && area &&
+           atomic_load_explicit(&area->attachment, memory_order_acquire); /* attach() in session.c */
+}
+
+bool charge_drop(enum record_kind kind, uint64_t key, struct record *taken)
+{
+    return charge_holds() && records_take(&private_get()->records, kind, key, taken);
+}
+
+void charge_dropped(const struct record *taken, CUresult result)
+{
+    /* What cannot be put back stays charged until the process ends: it is still held. */
+    if (result == CUDA_SUCCESS)
+        charge_release(taken->gpu, taken->bytes);
+    else
+        records_restore(&private_get()->records, *taken);
+}

@@ -1,0 +1,257 @@
+/* hook_context.c - contexts: they take memory when they are made, and all that belongs to them goes with
+ * them.
+ *
+ * A handle's value may be used again as soon as its context is gone. So the GPU's turn is held from before
+ * the driver destroys a context until its records are taken out, and a new context is entered under it: no
+ * memory of a new context is taken for that of an old one. */
+#include "intercept/charge.h"
+#include "intercept/pools.h"
+#include "intercept/real.h"
+
+static pthread_mutex_t *contexts_turn(uint32_t gpu)
+{
+    return &private_get()->contexts_turn[gpu];
+}
+
+/* --- Making ------------------------------------------------------------------------------------------- */
+
+/* Reserve what a context costs on the device's GPU. */
+static enum charge_answer take_context(struct charge *charge, CUdevice device)
+{
+    uint64_t bytes = 0;
+    enum charge_place place = charge_place_device(charge, device);
+    if (place == CHARGE_NOWHERE)
+        return CHARGE_PASS;
+    if (place == CHARGE_ON_GPU) {
+        bytes = atomic_load_explicit(&session_slot()->ledger.policy->gpus[charge->gpu].context_bytes,
+                                     memory_order_relaxed);
+        if (charge_reserve(charge->gpu, bytes)) {
+            charge->bytes = bytes;
+            return CHARGE_TAKEN;
+        }
+    }
+    charge_say_refused(place == CHARGE_ON_GPU, charge->gpu, bytes);
+    return CHARGE_REFUSED;
+}
+
+/* Enter a context, unless it is known already: then it costs nothing more. */
+static void keep_context(struct charge *charge, CUcontext context)
+{
+    struct private_area *area = private_get();
+    struct record known;
+    charge->context = context;
+    if (records_find(&area->records, RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &known)) {
+        charge_return(charge);
+        return;
+    }
+    /* Nobody knew what the first one would cost: charge it now, whether it fits or not. */
+    if (charge->bytes == 0 &&
+        !atomic_exchange_explicit(&area->cost_asked[charge->gpu], true, memory_order_relaxed)) {
+        charge->bytes = session_context_cost(charge->gpu);
+        if (charge->bytes)
+            ledger_charge(session_slot(), charge->gpu, charge->bytes);
+    }
+    charge_keep(charge, RECORD_CONTEXT, (uint64_t)(uintptr_t)context);
+}
+
+static CUresult settle_context(struct charge *charge, CUresult result, const CUcontext *context)
+{
+    if (result != CUDA_SUCCESS) {
+        charge_return(charge);
+        return result;
+    }
+    pthread_mutex_lock(contexts_turn(charge->gpu));
+    keep_context(charge, *context);
+    pthread_mutex_unlock(contexts_turn(charge->gpu));
+    session_forget();
+    return result;
+}
+
+/* The forms of cuCtxCreate differ in what they pass on. */
+#define CREATES(symbol, parameters, arguments)                                                               \
+    CUresult symbol parameters                                                                               \
+    {                                                                                                        \
+        struct charge charge;                                                                                \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        if (!context)                                                                                        \
+            return real(symbol) arguments;                                                                   \
+        switch (take_context(&charge, device)) {                                                             \
+        case CHARGE_PASS:                                                                                    \
+            return real(symbol) arguments;                                                                   \
+        case CHARGE_REFUSED:                                                                                 \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
+        case CHARGE_TAKEN:                                                                                   \
+            break;                                                                                           \
+        }                                                                                                    \
+        charge_enter();                                                                                      \
+        CUresult result = settle_context(&charge, real(symbol) arguments, context);                          \
+        charge_leave();                                                                                      \
+        return result;                                                                                       \
+    }
+CREATES(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device))
+CREATES(cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device))
+CREATES(cuCtxCreate_v3,
+        (CUcontext * context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device),
+        (context, affinity, count, flags, device))
+CREATES(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *how, unsigned int flags, CUdevice device),
+        (context, how, flags, device))
+CREATES(cuGLCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device))
+CREATES(cuGLCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
+        (context, flags, device))
+
+static bool primary_is_active(CUdevice device)
+{
+    unsigned flags;
+    int active = 0;
+    return real(cuDevicePrimaryCtxGetState) &&
+           real(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* A context that is there already costs nothing; the turn is held, so that it is not made, or gone,
+ * meanwhile. */
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    struct charge charge = {0};
+    if (!real_ready() || !real(cuDevicePrimaryCtxRetain))
+        return real_absent();
+    if (!context)
+        return real(cuDevicePrimaryCtxRetain)(context, device);
+    enum charge_place place = charge_place_device(&charge, device);
+    if (place == CHARGE_NOWHERE)
+        return real(cuDevicePrimaryCtxRetain)(context, device);
+    if (place == CHARGE_FORBIDDEN) {
+        charge_say_refused(false, 0, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_t *turn = contexts_turn(charge.gpu);
+    pthread_mutex_lock(turn);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (primary_is_active(device) || take_context(&charge, device) == CHARGE_TAKEN) {
+        charge_enter();
+        result = real(cuDevicePrimaryCtxRetain)(context, device);
+        if (result == CUDA_SUCCESS)
+            keep_context(&charge, *context);
+        else
+            charge_return(&charge);
+        charge_leave();
+    }
+    pthread_mutex_unlock(turn);
+    session_forget();
+    return result;
+}
+
+/* --- Destroying ---------------------------------------------------------------------------------------- */
+
+struct death {
+    uint64_t context;
+    uint32_t gpu;
+    uint64_t bytes;
+    bool others; /* contexts that this process still has on the GPU */
+};
+
+static bool dies_with(const struct record *record, void *argument)
+{
+    const struct death *death = argument;
+    return (record->kind == RECORD_POINTER || record->kind == RECORD_CONTEXT) &&
+           record->owner == death->context;
+}
+
+static void add_bytes(const struct record *record, void *argument)
+{
+    struct death *death = argument;
+    death->bytes += record->bytes; /* a context's memory is all on its own GPU */
+}
+
+static void see_other(const struct record *record, void *argument)
+{
+    struct death *death = argument;
+    if (record->kind == RECORD_CONTEXT && record->gpu == death->gpu)
+        death->others = true;
+}
+
+/* Give back what a context held that is no more. Under the GPU's turn. */
+static void bury_context(uint64_t context, uint32_t gpu)
+{
+    struct private_area *area = private_get();
+    struct death death = {.context = context, .gpu = gpu};
+    records_sweep(&area->records, dies_with, add_bytes, &death);
+    charge_release(gpu, death.bytes);
+    records_each(&area->records, see_other, &death);
+    if (death.others)
+        pools_refresh();
+    else
+        pools_forget_gpu(gpu);
+    session_forget();
+}
+
+static CUresult destroy(CUresult (*driver)(CUcontext), CUcontext context)
+{
+    struct record record;
+    uint64_t key = (uint64_t)(uintptr_t)context;
+    if (!charge_holds() || !records_find(&private_get()->records, RECORD_CONTEXT, key, &record))
+        return driver(context);
+    pthread_mutex_lock(contexts_turn(record.gpu));
+    charge_enter();
+    CUresult result = driver(context);
+    charge_leave();
+    if (result == CUDA_SUCCESS)
+        bury_context(key, record.gpu);
+    pthread_mutex_unlock(contexts_turn(record.gpu));
+    return result;
+}
+
+CUresult cuCtxDestroy(CUcontext context)
+{
+    if (!real_ready() || !real(cuCtxDestroy))
+        return real_absent();
+    return destroy(real(cuCtxDestroy), context);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    if (!real_ready() || !real(cuCtxDestroy_v2))
+        return real_absent();
+    return destroy(real(cuCtxDestroy_v2), context);
+}
+
+/* The context that cuDevicePrimaryCtxRetain gives for a device whose primary context is active. */
+static bool primary_context(CUdevice device, CUcontext *context)
+{
+    if (!primary_is_active(device) || real(cuDevicePrimaryCtxRetain)(context, device) != CUDA_SUCCESS)
+        return false;
+    (real(cuDevicePrimaryCtxRelease_v2) ? real(cuDevicePrimaryCtxRelease_v2)
+                                        : real(cuDevicePrimaryCtxRelease))(device);
+    return true;
+}
+
+/* Release or reset. Which context that is must be asked while it lives. */
+static CUresult let_primary_go(CUresult (*driver)(CUdevice), CUdevice device)
+{
+    struct charge charge;
+    CUcontext context = NULL;
+    if (!charge_holds() || charge_place_device(&charge, device) != CHARGE_ON_GPU)
+        return driver(device);
+    pthread_mutex_lock(contexts_turn(charge.gpu));
+    charge_enter();
+    bool known = primary_context(device, &context);
+    CUresult result = driver(device);
+    bool gone = known && result == CUDA_SUCCESS && !primary_is_active(device);
+    charge_leave();
+    if (gone)
+        bury_context((uint64_t)(uintptr_t)context, charge.gpu);
+    pthread_mutex_unlock(contexts_turn(charge.gpu));
+    return result;
+}
+
+#define LETS_PRIMARY_GO(symbol)                                                                              \
+    CUresult symbol(CUdevice device)                                                                         \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        return let_primary_go(real(symbol), device);                                                         \
+    }
+LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease)
+LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease_v2)
+LETS_PRIMARY_GO(cuDevicePrimaryCtxReset)
+LETS_PRIMARY_GO(cuDevicePrimaryCtxReset_v2)

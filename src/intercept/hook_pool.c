@@ -1,0 +1,229 @@
+/* hook_pool.c - stream-ordered memory, from the current pools of devices. */
+#include "intercept/charge.h"
+#include "intercept/pools.h"
+#include "intercept/real.h"
+
+/* One allocation, in any of its four forms. */
+struct request {
+    CUdeviceptr *address;
+    size_t bytes;
+    CUmemoryPool pool; /* NULL: the current one of the stream's device */
+    CUstream stream;
+    bool per_thread; /* stream 0 is the thread's own */
+};
+
+static CUresult ask_driver(const struct request *request)
+{
+    if (request->pool)
+        return (request->per_thread ? real(cuMemAllocFromPoolAsync_ptsz) : real(cuMemAllocFromPoolAsync))(
+            request->address, request->bytes, request->pool, request->stream);
+    return (request->per_thread ? real(cuMemAllocAsync_ptsz)
+                                : real(cuMemAllocAsync))(request->address, request->bytes, request->stream);
+}
+
+static void give_back(const struct request *request)
+{
+    (request->per_thread ? real(cuMemFreeAsync_ptsz) : real(cuMemFreeAsync))(*request->address,
+                                                                             request->stream);
+}
+
+/* While the stream is captured, an allocation is a node of a graph and takes nothing yet. A stream that
+ * cannot tell is left to the driver as well: it will refuse. */
+static bool takes_memory(const struct request *request)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
+        request->per_thread ? real(cuStreamIsCapturing_ptsz) : real(cuStreamIsCapturing);
+    return !is_capturing || (is_capturing(request->stream, &status) == CUDA_SUCCESS &&
+                             status == CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* Make the stream's context current; `*pushed` says whether it was another. */
+static bool enter_context(CUstream stream, bool *pushed)
+{
+    CUcontext current, own;
+    *pushed = false;
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+        !real(cuStreamGetCtx))
+        return true;
+    if (real(cuStreamGetCtx)(stream, &own) != CUDA_SUCCESS || real(cuCtxGetCurrent)(&current) != CUDA_SUCCESS)
+        return false;
+    if (own == current)
+        return true;
+    *pushed = real(cuCtxPushCurrent_v2)(own) == CUDA_SUCCESS;
+    return *pushed;
+}
+
+/* The pool that the request takes from, if it is one that we account: the current or default one of a device.
+ */
+static CUmemoryPool pool_of(const struct request *request, CUdevice device)
+{
+    CUmemoryPool current = NULL, standard = NULL;
+    if (real(cuDeviceGetMemPool) && real(cuDeviceGetMemPool)(&current, device) != CUDA_SUCCESS)
+        current = NULL;
+    if (!request->pool || request->pool == current)
+        return current;
+    if (pools_find(request->pool))
+        return request->pool;
+    if (real(cuDeviceGetDefaultMemPool) && real(cuDeviceGetDefaultMemPool)(&standard, device) != CUDA_SUCCESS)
+        standard = NULL;
+    return request->pool == standard ? standard : NULL;
+}
+
+/* Where the request is charged. CHARGE_NOWHERE also for pools that are not ours to account. */
+static enum charge_place find_pool(const struct request *request, struct pool **pool)
+{
+    struct charge charge;
+    CUdevice device;
+    CUmemoryPool handle = NULL;
+    CUstreamCaptureMode mode;
+    bool pushed;
+    if (!takes_memory(request) || !enter_context(request->stream, &pushed))
+        return CHARGE_NOWHERE;
+    enum charge_place place = charge_place_current(&charge);
+    if (place == CHARGE_ON_GPU) {
+        pools_calls_begin(&mode);
+        if (real(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
+            handle = pool_of(request, device);
+        *pool = handle ? pools_get(handle, charge.gpu) : NULL;
+        pools_calls_end(&mode);
+        if (!handle)
+            place = CHARGE_NOWHERE;
+        else if (!*pool)
+            place = CHARGE_FORBIDDEN; /* more pools than we can account */
+    }
+    if (pushed)
+        real(cuCtxPopCurrent_v2)(&charge.context);
+    return place;
+}
+
+static CUresult allocate(const struct request *request)
+{
+    struct pool *pool = NULL;
+    enum charge_place place = CHARGE_NOWHERE;
+    if (request->address && request->bytes && charge_depth == 0 && session_mode() != SESSION_OUTSIDE)
+        place = find_pool(request, &pool);
+    if (place == CHARGE_NOWHERE)
+        return ask_driver(request);
+    if (place == CHARGE_FORBIDDEN || !pools_prepare(pool, request->bytes)) {
+        charge_say_refused(place == CHARGE_ON_GPU, pool ? pool->gpu : 0, request->bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    charge_enter();
+    CUresult result = ask_driver(request);
+    if (pools_settle(pool)) {
+        pools_done(pool);
+    } else {
+        /* It needed more than asked: whole blocks, or its unused memory was in pieces. */
+        if (result == CUDA_SUCCESS)
+            give_back(request);
+        uint32_t gpu = pool->gpu;
+        pools_give_up(pool);
+        charge_say_refused(true, gpu, request->bytes);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    charge_leave();
+    return result;
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    if (!real_ready() || !real(cuMemAllocAsync) || !real(cuMemFreeAsync))
+        return real_absent();
+    return allocate(&(struct request){.address = address, .bytes = bytes, .stream = stream});
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
+{
+    if (!real_ready() || !real(cuMemAllocAsync_ptsz) || !real(cuMemFreeAsync_ptsz))
+        return real_absent();
+    return allocate(
+        &(struct request){.address = address, .bytes = bytes, .stream = stream, .per_thread = true});
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    if (!real_ready() || !real(cuMemAllocFromPoolAsync) || !real(cuMemFreeAsync))
+        return real_absent();
+    if (!pool)
+        return real(cuMemAllocFromPoolAsync)(address, bytes, pool, stream);
+    return allocate(&(struct request){.address = address, .bytes = bytes, .pool = pool, .stream = stream});
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    if (!real_ready() || !real(cuMemAllocFromPoolAsync_ptsz) || !real(cuMemFreeAsync_ptsz))
+        return real_absent();
+    if (!pool)
+        return real(cuMemAllocFromPoolAsync_ptsz)(address, bytes, pool, stream);
+    return allocate(&(struct request){
+        .address = address, .bytes = bytes, .pool = pool, .stream = stream, .per_thread = true});
+}
+
+/* Memory of cuMemAlloc may be freed in stream order too: then its record goes, as in cuMemFree. */
+static CUresult free_in_order(CUresult (*driver)(CUdeviceptr, CUstream), CUdeviceptr address, CUstream stream)
+{
+    struct record record;
+    bool recorded = charge_drop(RECORD_POINTER, address, &record);
+    charge_enter();
+    CUresult result = driver(address, stream);
+    charge_leave();
+    if (recorded)
+        charge_dropped(&record, result);
+    pools_refresh();
+    return result;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    if (!real_ready() || !real(cuMemFreeAsync))
+        return real_absent();
+    return free_in_order(real(cuMemFreeAsync), address, stream);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    if (!real_ready() || !real(cuMemFreeAsync_ptsz))
+        return real_absent();
+    return free_in_order(real(cuMemFreeAsync_ptsz), address, stream);
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
+{
+    if (!real_ready() || !real(cuMemPoolTrimTo))
+        return real_absent();
+    CUresult result = real(cuMemPoolTrimTo)(pool, keep_bytes);
+    pools_refresh();
+    return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle)
+{
+    if (!real_ready() || !real(cuMemPoolDestroy))
+        return real_absent();
+    struct pool *pool = charge_holds() ? pools_find(handle) : NULL;
+    if (!pool)
+        return real(cuMemPoolDestroy)(handle);
+    pthread_mutex_lock(&pool->turn);
+    CUresult result = real(cuMemPoolDestroy)(handle);
+    if (result == CUDA_SUCCESS)
+        pools_forget(pool);
+    pthread_mutex_unlock(&pool->turn);
+    return result;
+}
+
+/* Calls that wait for work: pools give back what they may there. */
+#define WAITS(symbol, parameters, arguments)                                                                 \
+    CUresult symbol parameters                                                                               \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        CUresult result = real(symbol) arguments;                                                            \
+        pools_refresh();                                                                                     \
+        return result;                                                                                       \
+    }
+WAITS(cuStreamSynchronize, (CUstream stream), (stream))
+WAITS(cuStreamSynchronize_ptsz, (CUstream stream), (stream))
+WAITS(cuCtxSynchronize, (void), ())
+WAITS(cuCtxSynchronize_v2, (CUcontext context), (context))
+WAITS(cuEventSynchronize, (CUevent event), (event))

@@ -1,0 +1,212 @@
+/* hook_vmm.c - physical memory of its own, mapped where the program likes.
+ *
+ * allocation   what one cuMemCreate took: charged until the last of its handles and mappings goes
+ *
+ * Handles and mappings lead to their allocation by a number of ours: the driver may use a handle's value
+ * again while the memory that it once named is still mapped. */
+#include "intercept/charge.h"
+#include "intercept/real.h"
+
+static struct records *records(void)
+{
+    return &private_get()->records;
+}
+
+/* A handle or a mapping holds the allocation `number`. */
+static bool point_at(enum record_kind kind, uint64_t key, uint64_t bytes, uint64_t number)
+{
+    struct record displaced;
+    struct record record = {
+        .key = key, .bytes = bytes, .owner = number, .references = 1, .kind = (uint16_t)kind};
+    return records_put(records(), record, &displaced);
+}
+
+static void hold_allocation(uint64_t number)
+{
+    struct record allocation;
+    records_count(records(), RECORD_ALLOCATION, number, 1, &allocation);
+}
+
+/* Let go of an allocation; what it was charged is given back with its last reference. */
+static void let_go(uint64_t number)
+{
+    struct record allocation;
+    if (records_count(records(), RECORD_ALLOCATION, number, -1, &allocation) && allocation.references == 0)
+        charge_release(allocation.gpu, allocation.bytes);
+}
+
+static bool keep_allocation(struct charge *charge, CUmemGenericAllocationHandle handle)
+{
+    uint64_t number = atomic_fetch_add_explicit(&private_get()->allocations, 1, memory_order_relaxed) + 1;
+    if (!charge_keep(charge, RECORD_ALLOCATION, number))
+        return false;
+    if (point_at(RECORD_HANDLE, handle, 0, number))
+        return true;
+    struct record allocation;
+    records_take(records(), RECORD_ALLOCATION, number, &allocation);
+    return false;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    struct charge charge;
+    if (!real_ready() || !real(cuMemCreate))
+        return real_absent();
+    if (!handle || !bytes || !properties || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return real(cuMemCreate)(handle, bytes, properties, flags);
+    switch (charge_take_device(&charge, properties->location.id, bytes)) {
+    case CHARGE_PASS:
+        return real(cuMemCreate)(handle, bytes, properties, flags);
+    case CHARGE_REFUSED:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case CHARGE_TAKEN:
+        break;
+    }
+    charge_enter();
+    CUresult result = real(cuMemCreate)(handle, bytes, properties, flags);
+    if (result == CUDA_SUCCESS && !keep_allocation(&charge, *handle)) {
+        real(cuMemRelease)(*handle);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    charge_leave();
+    if (result != CUDA_SUCCESS)
+        charge_return(&charge);
+    return result;
+}
+
+/* The record of the handle goes first, so that a cuMemCreate that gets the same value meanwhile never meets
+ * it. */
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    struct record record;
+    if (!real_ready() || !real(cuMemRelease))
+        return real_absent();
+    if (!charge_holds() || !records_count(records(), RECORD_HANDLE, handle, -1, &record))
+        return real(cuMemRelease)(handle);
+    charge_enter();
+    CUresult result = real(cuMemRelease)(handle);
+    charge_leave();
+    if (result == CUDA_SUCCESS) {
+        let_go(record.owner);
+    } else if (record.references == 0) {
+        record.references = 1;
+        records_restore(records(), record);
+    } else {
+        records_count(records(), RECORD_HANDLE, handle, 1, &record);
+    }
+    return result;
+}
+
+/* The mapping holds the allocation before the driver makes it, so that another thread may release the handle
+ * at any moment. */
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags)
+{
+    struct record record;
+    if (!real_ready() || !real(cuMemMap))
+        return real_absent();
+    if (!charge_holds() || !records_find(records(), RECORD_HANDLE, handle, &record))
+        return real(cuMemMap)(address, bytes, offset, handle, flags);
+    hold_allocation(record.owner);
+    charge_enter();
+    CUresult result = real(cuMemMap)(address, bytes, offset, handle, flags);
+    if (result == CUDA_SUCCESS && !point_at(RECORD_MAPPING, address, bytes, record.owner)) {
+        real(cuMemUnmap)(address, bytes);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    charge_leave();
+    if (result != CUDA_SUCCESS)
+        let_go(record.owner);
+    return result;
+}
+
+/* Take out the mappings that begin at `address` and follow each other, up to `end`. Returns where they end.
+ */
+static CUdeviceptr let_go_in_a_row(CUdeviceptr address, CUdeviceptr end)
+{
+    struct record mapping;
+    while (address < end && records_take(records(), RECORD_MAPPING, address, &mapping)) {
+        let_go(mapping.owner);
+        address += mapping.bytes;
+    }
+    return address;
+}
+
+struct range {
+    CUdeviceptr begin, end;
+    uint64_t found; /* key of some mapping inside, or 0 */
+};
+
+static void see_mapping_inside(const struct record *record, void *argument)
+{
+    struct range *range = argument;
+    if (record->kind == RECORD_MAPPING && record->key >= range->begin && record->key < range->end)
+        range->found = record->key;
+}
+
+/* Addresses stay reserved across this call, so nobody can map anything there before it returns: records are
+ * taken out when the driver is done. */
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
+{
+    if (!real_ready() || !real(cuMemUnmap))
+        return real_absent();
+    charge_enter();
+    CUresult result = real(cuMemUnmap)(address, bytes);
+    charge_leave();
+    if (result != CUDA_SUCCESS || !charge_holds())
+        return result;
+    struct range range = {.end = address + bytes};
+    range.begin = let_go_in_a_row(address, range.end);
+    /* Gaps are mappings that we did not see made; beyond the first, all that is left is looked for. */
+    while (range.begin < range.end) {
+        range.found = 0;
+        records_each(records(), see_mapping_inside, &range);
+        if (!range.found)
+            break;
+        let_go_in_a_row(range.found, range.end);
+    }
+    return result;
+}
+
+struct holder {
+    CUdeviceptr address;
+    uint64_t number;
+};
+
+static void see_mapping_around(const struct record *record, void *argument)
+{
+    struct holder *holder = argument;
+    if (record->kind == RECORD_MAPPING && holder->address - record->key < record->bytes)
+        holder->number = record->owner;
+}
+
+/* The allocation mapped at `address`; 0 when it is none of ours. */
+static uint64_t allocation_at(CUdeviceptr address)
+{
+    struct record mapping;
+    struct holder holder = {.address = address};
+    if (records_find(records(), RECORD_MAPPING, address, &mapping))
+        return mapping.owner;
+    records_each(records(), see_mapping_around, &holder);
+    return holder.number;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+    struct record record;
+    if (!real_ready() || !real(cuMemRetainAllocationHandle))
+        return real_absent();
+    charge_enter();
+    CUresult result = real(cuMemRetainAllocationHandle)(handle, address);
+    charge_leave();
+    if (result != CUDA_SUCCESS || !charge_holds())
+        return result;
+    uint64_t number = allocation_at((CUdeviceptr)(uintptr_t)address);
+    if (number) {
+        hold_allocation(number);
+        if (!records_count(records(), RECORD_HANDLE, *handle, 1, &record))
+            point_at(RECORD_HANDLE, *handle, 0, number);
+    }
+    return result;
+}

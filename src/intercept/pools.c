@@ -1,0 +1,231 @@
+#include "intercept/pools.h"
+
+#include "intercept/charge.h"
+#include "intercept/real.h"
+
+/* A place in the table whose pool is gone: free, but the search goes on behind it. */
+#define GONE ((void *)1)
+
+void pools_calls_begin(CUstreamCaptureMode *mode)
+{
+    *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    charge_enter();
+    if (real(cuThreadExchangeStreamCaptureMode))
+        real(cuThreadExchangeStreamCaptureMode)(mode);
+}
+
+void pools_calls_end(CUstreamCaptureMode *mode)
+{
+    if (real(cuThreadExchangeStreamCaptureMode))
+        real(cuThreadExchangeStreamCaptureMode)(mode);
+    charge_leave();
+}
+
+static void *handle_of(struct pool *pool)
+{
+    return atomic_load_explicit(&pool->handle, memory_order_acquire); /* pools_get() */
+}
+
+/* Pools of this process, up to the first place that was never used. */
+#define each_pool(pool, area)                                                                                \
+    (struct pool *pool = (area)->pools; pool < (area)->pools + POOLS_MAX && handle_of(pool); pool++)
+
+struct pool *pools_find(CUmemoryPool handle)
+{
+    for
+        each_pool(pool, private_get()) if (handle_of(pool) == (void *)handle) return pool;
+    return NULL;
+}
+
+struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
+{
+    struct private_area *area = private_get();
+    struct pool *found = pools_find(handle);
+    if (found)
+        return found;
+    pthread_mutex_lock(&area->pools_turn);
+    found = pools_find(handle);
+    for (struct pool *pool = area->pools; !found && pool < area->pools + POOLS_MAX; pool++) {
+        void *there = handle_of(pool);
+        if (there && there != GONE)
+            continue;
+        pthread_mutex_lock(&pool->turn);
+        pool->gpu = gpu;
+        pool->charged_bytes = 0;
+        atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
+        pthread_mutex_unlock(&pool->turn);
+        found = pool;
+    }
+    atomic_store_explicit(&area->pools_used, true, memory_order_relaxed);
+    pthread_mutex_unlock(&area->pools_turn);
+    return found;
+}
+
+/* --- Under the pool's turn ----------------------------------------------------------------------------- */
+
+static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *bytes)
+{
+    cuuint64_t value = 0;
+    void *handle = handle_of(pool);
+    if (!handle || handle == GONE || !real(cuMemPoolGetAttribute) ||
+        real(cuMemPoolGetAttribute)(handle, which, &value) != CUDA_SUCCESS)
+        return false;
+    *bytes = value;
+    return true;
+}
+
+/* Set the charge to what the pool reserves. What the driver took unasked is charged whether it fits or not.
+ */
+static void set_charge(struct pool *pool)
+{
+    uint64_t reserved;
+    if (!attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved))
+        return;
+    if (reserved < pool->charged_bytes)
+        charge_release(pool->gpu, pool->charged_bytes - reserved);
+    else if (reserved > pool->charged_bytes)
+        ledger_charge(session_slot(), pool->gpu, reserved - pool->charged_bytes);
+    pool->charged_bytes = reserved;
+}
+
+static bool trim(struct pool *pool)
+{
+    void *handle = handle_of(pool);
+    uint64_t before = pool->charged_bytes;
+    if (handle && handle != GONE && real(cuMemPoolTrimTo))
+        real(cuMemPoolTrimTo)(handle, 0);
+    set_charge(pool);
+    return pool->charged_bytes < before;
+}
+
+/* Reserve what the pool's unused part does not cover. */
+static bool reserve_growth(struct pool *pool, uint64_t bytes)
+{
+    uint64_t used = 0;
+    set_charge(pool);
+    if (!attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+        used = pool->charged_bytes;
+    uint64_t unused = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
+    uint64_t growth = bytes > unused ? bytes - unused : 0;
+    if (!ledger_reserve(session_slot(), pool->gpu, growth))
+        return false;
+    pool->charged_bytes += growth;
+    return true;
+}
+
+/* Trim all pools of a GPU. `held` is the one whose turn this thread has: others are then left out while busy,
+ * as their turn may be held by a thread that waits for ours. */
+static bool trim_all(uint32_t gpu, struct pool *held)
+{
+    bool any = false;
+    for
+        each_pool(pool, private_get())
+        {
+            if (pool->gpu != gpu)
+                continue;
+            if (pool == held) {
+                any |= trim(pool);
+                continue;
+            }
+            if (held ? pthread_mutex_trylock(&pool->turn) != 0 : pthread_mutex_lock(&pool->turn) != 0)
+                continue;
+            any |= trim(pool);
+            pthread_mutex_unlock(&pool->turn);
+        }
+    return any;
+}
+
+/* --- Allocation ---------------------------------------------------------------------------------------- */
+
+bool pools_prepare(struct pool *pool, uint64_t bytes)
+{
+    CUstreamCaptureMode mode;
+    pthread_mutex_lock(&pool->turn);
+    pools_calls_begin(&mode);
+    bool fits = reserve_growth(pool, bytes) || (trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
+    pools_calls_end(&mode);
+    if (!fits)
+        pthread_mutex_unlock(&pool->turn);
+    return fits;
+}
+
+bool pools_settle(struct pool *pool)
+{
+    CUstreamCaptureMode mode;
+    uint64_t reserved;
+    bool fits = true;
+    pools_calls_begin(&mode);
+    if (attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) && reserved > pool->charged_bytes) {
+        uint64_t growth = reserved - pool->charged_bytes;
+        fits = ledger_reserve(session_slot(), pool->gpu, growth);
+        if (fits)
+            pool->charged_bytes = reserved;
+    } else {
+        set_charge(pool);
+    }
+    pools_calls_end(&mode);
+    return fits;
+}
+
+void pools_done(struct pool *pool)
+{
+    pthread_mutex_unlock(&pool->turn);
+}
+
+void pools_give_up(struct pool *pool)
+{
+    CUstreamCaptureMode mode;
+    pools_calls_begin(&mode);
+    trim(pool);
+    pools_calls_end(&mode);
+    pthread_mutex_unlock(&pool->turn);
+}
+
+/* --- Giving back --------------------------------------------------------------------------------------- */
+
+bool pools_trim(uint32_t gpu)
+{
+    struct private_area *area = private_get();
+    CUstreamCaptureMode mode;
+    if (!atomic_load_explicit(&area->pools_used, memory_order_relaxed))
+        return false;
+    pools_calls_begin(&mode);
+    bool any = trim_all(gpu, NULL);
+    pools_calls_end(&mode);
+    return any;
+}
+
+void pools_forget(struct pool *pool)
+{
+    charge_release(pool->gpu, pool->charged_bytes);
+    pool->charged_bytes = 0;
+    atomic_store_explicit(&pool->handle, GONE, memory_order_release); /* handle_of() */
+}
+
+void pools_forget_gpu(uint32_t gpu)
+{
+    for
+        each_pool(pool, private_get())
+        {
+            pthread_mutex_lock(&pool->turn);
+            if (pool->gpu == gpu)
+                pools_forget(pool);
+            pthread_mutex_unlock(&pool->turn);
+        }
+}
+
+void pools_refresh_all(void)
+{
+    CUstreamCaptureMode mode;
+    if (!charge_holds())
+        return;
+    pools_calls_begin(&mode);
+    for
+        each_pool(pool, private_get())
+        {
+            pthread_mutex_lock(&pool->turn);
+            set_charge(pool);
+            pthread_mutex_unlock(&pool->turn);
+        }
+    pools_calls_end(&mode);
+}

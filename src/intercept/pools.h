@@ -1,0 +1,50 @@
+/* pools.h - memory pools of stream-ordered allocation: charged by what they reserve of the GPU, not by what
+ * programs hold of them. A stream-ordered free gives nothing back until the pool does. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+#include "intercept/private.h"
+
+/* Our own driver calls, in threads that may be capturing a stream: nothing between these two invalidates a
+ * capture. */
+void pools_calls_begin(CUstreamCaptureMode *mode);
+void pools_calls_end(CUstreamCaptureMode *mode);
+
+/* The pool with this handle; added, for `gpu`, when it is new. NULL when there are too many. Call between the
+ * above. */
+struct pool *pools_get(CUmemoryPool handle, uint32_t gpu);
+struct pool *pools_find(CUmemoryPool handle);
+
+/* Before and after the driver allocates `bytes` from a pool, in this order, in one thread; the pool's turn is
+ * held in between. pools_prepare() reserves what the pool would have to grow by: false, with no turn held, if
+ * that does not fit. pools_settle() sets the charge right: false if the pool grew beyond what fits; the
+ * caller then frees what it got and calls pools_give_up(). One of pools_done() and pools_give_up() ends it.
+ */
+bool pools_prepare(struct pool *pool, uint64_t bytes);
+bool pools_settle(struct pool *pool);
+void pools_done(struct pool *pool);
+void pools_give_up(struct pool *pool);
+
+/* Give back what this process's pools on `gpu` reserve and do not use. Whether that was anything. */
+bool pools_trim(uint32_t gpu);
+
+/* A pool was destroyed, or all of a GPU are gone with its last context: give back all that was charged. The
+ * first under the pool's turn, taken before the driver was asked: nobody looks at a pool that is no more. */
+void pools_forget(struct pool *pool);
+void pools_forget_gpu(uint32_t gpu);
+
+/* Set the charge of every pool to what it reserves now. */
+void pools_refresh_all(void);
+
+/* After a call that may have made pools smaller. One load where the process uses no pools. */
+static inline void pools_refresh(void)
+{
+    struct private_area *area =
+        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    if (area && atomic_load_explicit(&area->pools_used, memory_order_relaxed))
+        pools_refresh_all();
+}

@@ -1,0 +1,63 @@
+/* private.h - what the interceptor remembers of this process, and of no other.
+ *
+ * All of it lives in one area that a forked child finds zeroed, however the child was made (MADV_WIPEONFORK;
+ * on kernels before 4.14, by fork's handler alone). Zero means: nothing decided, nothing held, no lock taken.
+ * So a child owns no slot, and attaches as itself at its own first use, though another thread may have held
+ * any lock as it was made. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "intercept/records.h"
+#include "ledger/ledger.h"
+
+struct attachment; /* session.h */
+
+/* A stream-ordered memory pool that this process allocated from. */
+struct pool {
+    pthread_mutex_t turn;   /* held while the pool may grow by us, and while its charge is set right */
+    _Atomic(void *) handle; /* CUmemoryPool; NULL: this place is free. Set once */
+    uint64_t charged_bytes; /* under `turn`: what the ledger holds for it */
+    uint32_t gpu;           /* index in the policy; set before `handle` */
+};
+#define POOLS_MAX (2 * LEDGER_GPUS)
+
+struct private_area {
+    /* session.c */
+    _Atomic uint32_t mode; /* enum session_mode */
+    _Atomic(struct attachment *) attachment;
+    _Atomic uint64_t next_try_ns; /* CLOCK_MONOTONIC: no attempt to reach the daemon before */
+    pthread_mutex_t deciding;     /* to set the three above */
+    pthread_mutex_t turn;         /* the slot's: threads take turns to ask the ledger */
+    atomic_bool said_refused, said_denied;
+
+    /* hook_context.c: held while a context of that GPU dies, and while one is entered in the records */
+    pthread_mutex_t contexts_turn[LEDGER_GPUS];
+    atomic_bool cost_asked[LEDGER_GPUS];
+
+    /* hook_vmm.c */
+    _Atomic uint64_t allocations; /* numbers given out */
+
+    /* hook_pool.c */
+    atomic_bool pools_used;
+    pthread_mutex_t pools_turn; /* to add one */
+    struct pool pools[POOLS_MAX];
+
+    struct records records;
+};
+
+extern _Atomic(struct private_area *) private_area;
+
+/* Make the area, or NULL without memory. */
+struct private_area *private_make(void);
+
+/* The area, made at the first call. NULL only when there is no memory for it. */
+static inline struct private_area *private_get(void)
+{
+    struct private_area *area =
+        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    return area ? area : private_make();
+}

@@ -1,0 +1,77 @@
+/* records.h - what this process holds: what was charged for which pointer, handle and context.
+ *
+ * record   one charged thing: its kind and key name it, `bytes` on ledger GPU `gpu` were charged for it
+ * shard    a part of the table with a lock of its own, so that threads seldom meet
+ *
+ * A free takes its record out before it asks the driver, so that an allocation that gets the same address
+ * meanwhile never meets it, and puts it back if the driver refuses. An address that the driver hands out
+ * again was freed behind our back: putting its record displaces the old one, whose bytes the caller then
+ * gives back.
+ *
+ * Memory comes from mmap, never from malloc: hooks run inside other people's allocators. Zeroed memory is an
+ * empty table. Nothing here calls the driver or the ledger. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum record_kind {
+    RECORD_FREE,       /* an empty place in the table */
+    RECORD_POINTER,    /* linear, pitched or managed memory; key: its address; owner: its context */
+    RECORD_CONTEXT,    /* a context and its cost; key, owner: the context */
+    RECORD_ALLOCATION, /* physical memory of cuMemCreate; key: a number of ours; references: handles and
+                          mappings */
+    RECORD_HANDLE,  /* a handle to such; key: the handle; owner: the allocation's number; charges nothing */
+    RECORD_MAPPING, /* a mapping of such; key: its address; bytes: its length; owner: as above; charges
+                       nothing */
+};
+
+struct record {
+    uint64_t key;
+    uint64_t bytes;
+    uint64_t owner;
+    uint32_t references;
+    uint16_t gpu;  /* index in the policy */
+    uint16_t kind; /* enum record_kind */
+};
+
+#define RECORD_SHARDS 32
+
+struct record_shard {
+    _Alignas(64) pthread_mutex_t turn;
+    struct record *places;
+    uint32_t capacity; /* a power of two, or 0 */
+    uint32_t count;
+};
+
+struct records {
+    struct record_shard shards[RECORD_SHARDS];
+};
+
+/* Add a record. One of the same kind and key is displaced: it is stored in `*displaced`, whose kind is
+ * RECORD_FREE when there was none. False, with nothing changed, when there is no memory for it. */
+bool records_put(struct records *records, struct record record, struct record *displaced);
+
+/* Put back what was taken out, unless its key has been taken again. False if it was not put back. */
+bool records_restore(struct records *records, struct record record);
+
+/* Take a record out. False when there is none. */
+bool records_take(struct records *records, enum record_kind kind, uint64_t key, struct record *taken);
+
+/* Copy a record. False when there is none. */
+bool records_find(struct records *records, enum record_kind kind, uint64_t key, struct record *found);
+
+/* Add `change` to a record's references, and take it out when none are left; `*after` is the record as it is
+ * then. False when there is none. */
+bool records_count(struct records *records, enum record_kind kind, uint64_t key, int change,
+                   struct record *after);
+
+/* Take out all records for which `match` says so, calling `taken` for each, under no lock but the shard's
+ * own: neither may come back here. */
+void records_sweep(struct records *records, bool (*match)(const struct record *, void *),
+                   void (*taken)(const struct record *, void *), void *argument);
+
+/* Call `see` for every record, under the same rule. */
+void records_each(struct records *records, void (*see)(const struct record *, void *), void *argument);
