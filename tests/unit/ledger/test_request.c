@@ -264,6 +264,18 @@ static void a_helper_with_the_current_policy_decides_by_the_limit_of_now(void **
     assert_int_equal(ledger_slot_used(&stopped, 0), 0);
 }
 
+static void closing_the_policy_refuses_what_a_stopped_process_asked_before(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ledger_slot stopped = fixture_slot(fixture), other = fixture_slot(fixture);
+
+    fixture_ask_and_stop(&stopped, 0, 500);
+    fixture->policy->closed = 1;
+    ledger_charge(&other, 0, 7);
+    assert_int_equal(ledger_slot_used(&stopped, 0), 0);
+    assert_int_equal(ledger_used(&other.ledger, 0), 7);
+}
+
 struct racer {
     pthread_t id;
     struct ledger_slot slot;
@@ -332,6 +344,7 @@ int main(void)
         ROW(a_late_helpers_swap_changes_nothing),
         ROW(an_outdated_helper_decides_by_the_askers_limit),
         ROW(a_helper_with_the_current_policy_decides_by_the_limit_of_now),
+        ROW(closing_the_policy_refuses_what_a_stopped_process_asked_before),
         ROW(of_racing_requests_of_which_one_fits_one_succeeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
