@@ -4,15 +4,15 @@
 #include "intercept/real.h"
 
 /* Charge what was taken, or take it back from the program. */
-static CUresult settle(struct charge *charge, CUresult result, CUdeviceptr address)
+static CUresult settle(struct charge *charge, CUresult result, const CUdeviceptr *address)
 {
     if (result != CUDA_SUCCESS) {
         charge_return(charge);
         return result;
     }
-    if (charge_keep(charge, RECORD_POINTER, address))
+    if (charge_keep(charge, RECORD_POINTER, *address))
         return CUDA_SUCCESS;
-    real(cuMemFree_v2)(address);
+    real(cuMemFree_v2)(*address);
     charge_return(charge);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -33,7 +33,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
         break;
     }
     charge_enter();
-    CUresult result = settle(&charge, real(cuMemAlloc_v2)(address, bytes), *address);
+    CUresult result = settle(&charge, real(cuMemAlloc_v2)(address, bytes), address);
     charge_leave();
     return result;
 }
@@ -54,23 +54,23 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
         break;
     }
     charge_enter();
-    CUresult result = settle(&charge, real(cuMemAllocManaged)(address, bytes, flags), *address);
+    CUresult result = settle(&charge, real(cuMemAllocManaged)(address, bytes, flags), address);
     charge_leave();
     return result;
 }
 
 /* The rows' real length is known only once the driver has chosen it: at first no more than the program asked
  * for is reserved, so that what fits exactly is not refused. */
-static CUresult settle_pitched(struct charge *charge, CUresult result, CUdeviceptr address, size_t pitch,
-                               size_t height)
+static CUresult settle_pitched(struct charge *charge, CUresult result, const CUdeviceptr *address,
+                               const size_t *pitch, size_t height)
 {
     size_t real_bytes;
     if (result != CUDA_SUCCESS)
         return settle(charge, result, address);
-    if (__builtin_mul_overflow(pitch, height, &real_bytes))
+    if (__builtin_mul_overflow(*pitch, height, &real_bytes))
         real_bytes = SIZE_MAX;
     if (real_bytes > charge->bytes && !charge_more(charge, real_bytes - charge->bytes)) {
-        real(cuMemFree_v2)(address);
+        real(cuMemFree_v2)(*address);
         charge_return(charge);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -97,7 +97,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     }
     charge_enter();
     CUresult result = real(cuMemAllocPitch_v2)(address, pitch, width, height, element_bytes);
-    result = settle_pitched(&charge, result, *address, *pitch, height);
+    result = settle_pitched(&charge, result, address, pitch, height);
     charge_leave();
     return result;
 }
