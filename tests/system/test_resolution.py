@@ -268,3 +268,39 @@ def test_other_names_in_another_library_are_found_as_without_us(lookups):
 def test_a_linked_call_passes_both_libraries_once_in_either_order(lookups, asks):
     for preload in itertools.permutations([lookups.tracer, lookups.product.interceptor]):
         assert traced(lookups, preload, TRACER_ASKS=asks)["lookups"] == ["1", "0", f"{LIBRARY}:cuGetProcAddress_v2"]
+
+
+# Real calls, on the simulated GPU.
+
+MIB = 1 << 20
+
+
+def allocate(gpu, program, preload, ways, **environment):
+    """{way: result}, and how many calls the tracer saw: each way asks 2 MiB under a quota that one way less fits in."""
+    result = subprocess.run(
+        [gpu.product.program(program), *[f"{way}:{2 * MIB}" for way in ways]], capture_output=True, text=True,
+        env=gpu.standalone((len(ways) - 1) * 2 * MIB, **environment) | {"LD_PRELOAD": ":".join(map(str, preload))},
+        timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    answers = columns(result.stdout)
+    return [[way, int(code)] for way, code in answers if way != "traced"], \
+        next((int(code) for way, code in answers if way == "traced"), None)
+
+
+@pytest.mark.parametrize("order", ["alone", "before", "behind"])
+@pytest.mark.parametrize("asks", ["next", "handle"])
+@pytest.mark.parametrize("program, ways", [
+    ("calls", ["handle", "procaddress", "handle", "procaddress"]),
+    ("calls_linked", ["linked", "default", "next", "handle", "procaddress", "linked"]),
+])
+def test_the_quota_holds_by_every_way_beside_another_library(lookups, gpu, order, asks, program, ways):
+    ours, tracer = lookups.product.interceptor, lookups.tracer
+    preload = {"alone": [ours], "before": [tracer, ours], "behind": [ours, tracer]}[order]
+    answers, traced_calls = allocate(gpu, program, preload, ways, TRACER_ASKS=asks)
+    assert answers == [[way, 0] for way in ways[:-1]] + [[ways[-1], 2]]
+    if order == "before":
+        # It stands before linked callers and RTLD_DEFAULT, RTLD_NEXT; a handle leads past it, as without us.
+        assert traced_calls == sum(way in ("linked", "default", "next") for way in ways)
+    if order == "behind" and program == "calls_linked":
+        # Every call passes it on the way to the driver, except the one that the quota refused.
+        assert traced_calls == len(ways) - 1
