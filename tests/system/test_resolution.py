@@ -5,6 +5,7 @@ the product does with real calls is tested on the simulated GPU, at the end and 
 """
 import itertools
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -239,6 +240,21 @@ def test_a_program_built_with_a_sanitizer_starts_and_finds_ours(lookups):
     assert lookups.found("handle", "cuGetProcAddress_v2", program="lookups_sanitized",
                          ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0") \
         == {"cuGetProcAddress_v2": f"{LIBRARY}:cuGetProcAddress_v2"}
+
+
+def test_it_works_under_an_older_glibc(lookups):
+    """Where dlsym is libdl's and threads are libpthread's."""
+    folder = os.environ.get("GPUSLICE_TEST_OLD_LIBC")
+    if not folder:
+        pytest.skip("set GPUSLICE_TEST_OLD_LIBC to a folder made by tests/system/preloads/fetch-old-libc")
+    libraries = next(pathlib.Path(folder).resolve().glob("lib/*-linux-gnu"))
+    loader = next(path for path in libraries.glob("ld-linux-*.so.*"))
+    program = lookups.product.program("old_program")
+    result = subprocess.run([loader, "--library-path", f"{libraries}:{lookups.driver}", "--preload",
+                             lookups.product.interceptor, program], capture_output=True, text=True, check=False,
+                            env={})
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [str(lookups.product.interceptor)] * 2
 
 
 # Another preloaded library, before us and behind us.
