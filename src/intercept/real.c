@@ -31,6 +31,13 @@ static void *open_library(const char *soname, bool load)
     return handle || !load ? handle : resolve_libc()->dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
 }
 
+/* What our own lookups found missing is no error of the program's: without this its next dlerror() would say
+ * so. */
+static void forget_error(void)
+{
+    resolve_libc()->dlerror();
+}
+
 /* Make `handle` the one in `place`, unless another is already there. The reference is kept for good: hooks
  * must not call into a library that has gone. */
 static void *settle_handle(_Atomic(void *) *place, void *handle)
@@ -48,6 +55,7 @@ static void *look_up(_Atomic(void *) *place, void *handle, const char *symbol)
     void *function = atomic_load_explicit(place, memory_order_relaxed);
     if (!function) {
         function = resolve_real_dlsym(handle, symbol);
+        forget_error();
         atomic_store_explicit(place, function ? function : ABSENT, memory_order_relaxed);
     }
     return function == ABSENT ? NULL : function;
@@ -120,11 +128,12 @@ static void fill_nvml(void)
 
 static bool adopt(_Atomic(void *) *place, void *handle, void (*fill)(void))
 {
-    if (!handle)
-        return false;
-    settle_handle(place, handle);
-    fill();
-    return true;
+    if (handle) {
+        settle_handle(place, handle);
+        fill();
+    }
+    forget_error();
+    return handle != NULL;
 }
 
 bool real_find(bool load)

@@ -80,14 +80,10 @@ void *resolve_exported(const char *symbol, void *pointer, const void *caller)
     return id >= 0 ? exported_by_nvml(id, pointer, caller) : pointer;
 }
 
-/* The real lookup succeeded; what our own lookups left for dlerror() must not make it look failed. */
+/* A failed lookup is left as it is, with its error. */
 static void *answer(const char *symbol, void *pointer, const void *caller)
 {
-    if (!pointer)
-        return NULL;
-    void *chosen = resolve_exported(symbol, pointer, caller);
-    resolve_libc()->dlerror();
-    return chosen;
+    return pointer ? resolve_exported(symbol, pointer, caller) : NULL;
 }
 
 void *resolve_dlsym(void *handle, const char *name)

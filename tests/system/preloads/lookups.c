@@ -177,6 +177,10 @@ static int print_errors(void)
         const char *error = dlerror();
         printf("%s\t%s\t%s\n", names[i], found ? "found" : "none", error ? error : "no error");
     }
+    void *found = NULL;
+    RESOLVER(cuGetProcAddress_v2)("cuMemAlloc", &found, 12000, 0, NULL);
+    const char *error = dlerror();
+    printf("cuGetProcAddress_v2\t\t%s\n", error ? error : "no error");
     return 0;
 }
 
