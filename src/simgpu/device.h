@@ -1,13 +1,13 @@
 /* device.h - the simulated GPUs that the processes of one user share.
  *
- * They live in one shared memory file, /dev/shm/fakecuda-UID-NAME. What keeps them safe from a process that is
- * stopped or killed at any instruction is that nobody ever holds a lock there while it works:
+ * They live in one shared memory file, /dev/shm/fakecuda-UID-NAME. What keeps them safe from a process that
+ * is stopped or killed at any instruction is that nobody ever holds a lock there while it works:
  *
- * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so the kernel
- *            says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of it.
- * account    who holds how many bytes of a GPU: a small table that changes as one (published.h)
- * reaping    whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or
- *            lists anything
+ * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so
+ * the kernel says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of
+ * it. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
+ * whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or lists
+ * anything
  *
  * The first process alive decides how many GPUs there are and how big; the others find them so. */
 #pragma once
@@ -29,8 +29,8 @@ struct device_parameters {
     uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default 256 MiB */
 };
 
-/* Attach this process: map the file, own a slot. Does nothing when it has one; attaches anew in a forked child.
- * Everything below needs it. Thread-safe. */
+/* Attach this process: map the file, own a slot. Does nothing when it has one; attaches anew in a forked
+ * child. Everything below needs it. Thread-safe. */
 int device_attach(struct error *error);
 bool device_is_attached(void);
 
@@ -50,12 +50,12 @@ struct device_process {
     uint64_t bytes;
 };
 
-/* The living processes that hold memory on `gpu`, after the dead were reaped. Fills up to `capacity` and returns how
- * many there are. */
+/* The living processes that hold memory on `gpu`, after the dead were reaped. Fills up to `capacity` and
+ * returns how many there are. */
 unsigned device_processes(unsigned gpu, struct device_process *processes, unsigned capacity);
 
-/* Take `bytes` of the GPU's memory for this process; false if they do not fit, also after the dead were reaped.
- * Give them back with device_credit(). Thread-safe; never waits for another process. */
+/* Take `bytes` of the GPU's memory for this process; false if they do not fit, also after the dead were
+ * reaped. Give them back with device_credit(). Thread-safe; never waits for another process. */
 bool device_charge(unsigned gpu, uint64_t bytes);
 void device_credit(unsigned gpu, uint64_t bytes);
 

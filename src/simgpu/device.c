@@ -1,0 +1,476 @@
+#include "simgpu/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/units.h"
+#include "simgpu/shared.h"
+
+#define INITIALISE_DEADLINE_NS UINT64_C(1000000000)
+
+static pthread_mutex_t attach_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t account_turn[DEVICE_GPUS];
+static atomic_bool attached;
+static int shared_fd = -1;
+static struct shared_view view;
+static char device_key[NAME_MAX]; /* the file's name: what UUIDs derive from */
+
+const struct shared_view *shared_view(void)
+{
+    return &view;
+}
+
+uint64_t shared_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* --- The file and its locks: byte 0 says that somebody initialises, byte 1 + N is slot N
+ * -------------------- */
+
+#define LOCK_SLOT(slot) ((off_t)(slot) + 1)
+#define LOCK_ALL ((off_t)DEVICE_SLOTS + 1)
+
+static bool lock_take(int fd, short type, off_t start, off_t length)
+{
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
+    return fcntl(fd, F_SETLK, &lock) == 0;
+}
+
+static bool lock_is_held(int fd, off_t start)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = 1};
+    return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+bool shared_slot_is_alive(uint32_t slot)
+{
+    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot));
+}
+
+static off_t header_bytes(void)
+{
+    return (off_t)((sizeof(struct shared_header) + 4095) & ~(size_t)4095);
+}
+
+/* --- The account
+ * -------------------------------------------------------------------------------------------- */
+
+static uint32_t account_slot_count(const struct account *account)
+{
+    /* May be torn while it is copied; what comes of that is thrown away. */
+    return account->slot_count < DEVICE_SLOTS ? account->slot_count : DEVICE_SLOTS;
+}
+
+/* A whole copy of the account as it is now; returns its tag. */
+static uint64_t account_read(struct shared_gpu *gpu, struct account *copy)
+{
+    for (;;) {
+        uint64_t seen = published_load(&gpu->account_current);
+        const struct account *account = &gpu->accounts[published_buffer(seen)];
+        copy->used_bytes = account->used_bytes;
+        copy->slot_count = account_slot_count(account);
+        memcpy(copy->bytes, account->bytes, copy->slot_count * sizeof(copy->bytes[0]));
+        if (published_is_still(&gpu->account_current, seen))
+            return seen;
+    }
+}
+
+/* Begin a change: our buffer with a copy in it, in which `slot` has a line. */
+static struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint64_t *seen)
+{
+    for (;;) {
+        *seen = published_load(&gpu->account_current);
+        struct account *own = &gpu->accounts[published_own_buffer(*seen, view.slot)];
+        const struct account *account = &gpu->accounts[published_buffer(*seen)];
+        own->used_bytes = account->used_bytes;
+        own->slot_count = account_slot_count(account);
+        memcpy(own->bytes, account->bytes, own->slot_count * sizeof(own->bytes[0]));
+        if (!published_is_still(&gpu->account_current, *seen))
+            continue;
+        while (own->slot_count <= slot)
+            own->bytes[own->slot_count++] = 0;
+        return own;
+    }
+}
+
+static bool account_end(struct shared_gpu *gpu, uint64_t seen)
+{
+    return published_replace(&gpu->account_current, seen, published_own_buffer(seen, view.slot));
+}
+
+static bool account_add(struct shared_gpu *gpu, uint64_t bytes, uint64_t total_bytes)
+{
+    for (;;) {
+        uint64_t seen;
+        struct account *own = account_begin(gpu, view.slot, &seen);
+        if (own->used_bytes > total_bytes || bytes > total_bytes - own->used_bytes)
+            return false;
+        own->used_bytes += bytes;
+        own->bytes[view.slot] += bytes;
+        if (account_end(gpu, seen))
+            return true;
+    }
+}
+
+/* Drop a slot's line, unless it has a new owner by now: that one raises the generation before it changes the
+ * account, and a change between our look at the generation and the end makes the end fail. */
+static void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generation)
+{
+    for (;;) {
+        uint64_t seen;
+        struct account *own = account_begin(gpu, slot, &seen);
+        if (atomic_load(&view.header->slots[slot].generation) != generation || own->bytes[slot] == 0)
+            return;
+        own->used_bytes -= own->bytes[slot];
+        own->bytes[slot] = 0;
+        while (own->slot_count > 0 && own->bytes[own->slot_count - 1] == 0)
+            own->slot_count--;
+        if (account_end(gpu, seen))
+            return;
+    }
+}
+
+/* --- What the environment asks for
+ * -------------------------------------------------------------------------- */
+
+static int environment_bytes(const char *name, uint64_t fallback, uint64_t *bytes, struct error *error)
+{
+    const char *text = secure_getenv(name);
+    struct error why = {0};
+    *bytes = fallback;
+    if (!text || !*text || units_parse_bytes(text, bytes, &why) == 0)
+        return 0;
+    return error_set(error, EINVAL, NULL, "%s is '%s': %s", name, text, why.message);
+}
+
+static int environment_parameters(struct device_parameters *parameters, struct error *error)
+{
+    uint64_t gpu_count = 1;
+    const char *gpus = secure_getenv("FAKECUDA_GPUS");
+    if (gpus && *gpus && (units_parse_number(gpus, DEVICE_GPUS, &gpu_count, NULL) != 0 || gpu_count == 0))
+        return error_set(error, EINVAL, NULL, "FAKECUDA_GPUS is '%s'; set a number from 1 to %u", gpus,
+                         DEVICE_GPUS);
+    parameters->gpu_count = (unsigned)gpu_count;
+    int result = environment_bytes("FAKECUDA_TOTAL_MEM", UINT64_C(16) << 30, &parameters->total_bytes, error);
+    if (result == 0 && (parameters->total_bytes == 0 || parameters->total_bytes > UINT64_C(1) << 42))
+        result = error_set(error, EINVAL, NULL, "FAKECUDA_TOTAL_MEM is '%s'; set 1 byte to 4096GiB",
+                           secure_getenv("FAKECUDA_TOTAL_MEM"));
+    return result < 0 ? result
+                      : environment_bytes("FAKECUDA_CONTEXT_BYTES", UINT64_C(256) << 20,
+                                          &parameters->context_bytes, error);
+}
+
+/* --- Attaching
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Nobody lives: all that is in the file goes. We hold all locks. */
+static int initialise(int fd, struct error *error)
+{
+    struct device_parameters parameters;
+    int result = environment_parameters(&parameters, error);
+    if (result < 0)
+        return result;
+    off_t bytes = header_bytes() + (off_t)parameters.gpu_count * (off_t)sizeof(struct shared_gpu);
+    if (ftruncate(fd, 0) < 0 || ftruncate(fd, bytes) < 0)
+        return error_set_errno(error, errno, "cannot size the simulated GPU's file /dev/shm/%s", device_key);
+    struct shared_header *header =
+        mmap(NULL, (size_t)header_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (header == MAP_FAILED)
+        return error_set_errno(error, errno, "cannot map the simulated GPU's file /dev/shm/%s", device_key);
+    header->parameters = parameters;
+    atomic_store_explicit(&header->ready, SHARED_LAYOUT, memory_order_release); /* with is_ready */
+    munmap(header, (size_t)header_bytes());
+    return 0;
+}
+
+static bool is_ready(int fd)
+{
+    uint32_t ready = 0;
+    return pread(fd, &ready, sizeof(ready), 0) == (ssize_t)sizeof(ready) && ready == SHARED_LAYOUT;
+}
+
+/* Whether `path` still names the file that `fd` is. */
+static bool is_named(int fd, const char *path)
+{
+    struct stat open_file, named_file;
+    return fstat(fd, &open_file) == 0 && stat(path, &named_file) == 0 &&
+           open_file.st_ino == named_file.st_ino && open_file.st_dev == named_file.st_dev;
+}
+
+enum claim { CLAIM_DONE, CLAIM_AGAIN, CLAIM_FAILED };
+
+/* Own a slot of the file, initialising it if nobody lives. */
+static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
+{
+    if (lock_take(fd, F_WRLCK, 0, LOCK_ALL)) {
+        if (initialise(fd, error) < 0)
+            return CLAIM_FAILED;
+        /* Give the other bytes back; the kernel splits the lock, so that slot 0 is ours without a gap. */
+        lock_take(fd, F_UNLCK, LOCK_SLOT(1), LOCK_ALL - LOCK_SLOT(1));
+        lock_take(fd, F_UNLCK, 0, 1);
+        *slot = 0;
+        return CLAIM_DONE;
+    }
+    if (lock_is_held(fd, 0))
+        return CLAIM_AGAIN;
+    for (uint32_t index = 0; index < DEVICE_SLOTS; index++)
+        if (lock_take(fd, F_WRLCK, LOCK_SLOT(index), 1)) {
+            *slot = index;
+            if (is_ready(fd))
+                return CLAIM_DONE;
+            lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1); /* who began to initialise died at it */
+            return CLAIM_AGAIN;
+        }
+    if (lock_is_held(fd, 0))
+        return CLAIM_AGAIN;
+    error_set(error, EBUSY, NULL, "the simulated GPU has %u processes already, all it takes; end some",
+              DEVICE_SLOTS);
+    return CLAIM_FAILED;
+}
+
+/* The initialising process holds all locks for some ten microseconds. One that is stopped just then would
+ * keep everybody out: after a while its file is left to it, and it finds out by its name (is_named). */
+static int slot_open(const char *path, int *fd_out, uint32_t *slot, struct error *error)
+{
+    uint64_t deadline = shared_now_ns() + INITIALISE_DEADLINE_NS;
+    for (;;) {
+        cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+            return error_set_errno(error, errno, "cannot open the simulated GPU's file %s", path);
+        enum claim claim = slot_claim(fd, slot, error);
+        if (claim == CLAIM_FAILED)
+            return -error->status;
+        if (claim == CLAIM_DONE && is_named(fd, path)) {
+            *fd_out = steal_fd(&fd);
+            return 0;
+        }
+        if (claim == CLAIM_AGAIN && shared_now_ns() > deadline && is_named(fd, path)) {
+            unlink(path);
+            deadline = shared_now_ns() + INITIALISE_DEADLINE_NS;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+}
+
+/* Let what the slot's last owner left go, before we have anything of our own. */
+static void slot_begin(void)
+{
+    struct shared_slot *slot = &view.header->slots[view.slot];
+    uint64_t generation = atomic_fetch_add(&slot->generation, 1) + 1;
+    atomic_store(&slot->pid, (int32_t)getpid());
+    for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
+        account_drop(&view.gpus[gpu], view.slot, generation);
+        timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, shared_now_ns());
+    }
+}
+
+/* A forked child has the parent's memory but not its slot: mappings stay out of it (MADV_DONTFORK), and it
+ * attaches anew if it wants to. */
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&attach_turn, NULL);
+    for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
+        pthread_mutex_init(&account_turn[gpu], NULL);
+    if (shared_fd >= 0)
+        close(shared_fd);
+    shared_fd = -1;
+    atomic_store(&attached, false);
+}
+
+static void prepare_once(void)
+{
+    for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
+        pthread_mutex_init(&account_turn[gpu], NULL);
+    pthread_atfork(NULL, NULL, forget_in_child);
+    const char *name = secure_getenv("FAKECUDA_NAME");
+    snprintf(device_key, sizeof(device_key), "fakecuda-%u-%.200s", (unsigned)geteuid(),
+             name && *name ? name : "default");
+    for (char *at = device_key; *at; at++)
+        if (*at == '/')
+            *at = '_';
+}
+
+static int attach(struct error *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare_once);
+
+    char path[NAME_MAX + 16];
+    snprintf(path, sizeof(path), "/dev/shm/%s", device_key);
+    int fd = -1;
+    uint32_t slot = 0;
+    int result = slot_open(path, &fd, &slot, error);
+    if (result < 0)
+        return result;
+
+    struct stat file;
+    void *memory = MAP_FAILED;
+    if (fstat(fd, &file) == 0)
+        memory = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (memory == MAP_FAILED) {
+        result = error_set_errno(error, errno, "cannot map the simulated GPU's file %s", path);
+        close(fd);
+        return result;
+    }
+    madvise(memory, (size_t)file.st_size, MADV_DONTFORK);
+    shared_fd = fd;
+    view = (struct shared_view){
+        .header = memory,
+        .gpus = (struct shared_gpu *)(void *)((char *)memory + header_bytes()),
+        .slot = slot,
+    };
+    slot_begin();
+    return 0;
+}
+
+int device_attach(struct error *error)
+{
+    if (device_is_attached())
+        return 0;
+    struct error why = {0};
+    pthread_mutex_lock(&attach_turn);
+    int result = 0;
+    if (!device_is_attached()) {
+        result = attach(&why);
+        if (result == 0)
+            atomic_store_explicit(&attached, true, memory_order_release); /* with device_is_attached */
+    }
+    pthread_mutex_unlock(&attach_turn);
+    if (result < 0 && error)
+        *error = why;
+    return result;
+}
+
+bool device_is_attached(void)
+{
+    return atomic_load_explicit(&attached, memory_order_acquire);
+}
+
+/* --- What the GPUs are
+ * -------------------------------------------------------------------------------------- */
+
+struct device_parameters device_parameters(void)
+{
+    return view.header->parameters;
+}
+
+void device_uuid(unsigned gpu, uint8_t uuid[static 16])
+{
+    /* FNV-1a, twice with different beginnings, over the file's name and the index. */
+    for (unsigned half = 0; half < 2; half++) {
+        uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (half * UINT64_C(0x9e3779b97f4a7c15));
+        for (const char *at = device_key; *at; at++)
+            hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+        hash = (hash ^ (gpu + 1)) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+        hash *= UINT64_C(0xbf58476d1ce4e5b9);
+        hash ^= hash >> 32;
+        memcpy(uuid + half * 8, &hash, sizeof(hash));
+    }
+    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x50); /* RFC 4122: made from a name */
+    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+}
+
+unsigned device_pci_bus(unsigned gpu)
+{
+    return gpu + 1;
+}
+
+/* --- Taking and telling
+ * ------------------------------------------------------------------------------------- */
+
+static void account_reap(unsigned gpu)
+{
+    struct account copy;
+    account_read(&view.gpus[gpu], &copy);
+    for (uint32_t slot = 0; slot < copy.slot_count; slot++) {
+        if (copy.bytes[slot] == 0)
+            continue;
+        uint64_t generation = atomic_load(&view.header->slots[slot].generation);
+        if (!shared_slot_is_alive(slot))
+            account_drop(&view.gpus[gpu], slot, generation);
+    }
+}
+
+/* The account as it is once the dead are gone. */
+static void account_read_reaped(unsigned gpu, struct account *copy)
+{
+    pthread_mutex_lock(&account_turn[gpu]);
+    account_reap(gpu);
+    pthread_mutex_unlock(&account_turn[gpu]);
+    account_read(&view.gpus[gpu], copy);
+}
+
+bool device_charge(unsigned gpu, uint64_t bytes)
+{
+    uint64_t total_bytes = view.header->parameters.total_bytes;
+    pthread_mutex_lock(&account_turn[gpu]);
+    bool fits = account_add(&view.gpus[gpu], bytes, total_bytes);
+    if (!fits) {
+        account_reap(gpu);
+        fits = account_add(&view.gpus[gpu], bytes, total_bytes);
+    }
+    pthread_mutex_unlock(&account_turn[gpu]);
+    return fits;
+}
+
+void device_credit(unsigned gpu, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    pthread_mutex_lock(&account_turn[gpu]);
+    for (;;) {
+        uint64_t seen;
+        struct account *own = account_begin(&view.gpus[gpu], view.slot, &seen);
+        own->used_bytes -= bytes;
+        own->bytes[view.slot] -= bytes;
+        if (account_end(&view.gpus[gpu], seen))
+            break;
+    }
+    pthread_mutex_unlock(&account_turn[gpu]);
+}
+
+uint64_t device_own_bytes(unsigned gpu)
+{
+    struct account copy;
+    account_read(&view.gpus[gpu], &copy);
+    return view.slot < copy.slot_count ? copy.bytes[view.slot] : 0;
+}
+
+uint64_t device_used_bytes(unsigned gpu)
+{
+    struct account copy;
+    account_read_reaped(gpu, &copy);
+    return copy.used_bytes;
+}
+
+unsigned device_processes(unsigned gpu, struct device_process *processes, unsigned capacity)
+{
+    struct account copy;
+    unsigned count = 0;
+    account_read_reaped(gpu, &copy);
+    for (uint32_t slot = 0; slot < copy.slot_count; slot++) {
+        if (copy.bytes[slot] == 0)
+            continue;
+        if (count < capacity)
+            processes[count] = (struct device_process){
+                .pid = atomic_load(&view.header->slots[slot].pid),
+                .bytes = copy.bytes[slot],
+            };
+        count++;
+    }
+    return count;
+}
