@@ -207,12 +207,15 @@ def test_racing_processes_are_granted_exactly_the_limit_together(daemon, start):
 
 
 def test_a_forked_child_has_the_limit_and_not_the_parents_memory(gpu, start):
-    puppet = start(gpu.standalone(LIMIT), context=False)
+    puppet = start(gpu.standalone(LIMIT, PUPPET_STARTS_LATE=1), context=False)
+    assert puppet.code("alloc", 1) == NOT_INITIALIZED  # and the parent has made its ledger
     assert puppet.do("fork") == [0, "child"]
+    puppet.get("init")
     puppet.get("context", 0)
     puppet.get("alloc", LIMIT)
     assert puppet.code("alloc", 1) == OUT_OF_MEMORY
     assert puppet.do("exit") == [0, "parent"]
+    puppet.get("init")
     puppet.get("context", 0)
     puppet.get("alloc", LIMIT)
     assert puppet.code("alloc", 1) == OUT_OF_MEMORY
@@ -220,14 +223,16 @@ def test_a_forked_child_has_the_limit_and_not_the_parents_memory(gpu, start):
 
 def test_a_forked_child_is_a_process_of_the_session(daemon, start):
     session = daemon.request("POST", "/v1/sessions", {"memory_bytes": LIMIT})[1]
-    puppet = start(in_session(daemon, session), context=False)
+    puppet = start({**in_session(daemon, session), "PUPPET_STARTS_LATE": "1"}, context=False)
     assert puppet.do("fork") == [0, "child"]
+    puppet.get("init")
     puppet.get("context", 0)
     puppet.get("alloc", 48 * MIB)
     assert used(daemon, session) == 48 * MIB
     assert len(daemon.session(session["session_id"])["processes"]) == 1
     assert puppet.do("exit") == [0, "parent"]
     wait_for(lambda: used(daemon, session) == 0, "the child's bytes to be back")
+    puppet.get("init")
     puppet.get("context", 0)
     puppet.get("alloc", LIMIT)
 
@@ -309,9 +314,10 @@ def test_the_first_denial_says_what_would_help(daemon, start):
 def test_wrong_calls_get_the_drivers_answer(gpu, start, product):
     """The same list inside and outside."""
     def answers(environment):
-        puppet = start({**environment, "PUPPET_BEFORE_INIT": "alloc 1"}, context=False)
-        heard = [puppet.hear()]  # the first line was the answer to the call before cuInit
-        for line in ("alloc 1", "vmmhost 2097152", "free 5", "freenull", "null", "zero", "context 9", "context 0", "null",
+        puppet = start({**environment, "PUPPET_STARTS_LATE": "1"}, context=False)
+        heard = []
+        for line in ("alloc 1", "context 0", "retain 0", "info", "total 0", "vmm 2097152 0", "free 5", "destroy 5", "init",
+                     "alloc 1", "info", "vmmhost 2097152", "free 5", "freenull", "null", "zero", "context 9", "context 0", "null",
                      "zero", "freenull", "vmm 0 0", "vmm 2097152 9", "pitch 0 1", "destroy 7", "release 0", "managed 0"):
             heard.append((line, puppet.code(*line.split())))
         return heard
