@@ -50,30 +50,20 @@ static int check_peer(int fd, const struct paths *paths, struct error *error)
         (unsigned)peer.uid, paths->control_socket, (unsigned)geteuid());
 }
 
-static int connect_socket(struct client *client)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    strcpy(address.sun_path, client->paths.control_socket);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
-        check_peer(fd, &client->paths, &client->imposter) == 0) {
-        client->connect_error = 0;
-        return fd;
-    }
-    client->connect_error = client->imposter.status ? client->imposter.status : errno;
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
+/* curl's own socket, but known to us. */
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    return connect_socket(context);
+    struct client *client = context;
+    client->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    return client->fd;
 }
 
-static int socket_is_connected(void *context, curl_socket_t fd, curlsocktype purpose)
+/* Between connecting and the first byte of a request. */
+static int check_before_request(void *context, char *peer, char *local, int peer_port, int local_port)
 {
-    return CURL_SOCKOPT_ALREADY_CONNECTED;
+    struct client *client = context;
+    return check_peer(client->fd, &client->paths, &client->imposter) == 0 ? CURL_PREREQFUNC_OK
+                                                                          : CURL_PREREQFUNC_ABORT;
 }
 
 int client_open(struct client *client, bool simulated, struct error *error)
@@ -89,7 +79,8 @@ int client_open(struct client *client, bool simulated, struct error *error)
     curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, client->paths.control_socket);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, client);
-    curl_easy_setopt(curl, CURLOPT_SOCKOPTFUNCTION, socket_is_connected);
+    curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, check_before_request);
+    curl_easy_setopt(curl, CURLOPT_PREREQDATA, client);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* a session may be named ".." */
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
@@ -106,40 +97,31 @@ void client_close(struct client *client)
 
 /* --- Asking --------------------------------------------------------------------------------------------- */
 
-/* Another kind of daemon that runs where none of the kind asked for does is worth a hint. */
+/* A daemon of the other kind, where none of the kind asked for runs, is worth a hint. */
 static const char *other_daemon_hint(bool simulated)
 {
     struct client other;
     const char *hint = "";
-    if (client_open(&other, !simulated, NULL) == 0) {
-        int fd = connect_socket(&other);
-        if (fd >= 0) {
-            close(fd);
-            hint = simulated ? "; one for real GPUs is running: leave --simulated out"
-                             : "; a simulated one is running: add --simulated";
-        }
-    }
+    if (client_open(&other, !simulated, NULL) == 0 && client_ready(&other, NULL) == 0)
+        hint = simulated ? "; one for real GPUs is running: leave --simulated out"
+                         : "; a simulated one is running: add --simulated";
     client_close(&other);
     return hint;
 }
 
 static int cannot_connect(struct client *client, struct error *error)
 {
-    int status = client->connect_error;
     const struct paths *paths = &client->paths;
-    if (client->imposter.status) {
-        if (error)
-            *error = client->imposter;
-        return -client->imposter.status;
-    }
+    long status = 0;
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &status);
     if (status == EACCES || status == EPERM)
-        return error_set(
-            error, EACCES, "ERR_FORBIDDEN",
-            "no permission to use %s; expected to be its owner or of its group; set GPUSLICE_RUNTIME_DIR to "
-            "a folder of yours",
-            paths->control_socket);
+        return error_set(error, EACCES, "ERR_FORBIDDEN",
+                         "no permission to use %s; expected its owner or a member of its group; set "
+                         "GPUSLICE_RUNTIME_DIR to a folder of yours",
+                         paths->control_socket);
     if (status != ENOENT && status != ECONNREFUSED && status != ENOTDIR)
-        return error_set_errno(error, status, "cannot connect to %s", paths->control_socket);
+        return error_set_errno(error, status ? (int)status : EIO, "cannot connect to %s",
+                               paths->control_socket);
     if (!error) /* spares the look for the other daemon */
         return -ENOTCONN;
     return error_set(
@@ -210,6 +192,11 @@ static int perform(struct client *client, const char *method, const char *path, 
     curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, text);
     CURLcode result = curl_easy_perform(client->curl);
     curl_slist_free_all(headers);
+    if (client->imposter.status) {
+        if (error)
+            *error = client->imposter;
+        return -client->imposter.status;
+    }
     if (result == CURLE_COULDNT_CONNECT)
         return cannot_connect(client, error);
     if (result != CURLE_OK)

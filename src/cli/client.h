@@ -10,7 +10,7 @@
 struct client {
     struct paths paths;
     void *curl;
-    int connect_error;     /* errno of the last try to connect; 0 when connected */
+    int fd;                /* of curl's latest connection */
     struct error imposter; /* set when who answers is not whom we may trust */
 };
 
