@@ -183,9 +183,9 @@ static void on_listed(struct worker_job *worker_job)
 /* Run the loop until `*is_done`. */
 static int wait_for(struct daemon *daemon, const bool *is_done)
 {
-    uint64_t end = daemon_now_usec(daemon) + START_USEC;
+    uint64_t end = daemon_now_usec() + START_USEC;
     while (!*is_done) {
-        uint64_t now = daemon_now_usec(daemon);
+        uint64_t now = daemon_now_usec();
         int result = now < end ? sd_event_run(daemon->loop, end - now) : -ETIMEDOUT;
         if (result < 0)
             return result;

@@ -39,13 +39,6 @@ struct program {
     sd_event_source *idle;
 };
 
-uint64_t daemon_now_usec(const struct daemon *daemon)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* --- Options
  * ------------------------------------------------------------------------------------------------- */
 
@@ -226,7 +219,7 @@ static int on_idle(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct program *program = userdata;
     struct daemon *daemon = &program->daemon;
-    uint64_t now = daemon_now_usec(daemon), end = daemon->busy_usec + daemon->options.idle_exit_usec;
+    uint64_t now = daemon_now_usec(), end = daemon->busy_usec + daemon->options.idle_exit_usec;
     uint64_t next = now + daemon->options.idle_exit_usec;
     if (daemon->session_count == 0 && now < end) {
         next = end;
@@ -331,7 +324,7 @@ static int start(struct program *program, struct error *error)
     ledgers_catch_sigbus();
     signal(SIGPIPE, SIG_IGN);
     daemon->started_at = time(NULL);
-    daemon->busy_usec = daemon_now_usec(daemon);
+    daemon->busy_usec = daemon_now_usec();
     result = sd_event_new(&daemon->loop);
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");

@@ -55,7 +55,7 @@ int reaper_add(struct session *session, pid_t pid, uint64_t start_ticks, int pid
         .slot = slot,
         .generation = generation,
         .attached_at = time(NULL),
-        .attached_usec = daemon_now_usec(session->daemon),
+        .attached_usec = daemon_now_usec(),
         .next = session->processes,
     };
     int result = sd_event_add_io(session->daemon->loop, &process->source, pidfd, EPOLLIN, on_death, process);
@@ -248,7 +248,7 @@ static int on_round(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct round *round = userdata;
     struct daemon *daemon = round->daemon;
-    uint64_t now = daemon_now_usec(daemon), processes = 0;
+    uint64_t now = daemon_now_usec(), processes = 0;
     struct process *process = round_next(round);
     if (process) {
         strcpy(round->session_id, process->session->id);

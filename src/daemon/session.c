@@ -341,7 +341,7 @@ static void free_session(struct session *session, bool remove)
         at = &(*at)->next;
     *at = session->next;
     daemon->session_count--;
-    daemon->busy_usec = daemon_now_usec(daemon);
+    daemon->busy_usec = daemon_now_usec();
     sd_event_source_disable_unref(session->expiry);
     sd_event_source_disable_unref(session->runner.source);
     if (session->runner.pidfd >= 0)
