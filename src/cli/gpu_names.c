@@ -13,7 +13,7 @@ static bool may_name_a_gpu(const char *name)
     if (strncasecmp(name, "GPU-", 4) == 0)
         name += 4;
     size_t length = strspn(name, hex);
-    if (name[length] == '/') /* MIG-GPU-UUID/INSTANCE/COMPUTE, as drivers before 470 name one */
+    if (length > 0 && name[length] == '/') /* MIG-GPU-UUID/INSTANCE/COMPUTE, as drivers before 470 name one */
         length += strspn(name + length, "/0123456789");
     return length > 0 && name[0] != '-' && name[length] == '\0';
 }
