@@ -320,7 +320,7 @@ const struct cli_verb verb_completion = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "print completion for bash, zsh or fish",
-    .text = "  source <(gpuslice completion bash)",
+    .examples = "  source <(gpuslice completion bash)",
     .options = options,
     .act = act,
 };
