@@ -25,8 +25,8 @@ struct server {
     struct daemon *daemon;
     struct MHD_Daemon *mhd;
     bool is_public;
-    bool has_resumed; /* MHD_run() is due: with our own polling, nothing else tells it */
     sd_event_source *ready, *timer;
+    sd_event_source *due; /* fires once, soon: MHD_run() has something to do that no descriptor shows */
 };
 
 struct http {
@@ -63,8 +63,9 @@ static void reply(struct http_request *request, unsigned status, const char *typ
     if (request->is_suspended) {
         struct http *http = request->daemon->http;
         request->is_suspended = false;
-        (request->is_public ? &http->metrics : &http->control)->has_resumed = true;
         MHD_resume_connection(request->connection);
+        sd_event_source_set_enabled((request->is_public ? &http->metrics : &http->control)->due,
+                                    SD_EVENT_ONESHOT);
     }
 }
 
@@ -219,15 +220,22 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* Before the loop sleeps: for how long may it? */
+static int on_due(sd_event_source *source, void *userdata)
+{
+    MHD_run(((struct server *)userdata)->mhd);
+    return 0;
+}
+
+/* Before the loop sleeps: for how long may it? Asked before every event, of which there may be many until ours is
+ * dispatched, so what is due now is left to a source that stays pending when it is set again: a timer does not. */
 static int on_prepare(sd_event_source *source, void *userdata)
 {
     struct server *server = userdata;
     MHD_UNSIGNED_LONG_LONG milliseconds = 0;
-    if (server->has_resumed)
-        server->has_resumed = false;
-    else if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
+    if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
         return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    if (milliseconds == 0)
+        return sd_event_source_set_enabled(server->due, SD_EVENT_ONESHOT);
     sd_event_source_set_time_relative(server->timer, milliseconds * 1000);
     return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
 }
@@ -253,6 +261,10 @@ static int start_server(struct server *server, struct daemon *daemon, int fd, bo
                                             server);
     if (result >= 0)
         result = sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    if (result >= 0)
+        result = sd_event_add_defer(daemon->loop, &server->due, on_due, server);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(server->due, SD_EVENT_OFF);
     if (result >= 0)
         result = sd_event_source_set_prepare(server->ready, on_prepare);
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
@@ -317,6 +329,7 @@ static void stop_server(struct server *server)
         return;
     sd_event_source_disable_unref(server->ready);
     sd_event_source_disable_unref(server->timer);
+    sd_event_source_disable_unref(server->due);
     MHD_run(server->mhd);
     MHD_stop_daemon(server->mhd);
 }
