@@ -5,6 +5,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 
 import pytest
 
@@ -93,3 +94,28 @@ def test_why_a_daemon_cannot_start_is_said_in_one_line(absent):
     assert result.stderr.startswith("gpuslice: cannot start the daemon: ")
     assert str(absent.state) in result.stderr
     assert not daemon_pid(absent)
+
+
+IMPOSTER = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+os.setuid(65534)
+listener.listen()
+print("ready", flush=True)
+connection, _ = listener.accept()
+print(len(connection.recv(65536)), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can answer as someone else")
+def test_who_answers_in_place_of_a_daemon_is_told_nothing(make_daemon, reap):
+    daemon = make_daemon()
+    daemon.control_socket.parent.mkdir(0o700)
+    imposter = reap(subprocess.Popen([sys.executable, "-c", IMPOSTER, daemon.control_socket], text=True,
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    assert imposter.stdout.readline() == "ready\n"
+    result = daemon.cli("create", check=False)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"gpuslice: user 65534 answers at {daemon.control_socket}; expected user 0 or root")
+    assert imposter.stdout.readline() == "0\n"
