@@ -339,7 +339,7 @@ int store_open(struct daemon *daemon, struct error *error)
              SQLITE_OK)
         result = database_error(error, store->database, path);
     if (result == 0) {
-        sqlite3_busy_timeout(store->database, 5000);
+        sqlite3_busy_timeout(store->database, 2000);
         result = make_layout(store->database, path, error);
     }
     if (result == 0)
