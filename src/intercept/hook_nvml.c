@@ -8,8 +8,10 @@ static enum charge_place place_of(nvmlDevice_t device, uint32_t *gpu)
 {
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     uint8_t uuid[GPU_UUID_BYTES];
+    if (charge_depth)
+        return CHARGE_NOWHERE;
     enum session_mode mode = session_mode();
-    if (charge_depth || mode == SESSION_OUTSIDE || !real_nvml(nvmlDeviceGetUUID) ||
+    if (mode == SESSION_OUTSIDE || !real_nvml(nvmlDeviceGetUUID) ||
         real_nvml(nvmlDeviceGetUUID)(device, text, sizeof(text)) != NVML_SUCCESS ||
         !gpu_uuid_parse(text, uuid))
         return CHARGE_NOWHERE;

@@ -71,7 +71,7 @@ static CUmemoryPool pool_of(const struct request *request, CUdevice device)
 }
 
 /* Where the request is charged. CHARGE_NOWHERE also for pools that are not ours to account. */
-static enum charge_place find_pool(const struct request *request, struct pool **pool)
+static enum charge_place find_pool(const struct request *request, struct pool **pool, uint32_t *gpu)
 {
     struct charge charge;
     CUdevice device;
@@ -81,6 +81,7 @@ static enum charge_place find_pool(const struct request *request, struct pool **
     if (!takes_memory(request) || !enter_context(request->stream, &pushed))
         return CHARGE_NOWHERE;
     enum charge_place place = charge_place_current(&charge);
+    *gpu = charge.gpu;
     if (place == CHARGE_ON_GPU) {
         pools_calls_begin(&mode);
         if (real(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
@@ -100,13 +101,14 @@ static enum charge_place find_pool(const struct request *request, struct pool **
 static CUresult allocate(const struct request *request)
 {
     struct pool *pool = NULL;
+    uint32_t gpu = 0;
     enum charge_place place = CHARGE_NOWHERE;
     if (request->address && request->bytes && charge_depth == 0 && session_mode() != SESSION_OUTSIDE)
-        place = find_pool(request, &pool);
+        place = find_pool(request, &pool, &gpu);
     if (place == CHARGE_NOWHERE)
         return ask_driver(request);
     if (place == CHARGE_FORBIDDEN || !pools_prepare(pool, request->bytes)) {
-        charge_say_refused(place == CHARGE_ON_GPU, pool ? pool->gpu : 0, request->bytes);
+        charge_say_refused(place == CHARGE_ON_GPU, gpu, request->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     charge_enter();
@@ -117,7 +119,6 @@ static CUresult allocate(const struct request *request)
         /* It needed more than asked: whole blocks, or its unused memory was in pieces. */
         if (result == CUDA_SUCCESS)
             give_back(request);
-        uint32_t gpu = pool->gpu;
         pools_give_up(pool);
         charge_say_refused(true, gpu, request->bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -26,14 +26,27 @@ static void *handle_of(struct pool *pool)
     return atomic_load_explicit(&pool->handle, memory_order_acquire); /* pools_get() */
 }
 
-/* Pools of this process, up to the first place that was never used. */
-#define each_pool(pool, area)                                                                                \
-    (struct pool *pool = (area)->pools; pool < (area)->pools + POOLS_MAX && handle_of(pool); pool++)
+/* The pools of this process, up to the first place that was never used: `pool` itself, or NULL. */
+static struct pool *pool_if_any(struct pool *pool)
+{
+    return pool < private_get()->pools + POOLS_MAX && handle_of(pool) ? pool : NULL;
+}
+
+static struct pool *first_pool(void)
+{
+    return pool_if_any(private_get()->pools);
+}
+
+static struct pool *next_pool(struct pool *pool)
+{
+    return pool_if_any(pool + 1);
+}
 
 struct pool *pools_find(CUmemoryPool handle)
 {
-    for
-        each_pool(pool, private_get()) if (handle_of(pool) == (void *)handle) return pool;
+    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool))
+        if (handle_of(pool) == (void *)handle)
+            return pool;
     return NULL;
 }
 
@@ -118,20 +131,15 @@ static bool reserve_growth(struct pool *pool, uint64_t bytes)
 static bool trim_all(uint32_t gpu, struct pool *held)
 {
     bool any = false;
-    for
-        each_pool(pool, private_get())
-        {
-            if (pool->gpu != gpu)
-                continue;
-            if (pool == held) {
-                any |= trim(pool);
-                continue;
-            }
-            if (held ? pthread_mutex_trylock(&pool->turn) != 0 : pthread_mutex_lock(&pool->turn) != 0)
-                continue;
+    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
+        if (pool != held &&
+            (held ? pthread_mutex_trylock(&pool->turn) : pthread_mutex_lock(&pool->turn)) != 0)
+            continue;
+        if (pool->gpu == gpu)
             any |= trim(pool);
+        if (pool != held)
             pthread_mutex_unlock(&pool->turn);
-        }
+    }
     return any;
 }
 
@@ -204,14 +212,12 @@ void pools_forget(struct pool *pool)
 
 void pools_forget_gpu(uint32_t gpu)
 {
-    for
-        each_pool(pool, private_get())
-        {
-            pthread_mutex_lock(&pool->turn);
-            if (pool->gpu == gpu)
-                pools_forget(pool);
-            pthread_mutex_unlock(&pool->turn);
-        }
+    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
+        pthread_mutex_lock(&pool->turn);
+        if (pool->gpu == gpu)
+            pools_forget(pool);
+        pthread_mutex_unlock(&pool->turn);
+    }
 }
 
 void pools_refresh_all(void)
@@ -220,12 +226,10 @@ void pools_refresh_all(void)
     if (!charge_holds())
         return;
     pools_calls_begin(&mode);
-    for
-        each_pool(pool, private_get())
-        {
-            pthread_mutex_lock(&pool->turn);
-            set_charge(pool);
-            pthread_mutex_unlock(&pool->turn);
-        }
+    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
+        pthread_mutex_lock(&pool->turn);
+        set_charge(pool);
+        pthread_mutex_unlock(&pool->turn);
+    }
     pools_calls_end(&mode);
 }

@@ -19,9 +19,9 @@ struct attachment; /* session.h */
 /* A stream-ordered memory pool that this process allocated from. */
 struct pool {
     pthread_mutex_t turn;   /* held while the pool may grow by us, and while its charge is set right */
-    _Atomic(void *) handle; /* CUmemoryPool; NULL: this place is free. Set once */
+    _Atomic(void *) handle; /* CUmemoryPool; NULL: this place was never used */
     uint64_t charged_bytes; /* under `turn`: what the ledger holds for it */
-    uint32_t gpu;           /* index in the policy; set before `handle` */
+    uint32_t gpu;           /* under `turn`: index in the policy */
 };
 #define POOLS_MAX (2 * LEDGER_GPUS)
 

@@ -104,9 +104,12 @@ static void move_charges(struct private_area *area, struct ledger_slot *slot)
 {
     uint64_t held[LEDGER_GPUS] = {0};
     records_each(&area->records, add_held_bytes, held);
-    for (unsigned i = 0; i < POOLS_MAX; i++)
-        if (atomic_load_explicit(&area->pools[i].handle, memory_order_acquire)) /* pool_add() */
-            held[area->pools[i].gpu] += area->pools[i].charged_bytes;
+    for (unsigned i = 0; i < POOLS_MAX; i++) {
+        struct pool *pool = &area->pools[i];
+        pthread_mutex_lock(&pool->turn); /* nobody who has it asks for `deciding` */
+        held[pool->gpu] += pool->charged_bytes;
+        pthread_mutex_unlock(&pool->turn);
+    }
     for (unsigned gpu = 0; gpu < LEDGER_GPUS; gpu++)
         if (held[gpu])
             ledger_charge(slot, gpu, held[gpu]);

@@ -133,9 +133,13 @@ static bool advance_step(struct timeline_state *state, const struct timeline_slo
     for (unsigned engine = 0; engine < TIMELINE_HOST; engine++) {
         if (!running[engine])
             continue;
-        running[engine]->engine[engine].progress_ns += step_ns;
+        struct timeline_progress *progress = &running[engine]->engine[engine];
+        progress->progress_ns += step_ns;
         uint64_t *left_ns = &state->turn[engine].left_ns;
         *left_ns = *left_ns > step_ns ? *left_ns - step_ns : 0;
+        /* Now, not when its turn comes again. */
+        if (progress->progress_ns >= queue_head(slots, running[engine], engine)->duration_ns)
+            operation_complete(state, running[engine], engine);
     }
     return true;
 }
@@ -145,7 +149,8 @@ bool timeline_advance(struct timeline_state *state, const struct timeline_slot *
     if (until_ns < state->time_ns)
         until_ns = state->time_ns;
     bool arrived = false;
-    for (unsigned step = 0; step < ADVANCE_STEPS && state->completion_count < TIMELINE_COMPLETIONS; step++)
+    for (unsigned step = 0;
+         step < ADVANCE_STEPS && state->completion_count + TIMELINE_ENGINES <= TIMELINE_COMPLETIONS; step++)
         if (!advance_step(state, slots, until_ns)) {
             arrived = true;
             break;

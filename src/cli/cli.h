@@ -1,0 +1,109 @@
+/* cli.h - the words of the command line.
+ *
+ * verb      what `gpuslice VERB` does: its options, its operands, its function
+ * option    one row: the parser, --help and shell completion all read it
+ * operand   a word that is no option: a session, or the command to run
+ *
+ * Words are judged before anything is asked of a daemon: what they alone show to be wrong ends with status 2
+ * and changes nothing. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "cli/gpu_names.h"
+#include "cli/memory_limits.h"
+
+enum cli_status {
+    CLI_DONE = 0,
+    CLI_FAILED = 1,           /* refused or failed */
+    CLI_WRONG_USAGE = 2,      /* the words alone show it */
+    CLI_CANNOT_EXECUTE = 126, /* of `run`, as of sh */
+    CLI_NOT_FOUND = 127,
+};
+
+/* What a word is: how it is checked, stored and completed. The comment names the type it is stored in. */
+enum cli_kind {
+    CLI_NOTHING,
+    CLI_FLAG,         /* bool */
+    CLI_SESSION_NAME, /* const char *: a name for a session */
+    CLI_SESSION,      /* const char *: a session's ID, prefix of one, or name */
+    CLI_GPU,          /* struct gpu_names, one more each time */
+    CLI_MEMORY,       /* struct memory_limits */
+    CLI_COMMAND,      /* operands: a program and its arguments */
+    CLI_SHELL,        /* operands: bash, zsh or fish */
+    CLI_VERB,         /* operands: a verb's name */
+};
+
+struct cli_arguments {
+    bool help, json, simulated;
+    const char *name;
+    const char *session;
+    struct gpu_names gpus;
+    struct memory_limits memory;
+    char **operands; /* ends with NULL */
+    unsigned operand_count;
+};
+
+struct cli_option {
+    const char *name;  /* without its "--" */
+    const char *value; /* what --help calls the value; NULL for a flag */
+    enum cli_kind kind;
+    size_t offset; /* of the value in struct cli_arguments */
+    const char *help;
+};
+
+/* Rows that many verbs have. */
+#define CLI_OPTION_JSON                                                                                      \
+    {                                                                                                        \
+        "json", NULL, CLI_FLAG, offsetof(struct cli_arguments, json), "print JSON, for programs"             \
+    }
+#define CLI_OPTION_SIMULATED                                                                                 \
+    {                                                                                                        \
+        "simulated", NULL, CLI_FLAG, offsetof(struct cli_arguments, simulated),                              \
+            "use simulated GPUs (also: GPUSLICE_SIMULATED=1)"                                                \
+    }
+#define CLI_OPTION_HELP                                                                                      \
+    {                                                                                                        \
+        "help", NULL, CLI_FLAG, offsetof(struct cli_arguments, help), "print this text"                      \
+    }
+#define CLI_OPTIONS_END                                                                                      \
+    {                                                                                                        \
+        NULL, NULL, CLI_NOTHING, 0, NULL                                                                     \
+    }
+
+struct cli_verb {
+    const char *name;
+    const char *aliases[3]; /* ends with NULL */
+    const char *operands;   /* as --help writes them; NULL for none */
+    enum cli_kind operand_kind;
+    unsigned operands_min, operands_max;
+    const char *summary; /* one line, no capital, no full stop */
+    const char *text;    /* what else --help says; NULL for nothing */
+    const struct cli_option *options;
+    /* Judge the options together; NULL where any combination means something. */
+    int (*check)(const struct cli_arguments *arguments, struct error *error);
+    enum cli_status (*act)(const struct cli_arguments *arguments);
+};
+
+/* All verbs, in the order of `gpuslice help`; ends with NULL. */
+extern const struct cli_verb *const cli_verbs[];
+
+/* The verb of this name or alias, or NULL. */
+const struct cli_verb *cli_verb_find(const char *name);
+
+/* Read the words behind the verb, ending with NULL, into `arguments`. The first operand ends the options
+ * where operands are a command; "--" ends them everywhere. With --help nothing else is checked. -EINVAL or
+ * -ERANGE for wrong usage. */
+int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *arguments,
+              struct error *error);
+
+/* Print "gpuslice: MESSAGE" on stderr. Returns CLI_FAILED. */
+enum cli_status cli_report(const struct error *error);
+
+/* The same for wrong usage, with where to read on. Returns CLI_WRONG_USAGE. */
+enum cli_status cli_report_usage(const struct cli_verb *verb, const struct error *error);
+
+/* End of a verb that printed: CLI_FAILED with a line on stderr if stdout did not take it all. */
+enum cli_status cli_finish_output(void);

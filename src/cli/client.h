@@ -1,0 +1,33 @@
+/* client.h - one conversation with a daemon: requests of docs/api.md over its Unix socket. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "base/paths.h"
+
+struct client {
+    struct paths paths;
+    void *curl;
+    int fd;                /* of curl's latest connection */
+    struct error imposter; /* set when who answers is not whom we may trust */
+};
+
+/* Find out where the daemon would be. Connects at the first request. */
+int client_open(struct client *client, bool simulated, struct error *error);
+void client_close(struct client *client);
+
+/* Ask `method` `path` with `body` (NULL for none; not consumed). Sets `*answer` to the decoded answer, which
+ * the caller drops with json_decref(); NULL for an empty one; `answer` may be NULL. Fails with -ENOTCONN when
+ * no daemon is running, and with -EREMOTEIO and the daemon's own code and message when it refuses. */
+int client_request(struct client *client, const char *method, const char *path, const json_t *body,
+                   json_t **answer, struct error *error);
+
+/* The same on /v1/sessions/SESSION`behind`. `session` is made of the characters of an ID or name. */
+int client_request_session(struct client *client, const char *method, const char *session, const char *behind,
+                           const json_t *body, json_t **answer, struct error *error);
+
+/* 0 once the daemon says that it is ready, -EAGAIN with what is missing while it is not, -ENOTCONN without
+ * one. */
+int client_ready(struct client *client, struct error *error);

@@ -1,0 +1,42 @@
+/* gpuslice create: a session that lives until it is released. */
+#include <stdio.h>
+
+#include "cli/sessions.h"
+#include "cli/verbs.h"
+
+static const struct cli_option options[] = {
+    CLI_OPTION_NEW_NAME,  CLI_OPTION_GPU,  CLI_OPTION_MEMORY, CLI_OPTION_JSON,
+    CLI_OPTION_SIMULATED, CLI_OPTION_HELP, CLI_OPTIONS_END,
+};
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    struct client client;
+    struct error error;
+    json_t *session = NULL;
+    int result = client_open(&client, arguments->simulated, &error);
+    if (result == 0)
+        result = sessions_create(&client, arguments, false, &session, &error);
+    client_close(&client);
+    if (result < 0)
+        return cli_report(&error);
+    if (arguments->json)
+        sessions_print_json(session);
+    else
+        printf("%s\n", sessions_text(session, "session_id"));
+    json_decref(session);
+    return cli_finish_output();
+}
+
+const struct cli_verb verb_create = {
+    .name = "create",
+    .aliases = {"allocate"},
+    .summary = "make a session for several programs, and print its ID",
+    .text = "The session lives until 'gpuslice release'. A daemon is started if none is running.\n"
+            "\n"
+            "  gpuslice create --name train --memory 4GiB\n"
+            "  gpuslice run --session train -- python train.py",
+    .options = options,
+    .check = sessions_check_options,
+    .act = act,
+};

@@ -1,0 +1,69 @@
+#include "cli/gpu_names.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+/* An index, or what can begin a UUID as NVML writes it: "GPU-8f2d...", "MIG-...", or its hex digits alone. */
+static bool may_name_a_gpu(const char *name)
+{
+    static const char hex[] = "0123456789abcdefABCDEF-";
+    if (strncasecmp(name, "MIG-", 4) == 0)
+        name += 4;
+    if (strncasecmp(name, "GPU-", 4) == 0)
+        name += 4;
+    size_t length = strspn(name, hex);
+    if (length > 0 && name[length] == '/') /* MIG-GPU-UUID/INSTANCE/COMPUTE, as drivers before 470 name one */
+        length += strspn(name + length, "/0123456789");
+    return length > 0 && name[0] != '-' && name[length] == '\0';
+}
+
+bool gpu_names_contain(const struct gpu_names *names, const char *name)
+{
+    for (unsigned i = 0; i < names->count; i++)
+        if (strcasecmp(names->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+int gpu_names_add(struct gpu_names *names, const char *text, size_t length, struct error *error)
+{
+    char name[GPU_NAME_BYTES] = "";
+    if (length < sizeof(name))
+        memcpy(name, text, length);
+    if (!may_name_a_gpu(name))
+        return error_set(
+            error, EINVAL, NULL,
+            "'%.*s' names no GPU; expected an index like 0 or the beginning of a UUID like GPU-8f2d",
+            length > 64 ? 64 : (int)length, text);
+    if (gpu_names_contain(names, name))
+        return error_set(error, EINVAL, NULL, "GPU '%s' is named twice; expected each once", name);
+    if (names->count == GPU_NAMES_MAX)
+        return error_set(error, EINVAL, NULL, "more than %d GPUs are named; expected at most that many",
+                         GPU_NAMES_MAX);
+    strcpy(names->names[names->count++], name);
+    return 0;
+}
+
+int gpu_names_from_visible_devices(struct gpu_names *names, const char *value, struct error *error)
+{
+    struct gpu_names found = {0};
+    for (const char *at = value; *at;) {
+        at += strspn(at, " ");
+        size_t length = strcspn(at, ","), kept = length;
+        while (kept > 0 && at[kept - 1] == ' ')
+            kept--;
+        if (gpu_names_add(&found, at, kept, NULL) < 0)
+            break;
+        at += length;
+        at += *at == ',';
+    }
+    if (found.count == 0)
+        return error_set(
+            error, ENODEV, NULL,
+            "CUDA_VISIBLE_DEVICES is '%.100s', which hides every GPU; expected indices or UUIDs; name a "
+            "GPU with --gpu, or unset it",
+            value);
+    *names = found;
+    return 0;
+}

@@ -1,0 +1,82 @@
+/* gpuslice gpus: the cards, what is used of them and what sessions reserved. */
+#include <stdio.h>
+
+#include "cli/sessions.h"
+#include "cli/verbs.h"
+
+static const struct cli_option options[] = {
+    CLI_OPTION_JSON,
+    CLI_OPTION_SIMULATED,
+    CLI_OPTION_HELP,
+    CLI_OPTIONS_END,
+};
+
+enum { GPU, UUID, NAME, BAR, USAGE, RESERVED, SESSIONS };
+
+static const struct table_column columns[] = {
+    [GPU] = {"GPU", .right = true},
+    [UUID] = {"UUID"},
+    [NAME] = {"NAME", .shrink = true},
+    [BAR] = {"MEMORY"},
+    [USAGE] = {"USED / TOTAL", .right = true},
+    [RESERVED] = {"RESERVED", .right = true},
+    [SESSIONS] = {"SESSIONS", .right = true},
+    {NULL},
+};
+
+#define UUID_SHOWN 12 /* "GPU-" and eight digits: enough for --gpu */
+
+static void add_gpu(struct table *table, const json_t *gpu)
+{
+    char reserved[UNITS_BYTES_TEXT];
+    bool healthy = json_is_true(json_object_get(gpu, "healthy"));
+    struct table_cell *row = table_add_row(table);
+
+    sessions_gpu_cell(&row[GPU], gpu);
+    table_cell_print(&row[UUID], TABLE_PLAIN, "%.*s", UUID_SHOWN, sessions_text(gpu, "uuid"));
+    if (healthy)
+        sessions_gpu_name_cell(&row[NAME], gpu);
+    else
+        table_cell_print(&row[NAME], TABLE_RED, "does not answer");
+    sessions_usage_cells(&row[BAR], sessions_number(gpu, "used_bytes"), sessions_number(gpu, "total_bytes"));
+    table_cell_print(&row[RESERVED], TABLE_PLAIN, "%s",
+                     units_format_bytes(sessions_number(gpu, "reserved_bytes"), reserved));
+    table_cell_print(&row[SESSIONS], TABLE_PLAIN, "%llu",
+                     (unsigned long long)sessions_number(gpu, "sessions"));
+}
+
+static void print_table(const json_t *gpus)
+{
+    struct table table = {.columns = columns};
+    const json_t *gpu;
+    size_t i;
+    json_array_foreach((json_t *)gpus, i, gpu)
+    {
+        add_gpu(&table, gpu);
+    }
+    table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
+    table_free(&table);
+}
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    json_t *gpus = NULL;
+    struct error error;
+    if (sessions_get("/v1/gpus", arguments, &gpus, &error) < 0)
+        return cli_report(&error);
+    if (arguments->json)
+        sessions_print_json(gpus);
+    else
+        print_table(gpus);
+    json_decref(gpus);
+    return cli_finish_output();
+}
+
+const struct cli_verb verb_gpus = {
+    .name = "gpus",
+    .summary = "list the GPUs, what is used of them and what sessions reserved",
+    .text =
+        "RESERVED is what the limits of sessions promise; USED is what the whole card holds, by whomever.",
+    .options = options,
+    .act = act,
+};

@@ -1,0 +1,87 @@
+/* gpuslice help, and --help of every verb, from the tables. */
+#include "cli/help.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/verbs.h"
+
+#define WIDTH 80
+#define OPTION_COLUMN 20 /* where what an option does begins */
+
+/* Print `text` from column `at` on, going on at column `indent` of the next line where it is too long. */
+static void print_wrapped(const char *text, size_t at, size_t indent)
+{
+    size_t start = at;
+    while (*text) {
+        size_t length = strcspn(text, " ");
+        if (at > start && at + 1 + length > WIDTH) {
+            printf("\n%*s", (int)indent, "");
+            at = start = indent;
+        } else if (at > start) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", (int)length, text);
+        at += length;
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+static void print_option(const struct cli_option *option)
+{
+    char left[64];
+    int length = snprintf(left, sizeof(left), "  --%s%s%s", option->name, option->value ? " " : "",
+                          option->value ? option->value : "");
+    printf("%-*s", OPTION_COLUMN, left);
+    print_wrapped(option->help, length < OPTION_COLUMN ? OPTION_COLUMN : (size_t)length, OPTION_COLUMN);
+}
+
+void help_print_verb(const struct cli_verb *verb)
+{
+    printf("gpuslice %s - %s\n\nUsage: gpuslice %s [OPTION]...%s%s\n", verb->name, verb->summary, verb->name,
+           verb->operands ? " " : "", verb->operands ? verb->operands : "");
+    for (size_t i = 0; verb->aliases[i]; i++)
+        printf("%s%s", i ? ", " : "Also:  gpuslice ", verb->aliases[i]);
+    if (verb->aliases[0])
+        putchar('\n');
+    if (verb->text)
+        printf("\n%s\n", verb->text);
+    puts("\nOptions:");
+    for (const struct cli_option *option = verb->options; option->name; option++)
+        print_option(option);
+}
+
+void help_print_overview(void)
+{
+    puts("gpuslice - share GPUs between programs, each inside its own quota\n\n"
+         "Usage: gpuslice VERB [OPTION]... [OPERAND]...\n\nVerbs:");
+    for (size_t i = 0; cli_verbs[i]; i++)
+        printf("  %-12s%s\n", cli_verbs[i]->name, cli_verbs[i]->summary);
+    puts("\n'gpuslice VERB --help' says more. To begin with:\n\n"
+         "  gpuslice run --memory 4GiB -- python train.py\n"
+         "  gpuslice list");
+}
+
+static const struct cli_option options[] = {CLI_OPTION_HELP, CLI_OPTIONS_END};
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    if (arguments->operand_count)
+        help_print_verb(cli_verb_find(arguments->operands[0]));
+    else
+        help_print_overview();
+    return cli_finish_output();
+}
+
+const struct cli_verb verb_help = {
+    .name = "help",
+    .operands = "[VERB]",
+    .operand_kind = CLI_VERB,
+    .operands_max = 1,
+    .summary = "say what gpuslice or one of its verbs does",
+    .options = options,
+    .act = act,
+};

@@ -1,0 +1,44 @@
+/* gpuslice: the command line. Finds the verb, reads its words, and does it. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/help.h"
+
+static enum cli_status no_such_verb(const char *word)
+{
+    char known[256] = "";
+    size_t used = 0;
+    struct error error;
+    for (size_t i = 0; cli_verbs[i] && used < sizeof(known); i++)
+        used +=
+            (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? " " : "", cli_verbs[i]->name);
+    if (word)
+        error_set(&error, EINVAL, NULL, "there is no verb '%.80s'; expected one of %s", word, known);
+    else
+        error_set(&error, EINVAL, NULL, "the verb is missing; expected one of %s", known);
+    return cli_report_usage(NULL, &error);
+}
+
+int main(int count, char **words)
+{
+    struct cli_arguments arguments;
+    struct error error;
+    const char *word = count > 1 ? words[1] : NULL;
+    if (word && strcmp(word, "--version") == 0)
+        word = "version";
+    if (word && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0))
+        word = "help";
+
+    const struct cli_verb *verb = word ? cli_verb_find(word) : NULL;
+    if (!verb)
+        return no_such_verb(word);
+    if (cli_parse(verb, words + 2, &arguments, &error) < 0)
+        return cli_report_usage(verb, &error);
+    if (arguments.help) {
+        help_print_verb(verb);
+        return cli_finish_output();
+    }
+    return verb->act(&arguments);
+}

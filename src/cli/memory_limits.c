@@ -1,0 +1,67 @@
+#include "cli/memory_limits.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/units.h"
+
+static int parse_size(const char *text, uint64_t *bytes, struct error *error)
+{
+    uint64_t parsed;
+    int result = units_parse_bytes(text, &parsed, error);
+    if (result < 0)
+        return result;
+    if (parsed == 0)
+        return error_set(error, EINVAL, NULL,
+                         "'%.64s' is no memory at all; expected at least 1 byte, like 4GiB", text);
+    if (parsed > INT64_MAX) /* the API's numbers are JSON's, signed in every reader */
+        return error_set(error, ERANGE, NULL, "size '%.64s' is beyond 2^63 bytes; expected less, like 4GiB",
+                         text);
+    *bytes = parsed;
+    return 0;
+}
+
+/* One "GPU=SIZE" of `length` bytes. */
+static int parse_pair(struct memory_limits *limits, const char *text, size_t length, struct error *error)
+{
+    const char *equals = memchr(text, '=', length);
+    if (!equals)
+        return error_set(error, EINVAL, NULL, "'%.*s' names no GPU; expected GPU=SIZE, like 0=4GiB,1=2GiB",
+                         length > 64 ? 64 : (int)length, text);
+    char size[80] = "";
+    size_t size_length = length - (size_t)(equals + 1 - text);
+    if (size_length >= sizeof(size))
+        return error_set(error, EINVAL, NULL,
+                         "'%.64s...' is not a size; write bytes or a unit, like 4GiB or 512M", equals + 1);
+    memcpy(size, equals + 1, size_length);
+
+    uint64_t bytes;
+    int result = parse_size(size, &bytes, error);
+    if (result < 0 || (result = gpu_names_add(&limits->gpus, text, (size_t)(equals - text), error)) < 0)
+        return result;
+    limits->gpu_bytes[limits->gpus.count - 1] = bytes;
+    return 0;
+}
+
+int memory_limits_parse(struct memory_limits *limits, const char *text, struct error *error)
+{
+    struct memory_limits parsed = {0};
+    if (!strchr(text, '=')) {
+        int result = parse_size(text, &parsed.every_bytes, error);
+        if (result < 0)
+            return result;
+        *limits = parsed;
+        return 0;
+    }
+    for (const char *at = text;;) {
+        size_t length = strcspn(at, ",");
+        int result = parse_pair(&parsed, at, length, error);
+        if (result < 0)
+            return result;
+        if (at[length] == '\0')
+            break;
+        at += length + 1;
+    }
+    *limits = parsed;
+    return 0;
+}

@@ -1,0 +1,17 @@
+/* memory_limits.h - what --memory says: one size for every GPU of the session, or one for each. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "cli/gpu_names.h"
+
+struct memory_limits {
+    uint64_t every_bytes;              /* 0: not given */
+    struct gpu_names gpus;             /* set apart */
+    uint64_t gpu_bytes[GPU_NAMES_MAX]; /* of gpus.names[i] */
+};
+
+/* Read "4GiB" or "0=4GiB,GPU-8f2d=2GiB". Each size is above 0 and below 2^63. Sets `limits` only on success.
+ */
+int memory_limits_parse(struct memory_limits *limits, const char *text, struct error *error);

@@ -1,0 +1,181 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- What each kind of word must look like -------------------------------------------------------------- */
+
+static int check_name(const char *text, const char *what, struct error *error)
+{
+    size_t length = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+    if (text[length] == '\0' && length >= 1 && length <= 63)
+        return 0;
+    return error_set(error, EINVAL, NULL, "'%.80s' is no %s; expected 1 to 63 of A-Z a-z 0-9 . _ -", text,
+                     what);
+}
+
+static int check_shell(const char *text, struct error *error)
+{
+    if (strcmp(text, "bash") == 0 || strcmp(text, "zsh") == 0 || strcmp(text, "fish") == 0)
+        return 0;
+    return error_set(error, EINVAL, NULL, "'%.80s' is no shell known here; expected bash, zsh or fish", text);
+}
+
+static int check_verb(const char *text, struct error *error)
+{
+    if (cli_verb_find(text))
+        return 0;
+    return error_set(error, EINVAL, NULL, "there is no verb '%.80s'; expected one that 'gpuslice help' lists",
+                     text);
+}
+
+static int check_operand(enum cli_kind kind, const char *text, struct error *error)
+{
+    switch (kind) {
+    case CLI_SESSION:
+        return check_name(text, "session's ID or name", error);
+    case CLI_SHELL:
+        return check_shell(text, error);
+    case CLI_VERB:
+        return check_verb(text, error);
+    default:
+        return 0;
+    }
+}
+
+/* Store an option's value where its row says. */
+static int take_value(const struct cli_option *option, const char *value, struct cli_arguments *arguments,
+                      struct error *error)
+{
+    void *target = (char *)arguments + option->offset;
+    int result = 0;
+    switch (option->kind) {
+    case CLI_SESSION_NAME:
+        result = check_name(value, "name for a session", error);
+        break;
+    case CLI_GPU:
+        return gpu_names_add(target, value, strlen(value), error);
+    case CLI_MEMORY:
+        return memory_limits_parse(target, value, error);
+    default:
+        result = check_operand(option->kind, value, error);
+    }
+    if (result == 0)
+        *(const char **)target = value;
+    return result;
+}
+
+/* --- Reading the words ---------------------------------------------------------------------------------- */
+
+static const struct cli_option *find_option(const struct cli_verb *verb, const char *name, size_t length)
+{
+    if (length == 1 && *name == 'h') {
+        name = "help";
+        length = 4;
+    }
+    for (const struct cli_option *option = verb->options; option->name; option++)
+        if (strlen(option->name) == length && memcmp(option->name, name, length) == 0)
+            return option;
+    return NULL;
+}
+
+static int unknown_option(const struct cli_verb *verb, const char *word, struct error *error)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (const struct cli_option *option = verb->options; option->name && used < sizeof(known); option++)
+        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s--%s", used ? " " : "", option->name);
+    return error_set(error, EINVAL, NULL, "'gpuslice %s' has no option '%.*s'; expected one of %s",
+                     verb->name, (int)strcspn(word, "="), word, known);
+}
+
+/* Put "--OPTION: " before what is wrong with its value. */
+static int blame_option(const struct cli_option *option, const struct error *cause, struct error *error)
+{
+    return error_set(error, cause->status, cause->code, "--%s: %s", option->name, cause->message);
+}
+
+/* Read the option at `words[0]` and its value. Returns how many words that were. */
+static int parse_option(const struct cli_verb *verb, char **words, struct cli_arguments *arguments,
+                        struct error *error)
+{
+    const char *word = words[0], *name = word + (word[1] == '-' ? 2 : 1);
+    const char *equals = strchr(name, '=');
+    bool one_dash = word[1] != '-';
+    const struct cli_option *option =
+        find_option(verb, name, equals ? (size_t)(equals - name) : strlen(name));
+    if (!option || (one_dash && strcmp(word, "-h") != 0))
+        return unknown_option(verb, word, error);
+
+    if (option->kind == CLI_FLAG) {
+        if (equals)
+            return error_set(error, EINVAL, NULL, "--%s has the value '%.80s'; expected none", option->name,
+                             equals + 1);
+        *(bool *)((char *)arguments + option->offset) = true;
+        return 1;
+    }
+    const char *value = equals ? equals + 1 : words[1];
+    if (!value || (!equals && strncmp(value, "--", 2) == 0))
+        return error_set(error, EINVAL, NULL, "--%s has no value; expected --%s %s", option->name,
+                         option->name, option->value);
+    struct error cause;
+    int result = take_value(option, value, arguments, &cause);
+    return result < 0 ? blame_option(option, &cause, error) : equals ? 1 : 2;
+}
+
+static int check_operands(const struct cli_verb *verb, const struct cli_arguments *arguments,
+                          struct error *error)
+{
+    if (arguments->operand_count < verb->operands_min)
+        return error_set(error, EINVAL, NULL, "'gpuslice %s' lacks its %s; expected gpuslice %s %s",
+                         verb->name,
+                         verb->operand_kind == CLI_COMMAND   ? "command"
+                         : verb->operand_kind == CLI_SESSION ? "session"
+                                                             : "operand",
+                         verb->name, verb->operands);
+    if (arguments->operand_count > verb->operands_max)
+        return error_set(error, EINVAL, NULL, "'%.80s' is one word too many; expected gpuslice %s%s%s",
+                         arguments->operands[verb->operands_max], verb->name, verb->operands ? " " : "",
+                         verb->operands ? verb->operands : "");
+    for (unsigned i = 0; i < arguments->operand_count; i++) {
+        int result = check_operand(verb->operand_kind, arguments->operands[i], error);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *arguments, struct error *error)
+{
+    /* Operands are moved to the front of `words`, behind which nothing is read again. */
+    char **operands = words;
+    unsigned count = 0;
+    bool options_ended = false;
+    const char *simulated = getenv("GPUSLICE_SIMULATED");
+
+    *arguments = (struct cli_arguments){.simulated = simulated && strcmp(simulated, "1") == 0};
+    while (*words) {
+        if (options_ended || (*words)[0] != '-' || (*words)[1] == '\0') {
+            options_ended |= verb->operand_kind == CLI_COMMAND;
+            operands[count++] = *words++;
+        } else if (strcmp(*words, "--") == 0) {
+            options_ended = true;
+            words++;
+        } else {
+            int taken = parse_option(verb, words, arguments, error);
+            if (taken < 0)
+                return taken;
+            words += taken;
+            if (arguments->help)
+                return 0;
+        }
+    }
+    operands[count] = NULL;
+    arguments->operands = operands;
+    arguments->operand_count = count;
+
+    int result = check_operands(verb, arguments, error);
+    return result < 0 || !verb->check ? result : verb->check(arguments, error);
+}

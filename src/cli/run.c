@@ -1,0 +1,155 @@
+/* gpuslice run: a program inside a session. This process makes the session, and becomes the program. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/path_list.h"
+#include "cli/sessions.h"
+#include "cli/start.h"
+#include "cli/verbs.h"
+
+#define PRELOAD_SEPARATORS ": "
+#define LIBRARY_PATH_SEPARATORS ":;"
+
+static const struct cli_option options[] = {
+    CLI_OPTION_NEW_NAME,
+    CLI_OPTION_GPU,
+    CLI_OPTION_MEMORY,
+    {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
+     "run in this session rather than a new one"},
+    CLI_OPTION_SIMULATED,
+    CLI_OPTION_HELP,
+    CLI_OPTIONS_END,
+};
+
+static int check(const struct cli_arguments *arguments, struct error *error)
+{
+    const char *beside = arguments->name                                                 ? "--name"
+                         : arguments->gpus.count                                         ? "--gpu"
+                         : arguments->memory.every_bytes || arguments->memory.gpus.count ? "--memory"
+                                                                                         : NULL;
+    if (arguments->session && beside)
+        return error_set(
+            error, EINVAL, NULL,
+            "--session runs in a session that is there, and %s is for a new one; expected one of them; "
+            "'gpuslice set' changes a session",
+            beside);
+    return sessions_check_options(arguments, error);
+}
+
+/* Set a variable to its list with `entry` first, or, with `wanted` false, without it. */
+static int edit_list(const char *variable, const char *entry, const char *separators, bool wanted,
+                     struct error *error)
+{
+    cleanup_free char *list = NULL;
+    const char *old = getenv(variable);
+    int result = wanted ? path_list_prepend(&list, old, entry, separators, error)
+                        : path_list_remove(&list, old, entry, separators, error);
+    if (result < 0)
+        return result;
+    if (wanted || old)
+        setenv(variable, list, 1);
+    return 0;
+}
+
+/* What the dynamic loader needs to put the interceptor, and a simulated driver, into the program. */
+static int set_libraries(bool simulated, struct error *error)
+{
+    char interceptor[PATH_MAX], drivers[PATH_MAX];
+    int result = paths_library("libgpuslice.so", interceptor, error);
+    if (result < 0 || (result = edit_list("LD_PRELOAD", interceptor, PRELOAD_SEPARATORS, true, error)) < 0)
+        return result;
+    if (simulated) {
+        result = paths_library("simulated", drivers, error);
+        return result < 0 ? result
+                          : edit_list("LD_LIBRARY_PATH", drivers, LIBRARY_PATH_SEPARATORS, true, error);
+    }
+    /* A run with real GPUs from within a simulated one must not find the simulated driver. */
+    if (paths_library("simulated", drivers, NULL) == 0)
+        return edit_list("LD_LIBRARY_PATH", drivers, LIBRARY_PATH_SEPARATORS, false, error);
+    return 0;
+}
+
+static int set_environment(const json_t *environment, bool simulated, struct error *error)
+{
+    const char *name;
+    json_t *value;
+    int result = set_libraries(simulated, error);
+    if (result < 0)
+        return result;
+    json_object_foreach((json_t *)environment, name, value)
+    {
+        if (json_string_value(value))
+            setenv(name, json_string_value(value), 1);
+    }
+    /* So that `gpuslice` inside the program speaks to the same daemon. */
+    if (simulated)
+        setenv("GPUSLICE_SIMULATED", "1", 1);
+    return 0;
+}
+
+/* The environment of the session to run in: a new one's or an old one's. */
+static int find_environment(struct client *client, const struct cli_arguments *arguments,
+                            json_t **environment, struct error *error)
+{
+    if (arguments->session) {
+        int result = start_check_driver(arguments->simulated, error);
+        return result < 0 ? result
+                          : client_request_session(client, "GET", arguments->session, "/environment", NULL,
+                                                   environment, error);
+    }
+    json_t *session = NULL;
+    int result = sessions_create(client, arguments, true, &session, error);
+    if (result < 0)
+        return result;
+    *environment = json_incref(json_object_get(session, "environment"));
+    json_decref(session);
+    return 0;
+}
+
+static enum cli_status become_command(char **command)
+{
+    struct error error;
+    execvp(command[0], command);
+    int status = errno;
+    error_set(&error, status, NULL, "cannot run '%.200s': %s; expected a program in PATH or a path to one",
+              command[0], strerror(status));
+    cli_report(&error);
+    return status == ENOENT || status == ENOTDIR ? CLI_NOT_FOUND : CLI_CANNOT_EXECUTE;
+}
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    struct client client;
+    struct error error;
+    json_t *environment = NULL;
+    int result = client_open(&client, arguments->simulated, &error);
+    if (result == 0)
+        result = find_environment(&client, arguments, &environment, &error);
+    client_close(&client);
+    if (result == 0)
+        result = set_environment(environment, arguments->simulated, &error);
+    json_decref(environment);
+    return result < 0 ? cli_report(&error) : become_command(arguments->operands);
+}
+
+const struct cli_verb verb_run = {
+    .name = "run",
+    .operands = "[--] COMMAND [ARGUMENT]...",
+    .operand_kind = CLI_COMMAND,
+    .operands_min = 1,
+    .operands_max = (unsigned)-1,
+    .summary = "run a program inside a session",
+    .text = "Makes a session and becomes COMMAND, with COMMAND's own pid, signals and exit status. The "
+            "session ends\n"
+            "when COMMAND and all other processes in it have ended. A daemon is started if none is running.\n"
+            "\n"
+            "  gpuslice run --memory 4GiB -- python train.py\n"
+            "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate",
+    .options = options,
+    .check = check,
+    .act = act,
+};

@@ -1,0 +1,182 @@
+#include "cli/sessions.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/start.h"
+
+#define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20) /* below this beside its context hardly any program starts  \
+                                                  */
+
+/* --- Asking --------------------------------------------------------------------------------------------- */
+
+int sessions_check_options(const struct cli_arguments *arguments, struct error *error)
+{
+    const struct gpu_names *apart = &arguments->memory.gpus;
+    for (unsigned i = 0; arguments->gpus.count > 0 && i < apart->count; i++)
+        if (!gpu_names_contain(&arguments->gpus, apart->names[i]))
+            return error_set(
+                error, EINVAL, NULL,
+                "--memory sets GPU '%s' apart, which no --gpu names; expected the same words in both",
+                apart->names[i]);
+    return 0;
+}
+
+/* The limit that --memory sets apart for `name`; 0 for none. */
+static uint64_t limit_apart(const struct memory_limits *memory, const char *name)
+{
+    struct gpu_names one = {.count = 1};
+    strcpy(one.names[0], name);
+    for (unsigned i = 0; i < memory->gpus.count; i++)
+        if (gpu_names_contain(&one, memory->gpus.names[i]))
+            return memory->gpu_bytes[i];
+    return 0;
+}
+
+static json_t *gpus_body(const struct gpu_names *gpus, const struct memory_limits *memory)
+{
+    json_t *array = json_array();
+    for (unsigned i = 0; i < gpus->count; i++) {
+        json_t *gpu = json_pack("{s:s}", "gpu", gpus->names[i]);
+        uint64_t limit = limit_apart(memory, gpus->names[i]);
+        if (limit)
+            json_object_set_new(gpu, "memory_bytes", json_integer((json_int_t)limit));
+        json_array_append_new(array, gpu);
+    }
+    return array;
+}
+
+int sessions_body(const struct cli_arguments *arguments, const char *visible_devices, json_t **body,
+                  struct error *error)
+{
+    const struct memory_limits *memory = &arguments->memory;
+    const struct gpu_names *gpus = arguments->gpus.count ? &arguments->gpus : &memory->gpus;
+    struct gpu_names visible = {0};
+    if (gpus->count == 0 && visible_devices) {
+        int result = gpu_names_from_visible_devices(&visible, visible_devices, error);
+        if (result < 0)
+            return result;
+        gpus = &visible;
+    }
+    *body = json_object();
+    if (arguments->name)
+        json_object_set_new(*body, "name", json_string(arguments->name));
+    if (gpus->count)
+        json_object_set_new(*body, "gpus", gpus_body(gpus, memory));
+    if (memory->every_bytes)
+        json_object_set_new(*body, "memory_bytes", json_integer((json_int_t)memory->every_bytes));
+    return 0;
+}
+
+/* On a real GPU a context alone can eat a small limit. Says so once, for the GPUs whose cost has been
+ * measured. */
+static void warn_of_small_limits(struct client *client, const json_t *session)
+{
+    json_t *gpus = NULL, *limited, *gpu;
+    size_t i, j;
+    if (client->paths.simulated || client_request(client, "GET", "/v1/gpus", NULL, &gpus, NULL) < 0)
+        return;
+    json_array_foreach(json_object_get(session, "gpus"), i, limited)
+    {
+        json_array_foreach(gpus, j, gpu)
+        {
+            uint64_t context = sessions_number(gpu, "context_bytes");
+            uint64_t limit = sessions_number(limited, "limit_bytes");
+            char limit_text[UNITS_BYTES_TEXT], context_text[UNITS_BYTES_TEXT], least[UNITS_BYTES_TEXT];
+            if (context == 0 || limit >= context + CONTEXT_ROOM_BYTES ||
+                strcmp(sessions_text(gpu, "uuid"), sessions_text(limited, "uuid")) != 0)
+                continue;
+            fprintf(stderr,
+                    "gpuslice: warning: the limit of %s on GPU %llu leaves little beside a context of %s; "
+                    "expected at "
+                    "least %s; give more with 'gpuslice set %s --memory SIZE'\n",
+                    units_format_bytes(limit, limit_text), (unsigned long long)sessions_number(gpu, "index"),
+                    units_format_bytes(context, context_text),
+                    units_format_bytes(context + CONTEXT_ROOM_BYTES, least),
+                    sessions_text(session, "session_id"));
+        }
+    }
+    json_decref(gpus);
+}
+
+int sessions_create(struct client *client, const struct cli_arguments *arguments, bool run, json_t **session,
+                    struct error *error)
+{
+    json_t *body = NULL;
+    int result = start_check_driver(client->paths.simulated, error);
+    if (result < 0 || (result = sessions_body(arguments, getenv("CUDA_VISIBLE_DEVICES"), &body, error)) < 0 ||
+        (result = start_daemon(client, error)) < 0) {
+        json_decref(body);
+        return result;
+    }
+    if (run)
+        json_object_set_new(body, "run", json_true());
+    result = client_request(client, "POST", "/v1/sessions", body, session, error);
+    json_decref(body);
+    if (result == 0)
+        warn_of_small_limits(client, *session);
+    return result;
+}
+
+int sessions_get(const char *path, const struct cli_arguments *arguments, json_t **answer,
+                 struct error *error)
+{
+    struct client client;
+    int result = client_open(&client, arguments->simulated, error);
+    if (result == 0)
+        result = client_request(&client, "GET", path, NULL, answer, error);
+    client_close(&client);
+    return result;
+}
+
+/* --- Showing -------------------------------------------------------------------------------------------- */
+
+uint64_t sessions_number(const json_t *object, const char *field)
+{
+    json_int_t value = json_integer_value(json_object_get(object, field));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+const char *sessions_text(const json_t *object, const char *field)
+{
+    const char *text = json_string_value(json_object_get(object, field));
+    return text ? text : "";
+}
+
+void sessions_print_json(const json_t *answer)
+{
+    json_dumpf(answer, stdout, JSON_INDENT(2));
+    putchar('\n');
+}
+
+void sessions_gpu_cell(struct table_cell *cell, const json_t *gpu)
+{
+    const json_t *index = json_object_get(gpu, "index");
+    if (json_is_integer(index) && json_integer_value(index) >= 0)
+        table_cell_print(cell, TABLE_PLAIN, "%lld", (long long)json_integer_value(index));
+    else
+        table_cell_print(cell, TABLE_RED, "gone");
+}
+
+void sessions_gpu_name_cell(struct table_cell *cell, const json_t *gpu)
+{
+    const char *name = sessions_text(gpu, "name");
+    table_cell_print(cell, TABLE_PLAIN, "%s", strncmp(name, "NVIDIA ", 7) == 0 ? name + 7 : name);
+}
+
+void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint64_t limit)
+{
+    char bar[TABLE_BAR_TEXT], usage[TABLE_USAGE_TEXT];
+    table_cell_print(&cells[0], table_usage_colour(used, limit), "%s", table_bar(used, limit, bar));
+    table_cell_print(&cells[1], TABLE_PLAIN, "%s", table_usage(used, limit, usage));
+}
+
+const char *sessions_time(const char *time, char text[static SESSIONS_TIME_TEXT])
+{
+    if (strlen(time) == 20 && time[10] == 'T' && time[19] == 'Z')
+        snprintf(text, SESSIONS_TIME_TEXT, "%.10s %.8s UTC", time, time + 11);
+    else
+        snprintf(text, SESSIONS_TIME_TEXT, "%.30s", time);
+    return text;
+}

@@ -1,0 +1,54 @@
+/* gpuslice set: change a session while programs run in it. */
+#include <errno.h>
+
+#include "cli/sessions.h"
+#include "cli/verbs.h"
+
+static const struct cli_option options[] = {
+    CLI_OPTION_NEW_NAME,  CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_JSON,
+    CLI_OPTION_SIMULATED, CLI_OPTION_HELP,           CLI_OPTIONS_END,
+};
+
+static int check(const struct cli_arguments *arguments, struct error *error)
+{
+    if (arguments->name || arguments->memory.every_bytes || arguments->memory.gpus.count)
+        return 0;
+    return error_set(error, EINVAL, NULL, "nothing to change is given; expected --memory or --name");
+}
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    struct client client;
+    struct error error;
+    json_t *body = NULL, *session = NULL;
+    int result = client_open(&client, arguments->simulated, &error);
+    if (result == 0)
+        result = sessions_body(arguments, NULL, &body, &error);
+    if (result == 0)
+        result = client_request_session(&client, "PATCH", arguments->operands[0], "", body, &session, &error);
+    client_close(&client);
+    json_decref(body);
+    if (result < 0)
+        return cli_report(&error);
+    if (arguments->json)
+        sessions_print_json(session);
+    json_decref(session);
+    return cli_finish_output();
+}
+
+const struct cli_verb verb_set = {
+    .name = "set",
+    .operands = "SESSION",
+    .operand_kind = CLI_SESSION,
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "change a session's limits or name while it runs",
+    .text = "Takes effect at the next request for memory. A limit below what is used ends no program: new "
+            "memory is\n"
+            "refused until enough has been freed.\n"
+            "\n"
+            "  gpuslice set train --memory 2GiB",
+    .options = options,
+    .check = check,
+    .act = act,
+};

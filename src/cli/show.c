@@ -1,0 +1,143 @@
+/* gpuslice show: one session, on a page. */
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/sessions.h"
+#include "cli/verbs.h"
+
+static const struct cli_option options[] = {
+    CLI_OPTION_JSON,
+    CLI_OPTION_SIMULATED,
+    CLI_OPTION_HELP,
+    CLI_OPTIONS_END,
+};
+
+static void print_fact(const char *what, const char *value, bool colour)
+{
+    struct table_cell cell;
+    table_cell_print(&cell, TABLE_PLAIN, "%s", value);
+    printf("%s%-8s%s  %s\n", table_colour_begin(TABLE_BOLD, colour), what,
+           table_colour_end(TABLE_BOLD, colour), cell.text);
+}
+
+static void print_facts(const json_t *session, bool colour)
+{
+    char text[128], time[SESSIONS_TIME_TEXT];
+    uid_t owner = (uid_t)sessions_number(session, "owner_uid");
+    const struct passwd *user = getpwuid(owner);
+    const char *id = sessions_text(session, "session_id"), *name = sessions_text(session, "name");
+    const char *expires = sessions_text(session, "expires_at");
+
+    print_fact("Session", id, colour);
+    if (strcmp(id, name) != 0)
+        print_fact("Name", name, colour);
+    print_fact("State", sessions_text(session, "state"), colour);
+    snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
+    print_fact("Owner", text, colour);
+    print_fact("Created", sessions_time(sessions_text(session, "created_at"), time), colour);
+    if (*expires)
+        print_fact("Expires", sessions_time(expires, time), colour);
+}
+
+static void print_gpus(const json_t *session, bool colour)
+{
+    enum { GPU, UUID, NAME, BAR, USAGE, DRIVER };
+    static const struct table_column columns[] = {
+        [GPU] = {"GPU", .right = true},
+        [UUID] = {"UUID"},
+        [NAME] = {"NAME", .shrink = true},
+        [BAR] = {"MEMORY"},
+        [USAGE] = {"USED / LIMIT", .right = true},
+        [DRIVER] = {"DRIVER", .right = true},
+        {NULL},
+    };
+    struct table table = {.columns = columns};
+    const json_t *gpu;
+    size_t i;
+    json_array_foreach(json_object_get(session, "gpus"), i, gpu)
+    {
+        char driver[UNITS_BYTES_TEXT];
+        struct table_cell *row = table_add_row(&table);
+        sessions_gpu_cell(&row[GPU], gpu);
+        table_cell_print(&row[UUID], TABLE_PLAIN, "%.12s", sessions_text(gpu, "uuid"));
+        sessions_gpu_name_cell(&row[NAME], gpu);
+        sessions_usage_cells(&row[BAR], sessions_number(gpu, "used_bytes"),
+                             sessions_number(gpu, "limit_bytes"));
+        table_cell_print(&row[DRIVER], TABLE_PLAIN, "%s",
+                         units_format_bytes(sessions_number(gpu, "driver_bytes"), driver));
+    }
+    putchar('\n');
+    table_print(&table, stdout, table_width(stdout), colour);
+    table_free(&table);
+}
+
+static void print_processes(const json_t *session, bool colour)
+{
+    enum { PID, COMMAND, USED, DENIED, ATTACHED };
+    static const struct table_column columns[] = {
+        [PID] = {"PID", .right = true},   [COMMAND] = {"COMMAND", .shrink = true},
+        [USED] = {"USED", .right = true}, [DENIED] = {"DENIED", .right = true},
+        [ATTACHED] = {"ATTACHED"},        {NULL},
+    };
+    struct table table = {.columns = columns};
+    const json_t *processes = json_object_get(session, "processes"), *process;
+    size_t i;
+    putchar('\n');
+    if (json_array_size(processes) == 0) {
+        puts("no processes");
+        return;
+    }
+    json_array_foreach((json_t *)processes, i, process)
+    {
+        char used[UNITS_BYTES_TEXT], time[SESSIONS_TIME_TEXT];
+        uint64_t denied = sessions_number(process, "denied_allocations");
+        struct table_cell *row = table_add_row(&table);
+        table_cell_print(&row[PID], TABLE_PLAIN, "%llu", (unsigned long long)sessions_number(process, "pid"));
+        table_cell_print(&row[COMMAND], TABLE_PLAIN, "%s", sessions_text(process, "command"));
+        table_cell_print(&row[USED], TABLE_PLAIN, "%s",
+                         units_format_bytes(sessions_number(process, "used_bytes"), used));
+        table_cell_print(&row[DENIED], denied ? TABLE_RED : TABLE_PLAIN, "%llu", (unsigned long long)denied);
+        table_cell_print(&row[ATTACHED], TABLE_PLAIN, "%s",
+                         sessions_time(sessions_text(process, "attached_at"), time));
+    }
+    table_print(&table, stdout, table_width(stdout), colour);
+    table_free(&table);
+}
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    struct client client;
+    struct error error;
+    json_t *session = NULL;
+    int result = client_open(&client, arguments->simulated, &error);
+    if (result == 0)
+        result = client_request_session(&client, "GET", arguments->operands[0], "", NULL, &session, &error);
+    client_close(&client);
+    if (result < 0)
+        return cli_report(&error);
+    if (arguments->json) {
+        sessions_print_json(session);
+    } else {
+        bool colour = table_colour_wanted(stdout);
+        print_facts(session, colour);
+        print_gpus(session, colour);
+        print_processes(session, colour);
+    }
+    json_decref(session);
+    return cli_finish_output();
+}
+
+const struct cli_verb verb_show = {
+    .name = "show",
+    .aliases = {"status"},
+    .operands = "SESSION",
+    .operand_kind = CLI_SESSION,
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "show one session, its GPUs and its processes",
+    .text = "SESSION is an ID, the beginning of one that fits no other, or a name. DENIED counts refused "
+            "allocations.",
+    .options = options,
+    .act = act,
+};

@@ -1,0 +1,67 @@
+/* table.h - tables for people: aligned columns, usage bars, and colour where a terminal shows it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/units.h"
+
+enum table_colour { TABLE_PLAIN, TABLE_BOLD, TABLE_DIM, TABLE_GREEN, TABLE_YELLOW, TABLE_RED };
+
+#define TABLE_COLUMNS 10
+#define TABLE_CELL_BYTES 128
+
+struct table_cell {
+    char text[TABLE_CELL_BYTES];
+    enum table_colour colour;
+};
+
+struct table_column {
+    const char *title;
+    bool right;  /* align to the right */
+    bool shrink; /* cut short, with "..", where the table would be too wide; one column at most */
+};
+
+struct table {
+    const struct table_column *columns; /* ends with a NULL title */
+    struct table_cell (*rows)[TABLE_COLUMNS];
+    size_t row_count;
+};
+
+/* Add an empty row. Returns its cells, valid until the next call. */
+struct table_cell *table_add_row(struct table *table);
+void table_free(struct table *table);
+
+/* Write a cell. Control characters and what is not ASCII become '?': columns stay aligned, and names chosen
+ * by other people cannot steer the terminal. */
+__attribute__((format(printf, 3, 4))) void table_cell_print(struct table_cell *cell, enum table_colour colour,
+                                                            const char *format, ...);
+
+/* Print the table, in at most `width` characters a line if its shrinking column allows, in colour if
+ * `colour`. */
+void table_print(const struct table *table, FILE *stream, size_t width, bool colour);
+
+/* Draw `used` of `limit` as "[#####.....]". Anything used shows at least one mark, and only all of it shows
+ * ten. */
+#define TABLE_BAR_TEXT 13
+const char *table_bar(uint64_t used, uint64_t limit, char bar[static TABLE_BAR_TEXT]);
+
+/* Green, from three quarters yellow, from nine tenths red. */
+enum table_colour table_usage_colour(uint64_t used, uint64_t limit);
+
+/* "512MiB / 4GiB" */
+#define TABLE_USAGE_TEXT (2 * UNITS_BYTES_TEXT)
+const char *table_usage(uint64_t used, uint64_t limit, char text[static TABLE_USAGE_TEXT]);
+
+/* Whether `stream` shows colour: a terminal, without NO_COLOR, that is not "dumb". */
+bool table_colour_wanted(FILE *stream);
+
+/* Characters a line of `stream`: the terminal's; without end where it is none, so that nothing is cut short
+ * for programs. */
+size_t table_width(FILE *stream);
+
+/* The escape sequences that begin a colour and end it; empty without colour. */
+const char *table_colour_begin(enum table_colour colour, bool wanted);
+const char *table_colour_end(enum table_colour colour, bool wanted);

@@ -1,0 +1,31 @@
+/* verbs.h - the verbs, a file each, and the option rows that several of them have. */
+#pragma once
+
+#include "cli/cli.h"
+
+extern const struct cli_verb verb_run, verb_create, verb_list, verb_show, verb_set, verb_release, verb_gpus,
+    verb_completion, verb_version, verb_help;
+
+#define CLI_OPTION_NEW_NAME                                                                                  \
+    {                                                                                                        \
+        "name", "NAME", CLI_SESSION_NAME, offsetof(struct cli_arguments, name),                              \
+            "name of the session (1 to 63 of A-Z a-z 0-9 . _ -)"                                             \
+    }
+#define CLI_OPTION_GPU                                                                                       \
+    {                                                                                                        \
+        "gpu", "GPU", CLI_GPU, offsetof(struct cli_arguments, gpus),                                         \
+            "GPU by index or beginning of its UUID, once for each; without, those of CUDA_VISIBLE_DEVICES, " \
+            "or the "                                                                                        \
+            "one with most unreserved memory"                                                                \
+    }
+#define CLI_OPTION_MEMORY                                                                                    \
+    {                                                                                                        \
+        "memory", "SIZE", CLI_MEMORY, offsetof(struct cli_arguments, memory),                                \
+            "limit on each GPU, like 4GiB or 512M, or GPU by GPU, like 0=4GiB,1=2GiB; without, all the GPU " \
+            "has"                                                                                            \
+    }
+#define CLI_OPTION_MEMORY_CHANGED                                                                            \
+    {                                                                                                        \
+        "memory", "SIZE", CLI_MEMORY, offsetof(struct cli_arguments, memory),                                \
+            "new limit on each of its GPUs, like 2GiB, or on some of them, like 0=4GiB,1=2GiB"               \
+    }

@@ -1,0 +1,44 @@
+#include "daemon/admission.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/units.h"
+
+uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes)
+{
+    return reserved_bytes < total_bytes ? total_bytes - reserved_bytes : 0;
+}
+
+int admission_check(unsigned gpu_index, uint64_t total_bytes, uint64_t reserved_bytes, uint64_t wanted_bytes,
+                    struct error *error)
+{
+    char wanted[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], reserved[UNITS_BYTES_TEXT],
+        left[UNITS_BYTES_TEXT];
+    uint64_t unreserved = admission_unreserved(total_bytes, reserved_bytes);
+    if (wanted_bytes <= unreserved)
+        return 0;
+    units_format_bytes(wanted_bytes, wanted);
+    units_format_bytes(total_bytes, total);
+    if (wanted_bytes > total_bytes)
+        return error_set(error, EBUSY, "ERR_ADMISSION",
+                         "%s (%" PRIu64 " bytes) is more than GPU %u has (%s, %" PRIu64
+                         " bytes); ask for less",
+                         wanted, wanted_bytes, gpu_index, total, total_bytes);
+    return error_set(
+        error, EBUSY, "ERR_ADMISSION",
+        "%s (%" PRIu64
+        " bytes) does not fit on GPU %u: of %s, other sessions reserved %s, which leaves %s (%" PRIu64
+        " bytes); ask for less or release a session",
+        wanted, wanted_bytes, gpu_index, total, units_format_bytes(reserved_bytes, reserved),
+        units_format_bytes(unreserved, left), unreserved);
+}
+
+size_t admission_roomiest(const uint64_t *unreserved_bytes, size_t count)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < count; i++)
+        if (unreserved_bytes[i] > unreserved_bytes[best])
+            best = i;
+    return best;
+}

@@ -1,0 +1,32 @@
+/* api.h - what the HTTP requests mean (docs/api.md). */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+
+struct daemon;
+struct gpu;
+struct http_request;
+struct session;
+struct session_request;
+
+/* Answer `request`, or see to it that it is answered later. */
+void api_handle(struct http_request *request);
+
+/* --- JSON (api_json.c) ------------------------------------------------------------------------------------
+ */
+
+/* Read the body of a POST (`creating`) or PATCH. Strings in `request` live as long as `*document`, which the
+ * caller releases. An empty body is an empty object. `run` is NULL where it is no field. */
+int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool *run,
+                      json_t **document, struct session_request *request, struct error *error);
+
+/* The body of gslice's POST /sessions. */
+int api_parse_gslice(const char *body, size_t bytes, struct session_request *request, struct error *error);
+
+json_t *api_session_json(const struct session *session);
+json_t *api_environment_json(const struct session *session);
+json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu);

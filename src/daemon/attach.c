@@ -1,0 +1,420 @@
+#include "daemon/attach.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/daemon.h"
+#include "daemon/gpu.h"
+#include "daemon/log.h"
+#include "daemon/peer.h"
+#include "daemon/reaper.h"
+#include "daemon/session.h"
+#include "daemon/store.h"
+#include "wire/wire.h"
+
+#define HELLO_TIMEOUT_USEC UINT64_C(10000000)
+/* Connections of one user that have not said HELLO; further ones are closed. */
+#define SILENT_CONNECTIONS_MAX 256
+#define ACCEPT_PAUSE_USEC UINT64_C(100000)
+
+struct connection {
+    struct connection *next, **at; /* of those that have not said HELLO */
+    struct attach *attach;
+    struct peer peer;
+    int fd;
+    sd_event_source *source, *timeout;
+    struct process *process; /* NULL before HELLO */
+    uint32_t asked_gpu;      /* in the policy; while its context is measured */
+};
+
+struct attach {
+    struct daemon *daemon;
+    int fd;
+    sd_event_source *source, *pause;
+    struct connection *silent;
+};
+
+static void connection_free(struct connection *connection)
+{
+    if (connection->at) {
+        *connection->at = connection->next;
+        if (connection->next)
+            connection->next->at = connection->at;
+    }
+    sd_event_source_disable_unref(connection->source);
+    sd_event_source_disable_unref(connection->timeout);
+    close(connection->fd);
+    free(connection);
+}
+
+void attach_drop(struct connection *connection)
+{
+    connection_free(connection);
+}
+
+static void hang_up(struct connection *connection)
+{
+    struct process *process = connection->process;
+    connection_free(connection);
+    if (process) {
+        if (process->measurement)
+            gpu_measure_cancel(process->measurement);
+        reaper_hung_up(process);
+    }
+}
+
+/* --- HELLO -------------------------------------------------------------------------------------------------
+ */
+
+/* What an answer to HELLO needs, gathered step by step. */
+struct entry {
+    struct connection *connection;
+    const struct wire_hello *hello;
+    struct session *session;
+    struct peer peer;
+    int pidfd;
+    uint64_t start_ticks;
+};
+
+__attribute__((format(printf, 3, 4))) static void refuse(struct connection *connection,
+                                                         enum wire_refusal reason, const char *format, ...)
+{
+    struct wire_message answer = {.header.type = WIRE_REFUSED, .refused.reason = reason};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(answer.refused.message, sizeof(answer.refused.message), format, arguments);
+    va_end(arguments);
+    wire_send(connection->fd, &answer, NULL, 0);
+    connection->attach->daemon->refused_attaches++;
+    log_info("process %d of uid %u was refused: %s", (int)connection->peer.pid,
+             (unsigned)connection->peer.uid, answer.refused.message);
+    hang_up(connection);
+}
+
+static bool may_enter(struct entry *entry)
+{
+    struct connection *connection = entry->connection;
+    struct daemon *daemon = connection->attach->daemon;
+    const struct wire_hello *hello = entry->hello;
+    if (hello->version_oldest > WIRE_VERSION || hello->version_newest < WIRE_VERSION_OLDEST ||
+        hello->layout_oldest > LEDGER_LAYOUT || hello->layout_newest < LEDGER_LAYOUT) {
+        refuse(connection, WIRE_REFUSED_VERSION,
+               "the program's libgpuslice.so and gpusliced %s have no version in common; install both anew",
+               GPUSLICE_VERSION);
+        return false;
+    }
+    struct session *session = session_find_id(daemon, hello->session_id);
+    if (!session) {
+        refuse(connection, WIRE_REFUSED_NO_SESSION, "there is no session '%s'; it was released or has ended",
+               names_is_id(hello->session_id) ? hello->session_id : "?");
+        return false;
+    }
+    if (!session_is_visible(session, entry->peer.uid)) {
+        refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
+        return false;
+    }
+    if ((hello->token[0] || daemon->options.control_token_required) &&
+        !names_token_matches(session->token, hello->token)) {
+        refuse(connection, WIRE_REFUSED_TOKEN,
+               "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
+               "--session'",
+               session->id);
+        return false;
+    }
+    if (session->state == SESSION_EXPIRED) {
+        refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s has expired; create another", session->id);
+        return false;
+    }
+    if (session_is_broken(session)) {
+        refuse(connection, WIRE_REFUSED_BROKEN,
+               "a process damaged the ledger of session %s; release it and create another", session->id);
+        return false;
+    }
+    entry->session = session;
+    return true;
+}
+
+/* The slot that the client held under an earlier connection or daemon, if it is still its. */
+static struct process *find_held(const struct entry *entry)
+{
+    if (entry->hello->slot == WIRE_NO_SLOT)
+        return NULL;
+    struct process *process = reaper_find(entry->session, entry->peer.pid, entry->start_ticks,
+                                          entry->hello->slot, entry->hello->generation);
+    if (process && process->connection) {
+        /* One slot has one connection. The old one's hang-up may still be in the queue. */
+        struct connection *old = process->connection;
+        process->connection = NULL;
+        if (process->measurement)
+            gpu_measure_cancel(process->measurement);
+        connection_free(old);
+    }
+    return process;
+}
+
+/* Slots that this very process had before it exec'd are free now. A session can end by it only if it was to.
+ */
+static void free_execed_slots(const struct entry *entry)
+{
+    struct process *process = reaper_find_other(entry->session, entry->peer.pid, entry->start_ticks, NULL);
+    while (process) {
+        struct process *next =
+            reaper_find_other(entry->session, entry->peer.pid, entry->start_ticks, process);
+        reaper_remove_if_execed(process);
+        process = next;
+    }
+}
+
+static struct process *take_slot(struct entry *entry)
+{
+    struct session *session = entry->session;
+    char id[SESSION_ID_TEXT];
+    strcpy(id, session->id);
+    free_execed_slots(entry);
+    if (session_find_id(entry->connection->attach->daemon, id) != session) {
+        refuse(entry->connection, WIRE_REFUSED_NO_SESSION, "session %s has just ended", id);
+        return NULL;
+    }
+
+    uint64_t generation;
+    struct process *process;
+    struct error error;
+    struct ledger_owner owner = {.pid = entry->peer.pid, .start_ticks = entry->start_ticks};
+    int slot = ledger_slot_claim(session->ledger.usage, owner, &generation);
+    for (const struct process *at = session->processes; at && slot >= 0; at = at->next)
+        if (at->slot == (uint32_t)slot)
+            session->ledger.broken = true; /* a process wrote over who owns what */
+    if (session_is_broken(session)) {
+        refuse(entry->connection, WIRE_REFUSED_BROKEN,
+               "a process damaged the ledger of session %s; release it and create another", session->id);
+        return NULL;
+    }
+    if (slot < 0) {
+        refuse(entry->connection, WIRE_REFUSED_FULL,
+               "all %u places of session %s are taken; wait for a process to end, or create another session",
+               LEDGER_SLOTS, session->id);
+        return NULL;
+    }
+    int result = reaper_add(session, entry->peer.pid, entry->start_ticks, steal_fd(&entry->pidfd),
+                            (uint32_t)slot, generation, &process, &error);
+    if (result < 0) {
+        ledger_slot_clear(session->ledger.usage, (uint32_t)slot, NULL);
+        refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
+        return NULL;
+    }
+    store_put_process(process);
+    return process;
+}
+
+static void welcome(struct connection *connection, struct process *process)
+{
+    struct session *session = process->session;
+    struct wire_message answer = {
+        .header.type = WIRE_WELCOME,
+        .welcome =
+            {
+                .slot = process->slot,
+                .layout = LEDGER_LAYOUT,
+                .generation = process->generation,
+                .epoch = session->ledger.policy->epoch,
+                .policy_bytes = LEDGER_POLICY_BYTES,
+                .usage_bytes = ledger_usage_bytes(),
+            },
+    };
+    const int fds[] = {session->ledger.policy_fd, session->ledger.usage_fd};
+    connection->process = process;
+    process->connection = connection;
+    if (connection->at) {
+        *connection->at = connection->next;
+        if (connection->next)
+            connection->next->at = connection->at;
+        connection->at = NULL;
+    }
+    connection->timeout = sd_event_source_disable_unref(connection->timeout);
+    session->daemon->attaches++;
+    log_info("session %s: process %d (%s) has slot %u", session->id, (int)process->pid, process->command,
+             process->slot);
+    if (wire_send(connection->fd, &answer, fds, 2) < 0)
+        hang_up(connection);
+}
+
+static void on_hello(struct connection *connection, const struct wire_hello *hello)
+{
+    struct entry entry = {.connection = connection, .hello = hello, .pidfd = -1};
+    int result = peer_identity(connection->fd, &entry.peer, &entry.pidfd, &entry.start_ticks);
+    if (result < 0) {
+        refuse(connection, WIRE_REFUSED_INTERNAL,
+               "gpusliced cannot see the process (%s); is it in another pid namespace?", strerror(-result));
+        return;
+    }
+    if (may_enter(&entry)) {
+        struct process *process = find_held(&entry);
+        if (!process)
+            process = take_slot(&entry);
+        if (process)
+            welcome(connection, process);
+    }
+    if (entry.pidfd >= 0)
+        close(entry.pidfd);
+}
+
+/* --- CONTEXT_CREATED
+ * ------------------------------------------------------------------------------------------ */
+
+static void answer_context_cost(struct connection *connection, uint64_t bytes)
+{
+    struct wire_message answer = {.header.type = WIRE_CONTEXT_COST,
+                                  .context_cost = {.gpu = connection->asked_gpu, .bytes = bytes}};
+    if (wire_send(connection->fd, &answer, NULL, 0) < 0)
+        hang_up(connection);
+}
+
+static void on_context_cost(void *argument, uint64_t bytes)
+{
+    answer_context_cost(argument, bytes);
+}
+
+static void on_context_created(struct connection *connection, const struct wire_context_created *created)
+{
+    struct process *process = connection->process;
+    struct session *session = process->session;
+    if (created->gpu >= session->gpu_count || process->measurement) {
+        log_info("session %s: process %d broke the protocol", session->id, (int)process->pid);
+        hang_up(connection);
+        return;
+    }
+    connection->asked_gpu = created->gpu;
+    int gpu = session->gpus[created->gpu].gpu;
+    uint64_t known = gpu >= 0 ? session->daemon->gpus[gpu].context_bytes : 0;
+    if (known || gpu < 0 || !gpu_measure_context(process, created->gpu, on_context_cost, connection))
+        answer_context_cost(connection, known);
+}
+
+/* --- Connections
+ * ---------------------------------------------------------------------------------------------- */
+
+static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct connection *connection = userdata;
+    struct wire_message message;
+    int fds[WIRE_FDS_MAX];
+    unsigned fd_count;
+    int result = wire_receive(fd, &message, fds, &fd_count);
+    if (result == -EAGAIN)
+        return 0;
+    for (unsigned i = 0; i < fd_count; i++) /* clients have none to send */
+        close(fds[i]);
+    if (result == 0 && message.header.type == WIRE_HELLO && !connection->process)
+        on_hello(connection, &message.hello);
+    else if (result == 0 && message.header.type == WIRE_CONTEXT_CREATED && connection->process)
+        on_context_created(connection, &message.context_created);
+    else {
+        if (result == 0 || result == -EPROTO)
+            log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,
+                     (unsigned)connection->peer.uid);
+        hang_up(connection);
+    }
+    return 0;
+}
+
+static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    hang_up(userdata);
+    return 0;
+}
+
+static unsigned count_silent(const struct attach *attach, uid_t uid)
+{
+    unsigned count = 0;
+    for (const struct connection *at = attach->silent; at; at = at->next)
+        count += at->peer.uid == uid;
+    return count;
+}
+
+static void begin_connection(struct attach *attach, int fd)
+{
+    struct connection *connection = calloc(1, sizeof(*connection));
+    if (!connection || peer_credentials(fd, &connection->peer) < 0 ||
+        count_silent(attach, connection->peer.uid) >= SILENT_CONNECTIONS_MAX) {
+        free(connection);
+        close(fd);
+        return;
+    }
+    connection->attach = attach;
+    connection->fd = fd;
+    connection->next = attach->silent;
+    connection->at = &attach->silent;
+    if (connection->next)
+        connection->next->at = &connection->next;
+    attach->silent = connection;
+    if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
+        sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
+                                   HELLO_TIMEOUT_USEC, 0, on_hello_timeout, connection) < 0)
+        connection_free(connection);
+}
+
+static int on_pause_over(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct attach *attach = userdata;
+    attach->pause = sd_event_source_disable_unref(attach->pause);
+    return sd_event_source_set_enabled(attach->source, SD_EVENT_ON);
+}
+
+static int on_connect(sd_event_source *source, int listening, uint32_t events, void *userdata)
+{
+    struct attach *attach = userdata;
+    for (int i = 0; i < 64; i++) {
+        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            begin_connection(attach, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            /* The waiting connection keeps the socket readable: look again a little later. */
+            log_warning("cannot accept on attach.sock: %s", strerror(errno));
+            sd_event_source_set_enabled(source, SD_EVENT_OFF);
+            sd_event_add_time_relative(attach->daemon->loop, &attach->pause, CLOCK_MONOTONIC,
+                                       ACCEPT_PAUSE_USEC, 0, on_pause_over, attach);
+        }
+        break;
+    }
+    return 0;
+}
+
+int attach_start(struct daemon *daemon, int fd, struct error *error)
+{
+    struct attach *attach = calloc(1, sizeof(*attach));
+    if (!attach)
+        return error_set_errno(error, ENOMEM, "cannot serve attach.sock");
+    attach->daemon = daemon;
+    attach->fd = fd;
+    int result = sd_event_add_io(daemon->loop, &attach->source, fd, EPOLLIN, on_connect, attach);
+    if (result < 0) {
+        free(attach);
+        return error_set_errno(error, -result, "cannot serve attach.sock");
+    }
+    daemon->attach = attach;
+    return 0;
+}
+
+void attach_stop(struct daemon *daemon)
+{
+    struct attach *attach = daemon->attach;
+    if (!attach)
+        return;
+    while (attach->silent)
+        connection_free(attach->silent);
+    sd_event_source_disable_unref(attach->pause);
+    sd_event_source_disable_unref(attach->source);
+    close(attach->fd);
+    free(attach);
+    daemon->attach = NULL;
+}

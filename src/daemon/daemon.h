@@ -1,0 +1,71 @@
+/* daemon.h - the daemon's whole state. One thread, the loop's, owns all of it.
+ *
+ * session     limits on GPUs and the processes that run under them (session.h)
+ * process     one attached process and its slot of the session's ledger (reaper.h)
+ * connection  one client of attach.sock, with or without a process (attach.h)
+ * gpu         one card, as NVML last showed it (gpu.h) */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+#include <time.h>
+
+#include "base/paths.h"
+#include "daemon/gpu.h"
+#include "ledger/ledger.h"
+
+struct session;
+struct store;
+struct attach;
+struct http;
+struct worker;
+
+struct daemon_options {
+    bool system, simulated;
+    bool on_demand; /* exit when there have been no sessions for a while */
+    uint64_t idle_exit_usec;
+    uint64_t recovery_usec;    /* each process is looked at once in this time */
+    const char *control_token; /* NULL: none */
+    bool control_token_required;
+    bool metrics_debug;
+    const char *metrics_address; /* HOST:PORT or NULL */
+};
+
+/* Sums over what has gone, so that the counters of /metrics only rise; by GPU. */
+struct gpu_counters {
+    uint64_t granted, refused, recovered_bytes;
+};
+
+struct daemon {
+    struct daemon_options options;
+    struct paths paths;
+    sd_event *loop;
+
+    struct gpu gpus[LEDGER_GPUS];
+    unsigned gpu_count;
+    char driver_version[80];
+    struct gpu_sampler *sampler;
+
+    struct session *sessions; /* oldest first */
+    unsigned session_count;
+    uint64_t busy_usec; /* when there last was a session, or the start */
+    uint64_t epoch;     /* counts daemons in this state folder */
+
+    struct store *store;
+    struct attach *attach;
+    struct http *http;
+
+    struct gpu_counters counters[LEDGER_GPUS];
+    uint64_t attaches, refused_attaches, deaths;
+    uint64_t broken_ledgers;
+    int64_t started_at;
+};
+
+/* Now, in microseconds on a clock that does not jump. */
+static inline uint64_t daemon_now_usec(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}

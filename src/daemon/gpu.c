@@ -1,0 +1,465 @@
+#include "daemon/gpu.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/units.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/nvml.h"
+#include "daemon/reaper.h"
+#include "daemon/session.h"
+#include "daemon/store.h"
+
+#define START_USEC UINT64_C(30000000)
+#define SAMPLE_INTERVAL_USEC UINT64_C(5000000)
+#define SAMPLE_TIMEOUT_USEC UINT64_C(1000000)
+#define STOP_SECONDS 2
+#define MEASURE_TIMEOUT_USEC UINT64_C(90000) /* the client waits 100 ms */
+
+/* Somebody who waits for a fresh sample. */
+struct waiter {
+    struct waiter *next;
+    void (*done)(void *argument);
+    void *argument;
+};
+
+struct gpu_sampler {
+    struct daemon *daemon;
+    struct nvml *nvml;
+    struct worker *worker;
+    struct waiter *waiting; /* for the sample under way */
+    struct waiter *later;   /* came after it began: for the next */
+    bool is_sampling;
+    bool has_listed; /* at the start */
+    struct error list_error;
+    sd_event_source *interval, *timeout;
+};
+
+/* --- Samples -----------------------------------------------------------------------------------------------
+ */
+
+static void answer(struct waiter **list)
+{
+    struct waiter *waiter = *list;
+    *list = NULL;
+    while (waiter) {
+        struct waiter *next = waiter->next;
+        waiter->done(waiter->argument);
+        free(waiter);
+        waiter = next;
+    }
+}
+
+static void take_sample(struct gpu *gpu, struct nvml_sample *sample)
+{
+    if (gpu->healthy != sample->ok)
+        log_warning("GPU %u: NVML %s", gpu->index, sample->ok ? "answers again" : "cannot say how it is");
+    gpu->healthy = sample->ok;
+    if (!sample->ok)
+        return;
+    gpu->total_bytes = sample->total_bytes;
+    gpu->free_bytes = sample->free_bytes;
+    gpu->used_bytes = sample->used_bytes;
+    free(gpu->processes);
+    gpu->processes = sample->processes;
+    gpu->process_count = sample->process_count;
+    sample->processes = NULL;
+}
+
+static void begin_sample(struct gpu_sampler *sampler);
+
+static void on_sampled(struct worker_job *worker_job)
+{
+    struct nvml_job *job = (struct nvml_job *)worker_job;
+    struct gpu_sampler *sampler = job->sampler;
+    struct daemon *daemon = sampler->daemon;
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        take_sample(&daemon->gpus[i], &job->samples[i]);
+    nvml_sample_free(job);
+    sampler->is_sampling = false;
+    sd_event_source_set_enabled(sampler->timeout, SD_EVENT_OFF);
+    answer(&sampler->waiting);
+    if (sampler->later) {
+        sampler->waiting = sampler->later;
+        sampler->later = NULL;
+        begin_sample(sampler);
+    }
+}
+
+static struct nvml_job *make_job(struct gpu_sampler *sampler, unsigned first, unsigned last,
+                                 void (*done)(struct worker_job *))
+{
+    struct nvml_job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return NULL;
+    job->job.done = done;
+    job->sampler = sampler;
+    job->first_gpu = first;
+    job->last_gpu = last;
+    return job;
+}
+
+static void begin_sample(struct gpu_sampler *sampler)
+{
+    unsigned count = sampler->daemon->gpu_count;
+    struct nvml_job *job = make_job(sampler, 0, count ? count - 1 : 0, on_sampled);
+    if (!job) {
+        answer(&sampler->waiting);
+        return;
+    }
+    sampler->is_sampling = true;
+    sd_event_source_set_time_relative(sampler->timeout, SAMPLE_TIMEOUT_USEC);
+    sd_event_source_set_enabled(sampler->timeout, SD_EVENT_ONESHOT);
+    worker_submit(sampler->worker, &job->job);
+}
+
+/* NVML hangs with the driver. What was known stays, marked; its answer, should one come, makes all well. */
+static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct gpu_sampler *sampler = userdata;
+    for (unsigned i = 0; i < sampler->daemon->gpu_count; i++)
+        sampler->daemon->gpus[i].healthy = false;
+    log_warning("NVML has not answered for %llu ms", (unsigned long long)SAMPLE_TIMEOUT_USEC / 1000);
+    answer(&sampler->waiting);
+    answer(&sampler->later);
+    return 0;
+}
+
+static int on_interval(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct gpu_sampler *sampler = userdata;
+    if (!sampler->is_sampling)
+        begin_sample(sampler);
+    sd_event_source_set_time(source, usec + SAMPLE_INTERVAL_USEC);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argument)
+{
+    struct gpu_sampler *sampler = daemon->sampler;
+    struct waiter *waiter = calloc(1, sizeof(*waiter));
+    bool hangs = sampler->is_sampling && sd_event_source_get_enabled(sampler->timeout, NULL) <= 0;
+    if (!waiter || hangs) {
+        free(waiter);
+        done(argument);
+        return;
+    }
+    *waiter = (struct waiter){.done = done, .argument = argument};
+    struct waiter **list = sampler->is_sampling ? &sampler->later : &sampler->waiting;
+    waiter->next = *list;
+    *list = waiter;
+    if (!sampler->is_sampling)
+        begin_sample(sampler);
+}
+
+/* --- Starting ----------------------------------------------------------------------------------------------
+ */
+
+static void on_listed(struct worker_job *worker_job)
+{
+    struct nvml_list_job *list = (struct nvml_list_job *)worker_job;
+    struct gpu_sampler *sampler = list->sampler;
+    struct daemon *daemon = sampler->daemon;
+    for (unsigned i = 0; i < list->count; i++) {
+        struct gpu *gpu = &daemon->gpus[i];
+        gpu->index = i;
+        memcpy(gpu->uuid, list->cards[i].uuid, sizeof(gpu->uuid));
+        gpu_uuid_format(gpu->uuid, gpu->uuid_text);
+        memcpy(gpu->name, list->cards[i].name, sizeof(gpu->name));
+        gpu->healthy = true;
+    }
+    daemon->gpu_count = list->count;
+    memcpy(daemon->driver_version, list->driver_version, sizeof(daemon->driver_version));
+    sampler->list_error = list->error;
+    sampler->has_listed = true;
+    free(list);
+}
+
+/* Run the loop until `*is_done`. */
+static int wait_for(struct daemon *daemon, const bool *is_done)
+{
+    uint64_t end = daemon_now_usec() + START_USEC;
+    while (!*is_done) {
+        uint64_t now = daemon_now_usec();
+        int result = now < end ? sd_event_run(daemon->loop, end - now) : -ETIMEDOUT;
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static void set_true(void *argument)
+{
+    *(bool *)argument = true;
+}
+
+static int list_cards(struct daemon *daemon, struct error *error)
+{
+    struct gpu_sampler *sampler = daemon->sampler;
+    struct nvml_list_job *list = calloc(1, sizeof(*list));
+    if (!list)
+        return error_set_errno(error, ENOMEM, "cannot list the GPUs");
+    list->job.done = on_listed;
+    list->sampler = sampler;
+    worker_submit(sampler->worker, &list->job);
+    int result = wait_for(daemon, &sampler->has_listed);
+    bool has_sample = false;
+    if (result == 0 && sampler->list_error.status) {
+        *error = sampler->list_error;
+        return -error->status;
+    }
+    if (result == 0 && daemon->gpu_count == 0)
+        return error_set(error, ENODEV, NULL,
+                         "the NVIDIA driver shows no GPU; add --simulated for a simulated one");
+    if (result == 0) {
+        gpu_refresh(daemon, set_true, &has_sample);
+        result = wait_for(daemon, &has_sample);
+    }
+    if (result < 0)
+        return error_set_errno(error, -result, "NVML has not listed the GPUs within %llu s",
+                               (unsigned long long)START_USEC / 1000000);
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        if (!daemon->gpus[i].healthy)
+            return error_set(error, EIO, NULL, "NVML does not say how much memory GPU %u has; see nvidia-smi",
+                             i);
+    return 0;
+}
+
+int gpu_start(struct daemon *daemon, const char *library, struct error *error)
+{
+    struct gpu_sampler *sampler = calloc(1, sizeof(*sampler));
+    if (!sampler)
+        return error_set_errno(error, ENOMEM, "cannot start the GPU sampler");
+    daemon->sampler = sampler;
+    sampler->daemon = daemon;
+    int result = nvml_load(&sampler->nvml, library, error);
+    if (result < 0)
+        return result;
+    result = worker_start(&sampler->worker, daemon->loop, "gpusliced-nvml", nvml_run, sampler->nvml, error);
+    if (result < 0)
+        return result;
+    result = sd_event_add_time_relative(daemon->loop, &sampler->timeout, CLOCK_MONOTONIC, SAMPLE_TIMEOUT_USEC,
+                                        10000, on_timeout, sampler);
+    if (result == 0)
+        result = sd_event_source_set_enabled(sampler->timeout, SD_EVENT_OFF);
+    if (result == 0)
+        result = list_cards(daemon, error);
+    else
+        error_set_errno(error, -result, "cannot start the GPU sampler");
+    if (result < 0)
+        return result;
+    result = sd_event_add_time_relative(daemon->loop, &sampler->interval, CLOCK_MONOTONIC,
+                                        SAMPLE_INTERVAL_USEC, 0, on_interval, sampler);
+    return result < 0 ? error_set_errno(error, -result, "cannot start the GPU sampler") : 0;
+}
+
+void gpu_stop(struct daemon *daemon)
+{
+    struct gpu_sampler *sampler = daemon->sampler;
+    if (!sampler)
+        return;
+    sd_event_source_disable_unref(sampler->interval);
+    answer(&sampler->waiting);
+    answer(&sampler->later);
+    bool has_stopped = worker_stop(sampler->worker, STOP_SECONDS); /* not from inside a hung driver */
+    sd_event_source_disable_unref(sampler->timeout);
+    daemon->sampler = NULL;
+    if (!has_stopped)
+        return;
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        free(daemon->gpus[i].processes);
+    free(sampler->nvml);
+    free(sampler);
+}
+
+/* --- Finding
+ * ------------------------------------------------------------------------------------------------ */
+
+int gpu_find_uuid(const struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES])
+{
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        if (memcmp(daemon->gpus[i].uuid, uuid, GPU_UUID_BYTES) == 0)
+            return (int)i;
+    return -1;
+}
+
+static bool begins_with(const struct gpu *gpu, const char *text)
+{
+    size_t length = strlen(text);
+    return strncasecmp(gpu->uuid_text, text, length) == 0 ||
+           strncasecmp(gpu->uuid_text + strlen("GPU-"), text, length) == 0;
+}
+
+int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struct error *error)
+{
+    uint64_t index;
+    /* Up to three digits are an index; more may begin a UUID. */
+    if (strlen(text) <= 3 && units_parse_number(text, 999, &index, NULL) == 0) {
+        if (index < daemon->gpu_count) {
+            *gpu = (unsigned)index;
+            return 0;
+        }
+        return error_set(error, ENOENT, "ERR_GPU_NOT_FOUND",
+                         "there is no GPU %s; there are %u, counted from 0", text, daemon->gpu_count);
+    }
+    unsigned count = 0;
+    for (unsigned i = 0; i < daemon->gpu_count && *text; i++) {
+        if (!begins_with(&daemon->gpus[i], text))
+            continue;
+        *gpu = i;
+        count++;
+    }
+    if (count > 1)
+        return error_set(error, EBUSY, "ERR_AMBIGUOUS",
+                         "the UUIDs of %u GPUs begin with '%.80s'; give more of it", count, text);
+    if (count == 0)
+        return error_set(
+            error, ENOENT, "ERR_GPU_NOT_FOUND",
+            "'%.80s' is no GPU; expected an index or the beginning of a UUID, as GET /v1/gpus lists them",
+            text);
+    return 0;
+}
+
+uint64_t gpu_reserved(const struct daemon *daemon, unsigned gpu, const struct session *except)
+{
+    uint64_t sum = 0;
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; session != except && i < session->gpu_count; i++)
+            if (session->gpus[i].gpu == (int)gpu && session->gpus[i].reserved &&
+                __builtin_add_overflow(sum, session->gpus[i].limit_bytes, &sum))
+                return UINT64_MAX;
+    return sum;
+}
+
+/* --- What a context costs
+ * ------------------------------------------------------------------------------------ */
+
+struct gpu_measurement {
+    struct nvml_job *job; /* under way; its measurement is NULL once nobody waits */
+    struct process *process;
+    unsigned policy_gpu, gpu;
+    uint64_t slot_bytes_before, granted_before;
+    sd_event_source *timeout;
+    void (*done)(void *argument, uint64_t bytes);
+    void *argument;
+};
+
+static void keep_context_cost(struct daemon *daemon, unsigned gpu, uint64_t bytes)
+{
+    daemon->gpus[gpu].context_bytes = bytes;
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            if (session->gpus[i].gpu == (int)gpu)
+                atomic_store_explicit(&session->ledger.policy->gpus[i].context_bytes, bytes,
+                                      memory_order_release);
+    store_put_context_cost(daemon, daemon->gpus[gpu].uuid, bytes);
+    log_info("a context on GPU %u costs %llu bytes", gpu, (unsigned long long)bytes);
+}
+
+void gpu_measure_cancel(struct gpu_measurement *measurement)
+{
+    if (measurement->job)
+        measurement->job->measurement = NULL;
+    measurement->process->measurement = NULL;
+    sd_event_source_disable_unref(measurement->timeout);
+    free(measurement);
+}
+
+static void end_measurement(struct gpu_measurement *measurement, uint64_t bytes)
+{
+    void (*done)(void *, uint64_t) = measurement->done;
+    void *argument = measurement->argument;
+    gpu_measure_cancel(measurement);
+    done(argument, bytes);
+}
+
+static int on_measure_timeout(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    end_measurement(userdata, 0);
+    return 0;
+}
+
+/* The slot's bytes, and a count that moves with every grant, so that one there and back is seen too. */
+static void look_at_slot(const struct gpu_measurement *measurement, uint64_t *bytes, uint64_t *granted)
+{
+    const struct ledger_usage *usage = measurement->process->session->ledger.usage;
+    *bytes = ledger_slot_bytes(usage, measurement->process->slot, measurement->policy_gpu);
+    *granted = ledger_slot_counts(usage, measurement->process->slot, measurement->policy_gpu).granted;
+}
+
+static bool begin_measurement(struct gpu_measurement *measurement);
+
+static void on_measured(struct worker_job *worker_job)
+{
+    struct nvml_job *job = (struct nvml_job *)worker_job;
+    struct gpu_measurement *measurement = job->measurement;
+    if (!measurement) {
+        nvml_sample_free(job);
+        return;
+    }
+    measurement->job = NULL;
+    uint64_t bytes, granted, shown = 0;
+    look_at_slot(measurement, &bytes, &granted);
+    const struct nvml_sample *sample = &job->samples[measurement->gpu];
+    for (unsigned i = 0; i < sample->process_count; i++)
+        if (sample->processes[i].pid == measurement->process->pid)
+            shown += sample->processes[i].used_bytes;
+    nvml_sample_free(job);
+
+    if (bytes != measurement->slot_bytes_before || granted != measurement->granted_before) {
+        if (!begin_measurement(measurement))
+            end_measurement(measurement, 0);
+        return;
+    }
+    struct daemon *daemon = measurement->process->session->daemon;
+    uint64_t cost = shown > bytes ? shown - bytes : 0;
+    /* More than the card has is no answer. */
+    if (cost >= daemon->gpus[measurement->gpu].total_bytes)
+        cost = 0;
+    if (cost && daemon->gpus[measurement->gpu].context_bytes == 0)
+        keep_context_cost(daemon, measurement->gpu, cost);
+    end_measurement(measurement, cost);
+}
+
+static bool begin_measurement(struct gpu_measurement *measurement)
+{
+    struct gpu_sampler *sampler = measurement->process->session->daemon->sampler;
+    struct nvml_job *job = make_job(sampler, measurement->gpu, measurement->gpu, on_measured);
+    if (!job)
+        return false;
+    job->measurement = measurement;
+    measurement->job = job;
+    look_at_slot(measurement, &measurement->slot_bytes_before, &measurement->granted_before);
+    worker_submit(sampler->worker, &job->job);
+    return true;
+}
+
+struct gpu_measurement *gpu_measure_context(struct process *process, unsigned policy_gpu,
+                                            void (*done)(void *argument, uint64_t bytes), void *argument)
+{
+    struct daemon *daemon = process->session->daemon;
+    struct gpu_measurement *measurement = calloc(1, sizeof(*measurement));
+    if (!measurement)
+        return NULL;
+    *measurement = (struct gpu_measurement){
+        .process = process,
+        .policy_gpu = policy_gpu,
+        .gpu = (unsigned)process->session->gpus[policy_gpu].gpu,
+        .done = done,
+        .argument = argument,
+    };
+    if (sd_event_add_time_relative(daemon->loop, &measurement->timeout, CLOCK_MONOTONIC, MEASURE_TIMEOUT_USEC,
+                                   1000, on_measure_timeout, measurement) < 0 ||
+        !begin_measurement(measurement)) {
+        sd_event_source_disable_unref(measurement->timeout);
+        free(measurement);
+        return NULL;
+    }
+    process->measurement = measurement;
+    return measurement;
+}

@@ -1,0 +1,332 @@
+#include "daemon/http.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <systemd/sd-event.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/api.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+
+#define CONNECTIONS_MAX 512
+#define IDLE_SECONDS 30
+
+/* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
+struct server {
+    struct daemon *daemon;
+    struct MHD_Daemon *mhd;
+    bool is_public;
+    bool has_resumed; /* MHD_run() is due: with our own polling, nothing else tells it */
+    sd_event_source *ready, *timer;
+};
+
+struct http {
+    struct server control, metrics;
+};
+
+/* --- Answers ----------------------------------------------------------------------------------------------
+ */
+
+unsigned http_status_of(const char *code)
+{
+    static const struct {
+        const char *code;
+        unsigned status;
+    } codes[] = {
+        {"ERR_BAD_REQUEST", 400},        {"ERR_UNAUTHORIZED", 401},  {"ERR_FORBIDDEN", 403},
+        {"ERR_SESSION_NOT_FOUND", 404},  {"ERR_GPU_NOT_FOUND", 404}, {"ERR_NOT_FOUND", 404},
+        {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},     {"ERR_NAME_TAKEN", 409},
+        {"ERR_SESSION_BUSY", 409},       {"ERR_ADMISSION", 409},     {"ERR_TOO_LARGE", 413},
+    };
+    for (size_t i = 0; code && i < sizeof(codes) / sizeof(codes[0]); i++)
+        if (strcmp(codes[i].code, code) == 0)
+            return codes[i].status;
+    return 500;
+}
+
+static void reply(struct http_request *request, unsigned status, const char *type, char *text)
+{
+    request->response = MHD_create_response_from_buffer(
+        text ? strlen(text) : 0, text, text ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    request->status = status;
+    if (text)
+        MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (request->is_suspended) {
+        struct http *http = request->daemon->http;
+        request->is_suspended = false;
+        (request->is_public ? &http->metrics : &http->control)->has_resumed = true;
+        MHD_resume_connection(request->connection);
+    }
+}
+
+void http_reply_json(struct http_request *request, unsigned status, json_t *json)
+{
+    char *text = NULL;
+    if (json) {
+        text = json_dumps(json, JSON_INDENT(2));
+        json_decref(json);
+        char *line = text ? realloc(text, strlen(text) + 2) : NULL;
+        if (line)
+            strcat(text = line, "\n");
+    }
+    reply(request, status, "application/json", text);
+}
+
+void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text)
+{
+    reply(request, status, type, strdup(text));
+}
+
+void http_reply_error(struct http_request *request, const struct error *error)
+{
+    const char *code = error->code ? error->code : "ERR_INTERNAL";
+    unsigned status = http_status_of(code);
+    if (status == 500)
+        log_error("%s", error->message);
+    http_reply_json(request, status,
+                    json_pack("{s:{s:s,s:s}}", "error", "code", code, "message", error->message));
+}
+
+int http_socket(const struct http_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? info->connect_fd : -1;
+}
+
+const char *http_bearer_token(const struct http_request *request)
+{
+    static const char scheme[] = "Bearer ";
+    const char *value =
+        MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    return value && strncasecmp(value, scheme, strlen(scheme)) == 0 ? value + strlen(scheme) : NULL;
+}
+
+/* --- libmicrohttpd's callbacks
+ * ------------------------------------------------------------------------------ */
+
+static struct http_request *begin_request(struct server *server, struct MHD_Connection *connection)
+{
+    struct http_request *request = calloc(1, sizeof(*request));
+    if (!request)
+        return NULL;
+    request->daemon = server->daemon;
+    request->connection = connection;
+    request->is_public = server->is_public;
+    if (!server->is_public && peer_credentials(http_socket(request), &request->peer) < 0) {
+        free(request);
+        return NULL;
+    }
+    const char *length =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    if (length && strtoull(length, NULL, 10) > HTTP_BODY_BYTES_MAX) {
+        struct error error;
+        error_set(&error, EFBIG, "ERR_TOO_LARGE", "the request's body is %.20s bytes; expected at most %d",
+                  length, HTTP_BODY_BYTES_MAX);
+        http_reply_error(request, &error);
+    }
+    return request;
+}
+
+static enum MHD_Result take_body(struct http_request *request, const char *data, size_t *bytes)
+{
+    /* Only a chunked body comes so far; its end may never come. */
+    if (request->body_bytes + *bytes > HTTP_BODY_BYTES_MAX)
+        return MHD_NO;
+    char *body = realloc(request->body, request->body_bytes + *bytes + 1);
+    if (!body)
+        return MHD_NO;
+    memcpy(body + request->body_bytes, data, *bytes);
+    request->body = body;
+    request->body_bytes += *bytes;
+    body[request->body_bytes] = '\0';
+    *bytes = 0;
+    return MHD_YES;
+}
+
+static enum MHD_Result queue_answer(struct http_request *request)
+{
+    return MHD_queue_response(request->connection, request->status, request->response);
+}
+
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data, size_t *bytes,
+                                  void **state)
+{
+    struct http_request *request = *state;
+    if (!request) {
+        *state = request = begin_request(context, connection);
+        if (!request)
+            return MHD_NO;
+        return request->response ? queue_answer(request) : MHD_YES;
+    }
+    if (*bytes)
+        return take_body(request, data, bytes);
+    if (!request->response) {
+        request->path = url;
+        request->method = method;
+        api_handle(request);
+        request->path = request->method = NULL;
+    }
+    if (request->response)
+        return queue_answer(request);
+    request->is_suspended = true;
+    MHD_suspend_connection(connection);
+    return MHD_YES;
+}
+
+static void on_completed(void *context, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code)
+{
+    struct http_request *request = *state;
+    if (!request)
+        return;
+    if (request->response)
+        MHD_destroy_response(request->response);
+    free(request->body);
+    free(request);
+    *state = NULL;
+}
+
+static void on_mhd_log(void *context, const char *format, va_list arguments)
+{
+    char text[256];
+    vsnprintf(text, sizeof(text), format, arguments);
+    log_debug("http: %s", text);
+}
+
+/* --- In the loop
+ * --------------------------------------------------------------------------------------------- */
+
+static int on_ready(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    MHD_run(((struct server *)userdata)->mhd);
+    return 0;
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    MHD_run(((struct server *)userdata)->mhd);
+    return 0;
+}
+
+/* Before the loop sleeps: for how long may it? */
+static int on_prepare(sd_event_source *source, void *userdata)
+{
+    struct server *server = userdata;
+    MHD_UNSIGNED_LONG_LONG milliseconds = 0;
+    if (server->has_resumed)
+        server->has_resumed = false;
+    else if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
+        return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    sd_event_source_set_time_relative(server->timer, milliseconds * 1000);
+    return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
+}
+
+static int start_server(struct server *server, struct daemon *daemon, int fd, bool is_public,
+                        struct error *error)
+{
+    server->daemon = daemon;
+    server->is_public = is_public;
+    server->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
+                                   NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
+                                   MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+                                   NULL, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
+                                   MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_END);
+    if (!server->mhd) {
+        close(fd);
+        return error_set(error, EIO, NULL, "libmicrohttpd does not start");
+    }
+    int epoll_fd = MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    int result = sd_event_add_io(daemon->loop, &server->ready, epoll_fd, EPOLLIN, on_ready, server);
+    if (result >= 0)
+        result = sd_event_add_time_relative(daemon->loop, &server->timer, CLOCK_MONOTONIC, 0, 1000, on_timer,
+                                            server);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    if (result >= 0)
+        result = sd_event_source_set_prepare(server->ready, on_prepare);
+    return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
+}
+
+static int listen_tcp(const char *address, struct error *error)
+{
+    char host[256];
+    const char *colon = strrchr(address, ':');
+    size_t length = colon ? (size_t)(colon - address) : 0;
+    if (!colon || length >= sizeof(host) || !colon[1])
+        return error_set(error, EINVAL, NULL, "GPUSLICE_METRICS_ADDR is '%.100s'; expected HOST:PORT",
+                         address);
+    memcpy(host, address, length);
+    host[length] = '\0';
+    if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
+        host[length - 1] = '\0';
+        memmove(host, host + 1, length - 1);
+    }
+    struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    int result = getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found);
+    if (result)
+        return error_set(error, EINVAL, NULL, "GPUSLICE_METRICS_ADDR '%.100s': %s; expected HOST:PORT",
+                         address, gai_strerror(result));
+    cleanup_close int fd =
+        socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, found->ai_protocol);
+    int on = 1;
+    int status = 0;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 128) < 0)
+        status = errno;
+    freeaddrinfo(found);
+    if (status)
+        return error_set_errno(error, status, "cannot listen on GPUSLICE_METRICS_ADDR %.100s", address);
+    return steal_fd(&fd);
+}
+
+int http_start(struct daemon *daemon, int control_fd, struct error *error)
+{
+    struct http *http = calloc(1, sizeof(*http));
+    if (!http)
+        return error_set_errno(error, ENOMEM, "cannot serve HTTP");
+    daemon->http = http;
+    int result = start_server(&http->control, daemon, control_fd, false, error);
+    if (result < 0 || !daemon->options.metrics_address)
+        return result;
+    int fd = listen_tcp(daemon->options.metrics_address, error);
+    return fd < 0 ? fd : start_server(&http->metrics, daemon, fd, true, error);
+}
+
+bool http_is_idle(struct daemon *daemon)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(daemon->http->control.mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return info && info->num_connections == 0;
+}
+
+/* The caller has answered every waiting request. */
+static void stop_server(struct server *server)
+{
+    if (!server->mhd)
+        return;
+    sd_event_source_disable_unref(server->ready);
+    sd_event_source_disable_unref(server->timer);
+    MHD_run(server->mhd);
+    MHD_stop_daemon(server->mhd);
+}
+
+void http_stop(struct daemon *daemon)
+{
+    if (!daemon->http)
+        return;
+    stop_server(&daemon->http->control);
+    stop_server(&daemon->http->metrics);
+    free(daemon->http);
+    daemon->http = NULL;
+}

@@ -1,0 +1,54 @@
+/* http.h - HTTP inside the loop: requests come in whole, are handed to api_handle(), and are answered there
+ * and then or, when an answer has to wait for another thread, later. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "daemon/names.h"
+#include "daemon/peer.h"
+
+#define HTTP_BODY_BYTES_MAX (1 << 20)
+
+struct daemon;
+struct MHD_Connection;
+struct MHD_Response;
+
+struct http_request {
+    struct daemon *daemon;
+    struct MHD_Connection *connection;
+    const char *method, *path; /* valid while it is handled, not while it waits */
+    bool is_public;            /* came over TCP: metrics and health alone */
+    struct peer peer;          /* of the Unix socket */
+    char *body;
+    size_t body_bytes;
+
+    char session_id[SESSION_ID_TEXT]; /* whom a waiting answer is about */
+    bool as_gslice;
+
+    struct MHD_Response *response; /* NULL: not answered yet */
+    unsigned status;
+    bool is_suspended;
+};
+
+/* Serve the Unix socket `control_fd` (taken over), and options.metrics_address if there is one. */
+int http_start(struct daemon *daemon, int control_fd, struct error *error);
+void http_stop(struct daemon *daemon);
+
+/* Whether no client is connected to the control socket. */
+bool http_is_idle(struct daemon *daemon);
+
+/* Answer, once a request. `json` is taken over; NULL for none (204). */
+void http_reply_json(struct http_request *request, unsigned status, json_t *json);
+void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text);
+/* {"error": ...} with the status that goes with its code; ERR_INTERNAL for an error without one. */
+void http_reply_error(struct http_request *request, const struct error *error);
+
+/* The peer's connection, for peer_identity(). */
+int http_socket(const struct http_request *request);
+/* The bearer token that came along, or NULL. */
+const char *http_bearer_token(const struct http_request *request);
+
+unsigned http_status_of(const char *code); /* for tests too */

@@ -1,0 +1,52 @@
+/* ledgers.h - a session's two shared regions, as the daemon holds them.
+ *
+ * policy   a memfd that the daemon maps writable and then seals, so that this one mapping is the only way
+ * ever to write it; clients get a read-only descriptor usage    the file ledgers/ID, which clients map
+ * writable: its contents are hostile, and so is its length. Touching what a client cut off would end the
+ * daemon with SIGBUS: instead that session's ledger is *broken*, its mapping is replaced by zeros, and the
+ * session gets no new process and no new memory */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "ledger/ledger.h"
+
+struct session_ledger {
+    struct ledger_policy *policy; /* written by the loop's thread alone */
+    int policy_fd;                /* read-only; what clients get */
+    struct ledger_usage *usage;
+    int usage_fd;
+    char usage_path[4096];
+    /* The file as /proc/PID/maps names it, which need not be what stat says (btrfs, overlayfs). */
+    unsigned maps_major, maps_minor;
+    unsigned long maps_inode;
+    volatile bool broken;
+    struct session_ledger *next; /* of all that are mapped, for the signal handler */
+};
+
+/* Answer SIGBUS in a usage region; other faults keep ending the process. Once, before the first ledger. */
+void ledgers_catch_sigbus(void);
+
+/* Make the policy region of a session, empty but for its head. Its descriptor is sealed against writing
+ * before it is opened for clients. */
+int ledgers_policy_make(struct session_ledger *ledger, const char *session_id, uint64_t epoch,
+                        struct error *error);
+
+/* Make a usage file for a new session, or (`existing`) take over the one that an earlier daemon left: when
+ * that is missing a new one is made, and when it is damaged the ledger is broken. */
+int ledgers_usage_open(struct session_ledger *ledger, const char *directory, const char *session_id,
+                       uint64_t epoch, bool existing, struct error *error);
+
+/* Whether the file still has its length; else it is broken (and cut back, so that nobody fills our disk). */
+bool ledgers_check_length(struct session_ledger *ledger);
+
+/* Close the policy to new memory, unmap both, close; `remove` the file too. */
+void ledgers_close(struct session_ledger *ledger, bool remove);
+
+/* Whether process `pid` maps the usage file. LEDGERS_UNKNOWN, when it cannot be read or the process is
+ * ending, is to be taken for yes. */
+enum ledgers_mapped { LEDGERS_NOT_MAPPED, LEDGERS_MAPPED, LEDGERS_UNKNOWN };
+enum ledgers_mapped ledgers_is_mapped_by(const struct session_ledger *ledger, pid_t pid);

@@ -1,0 +1,401 @@
+/* gpusliced - the node daemon: options, start, end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/units.h"
+#include "daemon/attach.h"
+#include "daemon/daemon.h"
+#include "daemon/http.h"
+#include "daemon/ledgers.h"
+#include "daemon/log.h"
+#include "daemon/names.h"
+#include "daemon/reaper.h"
+#include "daemon/runtime.h"
+#include "daemon/session.h"
+#include "daemon/store.h"
+
+#define IDLE_EXIT_USEC UINT64_C(30000000)
+#define RECOVERY_USEC UINT64_C(60000000)
+#define IDLE_RETRY_USEC UINT64_C(1000000)
+
+/* What outlives start() and belongs to no room. */
+struct program {
+    struct daemon daemon;
+    struct runtime runtime;
+    int ready_fd; /* told when the daemon serves; -1: nobody waits */
+    sd_event_source *idle;
+};
+
+/* --- Options
+ * ------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *argument;
+    int letter;
+    const char *help;
+} options[] = {
+    {"system", NULL, 's', "serve all users of the machine (needs root); else the user who starts it"},
+    {"simulated", NULL, 'f', "offer simulated GPUs (also GPUSLICE_SIMULATED=1)"},
+    {"on-demand", NULL, 'd',
+     "go to the background, return when ready (or when one serves already), and exit after a while without "
+     "sessions"},
+    {"idle-exit", "SECONDS", 'i', "how long that is (30)"},
+    {"version", NULL, 'V', "print the version"},
+    {"help", NULL, 'h', "print this"},
+};
+#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
+
+static void print_help(void)
+{
+    printf("Usage: gpusliced [OPTION]...\nThe GPU Slice daemon. 'gpuslice run' and 'gpuslice create' start "
+           "it when it is "
+           "needed.\n\n");
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char left[32];
+        snprintf(left, sizeof(left), "--%s%s%s", options[i].name, options[i].argument ? " " : "",
+                 options[i].argument ? options[i].argument : "");
+        printf("  %-20s %s\n", left, options[i].help);
+    }
+    printf("\nEnvironment: GPUSLICE_RUNTIME_DIR, GPUSLICE_STATE_DIR, GPUSLICE_METRICS_ADDR=HOST:PORT,\n"
+           "GPUSLICE_METRICS_DEBUG, GPUSLICE_IPC_TOKEN, GPUSLICE_IPC_TOKEN_REQUIRED, "
+           "GPUSLICE_RECOVERY_INTERVAL,\n"
+           "GPUSLICE_LOG_FILE, GPUSLICE_DEBUG, GPUSLICE_SIMULATED.\n");
+}
+
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value && strcmp(value, "0") != 0;
+}
+
+/* Returns -1 to go on, else the exit status. */
+static int parse_options(struct daemon_options *chosen, int count, char **arguments)
+{
+    struct option table[OPTION_COUNT + 1] = {0};
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        table[i] = (struct option){.name = options[i].name,
+                                   .has_arg = options[i].argument ? required_argument : no_argument,
+                                   .val = options[i].letter};
+    uint64_t seconds;
+    struct error error;
+    chosen->simulated = is_set("GPUSLICE_SIMULATED");
+    chosen->idle_exit_usec = IDLE_EXIT_USEC;
+    for (int letter; (letter = getopt_long(count, arguments, "", table, NULL)) != -1;) {
+        switch (letter) {
+        case 's':
+            chosen->system = true;
+            break;
+        case 'f':
+            chosen->simulated = true;
+            break;
+        case 'd':
+            chosen->on_demand = true;
+            break;
+        case 'i':
+            if (units_parse_number(optarg, 1000000, &seconds, &error) < 0) {
+                fprintf(stderr, "gpusliced: --idle-exit: %s\n", error.message);
+                return 2;
+            }
+            chosen->idle_exit_usec = seconds * 1000000;
+            break;
+        case 'V':
+            printf("gpusliced %s\n", GPUSLICE_VERSION);
+            return 0;
+        case 'h':
+            print_help();
+            return 0;
+        default:
+            fprintf(stderr, "Try 'gpusliced --help'.\n");
+            return 2;
+        }
+    }
+    if (optind < count) {
+        fprintf(stderr, "gpusliced: '%s' is one argument too many; try 'gpusliced --help'\n",
+                arguments[optind]);
+        return 2;
+    }
+    return -1;
+}
+
+static int read_environment(struct daemon_options *chosen, struct error *error)
+{
+    const char *interval = getenv("GPUSLICE_RECOVERY_INTERVAL"), *token = getenv("GPUSLICE_IPC_TOKEN");
+    const char *address = getenv("GPUSLICE_METRICS_ADDR");
+    chosen->recovery_usec = RECOVERY_USEC;
+    if (interval && *interval && names_parse_duration(interval, &chosen->recovery_usec) < 0)
+        return error_set(error, EINVAL, NULL,
+                         "GPUSLICE_RECOVERY_INTERVAL is '%.40s'; expected a duration like 500ms, 30s or 5m",
+                         interval);
+    chosen->control_token = token && *token ? token : NULL;
+    chosen->control_token_required = is_set("GPUSLICE_IPC_TOKEN_REQUIRED");
+    if (chosen->control_token_required && !chosen->control_token)
+        return error_set(
+            error, EINVAL, NULL,
+            "GPUSLICE_IPC_TOKEN_REQUIRED is set, but GPUSLICE_IPC_TOKEN is not; set it to the token");
+    chosen->metrics_address = address && *address ? address : NULL;
+    chosen->metrics_debug = is_set("GPUSLICE_METRICS_DEBUG");
+    log_set_debug(is_set("GPUSLICE_DEBUG"));
+    if (chosen->system && geteuid() != 0)
+        return error_set(error, EPERM, NULL, "--system needs root; leave it out for a daemon of your own");
+    return 0;
+}
+
+/* --- Background
+ * ------------------------------------------------------------------------------------------------ */
+
+/* Started by a program inside a session, the daemon itself is in none: it must see the whole card. */
+static void leave_session(char **arguments)
+{
+    static const char *const variables[] = {"GPUSLICE_SESSION", "GPUSLICE_IPC_SOCK", "GPUSLICE_IPC_TOKEN",
+                                            "CUDA_VISIBLE_DEVICES", "LD_PRELOAD"};
+    if (!getenv("GPUSLICE_SESSION"))
+        return;
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        unsetenv(variables[i]);
+    execv("/proc/self/exe", arguments);
+}
+
+/* Go on in a child that nothing ties to who started us; the parent waits until it serves or fails. */
+static int go_to_background(int *ready_fd, struct error *error)
+{
+    int ends[2];
+    close_range(STDERR_FILENO + 1, ~0U, 0);
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return error_set_errno(error, errno, "cannot go to the background");
+    pid_t child = fork();
+    if (child < 0)
+        return error_set_errno(error, errno, "cannot go to the background");
+    if (child > 0) {
+        char byte;
+        close(ends[1]);
+        ssize_t length;
+        do
+            length = read(ends[0], &byte, 1);
+        while (length < 0 && errno == EINTR);
+        _exit(length == 1 ? EXIT_SUCCESS : EXIT_FAILURE); /* the child has said why on our stderr */
+    }
+    close(ends[0]);
+    *ready_fd = ends[1];
+    setsid();
+    cleanup_close int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(null_fd, STDOUT_FILENO) < 0 || chdir("/") < 0)
+        return error_set_errno(error, errno, "cannot go to the background");
+    return 0;
+}
+
+static int begin_log(const struct daemon *daemon, struct error *error)
+{
+    const char *path = getenv("GPUSLICE_LOG_FILE");
+    if (path && *path)
+        return log_open(path, error);
+    return daemon->options.on_demand ? log_open(daemon->paths.log_file, error) : 0;
+}
+
+/* --- Events of the daemon itself
+ * --------------------------------------------------------------------------------- */
+
+static int on_signal(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
+{
+    struct program *program = userdata;
+    log_info("signal %u: gpusliced ends; sessions stay", info->ssi_signo);
+    return sd_event_exit(program->daemon.loop, 0);
+}
+
+/* A session was here a moment ago, or a client is: look again when it may have been long enough. */
+static int on_idle(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct program *program = userdata;
+    struct daemon *daemon = &program->daemon;
+    uint64_t now = daemon_now_usec(), end = daemon->busy_usec + daemon->options.idle_exit_usec;
+    uint64_t next = now + daemon->options.idle_exit_usec;
+    if (daemon->session_count == 0 && now < end) {
+        next = end;
+    } else if (daemon->session_count == 0) {
+        if (http_is_idle(daemon) && runtime_retire(&program->runtime)) {
+            log_info("no sessions for %llu s: gpusliced ends",
+                     (unsigned long long)daemon->options.idle_exit_usec / 1000000);
+            return sd_event_exit(daemon->loop, 0);
+        }
+        next = now + IDLE_RETRY_USEC;
+    }
+    sd_event_source_set_time(source, next);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+static int on_ledger_file(sd_event_source *source, const struct inotify_event *event, void *userdata)
+{
+    struct daemon *daemon = userdata;
+    if (event->mask & IN_Q_OVERFLOW) {
+        for (struct session *session = daemon->sessions; session; session = session->next)
+            session_check_ledger_file(daemon, session->id);
+    } else if (event->len) {
+        session_check_ledger_file(daemon, event->name);
+    }
+    return 0;
+}
+
+static int watch(struct program *program, struct error *error)
+{
+    struct daemon *daemon = &program->daemon;
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    int result = sd_event_add_signal(daemon->loop, NULL, SIGTERM, on_signal, program);
+    if (result >= 0)
+        result = sd_event_add_signal(daemon->loop, NULL, SIGINT, on_signal, program);
+    if (result >= 0)
+        result = sd_event_add_inotify(daemon->loop, NULL, daemon->paths.ledgers_dir, IN_MODIFY,
+                                      on_ledger_file, daemon);
+    if (result >= 0 && daemon->options.on_demand)
+        result = sd_event_add_time_relative(daemon->loop, &program->idle, CLOCK_MONOTONIC,
+                                            daemon->options.idle_exit_usec, 0, on_idle, program);
+    if (result >= 0)
+        result = sd_event_set_watchdog(daemon->loop, true);
+    return result < 0 ? error_set_errno(error, -result, "cannot start the event loop") : 0;
+}
+
+/* --- Start and end
+ * ----------------------------------------------------------------------------------------------- */
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int start_gpus(struct daemon *daemon, struct error *error)
+{
+    char library[PATH_MAX];
+    if (daemon->options.simulated) {
+        int result = paths_library("simulated/libnvidia-ml.so.1", library, error);
+        return result < 0 ? result : gpu_start(daemon, library, error);
+    }
+    struct error why;
+    if (gpu_start(daemon, NULL, &why) == 0)
+        return 0;
+    return error_set(error, why.status, NULL, "no NVIDIA driver; add --simulated for a simulated GPU (%s)",
+                     why.message);
+}
+
+/* Usage files of sessions that the state file does not know: it was lost, or they ended half-way. */
+static void remove_stray_ledgers(const struct daemon *daemon)
+{
+    cleanup_dir DIR *folder = opendir(daemon->paths.ledgers_dir);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (names_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
+            unlinkat(dirfd(folder), entry->d_name, 0);
+}
+
+static int start(struct program *program, struct error *error)
+{
+    struct daemon *daemon = &program->daemon;
+    enum paths_role role = daemon->options.system ? PATHS_SYSTEM_DAEMON : PATHS_USER_DAEMON;
+    int result = paths_find(&daemon->paths, role, daemon->options.simulated, error);
+    umask(daemon->options.system ? 0022 : 0077);
+    if (result == 0)
+        result = paths_create(&daemon->paths, error);
+    umask(0077);
+    if (result == 0)
+        result = runtime_lock(&program->runtime, &daemon->paths, daemon->options.on_demand, error);
+    if (result == 0)
+        result = begin_log(daemon, error);
+    if (result < 0)
+        return result;
+    log_info("gpusliced %s starts in %s", GPUSLICE_VERSION, daemon->paths.runtime_dir);
+    raise_descriptor_limit();
+    ledgers_catch_sigbus();
+    signal(SIGPIPE, SIG_IGN);
+    daemon->started_at = time(NULL);
+    daemon->busy_usec = daemon_now_usec();
+    result = sd_event_new(&daemon->loop);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot make an event loop");
+    if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
+        (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
+        return result;
+    remove_stray_ledgers(daemon);
+    if ((result = reaper_start(daemon, error)) < 0 ||
+        (result = runtime_listen(&program->runtime, error)) < 0 ||
+        (result = attach_start(daemon, program->runtime.attach_fd, error)) < 0)
+        return result;
+    return http_start(daemon, program->runtime.control_fd, error);
+}
+
+static void say_ready(struct program *program)
+{
+    struct daemon *daemon = &program->daemon;
+    log_info("ready: %u GPUs%s, %u sessions", daemon->gpu_count,
+             daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
+    sd_notify(0, "READY=1");
+    if (program->ready_fd >= 0) {
+        log_take_stderr();
+        if (write(program->ready_fd, "", 1) < 0)
+            log_warning("nobody waited for gpusliced to be ready");
+        close(program->ready_fd);
+        program->ready_fd = -1;
+    }
+}
+
+/* Whoever waits for an answer gets one; sessions and their files stay. */
+static void stop(struct program *program)
+{
+    struct daemon *daemon = &program->daemon;
+    sd_notify(0, "STOPPING=1");
+    runtime_remove_sockets(&program->runtime);
+    gpu_stop(daemon);
+    store_close(daemon);
+    session_free_all(daemon);
+    attach_stop(daemon);
+    http_stop(daemon);
+    sd_event_source_disable_unref(program->idle);
+    sd_event_unref(daemon->loop);
+}
+
+int main(int count, char **arguments)
+{
+    static struct program program = {.ready_fd = -1};
+    struct daemon *daemon = &program.daemon;
+    struct error error;
+    int status = parse_options(&daemon->options, count, arguments);
+    if (status >= 0)
+        return status;
+    leave_session(arguments);
+    int result = read_environment(&daemon->options, &error);
+    if (result == 0 && daemon->options.on_demand)
+        result = go_to_background(&program.ready_fd, &error);
+    if (result == 0)
+        result = start(&program, &error);
+    if (result == -EBUSY && daemon->options.on_demand && runtime_is_served(&daemon->paths)) {
+        /* Somebody else was quicker: what was asked for is there. */
+        say_ready(&program);
+        return EXIT_SUCCESS;
+    }
+    if (result < 0) {
+        fprintf(stderr, "gpusliced: %s\n", error.message);
+        if (log_is_file())
+            log_error("gpusliced cannot start: %s", error.message);
+        return EXIT_FAILURE;
+    }
+    say_ready(&program);
+    result = sd_event_loop(daemon->loop);
+    stop(&program);
+    return result < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

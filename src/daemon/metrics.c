@@ -1,0 +1,251 @@
+#include "daemon/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/daemon.h"
+#include "daemon/gpu.h"
+#include "daemon/reaper.h"
+#include "daemon/session.h"
+
+/* One value of one metric: of the daemon, of a GPU, or of a session on one of its GPUs. */
+struct subject {
+    const struct daemon *daemon;
+    unsigned gpu;
+    const struct session *session;
+    unsigned policy_gpu;
+};
+
+/* What a metric has a series for. */
+enum scope { OF_DAEMON, OF_GPU, OF_SESSION_GPU };
+
+/* --- Values
+ * ------------------------------------------------------------------------------------------------- */
+
+static uint64_t sessions_active(const struct subject *subject)
+{
+    uint64_t count = 0;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        count += session->state == SESSION_ACTIVE;
+    return count;
+}
+
+static uint64_t processes_attached(const struct subject *subject)
+{
+    uint64_t count = 0;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        count += session->process_count;
+    return count;
+}
+
+static uint64_t attaches(const struct subject *subject)
+{
+    return subject->daemon->attaches;
+}
+
+static uint64_t refused_attaches(const struct subject *subject)
+{
+    return subject->daemon->refused_attaches;
+}
+
+static uint64_t deaths(const struct subject *subject)
+{
+    return subject->daemon->deaths;
+}
+
+static uint64_t broken_ledgers(const struct subject *subject)
+{
+    return subject->daemon->broken_ledgers;
+}
+
+static uint64_t start_time(const struct subject *subject)
+{
+    return (uint64_t)subject->daemon->started_at;
+}
+
+/* Call `add` for each process of each session on the subject's GPU. */
+static void sum_over_gpu(const struct subject *subject, uint64_t *used, struct ledger_counts *counts)
+{
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next) {
+        for (unsigned i = 0; i < session->gpu_count; i++) {
+            if (session->gpus[i].gpu != (int)subject->gpu)
+                continue;
+            *used += session_used(session, i);
+            for (const struct process *at = session->processes; at; at = at->next) {
+                struct ledger_counts slot = ledger_slot_counts(session->ledger.usage, at->slot, i);
+                counts->granted += slot.granted;
+                counts->refused += slot.refused;
+            }
+        }
+    }
+}
+
+static uint64_t used_bytes(const struct subject *subject)
+{
+    uint64_t used = 0;
+    struct ledger_counts counts = {0};
+    sum_over_gpu(subject, &used, &counts);
+    return used;
+}
+
+static uint64_t granted(const struct subject *subject)
+{
+    uint64_t used = 0;
+    struct ledger_counts counts = {0};
+    sum_over_gpu(subject, &used, &counts);
+    return subject->daemon->counters[subject->gpu].granted + counts.granted;
+}
+
+static uint64_t refused(const struct subject *subject)
+{
+    uint64_t used = 0;
+    struct ledger_counts counts = {0};
+    sum_over_gpu(subject, &used, &counts);
+    return subject->daemon->counters[subject->gpu].refused + counts.refused;
+}
+
+static uint64_t recovered_bytes(const struct subject *subject)
+{
+    return subject->daemon->counters[subject->gpu].recovered_bytes;
+}
+
+static uint64_t reserved_bytes(const struct subject *subject)
+{
+    return gpu_reserved(subject->daemon, subject->gpu, NULL);
+}
+
+static uint64_t gpu_healthy(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].healthy;
+}
+
+static uint64_t gpu_total(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].total_bytes;
+}
+
+static uint64_t gpu_used(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].used_bytes;
+}
+
+static uint64_t gpu_context(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].context_bytes;
+}
+
+static uint64_t session_used_bytes(const struct subject *subject)
+{
+    return session_used(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_limit_bytes(const struct subject *subject)
+{
+    return subject->session->gpus[subject->policy_gpu].limit_bytes;
+}
+
+static uint64_t session_processes(const struct subject *subject)
+{
+    return subject->session->process_count;
+}
+
+/* --- The table
+ * ------------------------------------------------------------------------------------------------ */
+
+static const struct metric {
+    const char *name, *type, *help;
+    enum scope scope;
+    uint64_t (*value)(const struct subject *subject);
+} metrics[] = {
+    {"gpuslice_sessions_active", "gauge", "Sessions that processes may attach to.", OF_DAEMON,
+     sessions_active},
+    {"gpuslice_processes_attached", "gauge", "Processes that hold a slot of a session.", OF_DAEMON,
+     processes_attached},
+    {"gpuslice_attaches_total", "counter", "Processes that were given a slot.", OF_DAEMON, attaches},
+    {"gpuslice_refused_attaches_total", "counter", "Processes that asked for a slot and were refused.",
+     OF_DAEMON, refused_attaches},
+    {"gpuslice_process_deaths_total", "counter", "Attached processes that ended.", OF_DAEMON, deaths},
+    {"gpuslice_broken_ledgers_total", "counter", "Sessions whose ledger a process damaged.", OF_DAEMON,
+     broken_ledgers},
+    {"gpuslice_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.", OF_DAEMON,
+     start_time},
+    {"gpuslice_used_bytes", "gauge", "Device memory that sessions hold, by their ledgers.", OF_GPU,
+     used_bytes},
+    {"gpuslice_reserved_bytes", "gauge", "Device memory promised to sessions.", OF_GPU, reserved_bytes},
+    {"gpuslice_alloc_events_total", "counter", "Requests for device memory that were granted.", OF_GPU,
+     granted},
+    {"gpuslice_denied_alloc_total", "counter", "Requests for device memory that were refused.", OF_GPU,
+     refused},
+    {"gpuslice_recovered_bytes_total", "counter", "Bytes taken back from processes that died or exec'd.",
+     OF_GPU, recovered_bytes},
+    {"gpuslice_gpu_healthy", "gauge", "1 while NVML answers for the GPU, else 0.", OF_GPU, gpu_healthy},
+    {"gpuslice_gpu_memory_bytes", "gauge", "The card's memory.", OF_GPU, gpu_total},
+    {"gpuslice_gpu_memory_used_bytes", "gauge", "The card's memory in use by anybody, by NVML.", OF_GPU,
+     gpu_used},
+    {"gpuslice_gpu_context_bytes", "gauge", "What a CUDA context costs; 0 until one was measured.", OF_GPU,
+     gpu_context},
+    {"gpuslice_session_used_bytes", "gauge", "Device memory that the session holds.", OF_SESSION_GPU,
+     session_used_bytes},
+    {"gpuslice_session_limit_bytes", "gauge", "The most device memory that the session may hold.",
+     OF_SESSION_GPU, session_limit_bytes},
+    {"gpuslice_session_processes", "gauge", "Processes attached to the session.", OF_SESSION_GPU,
+     session_processes},
+};
+
+static void write_gpus(FILE *out, const struct metric *metric, struct subject *subject)
+{
+    for (unsigned i = 0; i < subject->daemon->gpu_count; i++) {
+        subject->gpu = i;
+        fprintf(out, "%s{gpu=\"%u\",UUID=\"%s\"} %" PRIu64 "\n", metric->name, subject->daemon->gpus[i].index,
+                subject->daemon->gpus[i].uuid_text, metric->value(subject));
+    }
+}
+
+/* Names are unique an owner, so the owner is a label too. They hold no character that needs escaping. */
+static void write_sessions(FILE *out, const struct metric *metric, struct subject *subject)
+{
+    unsigned count = 0;
+    for (const struct session *session = subject->daemon->sessions; session && count < METRICS_SESSIONS_MAX;
+         session = session->next, count++) {
+        subject->session = session;
+        for (unsigned i = 0; i < session->gpu_count; i++) {
+            const int gpu = session->gpus[i].gpu;
+            char uuid[GPU_UUID_TEXT];
+            subject->policy_gpu = i;
+            fprintf(out, "%s{session=\"%s\",owner=\"%u\"", metric->name, session->name,
+                    (unsigned)session->owner);
+            if (subject->daemon->options.metrics_debug)
+                fprintf(out, ",session_id=\"%s\"", session->id);
+            if (gpu >= 0)
+                fprintf(out, ",gpu=\"%u\"", subject->daemon->gpus[gpu].index);
+            fprintf(out, ",UUID=\"%s\"} %" PRIu64 "\n", gpu_uuid_format(session->gpus[i].uuid, uuid),
+                    metric->value(subject));
+        }
+    }
+}
+
+char *metrics_text(const struct daemon *daemon)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+        const struct metric *metric = &metrics[i];
+        struct subject subject = {.daemon = daemon};
+        fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name, metric->type);
+        if (metric->scope == OF_DAEMON)
+            fprintf(out, "%s %" PRIu64 "\n", metric->name, metric->value(&subject));
+        else if (metric->scope == OF_GPU)
+            write_gpus(out, metric, &subject);
+        else
+            write_sessions(out, metric, &subject);
+    }
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

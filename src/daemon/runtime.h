@@ -1,0 +1,29 @@
+/* runtime.h - the daemon's place in its runtime folder: one lock, two sockets. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "base/paths.h"
+
+struct runtime {
+    const struct paths *paths;
+    int lock_fd, state_fd;
+    int control_fd, attach_fd; /* listening */
+};
+
+/* Take the folder and the state folder for this daemon. Fails, naming the pid, when another has one of them.
+ * With `wait` a daemon that is just about to exit is waited for. */
+int runtime_lock(struct runtime *runtime, const struct paths *paths, bool wait, struct error *error);
+
+/* Whether a daemon answers on the folder's control socket. */
+bool runtime_is_served(const struct paths *paths);
+
+/* Make the sockets, in place of stale ones. Under the lock. */
+int runtime_listen(struct runtime *runtime, struct error *error);
+
+/* Stop being found. False, with nothing changed, when a client has connected that nobody has answered yet. */
+bool runtime_retire(struct runtime *runtime);
+
+/* Remove the sockets; the lock goes with the process. */
+void runtime_remove_sockets(const struct runtime *runtime);

@@ -1,0 +1,432 @@
+#include "daemon/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/admission.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/peer.h"
+#include "daemon/reaper.h"
+#include "daemon/store.h"
+
+/* --- Finding ---------------------------------------------------------------------------------------------
+ */
+
+bool session_is_visible(const struct session *session, uid_t uid)
+{
+    return uid == 0 || (uid == session->owner && uid != UID_OVERFLOW);
+}
+
+struct session *session_find_id(const struct daemon *daemon, const char *id)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        if (strcmp(session->id, id) == 0)
+            return session;
+    return NULL;
+}
+
+/* By name: the caller's own first; root may name another's if only one has that name. */
+static int find_by_name(const struct daemon *daemon, uid_t uid, const char *name, struct session **found,
+                        struct error *error)
+{
+    unsigned count = 0;
+    for (struct session *session = daemon->sessions; session; session = session->next) {
+        if (!session_is_visible(session, uid) || strcmp(session->name, name) != 0)
+            continue;
+        *found = session;
+        if (session->owner == uid)
+            return 0;
+        count++;
+    }
+    if (count > 1)
+        return error_set(error, EBUSY, "ERR_AMBIGUOUS",
+                         "%u sessions of different owners are called '%s'; give an ID", count, name);
+    return count ? 0 : -ENOENT;
+}
+
+int session_find(const struct daemon *daemon, uid_t uid, const char *text, struct session **session_out,
+                 struct error *error)
+{
+    struct session *found = session_find_id(daemon, text);
+    if (found && !session_is_visible(found, uid))
+        return error_set(error, EACCES, "ERR_FORBIDDEN", "session %s is another user's", text);
+    int result = found ? 0 : find_by_name(daemon, uid, text, &found, error);
+    if (result == -ENOENT) {
+        unsigned count = 0;
+        for (struct session *session = daemon->sessions; session && *text; session = session->next) {
+            if (!session_is_visible(session, uid) || strncmp(session->id, text, strlen(text)) != 0)
+                continue;
+            found = session;
+            count++;
+        }
+        if (count > 1)
+            return error_set(error, EBUSY, "ERR_AMBIGUOUS",
+                             "the IDs of %u sessions begin with '%s'; give more of it", count, text);
+        result = count ? 0 : -ENOENT;
+    }
+    if (result == -ENOENT)
+        return error_set(error, ENOENT, "ERR_SESSION_NOT_FOUND",
+                         "no session has the ID or name '%s'; GET /v1/sessions lists them", text);
+    if (result == 0)
+        *session_out = found;
+    return result;
+}
+
+/* --- Making ----------------------------------------------------------------------------------------------
+ */
+
+/* An ID has 48 random bits. `self` may keep its own name. */
+static int check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
+                      struct error *error)
+{
+    if (!names_is_valid(name))
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "'%.80s' is no session name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        if (session != self && session->owner == owner && strcmp(session->name, name) == 0)
+            return error_set(error, EEXIST, "ERR_NAME_TAKEN",
+                             "session %s is called '%s' already; choose another name or release it",
+                             session->id, name);
+    return 0;
+}
+
+static void link_session(struct daemon *daemon, struct session *session)
+{
+    struct session **last = &daemon->sessions;
+    while (*last)
+        last = &(*last)->next;
+    session->next = NULL;
+    *last = session;
+    session->daemon = daemon;
+    daemon->session_count++;
+}
+
+static int on_runner_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct session *session = userdata;
+    session->runner.source = sd_event_source_disable_unref(session->runner.source);
+    close(session->runner.pidfd);
+    session->runner.pidfd = -1;
+    session_end_if_over(session);
+    return 0;
+}
+
+static int watch_runner(struct session *session, int pidfd, struct error *error)
+{
+    int result = sd_event_add_io(session->daemon->loop, &session->runner.source, pidfd, EPOLLIN,
+                                 on_runner_gone, session);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot watch process %d", (int)session->runner.pid);
+    session->runner.pidfd = pidfd;
+    return 0;
+}
+
+static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct session *session = userdata;
+    session->state = SESSION_EXPIRED;
+    session->updated_at = time(NULL);
+    atomic_store_explicit(&session->ledger.policy->closed, 1,
+                          memory_order_release); /* with ledger_reserve() */
+    log_info("session %s expired with %u processes attached", session->id, session->process_count);
+    store_put_session(session, NULL, NULL);
+    session_end_if_over(session);
+    return 0;
+}
+
+static int watch_expiry(struct session *session, struct error *error)
+{
+    if (!session->expires_at || session->state == SESSION_EXPIRED)
+        return 0;
+    int result = sd_event_add_time(session->daemon->loop, &session->expiry, CLOCK_REALTIME,
+                                   (uint64_t)session->expires_at * 1000000, 0, on_expiry, session);
+    return result < 0 ? error_set_errno(error, -result, "cannot watch the time") : 0;
+}
+
+/* Make the policy region say what the session's limits are. */
+static void publish(struct session *session)
+{
+    struct ledger_policy *policy = session->ledger.policy;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        struct session_gpu *gpu = &session->gpus[i];
+        struct ledger_policy_gpu *published = &policy->gpus[i];
+        const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
+        memcpy(published->uuid, gpu->uuid, sizeof(published->uuid));
+        atomic_store_explicit(&published->total_bytes, card ? card->total_bytes : gpu->limit_bytes,
+                              memory_order_relaxed);
+        atomic_store_explicit(&published->context_bytes, card ? card->context_bytes : 0,
+                              memory_order_relaxed);
+        /* Pairs with the load in ledger_reserve(). */
+        atomic_store_explicit(&published->limit_bytes, gpu->limit_bytes, memory_order_release);
+    }
+    policy->gpu_count = session->gpu_count;
+    atomic_store_explicit(&policy->closed, session->state == SESSION_EXPIRED || session->ledger.broken,
+                          memory_order_release);
+}
+
+/* Set the limits that `request` asks for, in the order it names GPUs, or say why not. */
+static int admit(struct daemon *daemon, const struct session_request *request, struct session *session,
+                 struct error *error)
+{
+    struct session_limit limits[LEDGER_GPUS];
+    unsigned count = request->limit_count;
+    memcpy(limits, request->limits, count * sizeof(limits[0]));
+    if (count == 0) {
+        uint64_t unreserved[LEDGER_GPUS];
+        for (unsigned i = 0; i < daemon->gpu_count; i++)
+            unreserved[i] = admission_unreserved(daemon->gpus[i].total_bytes, gpu_reserved(daemon, i, NULL));
+        limits[0] =
+            (struct session_limit){.gpu = (unsigned)admission_roomiest(unreserved, daemon->gpu_count)};
+        count = 1;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        const struct gpu *card = &daemon->gpus[limits[i].gpu];
+        struct session_gpu *gpu = &session->gpus[i];
+        gpu->gpu = (int)limits[i].gpu;
+        memcpy(gpu->uuid, card->uuid, sizeof(gpu->uuid));
+        gpu->reserved = limits[i].has_bytes || request->has_bytes;
+        gpu->limit_bytes = limits[i].has_bytes  ? limits[i].bytes
+                           : request->has_bytes ? request->bytes
+                                                : card->total_bytes;
+        if (!gpu->reserved)
+            continue;
+        int result = admission_check(card->index, card->total_bytes,
+                                     gpu_reserved(daemon, limits[i].gpu, NULL), gpu->limit_bytes, error);
+        if (result < 0)
+            return result;
+    }
+    session->gpu_count = count;
+    return 0;
+}
+
+int session_create(struct daemon *daemon, struct session_request *request, struct session **session_out,
+                   struct error *error)
+{
+    if (request->owner == UID_OVERFLOW)
+        return error_set(error, EACCES, "ERR_FORBIDDEN",
+                         "uid %d stands for users unknown here and can own nothing", UID_OVERFLOW);
+    int result = request->name ? check_name(daemon, request->owner, request->name, NULL, error) : 0;
+    if (result < 0)
+        return result;
+    struct session *session = calloc(1, sizeof(*session));
+    if (!session)
+        return error_set_errno(error, ENOMEM, "cannot make a session");
+    result = admit(daemon, request, session, error);
+    if (result < 0) {
+        free(session);
+        return result;
+    }
+
+    do
+        names_random_hex(session->id, SESSION_ID_DIGITS);
+    while (session_find_id(daemon, session->id));
+    names_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
+    strcpy(session->name, request->name ? request->name : session->id);
+    session->owner = request->owner;
+    session->created_at = session->updated_at = time(NULL);
+    session->expires_at = request->ttl_seconds ? session->created_at + (int64_t)request->ttl_seconds : 0;
+    session->runner = (struct session_runner){
+        .pid = request->run_pid, .start_ticks = request->run_start_ticks, .pidfd = -1};
+    link_session(daemon, session);
+    result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
+    if (result == 0)
+        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
+                                    false, error);
+    if (result == 0)
+        result = watch_expiry(session, error);
+    if (result == 0 && request->run_pid) {
+        result = watch_runner(session, request->run_pidfd, error);
+        if (result == 0)
+            request->run_pidfd = -1;
+    }
+    if (result < 0) {
+        session_end(session);
+        return result;
+    }
+    publish(session);
+    log_info("session %s '%s' created by uid %u", session->id, session->name, (unsigned)session->owner);
+    *session_out = session;
+    return 0;
+}
+
+static int find_policy_gpu(const struct session *session, unsigned gpu)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu == (int)gpu)
+            return (int)i;
+    return -1;
+}
+
+int session_change(struct session *session, const struct session_request *request, struct error *error)
+{
+    struct daemon *daemon = session->daemon;
+    bool is_asked[LEDGER_GPUS] = {false};
+    uint64_t bytes[LEDGER_GPUS];
+    int result = request->name ? check_name(daemon, session->owner, request->name, session, error) : 0;
+    for (unsigned i = 0; i < session->gpu_count && request->has_bytes; i++) {
+        is_asked[i] = true;
+        bytes[i] = request->bytes;
+    }
+    for (unsigned i = 0; i < request->limit_count && result == 0; i++) {
+        int at = find_policy_gpu(session, request->limits[i].gpu);
+        if (at < 0)
+            return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                             "session %s does not have GPU %u; a session's GPUs are fixed when it is created",
+                             session->id, daemon->gpus[request->limits[i].gpu].index);
+        if (request->limits[i].has_bytes) {
+            is_asked[at] = true;
+            bytes[at] = request->limits[i].bytes;
+        }
+    }
+    for (unsigned i = 0; i < session->gpu_count && result == 0; i++) {
+        const struct session_gpu *gpu = &session->gpus[i];
+        bool is_lower = gpu->reserved && is_asked[i] && bytes[i] <= gpu->limit_bytes;
+        if (!is_asked[i] || gpu->gpu < 0 || is_lower)
+            continue;
+        const struct gpu *card = &daemon->gpus[gpu->gpu];
+        result = admission_check(card->index, card->total_bytes,
+                                 gpu_reserved(daemon, (unsigned)gpu->gpu, session), bytes[i], error);
+    }
+    if (result < 0)
+        return result;
+
+    if (request->name)
+        strcpy(session->name, request->name);
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        if (!is_asked[i])
+            continue;
+        session->gpus[i].limit_bytes = bytes[i];
+        session->gpus[i].reserved = true;
+    }
+    session->updated_at = time(NULL);
+    publish(session);
+    return 0;
+}
+
+int session_restore(struct daemon *daemon, struct session *session, struct error *error)
+{
+    link_session(daemon, session);
+    session->runner.pidfd = -1;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        session->gpus[i].gpu = gpu_find_uuid(daemon, session->gpus[i].uuid);
+    int result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
+    if (result == 0)
+        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
+                                    true, error);
+    if (result < 0)
+        return result;
+    publish(session);
+    if (session->runner.pid) {
+        int pidfd = peer_open(session->runner.pid, session->runner.start_ticks);
+        if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
+            close(pidfd);
+    }
+    return watch_expiry(session, error);
+}
+
+/* --- Ending ----------------------------------------------------------------------------------------------
+ */
+
+static void free_session(struct session *session, bool remove)
+{
+    struct daemon *daemon = session->daemon;
+    struct session **at = &daemon->sessions;
+    while (*at != session)
+        at = &(*at)->next;
+    *at = session->next;
+    daemon->session_count--;
+    daemon->busy_usec = daemon_now_usec();
+    sd_event_source_disable_unref(session->expiry);
+    sd_event_source_disable_unref(session->runner.source);
+    if (session->runner.pidfd >= 0)
+        close(session->runner.pidfd);
+    ledgers_close(&session->ledger, remove);
+    free(session);
+}
+
+void session_end(struct session *session)
+{
+    while (session->processes)
+        reaper_forget(session->processes);
+    free_session(session, true);
+}
+
+void session_end_stored(struct session *session, const char *why)
+{
+    log_info("session %s '%s' ended: %s", session->id, session->name, why);
+    store_delete_session(session->daemon, session->id, NULL, NULL);
+    session_end(session);
+}
+
+void session_end_if_over(struct session *session)
+{
+    if (session->processes)
+        return;
+    if (session->state == SESSION_EXPIRED)
+        session_end_stored(session, "it has expired and nobody is attached");
+    else if (session->runner.pid && session->runner.pidfd < 0)
+        session_end_stored(session, "its program has gone");
+}
+
+void session_free_all(struct daemon *daemon)
+{
+    while (daemon->sessions) {
+        while (daemon->sessions->processes)
+            reaper_forget(daemon->sessions->processes);
+        free_session(daemon->sessions, false);
+    }
+}
+
+/* --- Telling ---------------------------------------------------------------------------------------------
+ */
+
+const char *session_state_name(const struct session *session)
+{
+    return session->state == SESSION_EXPIRED ? "expired" : "active";
+}
+
+uint64_t session_used(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (__builtin_add_overflow(sum, ledger_slot_bytes(session->ledger.usage, process->slot, policy_gpu),
+                                   &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+uint64_t session_refused(const struct session *session)
+{
+    uint64_t sum = session->refused_before;
+    for (const struct process *process = session->processes; process; process = process->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            sum += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;
+    return sum;
+}
+
+bool session_is_broken(struct session *session)
+{
+    if (!session->ledger.broken || session->broken_is_logged)
+        return session->ledger.broken;
+    session->broken_is_logged = true;
+    session->daemon->broken_ledgers++;
+    atomic_store_explicit(&session->ledger.policy->closed, 1,
+                          memory_order_release); /* with ledger_reserve() */
+    log_error("session %s: a process cut or damaged its ledger; it gets no new memory and no new process; "
+              "release it",
+              session->id);
+    return true;
+}
+
+void session_check_ledger_file(struct daemon *daemon, const char *name)
+{
+    struct session *session = session_find_id(daemon, name);
+    if (session && !ledgers_check_length(&session->ledger))
+        session_is_broken(session);
+}

@@ -1,0 +1,112 @@
+/* session.h - sessions: their making, changing, finding and end. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+#include "base/error.h"
+#include "cuda/uuid.h"
+#include "daemon/ledgers.h"
+#include "daemon/names.h"
+#include "ledger/ledger.h"
+
+struct daemon;
+struct process;
+
+enum session_state { SESSION_ACTIVE, SESSION_EXPIRED };
+
+struct session_gpu {
+    uint8_t uuid[GPU_UUID_BYTES];
+    int gpu; /* index of daemon.gpus; -1 when the card is not there now */
+    uint64_t limit_bytes;
+    bool reserved; /* the limit was asked for, and counts at admission */
+};
+
+/* The process that a session was made by and ends with. */
+struct session_runner {
+    pid_t pid; /* 0: the session lives until it is released */
+    uint64_t start_ticks;
+    int pidfd; /* -1 once it has gone */
+    sd_event_source *source;
+};
+
+struct session {
+    struct session *next;
+    struct daemon *daemon;
+    char id[SESSION_ID_TEXT];
+    char name[SESSION_NAME_TEXT];
+    char token[SESSION_TOKEN_TEXT]; /* what its programs attach with */
+    uid_t owner;
+    enum session_state state;
+    int64_t created_at, updated_at, expires_at; /* seconds since 1970; expires_at 0: never */
+    sd_event_source *expiry;
+    struct session_runner runner;
+    unsigned gpu_count;
+    struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
+    struct session_ledger ledger;
+    struct process *processes;
+    unsigned process_count;
+    uint64_t refused_before; /* requests refused to processes that have gone */
+    bool broken_is_logged;
+};
+
+/* A limit asked for on one GPU. */
+struct session_limit {
+    unsigned gpu;
+    bool has_bytes;
+    uint64_t bytes;
+};
+
+struct session_request {
+    const char *name; /* NULL: the ID (create), unchanged (change) */
+    uid_t owner;
+    unsigned limit_count; /* 0 at create: the roomiest card */
+    struct session_limit limits[LEDGER_GPUS];
+    bool has_bytes; /* `bytes` for every GPU that has none of its own */
+    uint64_t bytes;
+    uint64_t ttl_seconds; /* 0: none */
+    pid_t run_pid;        /* 0: none */
+    uint64_t run_start_ticks;
+    int run_pidfd; /* taken over on success */
+};
+
+int session_create(struct daemon *daemon, struct session_request *request, struct session **session,
+                   struct error *error);
+
+/* New limits and name, all or none. In force when this returns. */
+int session_change(struct session *session, const struct session_request *request, struct error *error);
+
+/* Take over a session that an earlier daemon left in the state file: `session` is filled but for its ledger.
+ * It is the daemon's from then on, also on failure of the ledger (then broken). */
+int session_restore(struct daemon *daemon, struct session *session, struct error *error);
+
+/* The end: no process is attached. Removes its files; the state file is told by the caller or
+ * `session_end_stored`. */
+void session_end(struct session *session);
+void session_end_stored(struct session *session, const char *why);
+
+/* End it if it is to end by itself and nobody is left: made by a process that has gone, or expired. */
+void session_end_if_over(struct session *session);
+
+struct session *session_find_id(const struct daemon *daemon, const char *id);
+
+/* The session that `uid` calls `text` (ID, name, unique prefix of an ID). ERR_SESSION_NOT_FOUND,
+ * ERR_FORBIDDEN, ERR_AMBIGUOUS. */
+int session_find(const struct daemon *daemon, uid_t uid, const char *text, struct session **session,
+                 struct error *error);
+bool session_is_visible(const struct session *session, uid_t uid);
+
+const char *session_state_name(const struct session *session);
+
+/* Bytes that its processes hold on GPU `policy_gpu`, by the daemon's own record of who is attached. */
+uint64_t session_used(const struct session *session, unsigned policy_gpu);
+uint64_t session_refused(const struct session *session);
+
+/* Look whether its ledger has been found damaged since, and if so, close it to new memory and say so. */
+bool session_is_broken(struct session *session);
+
+/* The damaged ledger of file name `name` in the ledgers' folder. */
+void session_check_ledger_file(struct daemon *daemon, const char *name);
+void session_free_all(struct daemon *daemon); /* at exit: files and records stay */

@@ -1,0 +1,534 @@
+#include "daemon/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/reaper.h"
+#include "daemon/session.h"
+#include "daemon/worker.h"
+
+/* The layout's number is SQLite's user_version; 0 is a new file. */
+#define STORE_LAYOUT 1
+#define STOP_SECONDS 30
+static const char schema[] =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE sessions(id TEXT PRIMARY KEY, name TEXT NOT NULL, owner_uid INTEGER NOT NULL,"
+    " token TEXT NOT NULL, expired INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT "
+    "NULL,"
+    " expires_at INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
+    " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
+    " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
+    "CREATE TABLE processes(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
+    " slot INTEGER NOT NULL, generation INTEGER NOT NULL, pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL,"
+    " attached_at INTEGER NOT NULL, PRIMARY KEY(session_id, slot)) WITHOUT ROWID;"
+    "CREATE TABLE context_costs(uuid TEXT NOT NULL, driver_version TEXT NOT NULL, bytes INTEGER NOT NULL,"
+    " PRIMARY KEY(uuid, driver_version)) WITHOUT ROWID;";
+
+struct store {
+    sqlite3 *database; /* the thread's once it runs */
+    struct worker *worker;
+};
+
+/* One change: a statement with its values, and what follows it. All parts of a job are in one transaction. */
+struct statement {
+    struct statement *next;
+    const char *sql;
+    unsigned count;
+    struct value {
+        bool is_text;
+        int64_t number;
+        char text[96];
+    } values[10];
+};
+
+struct store_job {
+    struct worker_job job;
+    struct statement *first, **last;
+    store_done done;
+    void *argument;
+    int result; /* of SQLite */
+    char message[160];
+};
+
+static int database_error(struct error *error, sqlite3 *database, const char *path)
+{
+    return error_set(error, EIO, "ERR_INTERNAL", "the state file %s: %s", path, sqlite3_errmsg(database));
+}
+
+/* --- The thread -------------------------------------------------------------------------------------- */
+
+static int execute(sqlite3 *database, const struct statement *statement)
+{
+    sqlite3_stmt *prepared;
+    int result = sqlite3_prepare_v2(database, statement->sql, -1, &prepared, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    for (unsigned i = 0; i < statement->count; i++) {
+        const struct value *value = &statement->values[i];
+        if (value->is_text)
+            sqlite3_bind_text(prepared, (int)i + 1, value->text, -1, SQLITE_STATIC);
+        else
+            sqlite3_bind_int64(prepared, (int)i + 1, value->number);
+    }
+    sqlite3_step(prepared);
+    return sqlite3_finalize(prepared);
+}
+
+static int execute_job(sqlite3 *database, const struct store_job *job)
+{
+    int result = SQLITE_OK;
+    for (const struct statement *at = job->first; at && result == SQLITE_OK; at = at->next)
+        result = execute(database, at);
+    return result;
+}
+
+static void fail_job(struct store_job *job, sqlite3 *database, int result)
+{
+    job->result = result;
+    snprintf(job->message, sizeof(job->message), "%s", sqlite3_errmsg(database));
+}
+
+/* All that gathered is one transaction; when it fails, each job on its own, so that one cannot fail another.
+ */
+static void run_jobs(struct worker_job *first, void *context)
+{
+    sqlite3 *database = context;
+    int result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    for (struct worker_job *job = first; job && result == SQLITE_OK; job = job->next)
+        result = execute_job(database, (struct store_job *)job);
+    if (result == SQLITE_OK)
+        result = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
+    if (result == SQLITE_OK)
+        return;
+
+    if (!sqlite3_get_autocommit(database))
+        sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
+    for (struct worker_job *at = first; at; at = at->next) {
+        struct store_job *job = (struct store_job *)at;
+        result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+        if (result == SQLITE_OK)
+            result = execute_job(database, job);
+        if (result == SQLITE_OK)
+            result = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
+        if (result != SQLITE_OK) {
+            fail_job(job, database, result);
+            if (!sqlite3_get_autocommit(database))
+                sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
+        }
+    }
+}
+
+/* --- The loop's side ---------------------------------------------------------------------------------- */
+
+static void on_job_done(struct worker_job *worker_job)
+{
+    struct store_job *job = (struct store_job *)worker_job;
+    if (job->done)
+        job->done(job->argument, job->result ? -EIO : 0, job->message);
+    else if (job->result)
+        log_error("the state file could not be written: %s", job->message);
+    while (job->first) {
+        struct statement *next = job->first->next;
+        free(job->first);
+        job->first = next;
+    }
+    free(job);
+}
+
+/* Out of memory here ends the daemon: what it holds is in the files, and a new one finds it. */
+static void *must_allocate(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    if (!memory) {
+        log_error("out of memory");
+        abort();
+    }
+    return memory;
+}
+
+static struct store_job *job_make(store_done done, void *argument)
+{
+    struct store_job *job = must_allocate(sizeof(*job));
+    job->job.done = on_job_done;
+    job->done = done;
+    job->argument = argument;
+    job->last = &job->first;
+    return job;
+}
+
+static struct statement *job_add(struct store_job *job, const char *sql)
+{
+    struct statement *statement = must_allocate(sizeof(*statement));
+    statement->sql = sql;
+    *job->last = statement;
+    job->last = &statement->next;
+    return statement;
+}
+
+static void bind_text(struct statement *statement, const char *text)
+{
+    struct value *value = &statement->values[statement->count++];
+    value->is_text = true;
+    snprintf(value->text, sizeof(value->text), "%s", text);
+}
+
+static void bind_number(struct statement *statement, int64_t number)
+{
+    statement->values[statement->count++].number = number;
+}
+
+void store_put_session(struct session *session, store_done done, void *argument)
+{
+    struct store_job *job = job_make(done, argument);
+    struct statement *put =
+        job_add(job, "INSERT INTO sessions VALUES(?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
+                     " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
+                     " expires_at=excluded.expires_at");
+    bind_text(put, session->id);
+    bind_text(put, session->name);
+    bind_number(put, session->owner);
+    bind_text(put, session->token);
+    bind_number(put, session->state == SESSION_EXPIRED);
+    bind_number(put, session->created_at);
+    bind_number(put, session->updated_at);
+    bind_number(put, session->expires_at);
+    bind_number(put, session->runner.pid);
+    bind_number(put, (int64_t)session->runner.start_ticks);
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        char uuid[GPU_UUID_TEXT];
+        struct statement *gpu = job_add(job, "INSERT OR REPLACE INTO session_gpus VALUES(?,?,?,?,?)");
+        bind_text(gpu, session->id);
+        bind_number(gpu, i);
+        bind_text(gpu, gpu_uuid_format(session->gpus[i].uuid, uuid));
+        bind_number(gpu, (int64_t)session->gpus[i].limit_bytes);
+        bind_number(gpu, session->gpus[i].reserved);
+    }
+    worker_submit(session->daemon->store->worker, &job->job);
+}
+
+void store_delete_session(struct daemon *daemon, const char *id, store_done done, void *argument)
+{
+    struct store_job *job = job_make(done, argument);
+    bind_text(job_add(job, "DELETE FROM sessions WHERE id=?"), id);
+    worker_submit(daemon->store->worker, &job->job);
+}
+
+void store_put_process(const struct process *process)
+{
+    struct store_job *job = job_make(NULL, NULL);
+    /* A session may have ended before its process's row is written. */
+    struct statement *put = job_add(job, "INSERT OR REPLACE INTO processes SELECT ?1,?2,?3,?4,?5,?6"
+                                         " WHERE EXISTS(SELECT 1 FROM sessions WHERE id=?1)");
+    bind_text(put, process->session->id);
+    bind_number(put, process->slot);
+    bind_number(put, (int64_t)process->generation);
+    bind_number(put, process->pid);
+    bind_number(put, (int64_t)process->start_ticks);
+    bind_number(put, process->attached_at);
+    worker_submit(process->session->daemon->store->worker, &job->job);
+}
+
+void store_delete_process(const struct process *process)
+{
+    struct store_job *job = job_make(NULL, NULL);
+    struct statement *remove = job_add(job, "DELETE FROM processes WHERE session_id=? AND slot=?");
+    bind_text(remove, process->session->id);
+    bind_number(remove, process->slot);
+    worker_submit(process->session->daemon->store->worker, &job->job);
+}
+
+void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
+{
+    char text[GPU_UUID_TEXT];
+    /* A simulated card's context cost is a setting of its environment, which may be another tomorrow. */
+    if (daemon->options.simulated)
+        return;
+    struct store_job *job = job_make(NULL, NULL);
+    struct statement *put = job_add(job, "INSERT OR REPLACE INTO context_costs VALUES(?,?,?)");
+    bind_text(put, gpu_uuid_format(uuid, text));
+    bind_text(put, daemon->driver_version);
+    bind_number(put, (int64_t)bytes);
+    worker_submit(daemon->store->worker, &job->job);
+}
+
+/* --- Opening ------------------------------------------------------------------------------------------ */
+
+static int read_number(sqlite3 *database, const char *sql, int64_t *number)
+{
+    sqlite3_stmt *prepared;
+    int result = sqlite3_prepare_v2(database, sql, -1, &prepared, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    *number = sqlite3_step(prepared) == SQLITE_ROW ? sqlite3_column_int64(prepared, 0) : 0;
+    return sqlite3_finalize(prepared);
+}
+
+static int make_layout(sqlite3 *database, const char *path, struct error *error)
+{
+    int64_t layout;
+    if (sqlite3_exec(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON",
+                     NULL, NULL, NULL) != SQLITE_OK ||
+        read_number(database, "PRAGMA user_version", &layout) != SQLITE_OK)
+        return database_error(error, database, path);
+    if (layout > STORE_LAYOUT)
+        return error_set(error, EPROTO, NULL,
+                         "the state file %s is of a newer gpusliced (layout %" PRId64
+                         ", this one knows %d); run that "
+                         "one, or move the file away",
+                         path, layout, STORE_LAYOUT);
+    if (layout == 0) {
+        char sql[sizeof(schema) + 64];
+        snprintf(sql, sizeof(sql), "BEGIN; %s PRAGMA user_version=%d; COMMIT", schema, STORE_LAYOUT);
+        if (sqlite3_exec(database, sql, NULL, NULL, NULL) != SQLITE_OK)
+            return database_error(error, database, path);
+    }
+    return 0;
+}
+
+/* Pids mean nothing after a reboot: forget the processes, and the sessions that were to end with one. */
+static int begin_epoch(sqlite3 *database, const char *path, uint64_t *epoch, struct error *error)
+{
+    char boot_id[64] = "";
+    cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, boot_id, sizeof(boot_id) - 1) > 0)
+        boot_id[strcspn(boot_id, "\n")] = '\0';
+    char *sql = sqlite3_mprintf(
+        "BEGIN IMMEDIATE;"
+        "DELETE FROM processes WHERE EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND value<>%Q);"
+        "DELETE FROM sessions WHERE run_pid<>0 AND EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND "
+        "value<>%Q);"
+        "INSERT OR REPLACE INTO meta VALUES('boot_id',%Q);"
+        "INSERT INTO meta VALUES('epoch','1') ON CONFLICT(key) DO UPDATE SET value=CAST(value AS INTEGER)+1;"
+        "COMMIT",
+        boot_id, boot_id, boot_id);
+    int64_t number;
+    int result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+    sqlite3_free(sql);
+    if (result != SQLITE_OK ||
+        read_number(database, "SELECT value FROM meta WHERE key='epoch'", &number) != SQLITE_OK)
+        return database_error(error, database, path);
+    *epoch = (uint64_t)number;
+    return 0;
+}
+
+int store_open(struct daemon *daemon, struct error *error)
+{
+    const char *path = daemon->paths.state_file;
+    struct store *store = must_allocate(sizeof(*store));
+    /* SQLite makes its files with the mode of the first; ours hold tokens. */
+    cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat status;
+    int result = 0;
+    if (fd < 0 || fstat(fd, &status) < 0 || fchmod(fd, 0600) < 0)
+        result = error_set_errno(error, errno, "cannot open the state file %s", path);
+    else if (!S_ISREG(status.st_mode) || status.st_uid != geteuid())
+        result = error_set(error, EPERM, NULL, "the state file %s is not a plain file of ours; move it away",
+                           path);
+    else if (sqlite3_open_v2(path, &store->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) !=
+             SQLITE_OK)
+        result = database_error(error, store->database, path);
+    if (result == 0) {
+        sqlite3_busy_timeout(store->database, 5000);
+        result = make_layout(store->database, path, error);
+    }
+    if (result == 0)
+        result = begin_epoch(store->database, path, &daemon->epoch, error);
+    if (result == 0)
+        result =
+            worker_start(&store->worker, daemon->loop, "gpusliced-state", run_jobs, store->database, error);
+    if (result < 0) {
+        sqlite3_close(store->database);
+        free(store);
+        return result;
+    }
+    daemon->store = store;
+    return 0;
+}
+
+void store_close(struct daemon *daemon)
+{
+    if (!daemon->store)
+        return;
+    if (!worker_stop(daemon->store->worker, STOP_SECONDS)) {
+        log_error("the state file could not be written for %d s; changes may be lost", STOP_SECONDS);
+        daemon->store = NULL;
+        return;
+    }
+    sqlite3_close(daemon->store->database);
+    free(daemon->store);
+    daemon->store = NULL;
+}
+
+/* --- Loading ------------------------------------------------------------------------------------------ */
+
+static void copy_column(sqlite3_stmt *row, int column, char *text, size_t bytes)
+{
+    const unsigned char *value = sqlite3_column_text(row, column);
+    snprintf(text, bytes, "%s", value ? (const char *)value : "");
+}
+
+static int load_gpus(sqlite3 *database, struct session *session)
+{
+    sqlite3_stmt *row;
+    int result = sqlite3_prepare_v2(
+        database, "SELECT uuid, limit_bytes, reserved FROM session_gpus WHERE session_id=? ORDER BY position",
+        -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    sqlite3_bind_text(row, 1, session->id, -1, SQLITE_STATIC);
+    while (sqlite3_step(row) == SQLITE_ROW && session->gpu_count < LEDGER_GPUS) {
+        char uuid[GPU_UUID_TEXT];
+        struct session_gpu *gpu = &session->gpus[session->gpu_count];
+        copy_column(row, 0, uuid, sizeof(uuid));
+        if (!gpu_uuid_parse(uuid, gpu->uuid))
+            continue;
+        gpu->limit_bytes = (uint64_t)sqlite3_column_int64(row, 1);
+        gpu->reserved = sqlite3_column_int(row, 2);
+        session->gpu_count++;
+    }
+    return sqlite3_finalize(row);
+}
+
+static int load_processes(sqlite3 *database, const char *session_id, struct recorded_process *recorded)
+{
+    sqlite3_stmt *row;
+    int result = sqlite3_prepare_v2(
+        database, "SELECT slot, pid, start_ticks, generation, attached_at FROM processes WHERE session_id=?",
+        -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    sqlite3_bind_text(row, 1, session_id, -1, SQLITE_STATIC);
+    while (sqlite3_step(row) == SQLITE_ROW) {
+        int64_t slot = sqlite3_column_int64(row, 0);
+        if (slot < 0 || slot >= LEDGER_SLOTS)
+            continue;
+        recorded[slot] = (struct recorded_process){
+            .is_recorded = true,
+            .pid = sqlite3_column_int(row, 1),
+            .start_ticks = (uint64_t)sqlite3_column_int64(row, 2),
+            .generation = (uint64_t)sqlite3_column_int64(row, 3),
+            .attached_at = sqlite3_column_int64(row, 4),
+        };
+    }
+    return sqlite3_finalize(row);
+}
+
+/* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
+struct loaded_session {
+    struct loaded_session *next;
+    struct session *session;
+    struct recorded_process processes[LEDGER_SLOTS];
+};
+
+static struct session *read_session(sqlite3_stmt *row)
+{
+    struct session *session = must_allocate(sizeof(*session));
+    copy_column(row, 0, session->id, sizeof(session->id));
+    copy_column(row, 1, session->name, sizeof(session->name));
+    session->owner = (uid_t)sqlite3_column_int64(row, 2);
+    copy_column(row, 3, session->token, sizeof(session->token));
+    session->state = sqlite3_column_int(row, 4) ? SESSION_EXPIRED : SESSION_ACTIVE;
+    session->created_at = sqlite3_column_int64(row, 5);
+    session->updated_at = sqlite3_column_int64(row, 6);
+    session->expires_at = sqlite3_column_int64(row, 7);
+    session->runner.pid = sqlite3_column_int(row, 8);
+    session->runner.start_ticks = (uint64_t)sqlite3_column_int64(row, 9);
+    if (names_is_id(session->id) && names_is_valid(session->name))
+        return session;
+    log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
+    free(session);
+    return NULL;
+}
+
+static int load_sessions(sqlite3 *database, struct loaded_session **list)
+{
+    sqlite3_stmt *row;
+    int result =
+        sqlite3_prepare_v2(database,
+                           "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at,"
+                           " run_pid, run_start_ticks FROM sessions ORDER BY created_at, id",
+                           -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    while (result == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW) {
+        struct session *session = read_session(row);
+        if (!session)
+            continue;
+        *list = must_allocate(sizeof(**list));
+        (*list)->session = session;
+        result = load_gpus(database, session);
+        if (result == SQLITE_OK)
+            result = load_processes(database, session->id, (*list)->processes);
+        list = &(*list)->next;
+    }
+    int end = sqlite3_finalize(row);
+    return result == SQLITE_OK ? end : result;
+}
+
+static int load_context_costs(struct daemon *daemon)
+{
+    sqlite3_stmt *row;
+    int result =
+        sqlite3_prepare_v2(daemon->store->database,
+                           "SELECT uuid, bytes FROM context_costs WHERE driver_version=?", -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    sqlite3_bind_text(row, 1, daemon->driver_version, -1, SQLITE_STATIC);
+    while (sqlite3_step(row) == SQLITE_ROW) {
+        char text[GPU_UUID_TEXT];
+        uint8_t uuid[GPU_UUID_BYTES];
+        copy_column(row, 0, text, sizeof(text));
+        int gpu = gpu_uuid_parse(text, uuid) ? gpu_find_uuid(daemon, uuid) : -1;
+        if (gpu >= 0)
+            daemon->gpus[gpu].context_bytes = (uint64_t)sqlite3_column_int64(row, 1);
+    }
+    return sqlite3_finalize(row);
+}
+
+static void restore(struct daemon *daemon, struct loaded_session *loaded)
+{
+    struct session *session = loaded->session;
+    struct error problem = {0};
+    if (session_restore(daemon, session, &problem) < 0) {
+        log_error("session %s cannot go on: %s", session->id, problem.message);
+        session_end_stored(session, "its ledger cannot be opened");
+        return;
+    }
+    char id[SESSION_ID_TEXT];
+    strcpy(id, session->id);
+    reaper_restore(session, loaded->processes);
+    session = session_find_id(daemon, id);
+    if (session)
+        session_end_if_over(session);
+}
+
+int store_load(struct daemon *daemon, struct error *error)
+{
+    struct loaded_session *loaded = NULL;
+    int result = load_context_costs(daemon);
+    if (result == SQLITE_OK)
+        result = load_sessions(daemon->store->database, &loaded);
+    if (result != SQLITE_OK)
+        database_error(error, daemon->store->database, daemon->paths.state_file);
+    while (loaded) {
+        struct loaded_session *next = loaded->next;
+        if (result == SQLITE_OK)
+            restore(daemon, loaded);
+        else
+            free(loaded->session);
+        free(loaded);
+        loaded = next;
+    }
+    return result == SQLITE_OK ? 0 : -EIO;
+}

@@ -1,0 +1,227 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/verbs.h"
+
+#define WORDS(...)                                                                                           \
+    (char *[])                                                                                               \
+    {                                                                                                        \
+        __VA_ARGS__, NULL                                                                                    \
+    }
+
+static int set_up(void **state)
+{
+    unsetenv("GPUSLICE_SIMULATED");
+    return 0;
+}
+
+static void options_come_before_the_command_and_none_after(void **state)
+{
+    struct cli_arguments arguments;
+    assert_int_equal(cli_parse(&verb_run,
+                               WORDS("--memory", "4GiB", "--name=a", "python", "--name", "b", "--", "-x"),
+                               &arguments, NULL),
+                     0);
+    assert_int_equal(arguments.memory.every_bytes, 4ull << 30);
+    assert_string_equal(arguments.name, "a");
+    assert_int_equal(arguments.operand_count, 5);
+    assert_string_equal(arguments.operands[0], "python");
+    assert_string_equal(arguments.operands[1], "--name");
+    assert_string_equal(arguments.operands[3], "--");
+    assert_string_equal(arguments.operands[4], "-x");
+    assert_null(arguments.operands[5]);
+}
+
+static void two_dashes_end_the_options(void **state)
+{
+    struct cli_arguments arguments;
+    assert_int_equal(
+        cli_parse(&verb_run, WORDS("--simulated", "--", "--strange", "--help"), &arguments, NULL), 0);
+    assert_true(arguments.simulated);
+    assert_false(arguments.help);
+    assert_int_equal(arguments.operand_count, 2);
+    assert_string_equal(arguments.operands[0], "--strange");
+}
+
+static void options_may_stand_behind_sessions(void **state)
+{
+    struct cli_arguments arguments;
+    assert_int_equal(cli_parse(&verb_set, WORDS("train", "--memory", "2GiB", "--json"), &arguments, NULL), 0);
+    assert_int_equal(arguments.operand_count, 1);
+    assert_string_equal(arguments.operands[0], "train");
+    assert_int_equal(arguments.memory.every_bytes, 2ull << 30);
+    assert_true(arguments.json);
+
+    assert_int_equal(cli_parse(&verb_release, WORDS("a", "b", "--simulated", "c"), &arguments, NULL), 0);
+    assert_int_equal(arguments.operand_count, 3);
+    assert_string_equal(arguments.operands[2], "c");
+}
+
+static void gpus_add_up(void **state)
+{
+    struct cli_arguments arguments;
+    assert_int_equal(cli_parse(&verb_create,
+                               WORDS("--gpu", "0", "--gpu=GPU-8f2d", "--memory=0=4GiB,gpu-8F2D=1GiB"),
+                               &arguments, NULL),
+                     0);
+    assert_int_equal(arguments.gpus.count, 2);
+    assert_string_equal(arguments.gpus.names[1], "GPU-8f2d");
+    assert_int_equal(arguments.memory.gpus.count, 2);
+}
+
+static void the_environment_says_simulated_by_1_alone(void **state)
+{
+    static const struct {
+        const char *value;
+        bool simulated;
+    } rows[] = {{"1", true}, {"0", false}, {"", false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cli_arguments arguments;
+        setenv("GPUSLICE_SIMULATED", rows[i].value, 1);
+        assert_int_equal(cli_parse(&verb_list, WORDS(NULL), &arguments, NULL), 0);
+        assert_int_equal(arguments.simulated, rows[i].simulated);
+    }
+}
+
+static void help_asks_for_nothing_else(void **state)
+{
+    struct cli_arguments arguments;
+    assert_int_equal(cli_parse(&verb_run, WORDS("--help"), &arguments, NULL), 0);
+    assert_true(arguments.help);
+    assert_int_equal(cli_parse(&verb_show, WORDS("-h", "--nonsense"), &arguments, NULL), 0);
+    assert_true(arguments.help);
+}
+
+static void wrong_words_are_refused(void **state)
+{
+    static struct {
+        const struct cli_verb *verb;
+        char *words[6];
+        const char *message;
+    } rows[] = {
+        {&verb_run,
+         {NULL},
+         "'gpuslice run' lacks its command; expected gpuslice run [--] COMMAND [ARGUMENT]..."},
+        {&verb_run,
+         {"--"},
+         "'gpuslice run' lacks its command; expected gpuslice run [--] COMMAND [ARGUMENT]..."},
+        {&verb_run,
+         {"--compute", "25%", "true"},
+         "'gpuslice run' has no option '--compute'; expected one of --name --gpu --memory --session "
+         "--simulated --help"},
+        {&verb_run,
+         {"--compute=25%", "true"},
+         "'gpuslice run' has no option '--compute'; expected one of --name --gpu --memory --session "
+         "--simulated --help"},
+        {&verb_list,
+         {"-simulated"},
+         "'gpuslice list' has no option '-simulated'; expected one of --json --simulated --help"},
+        {&verb_list,
+         {"--jso"},
+         "'gpuslice list' has no option '--jso'; expected one of --json --simulated --help"},
+        {&verb_run, {"--memory"}, "--memory has no value; expected --memory SIZE"},
+        {&verb_run, {"--name", "--memory", "1GiB", "true"}, "--name has no value; expected --name NAME"},
+        {&verb_run,
+         {"--memory", "0", "true"},
+         "--memory: '0' is no memory at all; expected at least 1 byte, like 4GiB"},
+        {&verb_run,
+         {"--memory=", "true"},
+         "--memory: '' is not a size; write bytes or a unit, like 4GiB or 512M"},
+        {&verb_run,
+         {"--name", "a b", "true"},
+         "--name: 'a b' is no name for a session; expected 1 to 63 of A-Z a-z 0-9 . _ -"},
+        {&verb_run, {"--simulated=1", "true"}, "--simulated has the value '1'; expected none"},
+        {&verb_run,
+         {"--session", "x", "--memory", "1GiB", "true"},
+         "--session runs in a session that is there, and --memory is for a new one; expected one of them; "
+         "'gpuslice "
+         "set' changes a session"},
+        {&verb_create,
+         {"--gpu", "0", "--memory", "1=4GiB"},
+         "--memory sets GPU '1' apart, which no --gpu names; expected the same words in both"},
+        {&verb_create, {"--gpu", "0", "--gpu", "0"}, "--gpu: GPU '0' is named twice; expected each once"},
+        {&verb_create, {"x"}, "'x' is one word too many; expected gpuslice create"},
+        {&verb_show, {NULL}, "'gpuslice show' lacks its session; expected gpuslice show SESSION"},
+        {&verb_show, {"a", "b"}, "'b' is one word too many; expected gpuslice show SESSION"},
+        {&verb_show, {""}, "'' is no session's ID or name; expected 1 to 63 of A-Z a-z 0-9 . _ -"},
+        {&verb_release,
+         {"a", "../b"},
+         "'../b' is no session's ID or name; expected 1 to 63 of A-Z a-z 0-9 . _ -"},
+        {&verb_set, {"a"}, "nothing to change is given; expected --memory or --name"},
+        {&verb_completion, {"csh"}, "'csh' is no shell known here; expected bash, zsh or fish"},
+        {&verb_help, {"fly"}, "there is no verb 'fly'; expected one that 'gpuslice help' lists"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cli_arguments arguments;
+        struct error error = {0};
+        assert_int_equal(cli_parse(rows[i].verb, rows[i].words, &arguments, &error), -EINVAL);
+        assert_string_equal(error.message, rows[i].message);
+    }
+}
+
+static void names_have_at_most_63_characters(void **state)
+{
+    struct cli_arguments arguments;
+    char name[65];
+    memset(name, 'n', sizeof(name));
+    name[63] = '\0';
+    assert_int_equal(cli_parse(&verb_create, WORDS("--name", name), &arguments, NULL), 0);
+    name[63] = 'n';
+    name[64] = '\0';
+    assert_int_equal(cli_parse(&verb_create, WORDS("--name", name), &arguments, NULL), -EINVAL);
+}
+
+static void verbs_have_their_other_names(void **state)
+{
+    assert_ptr_equal(cli_verb_find("create"), &verb_create);
+    assert_ptr_equal(cli_verb_find("allocate"), &verb_create);
+    assert_ptr_equal(cli_verb_find("ps"), &verb_list);
+    assert_ptr_equal(cli_verb_find("status"), &verb_show);
+    assert_null(cli_verb_find("fly"));
+}
+
+/* What keeps the rows usable by the parser, --help and completion alike. */
+static void every_row_of_every_verb_is_whole(void **state)
+{
+    for (size_t i = 0; cli_verbs[i]; i++) {
+        const struct cli_verb *verb = cli_verbs[i];
+        bool help = false;
+        assert_non_null(verb->act);
+        assert_true(verb->summary[0] >= 'a' && verb->summary[0] <= 'z');
+        assert_int_equal(verb->operands != NULL, verb->operands_max > 0);
+        assert_ptr_equal(cli_verb_find(verb->name), verb);
+        for (const struct cli_option *option = verb->options; option->name; option++) {
+            assert_true(option->offset < sizeof(struct cli_arguments));
+            assert_int_equal(option->value == NULL, option->kind == CLI_FLAG);
+            assert_true(strlen(option->help) > 0);
+            help |= strcmp(option->name, "help") == 0;
+        }
+        assert_true(help);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_come_before_the_command_and_none_after),
+        cmocka_unit_test(two_dashes_end_the_options),
+        cmocka_unit_test(options_may_stand_behind_sessions),
+        cmocka_unit_test(gpus_add_up),
+        cmocka_unit_test_setup_teardown(the_environment_says_simulated_by_1_alone, NULL, set_up),
+        cmocka_unit_test(help_asks_for_nothing_else),
+        cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(names_have_at_most_63_characters),
+        cmocka_unit_test(verbs_have_their_other_names),
+        cmocka_unit_test(every_row_of_every_verb_is_whole),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
