@@ -41,8 +41,7 @@ static cudaError_t describe_array(cudaArray_const_t array, CUDA_ARRAY3D_DESCRIPT
 {
     RUNTIME_REQUIRE(array, cudaErrorInvalidValue);
     RUNTIME_TRY(runtime_need_context());
-    RUNTIME_TRY(
-        runtime_translate(DRIVER(cuArray3DGetDescriptor_v2)(descriptor, (CUarray)(uintptr_t)array)));
+    RUNTIME_TRY(runtime_translate(DRIVER(cuArray3DGetDescriptor_v2)(descriptor, (CUarray)(uintptr_t)array)));
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (formats[i].format == descriptor->Format) {
             *bits = formats[i].bits;
@@ -62,8 +61,8 @@ cudaError_t array_element_bytes(cudaArray_const_t array, size_t *bytes)
     return cudaSuccess;
 }
 
-static cudaError_t array_info(struct cudaChannelFormatDesc *channels, struct cudaExtent *extent, unsigned int *flags,
-                              cudaArray_const_t array)
+static cudaError_t array_info(struct cudaChannelFormatDesc *channels, struct cudaExtent *extent,
+                              unsigned int *flags, cudaArray_const_t array)
 {
     CUDA_ARRAY3D_DESCRIPTOR descriptor;
     enum cudaChannelFormatKind kind;
@@ -80,12 +79,14 @@ static cudaError_t array_info(struct cudaChannelFormatDesc *channels, struct cud
     return cudaSuccess;
 }
 EXPORT(cudaArrayGetInfo, array_info,
-       (struct cudaChannelFormatDesc * channels, struct cudaExtent *extent, unsigned int *flags, cudaArray_t array),
+       (struct cudaChannelFormatDesc * channels, struct cudaExtent *extent, unsigned int *flags,
+        cudaArray_t array),
        (channels, extent, flags, array))
 EXPORT(cudaGetChannelDesc, array_info, (struct cudaChannelFormatDesc * channels, cudaArray_const_t array),
        (channels, NULL, NULL, array))
 
-struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, enum cudaChannelFormatKind kind)
+struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w,
+                                                   enum cudaChannelFormatKind kind)
 {
     return (struct cudaChannelFormatDesc){x, y, z, w, kind};
 }
@@ -154,4 +155,5 @@ static cudaError_t linear_width(size_t *elements, const struct cudaChannelFormat
     return runtime_translate(DRIVER(cuDeviceGetTexture1DLinearMaxWidth)(elements, format, count, device));
 }
 EXPORT(cudaDeviceGetTexture1DLinearMaxWidth, linear_width,
-       (size_t * elements, const struct cudaChannelFormatDesc *channels, int device), (elements, channels, device))
+       (size_t * elements, const struct cudaChannelFormatDesc *channels, int device),
+       (elements, channels, device))

@@ -103,7 +103,8 @@ static cudaError_t get_device_count(int *count)
 }
 EXPORT(cudaGetDeviceCount, get_device_count, (int *count), (count))
 
-/* The device of the current context, whoever made it current; else the one that a context would be made on. */
+/* The device of the current context, whoever made it current; else the one that a context would be made on.
+ */
 static cudaError_t get_device(int *device)
 {
     RUNTIME_REQUIRE(device, cudaErrorInvalidValue);
@@ -188,7 +189,8 @@ static cudaError_t device_reset(void)
         DRIVER(cuCtxSetCurrent)(NULL);
     cudaError_t error = runtime_translate(DRIVER(cuDevicePrimaryCtxReset_v2)(device));
     if (primary)
-        DRIVER(cuDevicePrimaryCtxRelease_v2)(device); /* the reset leaves our hold on it; the next use takes another */
+        DRIVER(cuDevicePrimaryCtxRelease_v2)
+        (device); /* the reset leaves our hold on it; the next use takes another */
     runtime_forget_errors();
     return error;
 }

@@ -36,8 +36,8 @@ static cudaError_t copy(enum form form, void *to, const void *from, size_t bytes
 EXPORT_FORMS(cudaMemcpy, _ptds, copy, (void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind),
              (to, from, bytes, kind))
 
-static cudaError_t copy_async(enum form form, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                              cudaStream_t stream)
+static cudaError_t copy_async(enum form form, void *to, const void *from, size_t bytes,
+                              enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     RUNTIME_TRY(check_kind(kind));
     RUNTIME_TRY(runtime_need_context());
@@ -52,7 +52,8 @@ static cudaError_t copy_async(enum form form, void *to, const void *from, size_t
         result = DRIVER_FORM(form, cuMemcpyDtoHAsync_v2, _ptsz)(to, address_of(from), bytes, stream);
         break;
     case cudaMemcpyDeviceToDevice:
-        result = DRIVER_FORM(form, cuMemcpyDtoDAsync_v2, _ptsz)(address_of(to), address_of(from), bytes, stream);
+        result =
+            DRIVER_FORM(form, cuMemcpyDtoDAsync_v2, _ptsz)(address_of(to), address_of(from), bytes, stream);
         break;
     default:
         result = DRIVER_FORM(form, cuMemcpyAsync, _ptsz)(address_of(to), address_of(from), bytes, stream);
@@ -88,20 +89,22 @@ static cudaError_t check_kind_from_symbol(enum cudaMemcpyKind kind)
                : cudaErrorInvalidMemcpyDirection;
 }
 
-cudaError_t copy_symbol_target(const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind, void **part)
+cudaError_t copy_symbol_target(const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind,
+                               void **part)
 {
     RUNTIME_TRY(check_kind_to_symbol(kind));
     return part_of_symbol(symbol, offset, bytes, part);
 }
 
-cudaError_t copy_symbol_source(const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind, void **part)
+cudaError_t copy_symbol_source(const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind,
+                               void **part)
 {
     RUNTIME_TRY(check_kind_from_symbol(kind));
     return part_of_symbol(symbol, offset, bytes, part);
 }
 
-static cudaError_t copy_to_symbol(enum form form, const void *symbol, const void *from, size_t bytes, size_t offset,
-                                  enum cudaMemcpyKind kind)
+static cudaError_t copy_to_symbol(enum form form, const void *symbol, const void *from, size_t bytes,
+                                  size_t offset, enum cudaMemcpyKind kind)
 {
     void *to;
     RUNTIME_TRY(copy_symbol_target(symbol, bytes, offset, kind, &to));
@@ -134,8 +137,8 @@ EXPORT_FORMS(cudaMemcpyToSymbolAsync, _ptsz, copy_to_symbol_async,
               cudaStream_t stream),
              (symbol, from, bytes, offset, kind, stream))
 
-static cudaError_t copy_from_symbol_async(enum form form, void *to, const void *symbol, size_t bytes, size_t offset,
-                                          enum cudaMemcpyKind kind, cudaStream_t stream)
+static cudaError_t copy_from_symbol_async(enum form form, void *to, const void *symbol, size_t bytes,
+                                          size_t offset, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     void *from;
     RUNTIME_TRY(copy_symbol_source(symbol, bytes, offset, kind, &from));

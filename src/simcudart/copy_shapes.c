@@ -49,8 +49,8 @@ static CUarray driver_array(cudaArray_const_t array)
     return (CUarray)(uintptr_t)array;
 }
 
-static cudaError_t describe_plane(const struct plane *to, const struct plane *from, size_t width, size_t height,
-                                  enum cudaMemcpyKind kind, CUDA_MEMCPY2D *copy)
+static cudaError_t describe_plane(const struct plane *to, const struct plane *from, size_t width,
+                                  size_t height, enum cudaMemcpyKind kind, CUDA_MEMCPY2D *copy)
 {
     *copy = (CUDA_MEMCPY2D){
         .srcXInBytes = from->x_bytes,
@@ -92,8 +92,8 @@ static cudaError_t copy_plane(enum form form, struct plane to, struct plane from
     return runtime_translate(DRIVER_FORM(form, cuMemcpy2DUnaligned_v2, _ptds)(&driver));
 }
 
-static cudaError_t copy_plane_async(enum form form, struct plane to, struct plane from, size_t width, size_t height,
-                                    enum cudaMemcpyKind kind, cudaStream_t stream)
+static cudaError_t copy_plane_async(enum form form, struct plane to, struct plane from, size_t width,
+                                    size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     CUDA_MEMCPY2D driver;
     RUNTIME_TRY(describe_plane(&to, &from, width, height, kind, &driver));
@@ -132,13 +132,15 @@ EXPORT_FORMS(cudaMemcpy2DArrayToArray, _ptds, copy_plane,
               size_t width, size_t height, enum cudaMemcpyKind kind),
              (plane_of_array(to, to_x, to_y), plane_of_array(from, from_x, from_y), width, height, kind))
 
-/* The runtime counts positions and extents in elements where an array takes part, the driver always in bytes; and
- * positions in memory are in bytes on both sides. */
+/* The runtime counts positions and extents in elements where an array takes part, the driver always in bytes;
+ * and positions in memory are in bytes on both sides. */
 cudaError_t copy_describe(const struct cudaMemcpy3DParms *parameters, CUDA_MEMCPY3D *copy)
 {
     RUNTIME_REQUIRE(parameters, cudaErrorInvalidValue);
-    RUNTIME_REQUIRE((parameters->srcArray != NULL) != (parameters->srcPtr.ptr != NULL), cudaErrorInvalidValue);
-    RUNTIME_REQUIRE((parameters->dstArray != NULL) != (parameters->dstPtr.ptr != NULL), cudaErrorInvalidValue);
+    RUNTIME_REQUIRE((parameters->srcArray != NULL) != (parameters->srcPtr.ptr != NULL),
+                    cudaErrorInvalidValue);
+    RUNTIME_REQUIRE((parameters->dstArray != NULL) != (parameters->dstPtr.ptr != NULL),
+                    cudaErrorInvalidValue);
     size_t from_element = 1, to_element = 1;
     if (parameters->srcArray)
         RUNTIME_TRY(array_element_bytes(parameters->srcArray, &from_element));
@@ -192,7 +194,8 @@ static enum cudaMemcpyKind kind_of(CUmemorytype from, CUmemorytype to)
 cudaError_t copy_undescribe(const CUDA_MEMCPY3D *copy, struct cudaMemcpy3DParms *parameters)
 {
     size_t from_element = 1, to_element = 1;
-    bool from_array = copy->srcMemoryType == CU_MEMORYTYPE_ARRAY, to_array = copy->dstMemoryType == CU_MEMORYTYPE_ARRAY;
+    bool from_array = copy->srcMemoryType == CU_MEMORYTYPE_ARRAY,
+         to_array = copy->dstMemoryType == CU_MEMORYTYPE_ARRAY;
     cudaArray_t source = from_array ? (cudaArray_t)copy->srcArray : NULL;
     cudaArray_t target = to_array ? (cudaArray_t)copy->dstArray : NULL;
     if (source)
@@ -210,8 +213,8 @@ cudaError_t copy_undescribe(const CUDA_MEMCPY3D *copy, struct cudaMemcpy3DParms 
         .kind = kind_of(copy->srcMemoryType, copy->dstMemoryType),
     };
     if (!source)
-        parameters->srcPtr =
-            (struct cudaPitchedPtr){(void *)(uintptr_t)from, copy->srcPitch, copy->WidthInBytes, copy->srcHeight};
+        parameters->srcPtr = (struct cudaPitchedPtr){(void *)(uintptr_t)from, copy->srcPitch,
+                                                     copy->WidthInBytes, copy->srcHeight};
     if (!target)
         parameters->dstPtr = (struct cudaPitchedPtr){to, copy->dstPitch, copy->WidthInBytes, copy->dstHeight};
     return cudaSuccess;
@@ -226,7 +229,8 @@ static cudaError_t copy_box(enum form form, const struct cudaMemcpy3DParms *para
 }
 EXPORT_FORMS(cudaMemcpy3D, _ptds, copy_box, (const struct cudaMemcpy3DParms *parameters), (parameters))
 
-static cudaError_t copy_box_async(enum form form, const struct cudaMemcpy3DParms *parameters, cudaStream_t stream)
+static cudaError_t copy_box_async(enum form form, const struct cudaMemcpy3DParms *parameters,
+                                  cudaStream_t stream)
 {
     CUDA_MEMCPY3D driver;
     RUNTIME_TRY(runtime_need_context());
@@ -287,7 +291,8 @@ static cudaError_t copy_box_peer(enum form form, const struct cudaMemcpy3DPeerPa
     RUNTIME_TRY(describe_peers(parameters, &driver));
     return runtime_translate(DRIVER_FORM(form, cuMemcpy3DPeer, _ptds)(&driver));
 }
-EXPORT_FORMS(cudaMemcpy3DPeer, _ptds, copy_box_peer, (const struct cudaMemcpy3DPeerParms *parameters), (parameters))
+EXPORT_FORMS(cudaMemcpy3DPeer, _ptds, copy_box_peer, (const struct cudaMemcpy3DPeerParms *parameters),
+             (parameters))
 
 static cudaError_t copy_box_peer_async(enum form form, const struct cudaMemcpy3DPeerParms *parameters,
                                        cudaStream_t stream)

@@ -52,7 +52,8 @@ static cudaError_t get_properties_11(struct cudart_properties_11 *prop, int devi
     memcpy(prop, &whole, sizeof *prop);
     return cudaSuccess;
 }
-EXPORT(cudaGetDeviceProperties, get_properties_11, (struct cudart_properties_11 * prop, int device), (prop, device))
+EXPORT(cudaGetDeviceProperties, get_properties_11, (struct cudart_properties_11 * prop, int device),
+       (prop, device))
 #else
 EXPORT(cudaGetDeviceProperties, get_properties, (struct cudaDeviceProp * prop, int device), (prop, device))
 #endif
@@ -63,7 +64,8 @@ static int wishes_met(const struct cudaDeviceProp *wish, const struct cudaDevice
     int met = 0;
     met += wish->name[0] && strcmp(wish->name, have->name) == 0;
     met += wish->totalGlobalMem && have->totalGlobalMem >= wish->totalGlobalMem;
-    met += wish->major && (have->major > wish->major || (have->major == wish->major && have->minor >= wish->minor));
+    met += wish->major &&
+           (have->major > wish->major || (have->major == wish->major && have->minor >= wish->minor));
     met += wish->multiProcessorCount && have->multiProcessorCount >= wish->multiProcessorCount;
     met += wish->sharedMemPerBlock && have->sharedMemPerBlock >= wish->sharedMemPerBlock;
     return met;

@@ -21,8 +21,9 @@ static void ask_for_entries(__typeof__(&cuGetProcAddress_v2) resolve)
 {
     for (int i = 0; i < CUDA_ENTRY_COUNT; i++) {
         const struct cuda_entry *entry = &cuda_entries[i];
-        cuuint64_t flags = entry->stream == CUDA_STREAM_PER_THREAD ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
-                                                                   : CU_GET_PROC_ADDRESS_DEFAULT;
+        cuuint64_t flags = entry->stream == CUDA_STREAM_PER_THREAD
+                               ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                               : CU_GET_PROC_ADDRESS_DEFAULT;
         void *found = NULL;
         entries[i] = (void *)missing;
         if (entry->since <= CUDART_VERSION &&
@@ -38,7 +39,8 @@ static void load_driver(void)
         driver_state = cudaErrorInsufficientDriver; /* as without a driver NVIDIA's answers */
         return;
     }
-    __typeof__(&cuGetProcAddress_v2) resolve = (__typeof__(&cuGetProcAddress_v2))dlsym(library, "cuGetProcAddress_v2");
+    __typeof__(&cuGetProcAddress_v2) resolve =
+        (__typeof__(&cuGetProcAddress_v2))dlsym(library, "cuGetProcAddress_v2");
     if (!resolve) {
         driver_state = cudaErrorInsufficientDriver;
         return;

@@ -1,5 +1,5 @@
-/* graph.c - nodes whose parameters the runtime and the driver describe differently: kernels, by what the host calls
- * them, and copies. Everything else about graphs is a forward. */
+/* graph.c - nodes whose parameters the runtime and the driver describe differently: kernels, by what the host
+ * calls them, and copies. Everything else about graphs is a forward. */
 #include "simcudart/simcudart.h"
 
 #include <string.h>
@@ -21,9 +21,10 @@ struct copy_node {
     CUDA_MEMCPY3D copy;
 };
 
-typedef CUresult add_kernel_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const struct kernel_node *);
-typedef CUresult add_fill_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const struct cudaMemsetParams *,
-                               CUcontext);
+typedef CUresult add_kernel_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
+                                 const struct kernel_node *);
+typedef CUresult add_fill_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
+                               const struct cudaMemsetParams *, CUcontext);
 typedef CUresult kernel_node_get(CUgraphNode, struct kernel_node *);
 typedef CUresult kernel_node_set(CUgraphNode, const struct kernel_node *);
 typedef CUresult exec_kernel_node_set(CUgraphExec, CUgraphNode, const struct kernel_node *);
@@ -81,8 +82,8 @@ static cudaError_t get_kernel(cudaGraphNode_t node, struct cudaKernelNodeParams 
     };
     return cudaSuccess;
 }
-EXPORT(cudaGraphKernelNodeGetParams, get_kernel, (cudaGraphNode_t node, struct cudaKernelNodeParams *parameters),
-       (node, parameters))
+EXPORT(cudaGraphKernelNodeGetParams, get_kernel,
+       (cudaGraphNode_t node, struct cudaKernelNodeParams *parameters), (node, parameters))
 
 static cudaError_t set_kernel(cudaGraphNode_t node, const struct cudaKernelNodeParams *parameters)
 {
@@ -98,7 +99,8 @@ static cudaError_t exec_set_kernel(cudaGraphExec_t exec, cudaGraphNode_t node,
 {
     struct kernel_node driver;
     RUNTIME_TRY(describe_kernel(parameters, &driver));
-    return runtime_translate(CALL(exec_kernel_node_set, cuGraphExecKernelNodeSetParams_v2)(exec, node, &driver));
+    return runtime_translate(
+        CALL(exec_kernel_node_set, cuGraphExecKernelNodeSetParams_v2)(exec, node, &driver));
 }
 EXPORT(cudaGraphExecKernelNodeSetParams, exec_set_kernel,
        (cudaGraphExec_t exec, cudaGraphNode_t node, const struct cudaKernelNodeParams *parameters),
@@ -111,7 +113,8 @@ static cudaError_t add_copy(cudaGraphNode_t *node, cudaGraph_t graph, const cuda
     CUcontext context;
     RUNTIME_TRY(current(&context));
     RUNTIME_TRY(copy_describe(parameters, &driver));
-    return runtime_translate(DRIVER(cuGraphAddMemcpyNode)(node, graph, dependencies, count, &driver, context));
+    return runtime_translate(
+        DRIVER(cuGraphAddMemcpyNode)(node, graph, dependencies, count, &driver, context));
 }
 EXPORT(cudaGraphAddMemcpyNode, add_copy,
        (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
@@ -136,8 +139,8 @@ static cudaError_t set_copy(cudaGraphNode_t node, const struct cudaMemcpy3DParms
     RUNTIME_TRY(copy_describe(parameters, &driver));
     return runtime_translate(DRIVER(cuGraphMemcpyNodeSetParams)(node, &driver));
 }
-EXPORT(cudaGraphMemcpyNodeSetParams, set_copy, (cudaGraphNode_t node, const struct cudaMemcpy3DParms *parameters),
-       (node, parameters))
+EXPORT(cudaGraphMemcpyNodeSetParams, set_copy,
+       (cudaGraphNode_t node, const struct cudaMemcpy3DParms *parameters), (node, parameters))
 
 static cudaError_t exec_set_copy(cudaGraphExec_t exec, cudaGraphNode_t node,
                                  const struct cudaMemcpy3DParms *parameters)
@@ -164,19 +167,20 @@ static struct cudaMemcpy3DParms linear(void *to, const void *from, size_t bytes,
 }
 
 static cudaError_t add_linear(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-                              size_t count, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+                              size_t count, void *to, const void *from, size_t bytes,
+                              enum cudaMemcpyKind kind)
 {
     struct cudaMemcpy3DParms parameters = linear(to, from, bytes, kind);
     return add_copy(node, graph, dependencies, count, &parameters);
 }
 EXPORT(cudaGraphAddMemcpyNode1D, add_linear,
-       (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count, void *to,
-        const void *from, size_t bytes, enum cudaMemcpyKind kind),
+       (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
+        void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind),
        (node, graph, dependencies, count, to, from, bytes, kind))
 
-static cudaError_t add_to_symbol(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-                                 size_t count, const void *symbol, const void *from, size_t bytes, size_t offset,
-                                 enum cudaMemcpyKind kind)
+static cudaError_t add_to_symbol(cudaGraphNode_t *node, cudaGraph_t graph,
+                                 const cudaGraphNode_t *dependencies, size_t count, const void *symbol,
+                                 const void *from, size_t bytes, size_t offset, enum cudaMemcpyKind kind)
 {
     void *to;
     RUNTIME_TRY(copy_symbol_target(symbol, bytes, offset, kind, &to));
@@ -187,20 +191,21 @@ EXPORT(cudaGraphAddMemcpyNodeToSymbol, add_to_symbol,
         const void *symbol, const void *from, size_t bytes, size_t offset, enum cudaMemcpyKind kind),
        (node, graph, dependencies, count, symbol, from, bytes, offset, kind))
 
-static cudaError_t add_from_symbol(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-                                   size_t count, void *to, const void *symbol, size_t bytes, size_t offset,
-                                   enum cudaMemcpyKind kind)
+static cudaError_t add_from_symbol(cudaGraphNode_t *node, cudaGraph_t graph,
+                                   const cudaGraphNode_t *dependencies, size_t count, void *to,
+                                   const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind)
 {
     void *from;
     RUNTIME_TRY(copy_symbol_source(symbol, bytes, offset, kind, &from));
     return add_linear(node, graph, dependencies, count, to, from, bytes, kind);
 }
 EXPORT(cudaGraphAddMemcpyNodeFromSymbol, add_from_symbol,
-       (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count, void *to,
-        const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind),
+       (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
+        void *to, const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind),
        (node, graph, dependencies, count, to, symbol, bytes, offset, kind))
 
-static cudaError_t set_linear(cudaGraphNode_t node, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+static cudaError_t set_linear(cudaGraphNode_t node, void *to, const void *from, size_t bytes,
+                              enum cudaMemcpyKind kind)
 {
     struct cudaMemcpy3DParms parameters = linear(to, from, bytes, kind);
     return set_copy(node, &parameters);
@@ -221,15 +226,16 @@ EXPORT(cudaGraphMemcpyNodeSetParamsToSymbol, set_to_symbol,
         enum cudaMemcpyKind kind),
        (node, symbol, from, bytes, offset, kind))
 
-static cudaError_t set_from_symbol(cudaGraphNode_t node, void *to, const void *symbol, size_t bytes, size_t offset,
-                                   enum cudaMemcpyKind kind)
+static cudaError_t set_from_symbol(cudaGraphNode_t node, void *to, const void *symbol, size_t bytes,
+                                   size_t offset, enum cudaMemcpyKind kind)
 {
     void *from;
     RUNTIME_TRY(copy_symbol_source(symbol, bytes, offset, kind, &from));
     return set_linear(node, to, from, bytes, kind);
 }
 EXPORT(cudaGraphMemcpyNodeSetParamsFromSymbol, set_from_symbol,
-       (cudaGraphNode_t node, void *to, const void *symbol, size_t bytes, size_t offset, enum cudaMemcpyKind kind),
+       (cudaGraphNode_t node, void *to, const void *symbol, size_t bytes, size_t offset,
+        enum cudaMemcpyKind kind),
        (node, to, symbol, bytes, offset, kind))
 
 static cudaError_t exec_set_linear(cudaGraphExec_t exec, cudaGraphNode_t node, void *to, const void *from,
@@ -251,12 +257,13 @@ static cudaError_t exec_set_to_symbol(cudaGraphExec_t exec, cudaGraphNode_t node
     return exec_set_linear(exec, node, to, from, bytes, kind);
 }
 EXPORT(cudaGraphExecMemcpyNodeSetParamsToSymbol, exec_set_to_symbol,
-       (cudaGraphExec_t exec, cudaGraphNode_t node, const void *symbol, const void *from, size_t bytes, size_t offset,
-        enum cudaMemcpyKind kind),
+       (cudaGraphExec_t exec, cudaGraphNode_t node, const void *symbol, const void *from, size_t bytes,
+        size_t offset, enum cudaMemcpyKind kind),
        (exec, node, symbol, from, bytes, offset, kind))
 
-static cudaError_t exec_set_from_symbol(cudaGraphExec_t exec, cudaGraphNode_t node, void *to, const void *symbol,
-                                        size_t bytes, size_t offset, enum cudaMemcpyKind kind)
+static cudaError_t exec_set_from_symbol(cudaGraphExec_t exec, cudaGraphNode_t node, void *to,
+                                        const void *symbol, size_t bytes, size_t offset,
+                                        enum cudaMemcpyKind kind)
 {
     void *from;
     RUNTIME_TRY(copy_symbol_source(symbol, bytes, offset, kind, &from));
@@ -280,11 +287,13 @@ EXPORT(cudaGraphAddMemsetNode, add_fill,
         const struct cudaMemsetParams *parameters),
        (node, graph, dependencies, count, parameters))
 
-static cudaError_t exec_set_fill(cudaGraphExec_t exec, cudaGraphNode_t node, const struct cudaMemsetParams *parameters)
+static cudaError_t exec_set_fill(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                 const struct cudaMemsetParams *parameters)
 {
     CUcontext context;
     RUNTIME_TRY(current(&context));
-    return runtime_translate(CALL(exec_fill_node_set, cuGraphExecMemsetNodeSetParams)(exec, node, parameters, context));
+    return runtime_translate(
+        CALL(exec_fill_node_set, cuGraphExecMemsetNodeSetParams)(exec, node, parameters, context));
 }
 EXPORT(cudaGraphExecMemsetNodeSetParams, exec_set_fill,
        (cudaGraphExec_t exec, cudaGraphNode_t node, const struct cudaMemsetParams *parameters),

@@ -92,15 +92,16 @@ typedef CUresult add_node(CUgraphNode *, CUgraph, const CUgraphNode *, const cud
                           struct cudaGraphNodeParams *);
 typedef CUresult set_node(CUgraphNode, struct cudaGraphNodeParams *);
 typedef CUresult exec_set_node(CUgraphExec, CUgraphNode, struct cudaGraphNodeParams *);
-typedef CUresult create_condition(cudaGraphConditionalHandle *, CUgraph, CUcontext, unsigned int, unsigned int);
+typedef CUresult create_condition(cudaGraphConditionalHandle *, CUgraph, CUcontext, unsigned int,
+                                  unsigned int);
 
 static cudaError_t add(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
                        const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *parameters)
 {
     struct cudaGraphNodeParams driver;
     RUNTIME_TRY(describe(parameters, &driver));
-    RUNTIME_TRY(runtime_translate(((add_node *)driver_entry(CUDA_ID_cuGraphAddNode_v2))(node, graph, dependencies,
-                                                                                         edges, count, &driver)));
+    RUNTIME_TRY(runtime_translate(((add_node *)driver_entry(CUDA_ID_cuGraphAddNode_v2))(
+        node, graph, dependencies, edges, count, &driver)));
     take_back(parameters, &driver);
     return cudaSuccess;
 }
@@ -129,7 +130,8 @@ static cudaError_t set(cudaGraphNode_t node, struct cudaGraphNodeParams *paramet
 EXPORT(cudaGraphNodeSetParams, set, (cudaGraphNode_t node, struct cudaGraphNodeParams *parameters),
        (node, parameters))
 
-static cudaError_t exec_set(cudaGraphExec_t exec, cudaGraphNode_t node, struct cudaGraphNodeParams *parameters)
+static cudaError_t exec_set(cudaGraphExec_t exec, cudaGraphNode_t node,
+                            struct cudaGraphNodeParams *parameters)
 {
     struct cudaGraphNodeParams driver;
     RUNTIME_TRY(describe(parameters, &driver));
@@ -137,7 +139,8 @@ static cudaError_t exec_set(cudaGraphExec_t exec, cudaGraphNode_t node, struct c
         ((exec_set_node *)driver_entry(CUDA_ID_cuGraphExecNodeSetParams))(exec, node, &driver));
 }
 EXPORT(cudaGraphExecNodeSetParams, exec_set,
-       (cudaGraphExec_t exec, cudaGraphNode_t node, struct cudaGraphNodeParams *parameters), (exec, node, parameters))
+       (cudaGraphExec_t exec, cudaGraphNode_t node, struct cudaGraphNodeParams *parameters),
+       (exec, node, parameters))
 
 static cudaError_t condition(cudaGraphConditionalHandle *handle, cudaGraph_t graph, unsigned int value,
                              unsigned int flags)

@@ -1,8 +1,8 @@
 /* launch.c - launching kernels, and what is asked about them. */
 #include "simcudart/simcudart.h"
 
-/* What <<<grid, block, shared, stream>>> leaves for the kernel's stand-in function, which takes it up at once; an
- * argument of the launch may launch something itself. */
+/* What <<<grid, block, shared, stream>>> leaves for the kernel's stand-in function, which takes it up at
+ * once; an argument of the launch may launch something itself. */
 #define CONFIGURATIONS 64
 static _Thread_local struct {
     dim3 grid, block;
@@ -38,12 +38,12 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
 static bool exceeds(unsigned int value, CUdevice_attribute attribute, CUdevice device)
 {
     int limit = 0;
-    return value == 0 ||
-           (DRIVER(cuDeviceGetAttribute)(&limit, attribute, device) == CUDA_SUCCESS && value > (unsigned int)limit);
+    return value == 0 || (DRIVER(cuDeviceGetAttribute)(&limit, attribute, device) == CUDA_SUCCESS &&
+                          value > (unsigned int)limit);
 }
 
-/* The driver has one answer for everything wrong with a launch; the runtime tells a shape that no device of this kind
- * can launch from the rest. */
+/* The driver has one answer for everything wrong with a launch; the runtime tells a shape that no device of
+ * this kind can launch from the rest. */
 static cudaError_t launch_error(CUresult result, dim3 grid, dim3 block)
 {
     CUdevice device;
@@ -65,31 +65,34 @@ static cudaError_t launch(enum form form, const void *kernel, dim3 grid, dim3 bl
     CUfunction function;
     RUNTIME_TRY(program_function(kernel, &function));
     RUNTIME_REQUIRE(shared_bytes <= UINT32_MAX, cudaErrorInvalidValue);
-    return launch_error(DRIVER_FORM(form, cuLaunchKernel, _ptsz)(function, grid.x, grid.y, grid.z, block.x, block.y,
-                                                                 block.z, (unsigned int)shared_bytes, stream,
-                                                                 arguments, NULL),
+    return launch_error(DRIVER_FORM(form, cuLaunchKernel, _ptsz)(function, grid.x, grid.y, grid.z, block.x,
+                                                                 block.y, block.z, (unsigned int)shared_bytes,
+                                                                 stream, arguments, NULL),
                         grid, block);
 }
 EXPORT_FORMS(cudaLaunchKernel, _ptsz, launch,
-             (const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream),
+             (const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+              cudaStream_t stream),
              (kernel, grid, block, arguments, shared_bytes, stream))
 EXPORT_FORMS(__cudaLaunchKernel, _ptsz, launch,
-             (cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream),
+             (cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+              cudaStream_t stream),
              (kernel, grid, block, arguments, shared_bytes, stream))
 
-static cudaError_t launch_cooperative(enum form form, const void *kernel, dim3 grid, dim3 block, void **arguments,
-                                      size_t shared_bytes, cudaStream_t stream)
+static cudaError_t launch_cooperative(enum form form, const void *kernel, dim3 grid, dim3 block,
+                                      void **arguments, size_t shared_bytes, cudaStream_t stream)
 {
     CUfunction function;
     RUNTIME_TRY(program_function(kernel, &function));
     RUNTIME_REQUIRE(shared_bytes <= UINT32_MAX, cudaErrorInvalidValue);
-    return launch_error(
-        DRIVER_FORM(form, cuLaunchCooperativeKernel, _ptsz)(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                                            (unsigned int)shared_bytes, stream, arguments),
-        grid, block);
+    return launch_error(DRIVER_FORM(form, cuLaunchCooperativeKernel,
+                                    _ptsz)(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                           (unsigned int)shared_bytes, stream, arguments),
+                        grid, block);
 }
 EXPORT_FORMS(cudaLaunchCooperativeKernel, _ptsz, launch_cooperative,
-             (const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream),
+             (const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+              cudaStream_t stream),
              (kernel, grid, block, arguments, shared_bytes, stream))
 
 static CUlaunchConfig driver_configuration(const cudaLaunchConfig_t *configuration)
@@ -108,8 +111,8 @@ static CUlaunchConfig driver_configuration(const cudaLaunchConfig_t *configurati
     };
 }
 
-static cudaError_t launch_extended(enum form form, const cudaLaunchConfig_t *configuration, const void *kernel,
-                                   void **arguments)
+static cudaError_t launch_extended(enum form form, const cudaLaunchConfig_t *configuration,
+                                   const void *kernel, void **arguments)
 {
     CUfunction function;
     RUNTIME_REQUIRE(configuration && configuration->dynamicSmemBytes <= UINT32_MAX, cudaErrorInvalidValue);
@@ -149,7 +152,8 @@ static cudaError_t function_attributes(struct cudaFuncAttributes *attributes, co
         {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, .value = &attributes->requiredClusterDepth},
         {CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
          .value = &attributes->clusterSchedulingPolicyPreference},
-        {CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, .value = &attributes->nonPortableClusterSizeAllowed},
+        {CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+         .value = &attributes->nonPortableClusterSizeAllowed},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         int value = 0;
@@ -161,8 +165,8 @@ static cudaError_t function_attributes(struct cudaFuncAttributes *attributes, co
     }
     return cudaSuccess;
 }
-EXPORT(cudaFuncGetAttributes, function_attributes, (struct cudaFuncAttributes * attributes, const void *kernel),
-       (attributes, kernel))
+EXPORT(cudaFuncGetAttributes, function_attributes,
+       (struct cudaFuncAttributes * attributes, const void *kernel), (attributes, kernel))
 
 static cudaError_t set_attribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
@@ -207,8 +211,8 @@ static cudaError_t get_parameter(const void *kernel, size_t index, size_t *offse
 EXPORT(cudaFuncGetParamInfo, get_parameter, (const void *kernel, size_t index, size_t *offset, size_t *bytes),
        (kernel, index, offset, bytes))
 
-static cudaError_t blocks_per_multiprocessor(int *blocks, const void *kernel, int block_threads, size_t shared_bytes,
-                                             unsigned int flags)
+static cudaError_t blocks_per_multiprocessor(int *blocks, const void *kernel, int block_threads,
+                                             size_t shared_bytes, unsigned int flags)
 {
     CUfunction function;
     RUNTIME_REQUIRE(blocks, cudaErrorInvalidValue);
@@ -232,7 +236,8 @@ static cudaError_t available_shared(size_t *bytes, const void *kernel, int block
         DRIVER(cuOccupancyAvailableDynamicSMemPerBlock)(bytes, function, blocks, block_threads));
 }
 EXPORT(cudaOccupancyAvailableDynamicSMemPerBlock, available_shared,
-       (size_t * bytes, const void *kernel, int blocks, int block_threads), (bytes, kernel, blocks, block_threads))
+       (size_t * bytes, const void *kernel, int blocks, int block_threads),
+       (bytes, kernel, blocks, block_threads))
 
 static cudaError_t active_clusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *configuration)
 {
@@ -243,7 +248,8 @@ static cudaError_t active_clusters(int *clusters, const void *kernel, const cuda
     return runtime_translate(DRIVER(cuOccupancyMaxActiveClusters)(clusters, function, &driver));
 }
 EXPORT(cudaOccupancyMaxActiveClusters, active_clusters,
-       (int *clusters, const void *kernel, const cudaLaunchConfig_t *configuration), (clusters, kernel, configuration))
+       (int *clusters, const void *kernel, const cudaLaunchConfig_t *configuration),
+       (clusters, kernel, configuration))
 
 static cudaError_t cluster_size(int *blocks, const void *kernel, const cudaLaunchConfig_t *configuration)
 {
@@ -254,7 +260,8 @@ static cudaError_t cluster_size(int *blocks, const void *kernel, const cudaLaunc
     return runtime_translate(DRIVER(cuOccupancyMaxPotentialClusterSize)(blocks, function, &driver));
 }
 EXPORT(cudaOccupancyMaxPotentialClusterSize, cluster_size,
-       (int *blocks, const void *kernel, const cudaLaunchConfig_t *configuration), (blocks, kernel, configuration))
+       (int *blocks, const void *kernel, const cudaLaunchConfig_t *configuration),
+       (blocks, kernel, configuration))
 
 static cudaError_t library_kernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name)
 {

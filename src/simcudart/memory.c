@@ -30,7 +30,8 @@ static cudaError_t allocate_managed(void **pointer, size_t bytes, unsigned int f
     *pointer = (void *)address;
     return cudaSuccess;
 }
-EXPORT(cudaMallocManaged, allocate_managed, (void **pointer, size_t bytes, unsigned int flags), (pointer, bytes, flags))
+EXPORT(cudaMallocManaged, allocate_managed, (void **pointer, size_t bytes, unsigned int flags),
+       (pointer, bytes, flags))
 
 static cudaError_t allocate_host(void **pointer, size_t bytes, unsigned int flags)
 {
@@ -42,7 +43,8 @@ static cudaError_t allocate_host(void **pointer, size_t bytes, unsigned int flag
     return cudaSuccess;
 }
 EXPORT(cudaMallocHost, allocate_host, (void **pointer, size_t bytes), (pointer, bytes, 0))
-EXPORT(cudaHostAlloc, allocate_host, (void **pointer, size_t bytes, unsigned int flags), (pointer, bytes, flags))
+EXPORT(cudaHostAlloc, allocate_host, (void **pointer, size_t bytes, unsigned int flags),
+       (pointer, bytes, flags))
 
 static cudaError_t allocate_rows(void **pointer, size_t *pitch, size_t width, size_t height)
 {
@@ -51,8 +53,8 @@ static cudaError_t allocate_rows(void **pointer, size_t *pitch, size_t width, si
     RUNTIME_TRY(runtime_need_context());
     *pitch = 0;
     if (width && height)
-        RUNTIME_TRY(
-            runtime_translate(DRIVER(cuMemAllocPitch_v2)(&address, pitch, width, height, PITCH_ELEMENT_BYTES)));
+        RUNTIME_TRY(runtime_translate(
+            DRIVER(cuMemAllocPitch_v2)(&address, pitch, width, height, PITCH_ELEMENT_BYTES)));
     *pointer = (void *)address;
     return cudaSuccess;
 }
@@ -69,7 +71,8 @@ static cudaError_t allocate_3d(struct cudaPitchedPtr *pointer, struct cudaExtent
     pointer->ysize = extent.height;
     return cudaSuccess;
 }
-EXPORT(cudaMalloc3D, allocate_3d, (struct cudaPitchedPtr * pointer, struct cudaExtent extent), (pointer, extent))
+EXPORT(cudaMalloc3D, allocate_3d, (struct cudaPitchedPtr * pointer, struct cudaExtent extent),
+       (pointer, extent))
 
 /* cudaFree(NULL) is how programs ask for a context. */
 static cudaError_t release(void *pointer)
@@ -104,18 +107,20 @@ static cudaError_t fill_async(enum form form, void *pointer, int value, size_t b
     return runtime_translate(
         DRIVER_FORM(form, cuMemsetD8Async, _ptsz)(address_of(pointer), (unsigned char)value, bytes, stream));
 }
-EXPORT_FORMS(cudaMemsetAsync, _ptsz, fill_async, (void *pointer, int value, size_t bytes, cudaStream_t stream),
-             (pointer, value, bytes, stream))
+EXPORT_FORMS(cudaMemsetAsync, _ptsz, fill_async,
+             (void *pointer, int value, size_t bytes, cudaStream_t stream), (pointer, value, bytes, stream))
 
-static cudaError_t fill_rows(enum form form, void *pointer, size_t pitch, int value, size_t width, size_t height)
+static cudaError_t fill_rows(enum form form, void *pointer, size_t pitch, int value, size_t width,
+                             size_t height)
 {
     RUNTIME_TRY(runtime_need_context());
     if (width == 0 || height == 0)
         return cudaSuccess;
     return runtime_translate(DRIVER_FORM(form, cuMemsetD2D8_v2, _ptds)(address_of(pointer), pitch,
-                                                                        (unsigned char)value, width, height));
+                                                                       (unsigned char)value, width, height));
 }
-EXPORT_FORMS(cudaMemset2D, _ptds, fill_rows, (void *pointer, size_t pitch, int value, size_t width, size_t height),
+EXPORT_FORMS(cudaMemset2D, _ptds, fill_rows,
+             (void *pointer, size_t pitch, int value, size_t width, size_t height),
              (pointer, pitch, value, width, height))
 
 static cudaError_t fill_rows_async(enum form form, void *pointer, size_t pitch, int value, size_t width,
@@ -124,8 +129,8 @@ static cudaError_t fill_rows_async(enum form form, void *pointer, size_t pitch, 
     RUNTIME_TRY(runtime_need_context());
     if (width == 0 || height == 0)
         return cudaSuccess;
-    return runtime_translate(DRIVER_FORM(form, cuMemsetD2D8Async, _ptsz)(address_of(pointer), pitch,
-                                                                          (unsigned char)value, width, height, stream));
+    return runtime_translate(DRIVER_FORM(form, cuMemsetD2D8Async, _ptsz)(
+        address_of(pointer), pitch, (unsigned char)value, width, height, stream));
 }
 EXPORT_FORMS(cudaMemset2DAsync, _ptsz, fill_rows_async,
              (void *pointer, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
@@ -141,18 +146,18 @@ static cudaError_t fill_3d(enum form form, struct cudaPitchedPtr target, int val
                               extent.width, extent.height));
     return cudaSuccess;
 }
-EXPORT_FORMS(cudaMemset3D, _ptds, fill_3d, (struct cudaPitchedPtr target, int value, struct cudaExtent extent),
-             (target, value, extent))
+EXPORT_FORMS(cudaMemset3D, _ptds, fill_3d,
+             (struct cudaPitchedPtr target, int value, struct cudaExtent extent), (target, value, extent))
 
-static cudaError_t fill_3d_async(enum form form, struct cudaPitchedPtr target, int value, struct cudaExtent extent,
-                                 cudaStream_t stream)
+static cudaError_t fill_3d_async(enum form form, struct cudaPitchedPtr target, int value,
+                                 struct cudaExtent extent, cudaStream_t stream)
 {
     if (extent.height == target.ysize)
-        return fill_rows_async(form, target.ptr, target.pitch, value, extent.width, extent.height * extent.depth,
-                               stream);
+        return fill_rows_async(form, target.ptr, target.pitch, value, extent.width,
+                               extent.height * extent.depth, stream);
     for (size_t z = 0; z < extent.depth; z++)
-        RUNTIME_TRY(fill_rows_async(form, (char *)target.ptr + z * target.pitch * target.ysize, target.pitch, value,
-                                    extent.width, extent.height, stream));
+        RUNTIME_TRY(fill_rows_async(form, (char *)target.ptr + z * target.pitch * target.ysize, target.pitch,
+                                    value, extent.width, extent.height, stream));
     return cudaSuccess;
 }
 EXPORT_FORMS(cudaMemset3DAsync, _ptsz, fill_3d_async,
@@ -194,5 +199,5 @@ static cudaError_t pointer_attributes(struct cudaPointerAttributes *attributes, 
     attributes->hostPointer = is_known ? host_pointer : (void *)(uintptr_t)pointer;
     return cudaSuccess;
 }
-EXPORT(cudaPointerGetAttributes, pointer_attributes, (struct cudaPointerAttributes * attributes, const void *pointer),
-       (attributes, pointer))
+EXPORT(cudaPointerGetAttributes, pointer_attributes,
+       (struct cudaPointerAttributes * attributes, const void *pointer), (attributes, pointer))

@@ -1,8 +1,9 @@
 /* program.c - device code that host programs register, and its kernels and variables.
  *
- * nvcc's start-up code calls the __cudaRegister functions before main(): nothing is loaded then, and no driver is
- * asked for, so that a program which never uses the GPU costs nothing. A program becomes driver libraries (CUlibrary)
- * when something of it is first used; the driver loads those into each context that needs them. */
+ * nvcc's start-up code calls the __cudaRegister functions before main(): nothing is loaded then, and no
+ * driver is asked for, so that a program which never uses the GPU costs nothing. A program becomes driver
+ * libraries (CUlibrary) when something of it is first used; the driver loads those into each context that
+ * needs them. */
 #include "simcudart/simcudart.h"
 
 #include <pthread.h>
@@ -10,8 +11,8 @@
 
 #define FATBIN_WRAPPER_MAGIC 0x466243b1
 
-/* What __cudaRegisterFatBinary() is given: nvcc's wrapper around one fatbin. Version 2 is that of relocatable device
- * code; what was linked stands in a list of its own, ended by NULL. */
+/* What __cudaRegisterFatBinary() is given: nvcc's wrapper around one fatbin. Version 2 is that of relocatable
+ * device code; what was linked stands in a list of its own, ended by NULL. */
 struct fatbin_wrapper {
     int magic;
     int version;
@@ -23,7 +24,8 @@ enum entity_kind {
     ENTITY_KERNEL,
     ENTITY_VARIABLE,
     ENTITY_MANAGED,
-    ENTITY_HANDLE, /* a kernel handle that the program has, of a registered kernel or of a library it loaded itself */
+    ENTITY_HANDLE, /* a kernel handle that the program has, of a registered kernel or of a library it loaded
+                      itself */
 };
 
 /* Something that the program has an address for. Names are the host program's, there for as long as it is. */
@@ -132,7 +134,8 @@ void __cudaRegisterFatBinaryEnd(void **handle)
 {
 }
 
-static struct entity *register_entity(void **handle, enum entity_kind kind, const void *host, const char *name)
+static struct entity *register_entity(void **handle, enum entity_kind kind, const void *host,
+                                      const char *name)
 {
     pthread_mutex_lock(&lock);
     struct entity *entity = add((struct program *)handle, kind, host, name);
@@ -152,8 +155,8 @@ void __cudaRegisterVar(void **handle, char *host, char *device, const char *name
     register_entity(handle, ENTITY_VARIABLE, host, name);
 }
 
-void __cudaRegisterManagedVar(void **handle, void **host, char *device, const char *name, int external, size_t bytes,
-                              int constant, int global)
+void __cudaRegisterManagedVar(void **handle, void **host, char *device, const char *name, int external,
+                              size_t bytes, int constant, int global)
 {
     register_entity(handle, ENTITY_MANAGED, host, name)->managed_host = host;
 }
@@ -205,7 +208,8 @@ static cudaError_t load_images(struct program *program, const void *const *image
     RUNTIME_REQUIRE(program->libraries, cudaErrorMemoryAllocation);
     for (size_t i = 0; i < count; i++) {
         CUlibrary *library = &program->libraries[program->library_count];
-        CUresult result = ((library_load *)driver_entry(CUDA_ID_cuLibraryLoadData))(library, images[i], NULL, NULL, 0, NULL, NULL, 0);
+        CUresult result = ((library_load *)driver_entry(CUDA_ID_cuLibraryLoadData))(library, images[i], NULL,
+                                                                                    NULL, 0, NULL, NULL, 0);
         if (result != CUDA_SUCCESS) {
             unload(program);
             return runtime_translate(result);
@@ -231,15 +235,15 @@ static cudaError_t locate(const struct entity *variable, CUdeviceptr *address, s
     return cudaErrorInvalidSymbol;
 }
 
-/* With a current context: the program's libraries are there, and the host's code sees its managed variables, which it
- * reads through pointers that are ours to set. */
+/* With a current context: the program's libraries are there, and the host's code sees its managed variables,
+ * which it reads through pointers that are ours to set. */
 static cudaError_t load(struct program *program)
 {
     if (program->is_loaded)
         return cudaSuccess;
     const void *const single[] = {program->wrapper, NULL};
-    bool is_linked =
-        program->wrapper->magic == FATBIN_WRAPPER_MAGIC && program->wrapper->version == 2 && program->wrapper->linked;
+    bool is_linked = program->wrapper->magic == FATBIN_WRAPPER_MAGIC && program->wrapper->version == 2 &&
+                     program->wrapper->linked;
     RUNTIME_TRY(load_images(program, is_linked ? program->wrapper->linked : single));
     program->is_loaded = true;
     for (struct entity *entity = program->entities; entity; entity = entity->of_program) {
@@ -360,8 +364,9 @@ static cudaError_t get_kernel(cudaKernel_t *kernel, const void *host)
 }
 EXPORT(cudaGetKernel, get_kernel, (cudaKernel_t * kernel, const void *host), (kernel, host))
 
-/* Asked once by each kernel's stand-in function, and its answer kept for good: so it is the stand-in's own address,
- * which is as good a handle for __cudaLaunchKernel(), and needs no driver or context that may come later. */
+/* Asked once by each kernel's stand-in function, and its answer kept for good: so it is the stand-in's own
+ * address, which is as good a handle for __cudaLaunchKernel(), and needs no driver or context that may come
+ * later. */
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
 {
     *kernel = (cudaKernel_t)(uintptr_t)host;

@@ -19,7 +19,8 @@ static const struct result *find(cudaError_t value)
     return NULL;
 }
 
-/* The numbers are the same on both sides since CUDA 10.1; the driver has a few that the runtime has no name for. */
+/* The numbers are the same on both sides since CUDA 10.1; the driver has a few that the runtime has no name
+ * for. */
 cudaError_t runtime_translate(CUresult result)
 {
     return find((cudaError_t)result) ? (cudaError_t)result : cudaErrorUnknown;
