@@ -251,7 +251,7 @@ struct cudaLaunchParams {
 };
 
 /* Three layouts: that of CUDA 11, which libcudart.so.12 still fills under the old name; that of 12; and that of 13,
- * which left out what had been deprecated. `first` and `mid` ... the rows say which members each has. */
+ * which left out what had been deprecated (old) and has more at its end. CUDA 11's is the beginning of 12's. */
 #define CUDART_PROPERTY_MEMBERS_11(...) __VA_ARGS__
 #define CUDART_PROPERTY_MEMBERS_13(...)
 #define CUDART_PROPERTIES_UP_TO_11(old)                                                                      \
