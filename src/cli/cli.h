@@ -79,8 +79,9 @@ struct cli_verb {
     const char *operands;   /* as --help writes them; NULL for none */
     enum cli_kind operand_kind;
     unsigned operands_min, operands_max;
-    const char *summary; /* one line, no capital, no full stop */
-    const char *text;    /* what else --help says; NULL for nothing */
+    const char *summary;  /* one line, no capital, no full stop */
+    const char *text;     /* what else --help says; NULL for nothing */
+    const char *examples; /* lines of them; NULL for none */
     const struct cli_option *options;
     /* Judge the options together; NULL where any combination means something. */
     int (*check)(const struct cli_arguments *arguments, struct error *error);

@@ -221,7 +221,13 @@ int client_request_session(struct client *client, const char *method, const char
 {
     char path[256];
     snprintf(path, sizeof(path), "/v1/sessions/%s%s", session, behind);
-    return client_request(client, method, path, body, answer, error);
+    int result = client_request(client, method, path, body, answer, error);
+    if (result < 0 && error && error->code && strcmp(error->code, "ERR_SESSION_NOT_FOUND") == 0)
+        return error_set(
+            error, error->status, error->code,
+            "no session '%s'; expected an ID, the beginning of one, or a name; 'gpuslice list' shows them",
+            session);
+    return result;
 }
 
 int client_ready(struct client *client, struct error *error)

@@ -235,8 +235,6 @@ static const char *fish_values(enum cli_kind kind)
         return "(__gpuslice_sessions)";
     case CLI_GPU:
         return "(__gpuslice_gpus)";
-    case CLI_COMMAND:
-        return "(__fish_complete_subcommand --fcs-skip=2)";
     case CLI_SHELL:
         return "bash zsh fish";
     case CLI_VERB:
@@ -253,6 +251,17 @@ static void print_fish_condition(const struct cli_verb *verb)
     putchar('\'');
 }
 
+/* Someone else's command line begins behind two words, not counting options and their values. fish drops names of
+ * options until the first word that is none; hence the "-". */
+static void print_fish_command(const struct cli_verb *verb)
+{
+    fputs(" -a '(__fish_complete_subcommand --fcs-skip=2 -", stdout);
+    for (const struct cli_option *option = verb->options; option->name; option++)
+        if (option->value)
+            printf(" --%s", option->name);
+    puts(")'");
+}
+
 static void print_fish_verb(const struct cli_verb *verb)
 {
     printf("complete -c gpuslice -n __fish_use_subcommand -a %s -d '", verb->name);
@@ -267,10 +276,13 @@ static void print_fish_verb(const struct cli_verb *verb)
         print_quoted(option->help, "\\'", "\\");
         puts("'");
     }
-    if (verb->operands) {
-        print_fish_condition(verb);
+    if (!verb->operands)
+        return;
+    print_fish_condition(verb);
+    if (verb->operand_kind == CLI_COMMAND)
+        print_fish_command(verb);
+    else
         printf(" -a '%s'\n", fish_values(verb->operand_kind));
-    }
 }
 
 static void print_fish(void)
@@ -320,7 +332,7 @@ const struct cli_verb verb_completion = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "print completion for bash, zsh or fish",
-    .text = "  source <(gpuslice completion bash)",
+    .examples = "  source <(gpuslice completion bash)",
     .options = options,
     .act = act,
 };

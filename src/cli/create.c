@@ -32,10 +32,9 @@ const struct cli_verb verb_create = {
     .name = "create",
     .aliases = {"allocate"},
     .summary = "make a session for several programs, and print its ID",
-    .text = "The session lives until 'gpuslice release'. A daemon is started if none is running.\n"
-            "\n"
-            "  gpuslice create --name train --memory 4GiB\n"
-            "  gpuslice run --session train -- python train.py",
+    .text = "The session lives until 'gpuslice release'. A daemon is started if none is running.",
+    .examples = "  gpuslice create --name train --memory 4GiB\n"
+                "  gpuslice run --session train -- python train.py",
     .options = options,
     .check = sessions_check_options,
     .act = act,

@@ -20,7 +20,7 @@ static const struct table_column columns[] = {
     [BAR] = {"MEMORY"},
     [USAGE] = {"USED / TOTAL", .right = true},
     [RESERVED] = {"RESERVED", .right = true},
-    [SESSIONS] = {"SESSIONS", .right = true},
+    [SESSIONS] = {"SESS", .right = true},
     {NULL},
 };
 

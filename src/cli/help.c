@@ -7,7 +7,7 @@
 #include "cli/verbs.h"
 
 #define WIDTH 80
-#define OPTION_COLUMN 20 /* where what an option does begins */
+#define OPTION_COLUMN 22 /* where what an option does begins */
 
 /* Print `text` from column `at` on, going on at column `indent` of the next line where it is too long. */
 static void print_wrapped(const char *text, size_t at, size_t indent)
@@ -47,8 +47,12 @@ void help_print_verb(const struct cli_verb *verb)
         printf("%s%s", i ? ", " : "Also:  gpuslice ", verb->aliases[i]);
     if (verb->aliases[0])
         putchar('\n');
-    if (verb->text)
-        printf("\n%s\n", verb->text);
+    if (verb->text) {
+        putchar('\n');
+        print_wrapped(verb->text, 0, 0);
+    }
+    if (verb->examples)
+        printf("\n%s\n", verb->examples);
     puts("\nOptions:");
     for (const struct cli_option *option = verb->options; option->name; option++)
         print_option(option);

@@ -21,7 +21,7 @@ static enum cli_status no_such_verb(const char *word)
     return cli_report_usage(NULL, &error);
 }
 
-int main(int count, char **words)
+static enum cli_status do_verb(int count, char **words)
 {
     struct cli_arguments arguments;
     struct error error;
@@ -41,4 +41,9 @@ int main(int count, char **words)
         return cli_finish_output();
     }
     return verb->act(&arguments);
+}
+
+int main(int count, char **words)
+{
+    return (int)do_verb(count, words);
 }

@@ -143,12 +143,11 @@ const struct cli_verb verb_run = {
     .operands_min = 1,
     .operands_max = (unsigned)-1,
     .summary = "run a program inside a session",
-    .text = "Makes a session and becomes COMMAND, with COMMAND's own pid, signals and exit status. The "
-            "session ends\n"
-            "when COMMAND and all other processes in it have ended. A daemon is started if none is running.\n"
-            "\n"
-            "  gpuslice run --memory 4GiB -- python train.py\n"
-            "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate",
+    .text = "Makes a session and becomes COMMAND, with COMMAND's own pid, signals and exit status. "
+            "The session ends when COMMAND and all other processes in it have ended. A daemon is "
+            "started if none is running.",
+    .examples = "  gpuslice run --memory 4GiB -- python train.py\n"
+                "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate",
     .options = options,
     .check = check,
     .act = act,

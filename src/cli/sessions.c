@@ -6,8 +6,8 @@
 
 #include "cli/start.h"
 
-#define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20) /* below this beside its context hardly any program starts  \
-                                                  */
+/* With less than this beside its context hardly any program starts. */
+#define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)
 
 /* --- Asking --------------------------------------------------------------------------------------------- */
 

@@ -43,11 +43,9 @@ const struct cli_verb verb_set = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "change a session's limits or name while it runs",
-    .text = "Takes effect at the next request for memory. A limit below what is used ends no program: new "
-            "memory is\n"
-            "refused until enough has been freed.\n"
-            "\n"
-            "  gpuslice set train --memory 2GiB",
+    .text = "Takes effect at the next request for memory. A limit below what is used ends no program:"
+            " new memory is refused until enough has been freed.",
+    .examples = "  gpuslice set train --memory 2GiB",
     .options = options,
     .check = check,
     .act = act,

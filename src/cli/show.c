@@ -136,8 +136,8 @@ const struct cli_verb verb_show = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "show one session, its GPUs and its processes",
-    .text = "SESSION is an ID, the beginning of one that fits no other, or a name. DENIED counts refused "
-            "allocations.",
+    .text = "SESSION is an ID, the beginning of one that fits no other, or a name. DENIED counts "
+            "refused allocations.",
     .options = options,
     .act = act,
 };

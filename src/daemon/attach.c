@@ -160,15 +160,16 @@ static struct process *find_held(const struct entry *entry)
     return process;
 }
 
-/* Slots that this very process had before it exec'd are free now. A session can end by it only if it was to.
- */
+/* Slots that this very process had before it exec'd are free now. If it still maps the ledger, it has not,
+ * and runs a second copy of us. The session may end by it. */
 static void free_execed_slots(const struct entry *entry)
 {
     struct process *process = reaper_find_other(entry->session, entry->peer.pid, entry->start_ticks, NULL);
     while (process) {
         struct process *next =
             reaper_find_other(entry->session, entry->peer.pid, entry->start_ticks, process);
-        reaper_remove_if_execed(process);
+        if (!reaper_remove_if_execed(process))
+            return;
         process = next;
     }
 }

@@ -25,8 +25,8 @@ struct server {
     struct daemon *daemon;
     struct MHD_Daemon *mhd;
     bool is_public;
-    bool has_resumed; /* MHD_run() is due: with our own polling, nothing else tells it */
     sd_event_source *ready, *timer;
+    sd_event_source *due; /* fires once, soon: MHD_run() has something to do that no descriptor shows */
 };
 
 struct http {
@@ -63,8 +63,9 @@ static void reply(struct http_request *request, unsigned status, const char *typ
     if (request->is_suspended) {
         struct http *http = request->daemon->http;
         request->is_suspended = false;
-        (request->is_public ? &http->metrics : &http->control)->has_resumed = true;
         MHD_resume_connection(request->connection);
+        sd_event_source_set_enabled((request->is_public ? &http->metrics : &http->control)->due,
+                                    SD_EVENT_ONESHOT);
     }
 }
 
@@ -126,31 +127,41 @@ static struct http_request *begin_request(struct server *server, struct MHD_Conn
         free(request);
         return NULL;
     }
-    const char *length =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    if (length && strtoull(length, NULL, 10) > HTTP_BODY_BYTES_MAX) {
-        struct error error;
-        error_set(&error, EFBIG, "ERR_TOO_LARGE", "the request's body is %.20s bytes; expected at most %d",
-                  length, HTTP_BODY_BYTES_MAX);
-        http_reply_error(request, &error);
-    }
     return request;
 }
 
+/* A body that is too long is read on for a while, so that its sender comes to read our answer. */
 static enum MHD_Result take_body(struct http_request *request, const char *data, size_t *bytes)
 {
-    /* Only a chunked body comes so far; its end may never come. */
-    if (request->body_bytes + *bytes > HTTP_BODY_BYTES_MAX)
-        return MHD_NO;
-    char *body = realloc(request->body, request->body_bytes + *bytes + 1);
+    size_t total = request->body_bytes + *bytes;
+    if (total > HTTP_BODY_BYTES_MAX) {
+        free(request->body);
+        request->body = NULL;
+        request->body_bytes = total;
+        *bytes = 0;
+        return total > HTTP_DISCARD_BYTES_MAX ? MHD_NO : MHD_YES;
+    }
+    char *body = realloc(request->body, total + 1);
     if (!body)
         return MHD_NO;
     memcpy(body + request->body_bytes, data, *bytes);
     request->body = body;
-    request->body_bytes += *bytes;
-    body[request->body_bytes] = '\0';
+    request->body_bytes = total;
+    body[total] = '\0';
     *bytes = 0;
     return MHD_YES;
+}
+
+static void handle(struct http_request *request)
+{
+    struct error error;
+    if (request->body_bytes <= HTTP_BODY_BYTES_MAX) {
+        api_handle(request);
+        return;
+    }
+    error_set(&error, EFBIG, "ERR_TOO_LARGE", "the request's body is %zu bytes; expected at most %d",
+              request->body_bytes, HTTP_BODY_BYTES_MAX);
+    http_reply_error(request, &error);
 }
 
 static enum MHD_Result queue_answer(struct http_request *request)
@@ -167,14 +178,14 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         *state = request = begin_request(context, connection);
         if (!request)
             return MHD_NO;
-        return request->response ? queue_answer(request) : MHD_YES;
+        return MHD_YES;
     }
     if (*bytes)
         return take_body(request, data, bytes);
     if (!request->response) {
         request->path = url;
         request->method = method;
-        api_handle(request);
+        handle(request);
         request->path = request->method = NULL;
     }
     if (request->response)
@@ -219,15 +230,23 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* Before the loop sleeps: for how long may it? */
+static int on_due(sd_event_source *source, void *userdata)
+{
+    MHD_run(((struct server *)userdata)->mhd);
+    return 0;
+}
+
+/* Before the loop sleeps: for how long may it? Asked before every event, of which there may be many until
+ * ours is dispatched, so what is due now is left to a source that stays pending when it is set again: a timer
+ * does not. */
 static int on_prepare(sd_event_source *source, void *userdata)
 {
     struct server *server = userdata;
     MHD_UNSIGNED_LONG_LONG milliseconds = 0;
-    if (server->has_resumed)
-        server->has_resumed = false;
-    else if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
+    if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
         return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    if (milliseconds == 0)
+        return sd_event_source_set_enabled(server->due, SD_EVENT_ONESHOT);
     sd_event_source_set_time_relative(server->timer, milliseconds * 1000);
     return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
 }
@@ -253,6 +272,10 @@ static int start_server(struct server *server, struct daemon *daemon, int fd, bo
                                             server);
     if (result >= 0)
         result = sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    if (result >= 0)
+        result = sd_event_add_defer(daemon->loop, &server->due, on_due, server);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(server->due, SD_EVENT_OFF);
     if (result >= 0)
         result = sd_event_source_set_prepare(server->ready, on_prepare);
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
@@ -317,6 +340,7 @@ static void stop_server(struct server *server)
         return;
     sd_event_source_disable_unref(server->ready);
     sd_event_source_disable_unref(server->timer);
+    sd_event_source_disable_unref(server->due);
     MHD_run(server->mhd);
     MHD_stop_daemon(server->mhd);
 }

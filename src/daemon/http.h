@@ -11,6 +11,7 @@
 #include "daemon/peer.h"
 
 #define HTTP_BODY_BYTES_MAX (1 << 20)
+#define HTTP_DISCARD_BYTES_MAX (16 << 20)
 
 struct daemon;
 struct MHD_Connection;

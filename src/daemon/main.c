@@ -339,19 +339,26 @@ static int start(struct program *program, struct error *error)
     return http_start(daemon, program->runtime.control_fd, error);
 }
 
+/* Let the process that waits for us return, if there is one. */
+static void release_starter(struct program *program)
+{
+    if (program->ready_fd < 0)
+        return;
+    if (write(program->ready_fd, "", 1) < 0)
+        log_warning("nobody waited for gpusliced to be ready");
+    close(program->ready_fd);
+    program->ready_fd = -1;
+}
+
 static void say_ready(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
     log_info("ready: %u GPUs%s, %u sessions", daemon->gpu_count,
              daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
     sd_notify(0, "READY=1");
-    if (program->ready_fd >= 0) {
+    if (daemon->options.on_demand)
         log_take_stderr();
-        if (write(program->ready_fd, "", 1) < 0)
-            log_warning("nobody waited for gpusliced to be ready");
-        close(program->ready_fd);
-        program->ready_fd = -1;
-    }
+    release_starter(program);
 }
 
 /* Whoever waits for an answer gets one; sessions and their files stay. */
@@ -385,7 +392,7 @@ int main(int count, char **arguments)
         result = start(&program, &error);
     if (result == -EBUSY && daemon->options.on_demand && runtime_is_served(&daemon->paths)) {
         /* Somebody else was quicker: what was asked for is there. */
-        say_ready(&program);
+        release_starter(&program);
         return EXIT_SUCCESS;
     }
     if (result < 0) {

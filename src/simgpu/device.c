@@ -435,8 +435,11 @@ void device_credit(unsigned gpu, uint64_t bytes)
     for (;;) {
         uint64_t seen;
         struct account *own = account_begin(&view.gpus[gpu], view.slot, &seen);
-        own->used_bytes -= bytes;
-        own->bytes[view.slot] -= bytes;
+        /* A program that closed all descriptors, ours too, is dead to the others, and has nothing left to
+         * give. */
+        uint64_t held = bytes < own->bytes[view.slot] ? bytes : own->bytes[view.slot];
+        own->used_bytes -= held;
+        own->bytes[view.slot] -= held;
         if (account_end(&view.gpus[gpu], seen))
             break;
     }

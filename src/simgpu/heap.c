@@ -10,6 +10,7 @@
 #define SMALL_BYTES (UINT64_C(512) << 10) /* the largest piece */
 #define CLASSES 36u
 #define NO_INDEX UINT32_MAX
+#define RESERVED_MOST (UINT64_C(1) << 45)     /* a quarter of a process's addresses */
 #define ADDRESS_HINT UINT64_C(0x7e0000000000) /* where the driver's are: high, below the libraries */
 
 enum block_kind { BLOCK_FREE, BLOCK_PIECES, BLOCK_LARGE };
@@ -274,6 +275,8 @@ static void heap_unlock(void)
 bool heap_init(uint64_t bytes)
 {
     uint64_t reserved = (bytes * 4 + (UINT64_C(64) << 30) + BLOCK_BYTES - 1) & ~(BLOCK_BYTES - 1);
+    if (reserved > RESERVED_MOST)
+        reserved = RESERVED_MOST;
     void *table = mmap(NULL, (reserved >> BLOCK_BITS) * sizeof(struct block), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (table == MAP_FAILED)

@@ -57,9 +57,20 @@ static bool is_of_context(const struct memory_allocation *allocation, void *cont
     return true;
 }
 
+static void host_unmap(const struct memory_allocation *allocation)
+{
+    munmap((void *)(uintptr_t)allocation->address,
+           (allocation->bytes + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1));
+}
+
+/* Its host memory goes too, and registrations end. */
 void memory_give_back_context(CUcontext context)
 {
+    struct memory_allocation allocation;
     heap_free_each(is_of_context, context);
+    while (ranges_find_context(context, &allocation))
+        if (ranges_remove(allocation.address, &allocation) && allocation.kind == MEMORY_HOST)
+            host_unmap(&allocation);
 }
 
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
@@ -212,7 +223,7 @@ CUresult cuMemFreeHost(void *pointer)
                 allocation.kind == MEMORY_HOST && !allocation.owner);
     context_wait(allocation.context);
     SIM_REQUIRE(ranges_remove(address, &allocation));
-    munmap(pointer, (allocation.bytes + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1));
+    host_unmap(&allocation);
     return CUDA_SUCCESS;
 }
 

@@ -65,5 +65,7 @@ bool pool_free(uint64_t address);
 void ranges_add(const struct memory_allocation *allocation);
 bool ranges_remove(uint64_t address, struct memory_allocation *allocation);
 bool ranges_find(uint64_t address, struct memory_allocation *allocation);
+/* Any one range of a context; false when there is none. */
+bool ranges_find_context(CUcontext context, struct memory_allocation *allocation);
 void ranges_set_flags(uint64_t address, unsigned flags);
 bool ranges_overlap(uint64_t address, uint64_t bytes);

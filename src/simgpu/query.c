@@ -327,3 +327,12 @@ CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuui
 {
     return resolve_entry(name, address, version, flags, status);
 }
+
+/* For programs compiled with per-thread default streams: that is what no flag means here (cuda.h 13.0). */
+CUresult cuGetProcAddress_v2_ptsz(const char *name, void **address, int version, cuuint64_t flags,
+                                  CUdriverProcAddressQueryResult *status)
+{
+    if (flags == CU_GET_PROC_ADDRESS_DEFAULT)
+        flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    return resolve_entry(name, address, version, flags, status);
+}

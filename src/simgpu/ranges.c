@@ -68,6 +68,19 @@ bool ranges_find(uint64_t address, struct memory_allocation *allocation)
     return found;
 }
 
+bool ranges_find_context(CUcontext context, struct memory_allocation *allocation)
+{
+    pthread_rwlock_rdlock(&ranges_turn);
+    size_t at = 0;
+    while (at < range_count && ranges[at].context != context)
+        at++;
+    bool found = at < range_count;
+    if (found)
+        *allocation = ranges[at];
+    pthread_rwlock_unlock(&ranges_turn);
+    return found;
+}
+
 void ranges_set_flags(uint64_t address, unsigned flags)
 {
     pthread_rwlock_wrlock(&ranges_turn);

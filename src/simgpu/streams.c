@@ -371,6 +371,7 @@ struct host_call {
     CUstreamCallback callback;
     void *argument;
     CUstream stream;
+    struct timeline_marks before; /* what it waits for */
     uint64_t mark;
     CUcontext context;
 };
@@ -385,9 +386,7 @@ static struct host_queue {
 
 static void host_call_run(unsigned gpu, struct host_call *call)
 {
-    struct timeline_marks before = {0};
-    before.at[TIMELINE_HOST] = call->mark - 1;
-    execution_wait(gpu, &before);
+    execution_wait(gpu, &call->before);
     while (!execution_host_ready(gpu, call->mark))
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     if (call->function)
@@ -455,7 +454,8 @@ static CUresult host_call_submit(CUstream handle, bool per_thread, CUhostFn func
                                .stream = handle,
                                .context = context};
     pthread_mutex_lock(&queue->submitting);
-    call->mark = stream_submit_marked(context, stream, TIMELINE_HOST, 0).at[TIMELINE_HOST];
+    call->before = stream_submit_marked(context, stream, TIMELINE_HOST, 0);
+    call->mark = call->before.at[TIMELINE_HOST]--;
     pthread_mutex_lock(&queue->turn);
     *queue->end = call;
     queue->end = &call->next;

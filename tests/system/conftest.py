@@ -195,10 +195,16 @@ class Daemon:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(DEADLINE_S)
             connection.connect(str(self.control_socket))
-            connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
+            try:
+                connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
+            except BrokenPipeError:
+                pass  # refused before it was read to its end: the answer is there
             answer = b""
-            while chunk := connection.recv(65536):
-                answer += chunk
+            try:
+                while chunk := connection.recv(65536):
+                    answer += chunk
+            except ConnectionResetError:
+                pass  # likewise, behind the answer
         head, _, content = answer.partition(b"\r\n\r\n")
         status = int(head.split(None, 2)[1])
         if b"chunked" in head.lower():

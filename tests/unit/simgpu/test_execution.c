@@ -176,7 +176,7 @@ static void the_legacy_stream_waits_for_blocking_ones_and_they_for_it(void **sta
 
 static void copies_take_the_link_s_time_beside_kernels(void **state)
 {
-    const size_t bytes = 10 * MIB; /* FAKECUDA_LINK_GBPS is 1 */
+    const size_t bytes = 1 * MIB; /* FAKECUDA_LINK_GBPS is 1 */
     CUdeviceptr device;
     void *host;
     CUstream copying = stream(CU_STREAM_NON_BLOCKING), computing = stream(CU_STREAM_NON_BLOCKING);
@@ -184,7 +184,7 @@ static void copies_take_the_link_s_time_beside_kernels(void **state)
     assert_cuda(cuMemAlloc_v2(&device, bytes));
     assert_cuda(cuMemHostAlloc(&host, bytes, 0));
     /* Both begin when the first kernel is done, however slow the host is. */
-    spin(computing, 50000);
+    spin(computing, 200000);
     assert_cuda(cuEventRecord(start, computing));
     assert_cuda(cuStreamWaitEvent(copying, start, 0));
     spin(computing, 6000);

@@ -73,6 +73,18 @@ static void a_form_newer_than_the_version_asked_for_is_not_given(void **state)
     assert_ptr_equal(address, exported("cuMemAlloc_v2"));
 }
 
+static void no_flag_means_the_per_thread_forms_to_who_is_compiled_for_them(void **state)
+{
+    void *address;
+    assert_cuda(cuGetProcAddress_v2("cuStreamQuery", &address, 13000, 0, NULL));
+    assert_ptr_equal(address, exported("cuStreamQuery"));
+    assert_cuda(cuGetProcAddress_v2_ptsz("cuStreamQuery", &address, 13000, 0, NULL));
+    assert_ptr_equal(address, exported("cuStreamQuery_ptsz"));
+    assert_cuda(
+        cuGetProcAddress_v2_ptsz("cuStreamQuery", &address, 13000, CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL));
+    assert_ptr_equal(address, exported("cuStreamQuery"));
+}
+
 static void unknown_names_and_wrong_arguments_are_refused(void **state)
 {
     void *address = &address;
@@ -101,6 +113,7 @@ int main(void)
         cmocka_unit_test(every_entry_point_is_exported_and_found_by_name_version_and_stream_form),
         cmocka_unit_test(cudart_finds_what_it_asks_for),
         cmocka_unit_test(a_form_newer_than_the_version_asked_for_is_not_given),
+        cmocka_unit_test(no_flag_means_the_per_thread_forms_to_who_is_compiled_for_them),
         cmocka_unit_test(unknown_names_and_wrong_arguments_are_refused),
         cmocka_unit_test(what_is_not_simulated_says_so),
     };

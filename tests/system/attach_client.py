@@ -1,0 +1,186 @@
+"""A small client of attach.sock, for tests of the daemon: src/wire/wire.h by struct, and the ledger as bytes.
+
+It is what the interceptor is to the daemon, and can be worse: every field of a message is the test's to choose.
+"""
+import array
+import ctypes
+import mmap
+import os
+import socket
+import struct
+import time
+
+MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 1, 0xFFFFFFFF
+HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST = range(1, 6)
+NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
+SLOTS = 1024
+
+# src/ledger/usage.h, layout 1
+GPUS_USED, OWNERS, GPUS = 24, 64, 64 + 16 * SLOTS
+GPU_BYTES = 64 + 16 * SLOTS + 64 * SLOTS
+# struct ledger_policy
+POLICY_CLOSED, POLICY_GPUS, POLICY_GPU_BYTES = 40, 72, 64
+
+
+def packet(kind, body=b"", magic=MAGIC, version=VERSION):
+    return struct.pack("<IHH", magic, version, kind) + body
+
+
+def hello(session, token="", slot=NO_SLOT, generation=0, versions=(VERSION, VERSION), layouts=(LAYOUT, LAYOUT)):
+    return packet(HELLO, struct.pack("<HHIIIQ16s72s", *versions, *layouts, slot, generation, session.encode(),
+                                     token.encode()))
+
+
+class Refused(Exception):
+    def __init__(self, reason, message):
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+
+
+class Client:
+    """One connection; after attach() also one slot."""
+
+    def __init__(self, path, timeout_s=20):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(timeout_s)
+        self.socket.connect(str(path))
+        self.policy = self.usage = None
+        self.fds = []
+
+    def send(self, data):
+        self.socket.send(data)
+
+    def receive(self):
+        """(type, body, descriptors); type None at end of file."""
+        data, control, _, _ = self.socket.recvmsg(4096, socket.CMSG_SPACE(16))
+        fds = array.array("i")
+        for level, kind, value in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(value)
+        if not data:
+            return None, b"", []
+        magic, version, kind = struct.unpack_from("<IHH", data)
+        assert (magic, version) == (MAGIC, VERSION)
+        return kind, data[8:], list(fds)
+
+    def attach(self, session, token="", map_it=True, **more):
+        self.send(hello(session, token, **more))
+        kind, body, fds = self.receive()
+        if kind == REFUSED:
+            reason, text = struct.unpack("<I252s", body)
+            raise Refused(reason, text.partition(b"\0")[0].decode())
+        assert kind == WELCOME and len(fds) == 2, (kind, fds)
+        self.slot, self.layout, self.generation, self.epoch, self.policy_bytes, self.usage_bytes = struct.unpack(
+            "<IIQQQQ", body)
+        self.fds = fds
+        if map_it:
+            self.policy = mmap.mmap(fds[0], self.policy_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
+            self.usage = mmap.mmap(fds[1], self.usage_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        return self
+
+    def hold(self, held_bytes, gpu=0):
+        """Put bytes into our slot, as a grant would, without asking anybody."""
+        at = GPUS + gpu * GPU_BYTES + 64 + 16 * self.slot
+        struct.pack_into("<Q", self.usage, GPUS_USED, struct.unpack_from("<Q", self.usage, GPUS_USED)[0] | 1 << gpu)
+        struct.pack_into("<QQ", self.usage, at, held_bytes, self.generation << 40)
+
+    def limit(self, gpu=0):
+        return struct.unpack_from("<Q", self.policy, POLICY_GPUS + gpu * POLICY_GPU_BYTES + 16)[0]
+
+    def context_bytes(self, gpu=0):
+        return struct.unpack_from("<Q", self.policy, POLICY_GPUS + gpu * POLICY_GPU_BYTES + 24)[0]
+
+    def closed(self):
+        return struct.unpack_from("<I", self.policy, POLICY_CLOSED)[0]
+
+    def ask_context_cost(self, gpu=0):
+        self.send(packet(CONTEXT_CREATED, struct.pack("<I", gpu)))
+        kind, body, _ = self.receive()
+        if kind is None:
+            return None
+        assert kind == CONTEXT_COST
+        answered_gpu, _, cost = struct.unpack("<IIQ", body)
+        assert answered_gpu == gpu
+        return cost
+
+    def is_hung_up(self):
+        """Wait until the daemon has closed the connection, at most as long as the timeout."""
+        try:
+            return self.receive()[0] is None
+        except ConnectionResetError:
+            return True
+
+    def close(self):
+        self.socket.close()
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+class Child:
+    """A process of its own that attaches and then waits: attached(), kill(), and so on."""
+
+    def __init__(self, path, session, token="", held_bytes=0, uid=None):
+        reading, writing = os.pipe()
+        waiting, going = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                # Die with the test, should that be killed.
+                ctypes.CDLL(None).prctl(1, 9)
+                os.close(reading)
+                os.close(going)
+                if uid:
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
+                try:
+                    self.client = Client(path).attach(session, token)
+                    if held_bytes:
+                        self.client.hold(held_bytes)
+                    os.write(writing, b"attached %d" % self.client.slot)
+                except Refused as refused:
+                    os.write(writing, b"refused %d" % refused.reason)
+                code = self.live(waiting)
+            finally:
+                os._exit(code)
+        os.close(writing)
+        os.close(waiting)
+        self.going = going
+        self.said = b""
+        while chunk := os.read(reading, 100):
+            self.said += chunk
+            if len(self.said.split()) > 1:
+                break
+        os.close(reading)
+        self.reaped = False
+
+    def live(self, waiting):
+        """In the child: until told, or until the test has gone."""
+        while command := os.read(waiting, 1):
+            if command == b"c":  # close every descriptor but stay mapped
+                os.closerange(3, waiting)
+                os.closerange(waiting + 1, 5000)
+            elif command == b"x":
+                os.execv("/bin/sleep", ["sleep", "1000"])
+            elif command == b"f":  # a child that keeps the connection; then another program
+                if os.fork() == 0:
+                    ctypes.CDLL(None).prctl(1, 9)
+                    time.sleep(1000)
+            elif command == b"q":
+                break
+        return 0
+
+    def tell(self, command):
+        os.write(self.going, command)
+
+    def kill(self, number=9):
+        os.kill(self.pid, number)
+        self.wait()
+
+    def wait(self):
+        if not self.reaped:
+            os.waitpid(self.pid, 0)
+            self.reaped = True
+            os.close(self.going)
