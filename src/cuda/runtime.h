@@ -240,16 +240,6 @@ typedef struct cudaLaunchConfig_st {
     unsigned int numAttrs;
 } cudaLaunchConfig_t;
 
-/* CUDA 12 only. */
-struct cudaLaunchParams {
-    void *func;
-    dim3 gridDim;
-    dim3 blockDim;
-    void **args;
-    size_t sharedMem;
-    cudaStream_t stream;
-};
-
 /* Three layouts: that of CUDA 11, which libcudart.so.12 still fills under the old name; that of 12; and that of 13,
  * which left out what had been deprecated (old) and has more at its end. CUDA 11's is the beginning of 12's. */
 #define CUDART_PROPERTY_MEMBERS_11(...) __VA_ARGS__
@@ -374,3 +364,4 @@ struct cudaDeviceProp {
     int reserved[56];
 };
 #endif
+_Static_assert(sizeof(struct cudaDeviceProp) == (CUDART_MAJOR == 12 ? 1032 : 1008), "cudaDeviceProp's layout");

@@ -17,6 +17,7 @@ struct cudaExternalSemaphoreWaitNodeParams;
 struct cudaExternalSemaphoreWaitParams;
 struct cudaGraphNodeParams;
 struct cudaHostNodeParams;
+struct cudaLaunchParams;
 struct cudaMemAccessDesc;
 struct cudaMemAllocNodeParams;
 struct cudaMemPoolProps;
