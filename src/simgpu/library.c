@@ -298,16 +298,6 @@ struct CUkern_st {
 #define SIM_LIBRARY 0x51c0de07u
 #define SIM_KERNEL 0x51c0de08u
 
-/* prototypes.h leaves these out, as it does not know CUlibraryOption. */
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
-                           void **jit_option_values, unsigned int jit_option_count, const unsigned *options,
-                           void **option_values, unsigned int option_count)
-    __attribute__((visibility("default")));
-CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
-                               void **jit_option_values, unsigned int jit_option_count,
-                               const unsigned *options, void **option_values, unsigned int option_count)
-    __attribute__((visibility("default")));
-
 static CUresult library_check(CUlibrary library)
 {
     SIM_TRY(sim_ready());
@@ -344,7 +334,7 @@ static CUresult library_make(CUlibrary *library_out, char *bytes, const void *im
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
-                           void **jit_option_values, unsigned int jit_option_count, const unsigned *options,
+                           void **jit_option_values, unsigned int jit_option_count, CUlibraryOption *options,
                            void **option_values, unsigned int option_count)
 {
     SIM_TRY(sim_ready());
@@ -354,7 +344,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
                                void **jit_option_values, unsigned int jit_option_count,
-                               const unsigned *options, void **option_values, unsigned int option_count)
+                               CUlibraryOption *options, void **option_values, unsigned int option_count)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(library && path);

@@ -88,11 +88,11 @@ def test_limits_are_by_gpu_and_the_roomiest_is_taken_when_none_is_named(make_dae
 
 
 def test_names_are_unique_an_owner_and_prefixes_must_fit_one(daemon):
-    create(daemon, name="a")
-    assert refusal(daemon.request("POST", "/v1/sessions", {"name": "a"})) == (409, "ERR_NAME_TAKEN")
-    other = create(daemon, name="b")
-    assert refusal(daemon.request("PATCH", "/v1/sessions/b", {"name": "a"})) == (409, "ERR_NAME_TAKEN")
-    assert daemon.request("PATCH", "/v1/sessions/b", {"name": "b"})[0] == 200
+    create(daemon, name="first")
+    assert refusal(daemon.request("POST", "/v1/sessions", {"name": "first"})) == (409, "ERR_NAME_TAKEN")
+    other = create(daemon, name="second")
+    assert refusal(daemon.request("PATCH", "/v1/sessions/second", {"name": "first"})) == (409, "ERR_NAME_TAKEN")
+    assert daemon.request("PATCH", "/v1/sessions/second", {"name": "second"})[0] == 200
     for name in ("", "a b", "x" * 64, "../etc"):
         assert refusal(daemon.request("POST", "/v1/sessions", {"name": name})) == (400, "ERR_BAD_REQUEST")
     ids = [other["session_id"]]
