@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda/driver.h"
+#include "cuda/driver_more.h"
 
 #ifndef CUDART_MAJOR
 #define CUDART_MAJOR 13
@@ -54,7 +54,7 @@ typedef CUipcMemHandle cudaIpcMemHandle_t;
 typedef CUipcEventHandle cudaIpcEventHandle_t;
 typedef CUlaunchAttribute cudaLaunchAttribute;
 typedef CUlaunchAttributeValue cudaLaunchAttributeValue;
-typedef struct cudaGraphEdgeData_st cudaGraphEdgeData;
+typedef CUgraphEdgeData cudaGraphEdgeData;
 typedef struct cudaGraphInstantiateParams_st cudaGraphInstantiateParams;
 typedef struct cudaGraphExecUpdateResultInfo_st cudaGraphExecUpdateResultInfo;
 
@@ -239,6 +239,99 @@ typedef struct cudaLaunchConfig_st {
     cudaLaunchAttribute *attrs;
     unsigned int numAttrs;
 } cudaLaunchConfig_t;
+
+struct cudaResourceDesc {
+    int resType; /* numbered as the driver's, like all enums here */
+    union {
+        cudaArray_t array;
+        cudaMipmappedArray_t mipmap;
+        struct {
+            void *devPtr;
+            struct cudaChannelFormatDesc desc;
+            size_t sizeInBytes;
+        } linear;
+        struct {
+            void *devPtr;
+            struct cudaChannelFormatDesc desc;
+            size_t width, height, pitchInBytes;
+        } pitch2D;
+#if CUDART_MAJOR >= 13
+        int reserved[32];
+#endif
+    } res;
+#if CUDART_MAJOR >= 13
+    unsigned int flags;
+#endif
+};
+
+struct cudaTextureDesc {
+    int addressMode[3];
+    int filterMode;
+    int readMode; /* 0: elements as they are */
+    int sRGB;
+    float borderColor[4];
+    int normalizedCoords;
+    unsigned int maxAnisotropy;
+    int mipmapFilterMode;
+    float mipmapLevelBias;
+    float minMipmapLevelClamp;
+    float maxMipmapLevelClamp;
+    int disableTrilinearOptimization;
+    int seamlessCubemap;
+};
+
+struct cudaExternalMemoryHandleDesc {
+    int type;
+    union {
+        int fd;
+        struct {
+            void *handle;
+            const void *name;
+        } win32;
+        const void *nvSciBufObject;
+    } handle;
+    unsigned long long size;
+    unsigned int flags;
+#if CUDART_MAJOR >= 13
+    unsigned int reserved[16];
+#endif
+};
+
+struct cudaExternalMemoryBufferDesc {
+    unsigned long long offset;
+    unsigned long long size;
+    unsigned int flags;
+#if CUDART_MAJOR >= 13
+    unsigned int reserved[16];
+#endif
+};
+
+struct cudaExternalMemoryMipmappedArrayDesc {
+    unsigned long long offset;
+    struct cudaChannelFormatDesc formatDesc;
+    struct cudaExtent extent;
+    unsigned int flags;
+    unsigned int numLevels;
+#if CUDART_MAJOR >= 13
+    unsigned int reserved[16];
+#endif
+};
+
+struct cudaExternalSemaphoreHandleDesc {
+    int type;
+    union {
+        int fd;
+        struct {
+            void *handle;
+            const void *name;
+        } win32;
+        const void *nvSciSyncObj;
+    } handle;
+    unsigned int flags;
+#if CUDART_MAJOR >= 13
+    unsigned int reserved[16];
+#endif
+};
 
 /* Three layouts: that of CUDA 11, which libcudart.so.12 still fills under the old name; that of 12; and that of 13,
  * which left out what had been deprecated (old) and has more at its end. CUDA 11's is the beginning of 12's. */

@@ -7,10 +7,6 @@
 #pragma GCC visibility push(default)
 struct cudaArrayMemoryRequirements;
 struct cudaArraySparseProperties;
-struct cudaExternalMemoryBufferDesc;
-struct cudaExternalMemoryHandleDesc;
-struct cudaExternalMemoryMipmappedArrayDesc;
-struct cudaExternalSemaphoreHandleDesc;
 struct cudaExternalSemaphoreSignalNodeParams;
 struct cudaExternalSemaphoreSignalParams;
 struct cudaExternalSemaphoreWaitNodeParams;
@@ -24,9 +20,7 @@ struct cudaMemPoolProps;
 struct cudaMemPoolPtrExportData;
 struct cudaMemcpy3DBatchOp;
 struct cudaMemcpyAttributes;
-struct cudaResourceDesc;
 struct cudaResourceViewDesc;
-struct cudaTextureDesc;
 
 cudaError_t __cudaGetKernel(cudaKernel_t *, const void *);
 char __cudaInitModule(void **);

@@ -17,8 +17,8 @@ static const struct {
 };
 
 /* Channels follow one another without a gap, all as wide as the first: one, two or four. */
-static cudaError_t describe_element(const struct cudaChannelFormatDesc *channels, CUarray_format *format,
-                                    unsigned int *count)
+cudaError_t array_describe_element(const struct cudaChannelFormatDesc *channels, CUarray_format *format,
+                                   unsigned int *count)
 {
     RUNTIME_REQUIRE(channels, cudaErrorInvalidValue);
     const int bits[4] = {channels->x, channels->y, channels->z, channels->w};
@@ -36,42 +36,28 @@ static cudaError_t describe_element(const struct cudaChannelFormatDesc *channels
     return cudaErrorInvalidChannelDescriptor;
 }
 
-static cudaError_t describe_array(cudaArray_const_t array, CUDA_ARRAY3D_DESCRIPTOR *descriptor, int *bits,
-                                  enum cudaChannelFormatKind *kind)
+cudaError_t array_undescribe_element(CUarray_format format, unsigned int count,
+                                     struct cudaChannelFormatDesc *channels)
 {
-    RUNTIME_REQUIRE(array, cudaErrorInvalidValue);
-    RUNTIME_TRY(runtime_need_context());
-    RUNTIME_TRY(runtime_translate(DRIVER(cuArray3DGetDescriptor_v2)(descriptor, (CUarray)(uintptr_t)array)));
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (formats[i].format == descriptor->Format) {
-            *bits = formats[i].bits;
-            *kind = formats[i].kind;
+        if (formats[i].format == format) {
+            int bits = formats[i].bits;
+            *channels = (struct cudaChannelFormatDesc){bits, count > 1 ? bits : 0, count > 2 ? bits : 0,
+                                                       count > 3 ? bits : 0, formats[i].kind};
             return cudaSuccess;
         }
     return cudaErrorInvalidChannelDescriptor;
-}
-
-cudaError_t array_element_bytes(cudaArray_const_t array, size_t *bytes)
-{
-    CUDA_ARRAY3D_DESCRIPTOR descriptor;
-    enum cudaChannelFormatKind kind;
-    int bits;
-    RUNTIME_TRY(describe_array(array, &descriptor, &bits, &kind));
-    *bytes = (size_t)bits / 8 * descriptor.NumChannels;
-    return cudaSuccess;
 }
 
 static cudaError_t array_info(struct cudaChannelFormatDesc *channels, struct cudaExtent *extent,
                               unsigned int *flags, cudaArray_const_t array)
 {
     CUDA_ARRAY3D_DESCRIPTOR descriptor;
-    enum cudaChannelFormatKind kind;
-    int bits;
-    RUNTIME_TRY(describe_array(array, &descriptor, &bits, &kind));
-    unsigned int count = descriptor.NumChannels;
+    RUNTIME_REQUIRE(array, cudaErrorInvalidValue);
+    RUNTIME_TRY(runtime_need_context());
+    RUNTIME_TRY(runtime_translate(DRIVER(cuArray3DGetDescriptor_v2)(&descriptor, (CUarray)(uintptr_t)array)));
     if (channels)
-        *channels = (struct cudaChannelFormatDesc){bits, count > 1 ? bits : 0, count > 2 ? bits : 0,
-                                                   count > 3 ? bits : 0, kind};
+        RUNTIME_TRY(array_undescribe_element(descriptor.Format, descriptor.NumChannels, channels));
     if (extent)
         *extent = (struct cudaExtent){descriptor.Width, descriptor.Height, descriptor.Depth};
     if (flags)
@@ -85,6 +71,14 @@ EXPORT(cudaArrayGetInfo, array_info,
 EXPORT(cudaGetChannelDesc, array_info, (struct cudaChannelFormatDesc * channels, cudaArray_const_t array),
        (channels, NULL, NULL, array))
 
+cudaError_t array_element_bytes(cudaArray_const_t array, size_t *bytes)
+{
+    struct cudaChannelFormatDesc channels;
+    RUNTIME_TRY(array_info(&channels, NULL, NULL, array));
+    *bytes = (size_t)(channels.x + channels.y + channels.z + channels.w) / 8;
+    return cudaSuccess;
+}
+
 struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w,
                                                    enum cudaChannelFormatKind kind)
 {
@@ -96,7 +90,7 @@ static cudaError_t describe_box(const struct cudaChannelFormatDesc *channels, st
 {
     *descriptor = (CUDA_ARRAY3D_DESCRIPTOR){
         .Width = extent.width, .Height = extent.height, .Depth = extent.depth, .Flags = flags};
-    return describe_element(channels, &descriptor->Format, &descriptor->NumChannels);
+    return array_describe_element(channels, &descriptor->Format, &descriptor->NumChannels);
 }
 
 static cudaError_t allocate_array(cudaArray_t *array, const struct cudaChannelFormatDesc *channels,
@@ -150,7 +144,7 @@ static cudaError_t linear_width(size_t *elements, const struct cudaChannelFormat
     CUarray_format format;
     unsigned int count;
     RUNTIME_REQUIRE(elements, cudaErrorInvalidValue);
-    RUNTIME_TRY(describe_element(channels, &format, &count));
+    RUNTIME_TRY(array_describe_element(channels, &format, &count));
     RUNTIME_TRY(runtime_need_driver());
     return runtime_translate(DRIVER(cuDeviceGetTexture1DLinearMaxWidth)(elements, format, count, device));
 }

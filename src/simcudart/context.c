@@ -190,7 +190,7 @@ static cudaError_t device_reset(void)
     cudaError_t error = runtime_translate(DRIVER(cuDevicePrimaryCtxReset_v2)(device));
     if (primary)
         DRIVER(cuDevicePrimaryCtxRelease_v2)
-        (device); /* the reset leaves our hold on it; the next use takes another */
+    (device); /* the reset leaves our hold on it; the next use takes another */
     runtime_forget_errors();
     return error;
 }

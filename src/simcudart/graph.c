@@ -4,51 +4,29 @@
 
 #include <string.h>
 
-/* CUDA_KERNEL_NODE_PARAMS, version 2 (cuda.h 13.0). */
-struct kernel_node {
-    CUfunction function;
-    unsigned int grid[3], block[3];
-    unsigned int shared_bytes;
-    void **arguments, **extra;
-    CUkernel kernel;
-    CUcontext context;
-};
-
-/* CUDA_MEMCPY_NODE_PARAMS. */
-struct copy_node {
-    int flags, reserved;
-    CUcontext context;
-    CUDA_MEMCPY3D copy;
-};
-
-typedef CUresult add_kernel_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
-                                 const struct kernel_node *);
-typedef CUresult add_fill_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
-                               const struct cudaMemsetParams *, CUcontext);
-typedef CUresult kernel_node_get(CUgraphNode, struct kernel_node *);
-typedef CUresult kernel_node_set(CUgraphNode, const struct kernel_node *);
-typedef CUresult exec_kernel_node_set(CUgraphExec, CUgraphNode, const struct kernel_node *);
-typedef CUresult exec_fill_node_set(CUgraphExec, CUgraphNode, const struct cudaMemsetParams *, CUcontext);
-#define CALL(type, symbol) ((type *)driver_entry(CUDA_ID_##symbol))
-
 static cudaError_t current(CUcontext *context)
 {
     RUNTIME_TRY(runtime_need_context());
     return runtime_translate(DRIVER(cuCtxGetCurrent)(context));
 }
 
-static cudaError_t describe_kernel(const struct cudaKernelNodeParams *parameters, struct kernel_node *node)
+static cudaError_t describe_kernel(const struct cudaKernelNodeParams *parameters,
+                                   CUDA_KERNEL_NODE_PARAMS *node)
 {
     CUkernel kernel;
     RUNTIME_REQUIRE(parameters, cudaErrorInvalidValue);
     RUNTIME_TRY(program_kernel(parameters->func, &kernel));
-    *node = (struct kernel_node){
-        .grid = {parameters->gridDim.x, parameters->gridDim.y, parameters->gridDim.z},
-        .block = {parameters->blockDim.x, parameters->blockDim.y, parameters->blockDim.z},
-        .shared_bytes = parameters->sharedMemBytes,
-        .arguments = parameters->kernelParams,
+    *node = (CUDA_KERNEL_NODE_PARAMS){
+        .gridDimX = parameters->gridDim.x,
+        .gridDimY = parameters->gridDim.y,
+        .gridDimZ = parameters->gridDim.z,
+        .blockDimX = parameters->blockDim.x,
+        .blockDimY = parameters->blockDim.y,
+        .blockDimZ = parameters->blockDim.z,
+        .sharedMemBytes = parameters->sharedMemBytes,
+        .kernelParams = parameters->kernelParams,
         .extra = parameters->extra,
-        .kernel = kernel,
+        .kern = kernel,
     };
     return cudaSuccess;
 }
@@ -56,10 +34,9 @@ static cudaError_t describe_kernel(const struct cudaKernelNodeParams *parameters
 static cudaError_t add_kernel(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
                               size_t count, const struct cudaKernelNodeParams *parameters)
 {
-    struct kernel_node driver;
+    CUDA_KERNEL_NODE_PARAMS driver;
     RUNTIME_TRY(describe_kernel(parameters, &driver));
-    return runtime_translate(
-        CALL(add_kernel_node, cuGraphAddKernelNode_v2)(node, graph, dependencies, count, &driver));
+    return runtime_translate(DRIVER(cuGraphAddKernelNode_v2)(node, graph, dependencies, count, &driver));
 }
 EXPORT(cudaGraphAddKernelNode, add_kernel,
        (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
@@ -68,16 +45,16 @@ EXPORT(cudaGraphAddKernelNode, add_kernel,
 
 static cudaError_t get_kernel(cudaGraphNode_t node, struct cudaKernelNodeParams *parameters)
 {
-    struct kernel_node driver = {0};
+    CUDA_KERNEL_NODE_PARAMS driver = {0};
     RUNTIME_REQUIRE(parameters, cudaErrorInvalidValue);
     RUNTIME_TRY(runtime_need_context());
-    RUNTIME_TRY(runtime_translate(CALL(kernel_node_get, cuGraphKernelNodeGetParams_v2)(node, &driver)));
+    RUNTIME_TRY(runtime_translate(DRIVER(cuGraphKernelNodeGetParams_v2)(node, &driver)));
     *parameters = (struct cudaKernelNodeParams){
-        .func = driver.kernel ? program_host_of(driver.kernel) : (void *)driver.function,
-        .gridDim = {driver.grid[0], driver.grid[1], driver.grid[2]},
-        .blockDim = {driver.block[0], driver.block[1], driver.block[2]},
-        .sharedMemBytes = driver.shared_bytes,
-        .kernelParams = driver.arguments,
+        .func = driver.kern ? program_host_of(driver.kern) : (void *)driver.func,
+        .gridDim = {driver.gridDimX, driver.gridDimY, driver.gridDimZ},
+        .blockDim = {driver.blockDimX, driver.blockDimY, driver.blockDimZ},
+        .sharedMemBytes = driver.sharedMemBytes,
+        .kernelParams = driver.kernelParams,
         .extra = driver.extra,
     };
     return cudaSuccess;
@@ -87,9 +64,9 @@ EXPORT(cudaGraphKernelNodeGetParams, get_kernel,
 
 static cudaError_t set_kernel(cudaGraphNode_t node, const struct cudaKernelNodeParams *parameters)
 {
-    struct kernel_node driver;
+    CUDA_KERNEL_NODE_PARAMS driver;
     RUNTIME_TRY(describe_kernel(parameters, &driver));
-    return runtime_translate(CALL(kernel_node_set, cuGraphKernelNodeSetParams_v2)(node, &driver));
+    return runtime_translate(DRIVER(cuGraphKernelNodeSetParams_v2)(node, &driver));
 }
 EXPORT(cudaGraphKernelNodeSetParams, set_kernel,
        (cudaGraphNode_t node, const struct cudaKernelNodeParams *parameters), (node, parameters))
@@ -97,10 +74,9 @@ EXPORT(cudaGraphKernelNodeSetParams, set_kernel,
 static cudaError_t exec_set_kernel(cudaGraphExec_t exec, cudaGraphNode_t node,
                                    const struct cudaKernelNodeParams *parameters)
 {
-    struct kernel_node driver;
+    CUDA_KERNEL_NODE_PARAMS driver;
     RUNTIME_TRY(describe_kernel(parameters, &driver));
-    return runtime_translate(
-        CALL(exec_kernel_node_set, cuGraphExecKernelNodeSetParams_v2)(exec, node, &driver));
+    return runtime_translate(DRIVER(cuGraphExecKernelNodeSetParams_v2)(exec, node, &driver));
 }
 EXPORT(cudaGraphExecKernelNodeSetParams, exec_set_kernel,
        (cudaGraphExec_t exec, cudaGraphNode_t node, const struct cudaKernelNodeParams *parameters),
@@ -274,13 +250,28 @@ EXPORT(cudaGraphExecMemcpyNodeSetParamsFromSymbol, exec_set_from_symbol,
         enum cudaMemcpyKind kind),
        (exec, node, to, symbol, bytes, offset, kind))
 
+static cudaError_t describe_fill(const struct cudaMemsetParams *parameters, CUDA_MEMSET_NODE_PARAMS *fill)
+{
+    RUNTIME_REQUIRE(parameters, cudaErrorInvalidValue);
+    *fill = (CUDA_MEMSET_NODE_PARAMS){
+        .dst = (CUdeviceptr)parameters->dst,
+        .pitch = parameters->pitch,
+        .value = parameters->value,
+        .elementSize = parameters->elementSize,
+        .width = parameters->width,
+        .height = parameters->height,
+    };
+    return cudaSuccess;
+}
+
 static cudaError_t add_fill(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
                             size_t count, const struct cudaMemsetParams *parameters)
 {
+    CUDA_MEMSET_NODE_PARAMS fill;
     CUcontext context;
     RUNTIME_TRY(current(&context));
-    return runtime_translate(
-        CALL(add_fill_node, cuGraphAddMemsetNode)(node, graph, dependencies, count, parameters, context));
+    RUNTIME_TRY(describe_fill(parameters, &fill));
+    return runtime_translate(DRIVER(cuGraphAddMemsetNode)(node, graph, dependencies, count, &fill, context));
 }
 EXPORT(cudaGraphAddMemsetNode, add_fill,
        (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
@@ -290,10 +281,11 @@ EXPORT(cudaGraphAddMemsetNode, add_fill,
 static cudaError_t exec_set_fill(cudaGraphExec_t exec, cudaGraphNode_t node,
                                  const struct cudaMemsetParams *parameters)
 {
+    CUDA_MEMSET_NODE_PARAMS fill;
     CUcontext context;
     RUNTIME_TRY(current(&context));
-    return runtime_translate(
-        CALL(exec_fill_node_set, cuGraphExecMemsetNodeSetParams)(exec, node, parameters, context));
+    RUNTIME_TRY(describe_fill(parameters, &fill));
+    return runtime_translate(DRIVER(cuGraphExecMemsetNodeSetParams)(exec, node, &fill, context));
 }
 EXPORT(cudaGraphExecMemsetNodeSetParams, exec_set_fill,
        (cudaGraphExec_t exec, cudaGraphNode_t node, const struct cudaMemsetParams *parameters),

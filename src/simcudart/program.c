@@ -195,10 +195,6 @@ void __cudaUnregisterFatBinary(void **handle)
     free(program);
 }
 
-/* Not among the prototypes, for the types of its options. */
-typedef CUresult library_load(CUlibrary *, const void *image, void *, void **, unsigned int, void *, void **,
-                              unsigned int);
-
 static cudaError_t load_images(struct program *program, const void *const *images)
 {
     size_t count = 0;
@@ -208,8 +204,7 @@ static cudaError_t load_images(struct program *program, const void *const *image
     RUNTIME_REQUIRE(program->libraries, cudaErrorMemoryAllocation);
     for (size_t i = 0; i < count; i++) {
         CUlibrary *library = &program->libraries[program->library_count];
-        CUresult result = ((library_load *)driver_entry(CUDA_ID_cuLibraryLoadData))(library, images[i], NULL,
-                                                                                    NULL, 0, NULL, NULL, 0);
+        CUresult result = DRIVER(cuLibraryLoadData)(library, images[i], NULL, NULL, 0, NULL, NULL, 0);
         if (result != CUDA_SUCCESS) {
             unload(program);
             return runtime_translate(result);

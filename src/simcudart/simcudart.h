@@ -92,6 +92,12 @@ cudaError_t program_symbol(const void *symbol, CUdeviceptr *address, size_t *byt
 cudaError_t copy_describe(const struct cudaMemcpy3DParms *parameters, CUDA_MEMCPY3D *copy);
 cudaError_t copy_undescribe(const CUDA_MEMCPY3D *copy, struct cudaMemcpy3DParms *parameters);
 
+/* An element's channels in the driver's words, and back. cudaErrorInvalidChannelDescriptor if there are no
+ * such. */
+cudaError_t array_describe_element(const struct cudaChannelFormatDesc *channels, CUarray_format *format,
+                                   unsigned int *count);
+cudaError_t array_undescribe_element(CUarray_format format, unsigned int count,
+                                     struct cudaChannelFormatDesc *channels);
 /* What one element of an array takes. */
 cudaError_t array_element_bytes(cudaArray_const_t array, size_t *bytes);
 
