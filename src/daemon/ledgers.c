@@ -160,16 +160,14 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
 
 bool ledgers_check_length(struct session_ledger *ledger)
 {
-    struct stat status;
-    if (ledger->broken)
-        return false;
-    if (fstat(ledger->usage_fd, &status) == 0 && (uint64_t)status.st_size == ledger_usage_bytes())
-        return true;
+    struct stat status = {0};
+    if (fstat(ledger->usage_fd, &status) < 0 || (uint64_t)status.st_size != ledger_usage_bytes())
+        ledger->broken = true;
+    /* A broken one too is not to fill our disk. */
     if ((uint64_t)status.st_size > ledger_usage_bytes() &&
         ftruncate(ledger->usage_fd, (off_t)ledger_usage_bytes()) < 0)
         log_error("cannot cut the grown ledger %s: %s", ledger->usage_path, strerror(errno));
-    ledger->broken = true;
-    return false;
+    return !ledger->broken;
 }
 
 void ledgers_close(struct session_ledger *ledger, bool remove)

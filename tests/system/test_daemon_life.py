@@ -330,3 +330,11 @@ def test_it_is_itself_in_no_session(on_demand, product):
     pid = lock_holder(on_demand)
     assert "libgpuslice.so" not in pathlib.Path(f"/proc/{pid}/maps").read_text()
     assert on_demand.request("GET", "/v1/gpus")[1][0]["total_bytes"] == GIB
+
+
+def test_the_log_goes_where_it_is_told_to(make_daemon, tmp_path):
+    log = tmp_path / "elsewhere.log"
+    daemon = make_daemon(GPUSLICE_LOG_FILE=str(log)).start()
+    assert "ready: 1 GPUs (simulated)" in log.read_text()
+    assert oct(log.stat().st_mode & 0o777) == "0o600"
+    assert daemon.log_text() == ""
