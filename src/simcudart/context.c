@@ -5,8 +5,8 @@
 
 /* One of each device, under `lock`. */
 static struct {
-    CUcontext primary;   /* NULL until it is needed, and after a reset */
-    unsigned generation; /* changes with every reset */
+    CUcontext primary;           /* NULL until it is needed, and after a reset */
+    _Atomic unsigned generation; /* changes with every reset; read without the lock */
 } devices[RUNTIME_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int first_device; /* of cudaSetValidDevices */
@@ -68,12 +68,7 @@ static cudaError_t bind(int device)
 /* Whether `context` is one that this thread got from us and another thread has reset since. */
 static bool is_stale(CUcontext context)
 {
-    if (context != thread.bound)
-        return false;
-    pthread_mutex_lock(&lock);
-    bool stale = devices[thread.bound_device].generation != thread.bound_generation;
-    pthread_mutex_unlock(&lock);
-    return stale;
+    return context == thread.bound && devices[thread.bound_device].generation != thread.bound_generation;
 }
 
 /* NULL when the thread has none that is any good. */

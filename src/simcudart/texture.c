@@ -37,7 +37,7 @@ static cudaError_t describe_resource(const struct cudaResourceDesc *resource, CU
 static cudaError_t undescribe_resource(const CUDA_RESOURCE_DESC *driver, struct cudaResourceDesc *resource)
 {
     memset(resource, 0, sizeof *resource);
-    resource->resType = driver->resType;
+    resource->resType = (int)driver->resType;
 #if CUDART_MAJOR >= 13
     resource->flags = driver->flags;
 #endif
@@ -93,15 +93,15 @@ static void undescribe_texture(const CUDA_TEXTURE_DESC *driver, struct cudaTextu
 {
     memset(texture, 0, sizeof *texture);
     for (int i = 0; i < 3; i++)
-        texture->addressMode[i] = driver->addressMode[i];
-    texture->filterMode = driver->filterMode;
+        texture->addressMode[i] = (int)driver->addressMode[i];
+    texture->filterMode = (int)driver->filterMode;
     texture->readMode = !(driver->flags & READ_AS_INTEGER);
     texture->normalizedCoords = (driver->flags & NORMALIZED_COORDINATES) != 0;
     texture->sRGB = (driver->flags & SRGB) != 0;
     texture->disableTrilinearOptimization = (driver->flags & NO_TRILINEAR_OPTIMIZATION) != 0;
     texture->seamlessCubemap = (driver->flags & SEAMLESS_CUBEMAP) != 0;
     texture->maxAnisotropy = driver->maxAnisotropy;
-    texture->mipmapFilterMode = driver->mipmapFilterMode;
+    texture->mipmapFilterMode = (int)driver->mipmapFilterMode;
     texture->mipmapLevelBias = driver->mipmapLevelBias;
     texture->minMipmapLevelClamp = driver->minMipmapLevelClamp;
     texture->maxMipmapLevelClamp = driver->maxMipmapLevelClamp;
