@@ -225,6 +225,7 @@ static void after_a_reset()
     EXPECT_SUCCESS(cudaGetLastError());
     EXPECT_SUCCESS(cudaMemcpyFromSymbol(&number, factor, sizeof number));
     EXPECT(number == 2.5f);
+    EXPECT(tally[0] == 7 && tally[1] == 8);
     EXPECT_SUCCESS(cudaFree(values));
 }
 

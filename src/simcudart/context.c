@@ -180,6 +180,7 @@ static cudaError_t device_reset(void)
     devices[device].primary = NULL;
     devices[device].generation++;
     pthread_mutex_unlock(&lock);
+    program_forget_addresses();
     if (thread.bound == primary)
         DRIVER(cuCtxSetCurrent)(NULL);
     cudaError_t error = runtime_translate(DRIVER(cuDevicePrimaryCtxReset_v2)(device));

@@ -44,6 +44,7 @@ struct program {
     const struct fatbin_wrapper *wrapper;
     struct entity *entities;
     bool is_loaded;
+    bool is_shown; /* the host's code sees the managed variables */
     CUlibrary *libraries;
     size_t library_count;
     struct program *next;
@@ -230,24 +231,39 @@ static cudaError_t locate(const struct entity *variable, CUdeviceptr *address, s
     return cudaErrorInvalidSymbol;
 }
 
-/* With a current context: the program's libraries are there, and the host's code sees its managed variables,
- * which it reads through pointers that are ours to set. */
-static cudaError_t load(struct program *program)
+/* The host's code reads managed variables through pointers that are ours to set. */
+static void show_managed_variables(struct program *program)
 {
-    if (program->is_loaded)
-        return cudaSuccess;
-    const void *const single[] = {program->wrapper, NULL};
-    bool is_linked = program->wrapper->magic == FATBIN_WRAPPER_MAGIC && program->wrapper->version == 2 &&
-                     program->wrapper->linked;
-    RUNTIME_TRY(load_images(program, is_linked ? program->wrapper->linked : single));
-    program->is_loaded = true;
     for (struct entity *entity = program->entities; entity; entity = entity->of_program) {
         CUdeviceptr address;
         size_t bytes;
         if (entity->kind == ENTITY_MANAGED && locate(entity, &address, &bytes) == cudaSuccess)
             *entity->managed_host = (void *)address;
     }
+    program->is_shown = true;
+}
+
+/* With a current context: the driver has the program's libraries, and its managed variables can be used. */
+static cudaError_t load(struct program *program)
+{
+    const void *const single[] = {program->wrapper, NULL};
+    const struct fatbin_wrapper *wrapper = program->wrapper;
+    if (!program->is_loaded) {
+        bool is_linked = wrapper->magic == FATBIN_WRAPPER_MAGIC && wrapper->version == 2 && wrapper->linked;
+        RUNTIME_TRY(load_images(program, is_linked ? wrapper->linked : single));
+        program->is_loaded = true;
+    }
+    if (!program->is_shown)
+        show_managed_variables(program);
     return cudaSuccess;
+}
+
+void program_forget_addresses(void)
+{
+    pthread_mutex_lock(&lock);
+    for (struct program *program = programs; program; program = program->next)
+        program->is_shown = false;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Called by the host's code before it first touches a managed variable. */
@@ -266,8 +282,9 @@ static cudaError_t kernel_locked(const void *host, CUkernel *kernel)
 {
     struct entity *entity = find_kernel(host);
     RUNTIME_REQUIRE(entity, cudaErrorInvalidDeviceFunction);
-    if (!entity->kernel) {
+    if (entity->program)
         RUNTIME_TRY(load(entity->program));
+    if (!entity->kernel) {
         CUresult result = CUDA_ERROR_NOT_FOUND;
         for (size_t i = 0; i < entity->program->library_count && result == CUDA_ERROR_NOT_FOUND; i++)
             result = DRIVER(cuLibraryGetKernel)(&entity->kernel, entity->program->libraries[i], entity->name);

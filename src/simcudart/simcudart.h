@@ -84,6 +84,8 @@ cudaError_t program_function(const void *host, CUfunction *function);
 void *program_host_of(CUkernel kernel);
 /* A handle that came from the driver may stand for a kernel from now on. */
 void program_adopt_kernel(CUkernel kernel);
+/* After a reset: managed variables will be somewhere else. */
+void program_forget_addresses(void);
 /* Where a registered variable is in the current context, and its size. cudaErrorInvalidSymbol if it is none.
  */
 cudaError_t program_symbol(const void *symbol, CUdeviceptr *address, size_t *bytes);
