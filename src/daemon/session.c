@@ -240,6 +240,8 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
         result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
                                     false, error);
     if (result == 0)
+        result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
+    if (result == 0)
         result = watch_expiry(session, error);
     if (result == 0 && request->run_pid) {
         result = watch_runner(session, request->run_pidfd, error);

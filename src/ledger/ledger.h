@@ -74,6 +74,10 @@ struct ledger_slot {
 #define LEDGER_POLICY_BYTES sizeof(struct ledger_policy)
 size_t ledger_usage_bytes(void); /* a multiple of 4096 */
 
+/* How much of it, from its beginning, is touched by a ledger of `gpu_count` GPUs: what a sparse file should have room
+ * for, before a full disk makes a fault of a first touch. */
+size_t ledger_usage_touched_bytes(unsigned gpu_count);
+
 /* Fill zeroed, page-aligned memory (a mapping; a fresh sparse file will do). Called before anyone else maps it.
  * The policy has no GPUs yet: the caller fills `gpus` and `gpu_count`. Every later policy for the same usage
  * region must give each GPU the index it has in this one. */
