@@ -23,12 +23,16 @@ static enum charge_answer take_context(struct charge *charge, CUdevice device)
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
     if (place == CHARGE_ON_GPU) {
+        charge->hidden = false;
+        charge_moving();
         bytes = atomic_load_explicit(&session_slot()->ledger.policy->gpus[charge->gpu].context_bytes,
                                      memory_order_relaxed);
         if (charge_reserve(charge->gpu, bytes)) {
             charge->bytes = bytes;
+            charge_moving(); /* trimming pools may have settled it */
             return CHARGE_TAKEN;
         }
+        charge_settled();
     }
     charge_say_refused(place == CHARGE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
@@ -63,6 +67,7 @@ static CUresult settle_context(struct charge *charge, CUresult result, const CUc
     pthread_mutex_lock(contexts_turn(charge->gpu));
     keep_context(charge, *context);
     pthread_mutex_unlock(contexts_turn(charge->gpu));
+    session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
     return result;
 }
@@ -137,6 +142,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
         charge_leave();
     }
     pthread_mutex_unlock(turn);
+    session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
     return result;
 }
@@ -146,7 +152,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 struct death {
     uint64_t context;
     uint32_t gpu;
-    uint64_t bytes;
+    uint64_t bytes, hidden_bytes;
     bool others; /* contexts that this process still has on the GPU */
 };
 
@@ -161,6 +167,8 @@ static void add_bytes(const struct record *record, void *argument)
 {
     struct death *death = argument;
     death->bytes += record->bytes; /* a context's memory is all on its own GPU */
+    if (record->flags & RECORD_HIDDEN)
+        death->hidden_bytes += record->bytes;
 }
 
 static void see_other(const struct record *record, void *argument)
@@ -176,6 +184,8 @@ static void bury_context(uint64_t context, uint32_t gpu)
     struct private_area *area = private_get();
     struct death death = {.context = context, .gpu = gpu};
     records_sweep(&area->records, dies_with, add_bytes, &death);
+    if (death.hidden_bytes)
+        ledger_unhide(session_slot(), gpu, death.hidden_bytes);
     charge_release(gpu, death.bytes);
     records_each(&area->records, see_other, &death);
     if (death.others)

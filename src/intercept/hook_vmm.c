@@ -17,7 +17,7 @@ static bool point_at(enum record_kind kind, uint64_t key, uint64_t bytes, uint64
 {
     struct record displaced;
     struct record record = {
-        .key = key, .bytes = bytes, .owner = number, .references = 1, .kind = (uint16_t)kind};
+        .key = key, .bytes = bytes, .owner = number, .references = 1, .kind = (uint8_t)kind};
     return records_put(records(), record, &displaced);
 }
 

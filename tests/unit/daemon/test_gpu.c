@@ -183,6 +183,7 @@ static int end_session(void **state)
 {
     int result = end(state); /* and with it the thread that may be looking */
     munmap(session.ledger.usage, ledger_usage_bytes());
+    free(process.shares);
     free(policy);
     return result;
 }
