@@ -94,7 +94,7 @@ static void say_refused(struct private_area *area, const struct error *error)
 static void add_held_bytes(const struct record *record, void *argument)
 {
     uint64_t *held = argument;
-    if (record->kind == RECORD_POINTER || record->kind == RECORD_CONTEXT || record->kind == RECORD_ALLOCATION)
+    if (record_is_charged(record->kind))
         held[record->gpu] += record->bytes;
 }
 
