@@ -19,12 +19,16 @@ enum charge_answer context_take(struct charge *charge, CUdevice device)
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
     if (place == CHARGE_ON_GPU) {
+        charge->hidden = false;
+        charge_moving();
         bytes = atomic_load_explicit(&session_slot()->ledger.policy->gpus[charge->gpu].context_bytes,
                                      memory_order_relaxed);
         if (charge_reserve(charge->gpu, bytes)) {
             charge->bytes = bytes;
+            charge_moving(); /* trimming pools may have settled it */
             return CHARGE_TAKEN;
         }
+        charge_settled();
     }
     charge_say_refused(place == CHARGE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
@@ -58,6 +62,7 @@ static CUresult settle_context(struct charge *charge, CUresult result, const CUc
     pthread_mutex_lock(context_turn(charge->gpu));
     context_keep(charge, *context);
     pthread_mutex_unlock(context_turn(charge->gpu));
+    session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
     return result;
 }
@@ -138,6 +143,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
         charge_leave();
     }
     pthread_mutex_unlock(turn);
+    session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
     return result;
 }
@@ -147,9 +153,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 struct death {
     uint64_t context;
     uint32_t gpu;
-    uint64_t bytes[LEDGER_GPUS]; /* opened memory of another process may be on another GPU */
-    bool others;                 /* contexts that this process still has on the GPU */
-    bool arrays;                 /* some array went with it */
+    /* Of each GPU: opened memory of another process may be on another one. */
+    uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
+    bool others; /* contexts that this process still has on the GPU */
+    bool arrays; /* some array went with it */
 };
 
 static bool dies_with(const struct record *record, void *argument)
@@ -163,6 +170,8 @@ static void add_bytes(const struct record *record, void *argument)
 {
     struct death *death = argument;
     death->bytes[record->gpu] += record->bytes;
+    if (record->flags & RECORD_HIDDEN)
+        death->hidden_bytes[record->gpu] += record->bytes;
     death->arrays |= record->kind == RECORD_ARRAY;
 }
 
@@ -185,8 +194,11 @@ void context_bury(uint64_t context, uint32_t gpu)
     struct private_area *area = private_get();
     struct death death = {.context = context, .gpu = gpu};
     records_sweep(&area->records, dies_with, add_bytes, &death);
-    for (unsigned i = 0; i < LEDGER_GPUS; i++)
+    for (unsigned i = 0; i < LEDGER_GPUS; i++) {
+        if (death.hidden_bytes[i])
+            ledger_unhide(session_slot(), i, death.hidden_bytes[i]);
         charge_release(i, death.bytes[i]);
+    }
     if (death.arrays && atomic_load_explicit(&area->tiles_used, memory_order_relaxed))
         vmm_let_go_all(RECORD_TILE, array_is_gone, NULL);
     records_each(&area->records, see_other, &death);

@@ -51,6 +51,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
         charge_leave();
     }
     pthread_mutex_unlock(context_turn(gpu));
+    session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
     return result;
 }

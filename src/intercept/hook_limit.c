@@ -90,8 +90,10 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         return real(cuCtxSetLimit)(limit, value);
     pthread_mutex_lock(context_turn(charge.gpu));
     charge_enter();
+    charge_moving();
     CUresult result = set_limit(&charge, limit, value, unit);
     charge_leave();
     pthread_mutex_unlock(context_turn(charge.gpu));
+    session_notice(WIRE_NOTICE_LIMIT);
     return result;
 }

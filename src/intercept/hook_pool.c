@@ -119,6 +119,7 @@ static CUresult allocate(const struct request *request)
         charge_say_refused(place == CHARGE_ON_GPU, gpu, request->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    charge_moving();
     charge_enter();
     CUresult result = ask_driver(request);
     if (pools_settle(pool)) {

@@ -24,7 +24,7 @@ bool vmm_point_at(struct record record, uint64_t number, struct record *displace
 static bool point_at(enum record_kind kind, uint64_t key, uint64_t bytes, uint64_t number)
 {
     struct record displaced;
-    return vmm_point_at((struct record){.key = key, .bytes = bytes, .kind = (uint16_t)kind}, number,
+    return vmm_point_at((struct record){.key = key, .bytes = bytes, .kind = (uint8_t)kind}, number,
                         &displaced);
 }
 
@@ -38,7 +38,7 @@ void vmm_let_go(uint64_t number)
 {
     struct record allocation;
     if (records_count(records(), RECORD_ALLOCATION, number, -1, &allocation) && allocation.references == 0)
-        charge_release(allocation.gpu, allocation.bytes);
+        charge_release_record(&allocation);
 }
 
 bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle)

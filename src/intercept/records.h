@@ -53,8 +53,10 @@ struct record {
     uint64_t owner;
     uint32_t references;
     uint16_t gpu;  /* index in the policy */
-    uint16_t kind; /* enum record_kind */
+    uint8_t kind;  /* enum record_kind */
+    uint8_t flags; /* RECORD_... below */
 };
+#define RECORD_HIDDEN 1 /* NVML does not show these bytes for the process */
 
 #define RECORD_SHARDS 32
 

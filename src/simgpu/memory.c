@@ -8,6 +8,7 @@
 
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
+#include "simgpu/pool.h"
 #include "simgpu/sim.h"
 
 #define PITCH_BYTES 512u
@@ -320,7 +321,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr p
 
 static bool is_host(const struct memory_allocation *allocation)
 {
-    return allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED;
+    return allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED ||
+           (allocation->kind == MEMORY_POOL && allocation->flags == POOL_ON_HOST);
 }
 
 static size_t attribute_bytes(CUpointer_attribute attribute)
@@ -384,7 +386,8 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
         *value = allocation->id;
         return true;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *value = allocation->kind == MEMORY_MANAGED;
+        *value = allocation->kind == MEMORY_MANAGED ||
+                 (allocation->kind == MEMORY_POOL && allocation->flags == POOL_MANAGED);
         return true;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *value = device_ordinal(allocation->gpu);

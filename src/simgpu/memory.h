@@ -15,7 +15,7 @@ enum memory_kind {
     MEMORY_NONE,
     MEMORY_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
     MEMORY_MANAGED,    /* cuMemAllocManaged */
-    MEMORY_POOL,       /* cuMemAllocAsync */
+    MEMORY_POOL,       /* cuMemAllocAsync; flags: enum pool_place */
     MEMORY_MODULE,     /* a module's globals */
     MEMORY_MAPPED,     /* cuMemMap of device memory */
     MEMORY_HOST,       /* cuMemHostAlloc, cuMemAllocHost; cuMemMap of host memory */
