@@ -55,7 +55,8 @@ static bool is_of_context(const struct memory_allocation *allocation, void *cont
 {
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
-    blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
+    if (allocation->kind != MEMORY_ADDRESSES)
+        blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 
@@ -77,7 +78,9 @@ void memory_give_back_context(CUcontext context)
 
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
 {
-    return heap_find(address, allocation) || ranges_find(address, allocation);
+    if (heap_find(address, allocation))
+        return allocation->kind != MEMORY_ARRAY && allocation->kind != MEMORY_ADDRESSES;
+    return ranges_find(address, allocation);
 }
 
 bool memory_is_accessible(uint64_t address, uint64_t bytes)
