@@ -14,7 +14,7 @@ static __thread bool dropping; /* between charge_drop() and charge_dropped() */
 
 /* The last context of this thread and where its memory is charged, while session_memory has not changed. */
 static __thread struct {
-    CUcontext context;
+    CUcontext context, owner;
     uint64_t memory;
     enum charge_place place;
     uint32_t gpu;
@@ -58,6 +58,15 @@ enum charge_place charge_place_device(struct charge *charge, CUdevice device)
     }
 }
 
+/* The context that memory goes with: of a green one, the primary one behind it. */
+static CUcontext owner_of(CUcontext context)
+{
+    struct record record;
+    return records_find(&private_get()->records, RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &record)
+               ? (CUcontext)(uintptr_t)record.owner
+               : context;
+}
+
 static enum charge_place place_of_context(struct charge *charge, enum session_mode mode)
 {
     CUdevice device;
@@ -69,6 +78,8 @@ static enum charge_place place_of_context(struct charge *charge, enum session_mo
         return CHARGE_FORBIDDEN;
     enum charge_place place = place_of_device(charge, device);
     last.context = charge->context;
+    charge->context = owner_of(charge->context);
+    last.owner = charge->context;
     last.memory = memory;
     last.place = place;
     last.gpu = charge->gpu;
@@ -88,6 +99,7 @@ enum charge_place charge_place_current(struct charge *charge)
         return CHARGE_NOWHERE; /* before cuInit, or no context: the driver refuses */
     if (mode == SESSION_INSIDE && charge->context == last.context &&
         last.memory == atomic_load_explicit(&session_memory, memory_order_acquire)) {
+        charge->context = last.owner;
         charge->gpu = last.gpu;
         return last.place;
     }

@@ -19,7 +19,7 @@
 
 struct charge {
     uint64_t bytes;
-    CUcontext context; /* the caller's current one; NULL where it does not matter */
+    CUcontext context; /* that the memory goes with: the caller's; NULL where it does not matter */
     uint32_t gpu;      /* index in the policy */
     bool hidden;       /* NVML does not show them for the process: charge_hide() */
 };

@@ -101,7 +101,7 @@ struct held {
 static void add_held_bytes(const struct record *record, void *argument)
 {
     struct held *held = argument;
-    if (record->kind == RECORD_POINTER || record->kind == RECORD_CONTEXT || record->kind == RECORD_ALLOCATION)
+    if (record_is_charged(record->kind))
         held->bytes[record->gpu] += record->bytes;
     if (record->flags & RECORD_HIDDEN)
         held->hidden_bytes[record->gpu] += record->bytes;
