@@ -84,5 +84,9 @@ struct device_share *device_share_join(unsigned gpu, uint32_t index, uint64_t ge
  * `take_back`. */
 bool device_share_leave(struct device_share *share, bool take_back);
 
+/* Of what this process holds, `bytes` more (or less) are not shown for it by device_processes(). */
+void device_hide(unsigned gpu, uint64_t bytes);
+void device_unhide(unsigned gpu, uint64_t bytes);
+
 /* What this process holds. */
 uint64_t device_own_bytes(unsigned gpu);
