@@ -40,22 +40,34 @@ CUresult memory_take(CUcontext context, unsigned gpu, enum memory_kind kind, uin
     return result;
 }
 
+/* Whether another process goes on with what is freed here: it then has the bytes too, and the addresses are
+ * not used again. */
+static bool goes_on_elsewhere(const struct memory_allocation *allocation)
+{
+    return allocation->share && !device_share_leave(allocation->share, true);
+}
+
 bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
 {
     const unsigned kinds =
         1u << MEMORY_DEVICE | 1u << MEMORY_MANAGED | 1u << MEMORY_MODULE | 1u << MEMORY_POOL;
+    bool elsewhere = heap_find(address, allocation) && allocation->address == address &&
+                     allocation->kind == MEMORY_DEVICE && goes_on_elsewhere(allocation);
+    if (elsewhere)
+        heap_abandon(address);
     if (!heap_free(address, kinds, allocation))
         return false;
-    if (allocation->kind != MEMORY_POOL)
+    if (allocation->kind != MEMORY_POOL && !elsewhere)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 
-static bool is_of_context(const struct memory_allocation *allocation, void *context)
+static bool is_of_context(struct memory_allocation *allocation, void *context)
 {
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
-    if (allocation->kind != MEMORY_ADDRESSES)
+    allocation->is_abandoned = goes_on_elsewhere(allocation);
+    if (allocation->kind != MEMORY_ADDRESSES && !allocation->is_abandoned)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }

@@ -33,8 +33,10 @@ struct memory_allocation {
     enum memory_kind kind;
     unsigned gpu;
     unsigned flags;
-    uint64_t id; /* never used twice in a process */
-    void *owner; /* the pool, or the handle that is mapped */
+    uint64_t id;                /* never used twice in a process */
+    struct device_share *share; /* when other processes can have it (device.h) */
+    bool is_abandoned;          /* freed here, but another process goes on with it */
+    void *owner;                /* the pool, or the handle that is mapped */
 };
 
 /* What `address` lies in; false if nothing is there. */

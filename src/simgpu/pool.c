@@ -82,7 +82,7 @@ void pool_settle(unsigned gpu)
     }
 }
 
-static bool is_of_pool(const struct memory_allocation *allocation, void *pool)
+static bool is_of_pool(struct memory_allocation *allocation, void *pool)
 {
     return allocation->kind == MEMORY_POOL && allocation->owner == pool;
 }

@@ -339,6 +339,118 @@ static void a_plain_file_as_external_memory_takes_nothing_of_the_device(void **s
     killed(user);
 }
 
+/* --- Memory of cuMemAlloc by handle
+ * --------------------------------------------------------------------------- */
+
+static void get_ipc(int line)
+{
+    CUdeviceptr pointer, small;
+    CUipcMemHandle handle;
+    unsigned value = 0;
+    if (!use_gpu() || cuMemAlloc_v2(&small, 1000) || cuMemAlloc_v2(&pointer, BYTES) ||
+        cuMemsetD32_v2(pointer, 5, BYTES / 4) || cuIpcGetMemHandle(&handle, pointer) || cuMemFree_v2(small))
+        _exit(1);
+    say(line, &handle, sizeof(handle));
+    CUdeviceptr own;
+    if (cuIpcOpenMemHandle_v2(&own, handle, 1) != CUDA_ERROR_INVALID_CONTEXT)
+        _exit(2);
+    next(line);
+    done(line, cuMemcpyDtoH_v2(&value, pointer, 4) == CUDA_SUCCESS && value == 6);
+    next(line);
+    CUdeviceptr again;
+    /* Whoever has opened it goes on with it; what we take now is other memory. */
+    done(line, cuMemFree_v2(pointer) == CUDA_SUCCESS && cuMemFree_v2(pointer) == CUDA_ERROR_INVALID_VALUE &&
+                   cuMemAlloc_v2(&again, BYTES) == CUDA_SUCCESS && again != pointer &&
+                   cuMemsetD32_v2(again, 99, BYTES / 4) == CUDA_SUCCESS &&
+                   cuMemFree_v2(again) == CUDA_SUCCESS);
+    for (;;)
+        pause();
+}
+
+static void open_ipc(int line)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr pointer = 0, same = 1;
+    unsigned value = 0;
+    if (!use_gpu())
+        _exit(1);
+    hear(line, &handle, sizeof(handle));
+    done(line, cuIpcOpenMemHandle_v2(&pointer, handle, 0) == CUDA_ERROR_INVALID_VALUE &&
+                   cuIpcOpenMemHandle_v2(&pointer, handle, 1) == CUDA_SUCCESS &&
+                   cuIpcOpenMemHandle(&same, handle, 1) == CUDA_SUCCESS && same == pointer &&
+                   cuMemcpyDtoH_v2(&value, pointer + BYTES - 4, 4) == CUDA_SUCCESS && value == 5 &&
+                   cuMemsetD32_v2(pointer, 6, BYTES / 4) == CUDA_SUCCESS &&
+                   cuMemFree_v2(pointer) == CUDA_ERROR_INVALID_VALUE);
+    next(line);
+    done(line, cuMemcpyDtoH_v2(&value, pointer, 4) == CUDA_SUCCESS && value == 6);
+    next(line);
+    done(line, cuIpcCloseMemHandle(pointer) == CUDA_SUCCESS && cuIpcCloseMemHandle(pointer) == CUDA_SUCCESS &&
+                   cuIpcCloseMemHandle(pointer) == CUDA_ERROR_INVALID_VALUE);
+    for (;;)
+        pause();
+}
+
+static struct child opener(const CUipcMemHandle *handle)
+{
+    struct child child = start(open_ipc);
+    char byte = 1;
+    assert_int_equal(send(child.line, handle, sizeof(*handle), MSG_NOSIGNAL), sizeof(*handle));
+    assert_int_equal(recv(child.line, &byte, 1, 0), 1);
+    assert_int_equal(byte, 0);
+    return child;
+}
+
+static struct child exporter(CUipcMemHandle *handle)
+{
+    struct child child = start(get_ipc);
+    assert_int_equal(recv(child.line, handle, sizeof(*handle), 0), sizeof(*handle));
+    return child;
+}
+
+static void opened_memory_is_the_exporter_s_and_counted_once(void **state)
+{
+    CUipcMemHandle handle;
+    struct child maker = exporter(&handle);
+    assert_int_equal(free_bytes(), TOTAL - BYTES);
+    struct child first = opener(&handle);
+    assert_int_equal(free_bytes(), TOTAL - BYTES);
+    step(maker); /* it sees what the other wrote */
+    step(first);
+    step(first); /* closed */
+    assert_int_equal(free_bytes(), TOTAL - BYTES);
+    step(maker); /* freed */
+    assert_int_equal(free_bytes(), TOTAL);
+    killed(maker);
+    killed(first);
+}
+
+static void opened_memory_outlives_its_exporter(void **state)
+{
+    CUipcMemHandle handle;
+    struct child maker = exporter(&handle);
+    struct child first = opener(&handle);
+    killed(maker);
+    assert_int_equal(free_bytes(), TOTAL - BYTES);
+    step(first);
+    killed(first);
+    assert_int_equal(free_bytes(), TOTAL);
+}
+
+static void memory_that_is_freed_but_open_stays_as_it_is(void **state)
+{
+    CUipcMemHandle handle;
+    struct child maker = exporter(&handle);
+    struct child first = opener(&handle);
+    step(maker);
+    step(maker); /* freed, and other memory overwritten */
+    assert_int_equal(free_bytes(), TOTAL - BYTES);
+    step(first); /* its bytes are there */
+    step(first); /* closed */
+    assert_int_equal(free_bytes(), TOTAL);
+    killed(maker);
+    killed(first);
+}
+
 static int begin(void **state)
 {
     simulated_remove();
@@ -354,6 +466,9 @@ int main(void)
         cmocka_unit_test_setup(what_is_no_shareable_memory_is_refused, begin),
         cmocka_unit_test_setup(external_memory_is_counted_with_its_holders_until_its_buffers_go, begin),
         cmocka_unit_test_setup(a_plain_file_as_external_memory_takes_nothing_of_the_device, begin),
+        cmocka_unit_test_setup(opened_memory_is_the_exporter_s_and_counted_once, begin),
+        cmocka_unit_test_setup(opened_memory_outlives_its_exporter, begin),
+        cmocka_unit_test_setup(memory_that_is_freed_but_open_stays_as_it_is, begin),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     simulated_remove();
