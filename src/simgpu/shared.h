@@ -30,7 +30,7 @@ struct shared_header {
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 2u
+#define SHARED_LAYOUT 3u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {
