@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "simgpu/profile.h"
 #include "simgpu/shared.h"
 
 #define INITIALISE_DEADLINE_NS UINT64_C(1000000000)
@@ -41,7 +42,10 @@ uint64_t shared_now_ns(void)
  * -------------------- */
 
 #define LOCK_SLOT(slot) ((off_t)(slot) + 1)
-#define LOCK_ALL ((off_t)DEVICE_SLOTS + 1)
+/* What a process forks keeps the device open, as with a card's device file: this lock is of an open file,
+ * which children inherit and exec closes. */
+#define LOCK_OPEN(slot) ((off_t)(slot) + 1 + (off_t)DEVICE_SLOTS)
+#define LOCK_ALL (2 * (off_t)DEVICE_SLOTS + 1)
 
 static bool lock_take(int fd, short type, off_t start, off_t length)
 {
@@ -57,7 +61,22 @@ static bool lock_is_held(int fd, off_t start)
 
 bool shared_slot_is_alive(uint32_t slot)
 {
-    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot));
+    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot)) ||
+           lock_is_held(shared_fd, LOCK_OPEN(slot));
+}
+
+/* Keep the device open for us and all whom we fork. The descriptor is closed by exec, or never. */
+static int open_device(const char *path, uint32_t slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_OPEN(slot), .l_len = 1};
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    int result = -errno;
+    close(fd);
+    return result;
 }
 
 static off_t header_bytes(void)
@@ -164,7 +183,13 @@ static int environment_parameters(struct device_parameters *parameters, struct e
         return error_set(error, EINVAL, NULL, "FAKECUDA_GPUS is '%s'; set a number from 1 to %u", gpus,
                          DEVICE_GPUS);
     parameters->gpu_count = (unsigned)gpu_count;
-    int result = environment_bytes("FAKECUDA_TOTAL_MEM", UINT64_C(16) << 30, &parameters->total_bytes, error);
+    const char *card = secure_getenv("FAKECUDA_DEVICE");
+    int profile = profile_find(card && *card ? card : "default");
+    if (profile < 0)
+        return error_set(error, EINVAL, NULL, "FAKECUDA_DEVICE is '%s'; set " PROFILE_KEYS, card);
+    parameters->profile = (unsigned)profile;
+    int result = environment_bytes("FAKECUDA_TOTAL_MEM", profile_at(parameters->profile)->total_bytes,
+                                   &parameters->total_bytes, error);
     if (result == 0 && (parameters->total_bytes == 0 || parameters->total_bytes > UINT64_C(1) << 42))
         result = error_set(error, EINVAL, NULL, "FAKECUDA_TOTAL_MEM is '%s'; set 1 byte to 4096GiB",
                            secure_getenv("FAKECUDA_TOTAL_MEM"));
@@ -228,6 +253,10 @@ static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
         return CLAIM_AGAIN;
     for (uint32_t index = 0; index < DEVICE_SLOTS; index++)
         if (lock_take(fd, F_WRLCK, LOCK_SLOT(index), 1)) {
+            if (lock_is_held(fd, LOCK_OPEN(index))) { /* a dead process's, whose children live */
+                lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1);
+                continue;
+            }
             *slot = index;
             if (is_ready(fd))
                 return CLAIM_DONE;
@@ -273,6 +302,7 @@ static void slot_begin(void)
     atomic_store(&slot->pid, (int32_t)getpid());
     for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
         account_drop(&view.gpus[gpu], view.slot, generation);
+        atomic_store(&slot->hidden_bytes[gpu], 0);
         timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, shared_now_ns());
     }
 }
@@ -318,6 +348,11 @@ static int attach(struct error *error)
 
     struct stat file;
     void *memory = MAP_FAILED;
+    result = open_device(path, slot);
+    if (result < 0) {
+        close(fd);
+        return error_set_errno(error, -result, "cannot lock the simulated GPU's file %s", path);
+    }
     if (fstat(fd, &file) == 0)
         memory = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (memory == MAP_FAILED) {
@@ -446,6 +481,16 @@ void device_credit(unsigned gpu, uint64_t bytes)
     pthread_mutex_unlock(&account_turn[gpu]);
 }
 
+void device_hide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_add(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_unhide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_sub(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
 uint64_t device_own_bytes(unsigned gpu)
 {
     struct account copy;
@@ -468,10 +513,11 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
     for (uint32_t slot = 0; slot < copy.slot_count; slot++) {
         if (copy.bytes[slot] == 0)
             continue;
+        uint64_t hidden = atomic_load(&view.header->slots[slot].hidden_bytes[gpu]);
         if (count < capacity)
             processes[count] = (struct device_process){
                 .pid = atomic_load(&view.header->slots[slot].pid),
-                .bytes = copy.bytes[slot],
+                .bytes = copy.bytes[slot] > hidden ? copy.bytes[slot] - hidden : 0,
             };
         count++;
     }

@@ -5,7 +5,8 @@
  *
  * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so
  * the kernel says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of
- * it. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
+ * it. A second lock, of an open file, goes on with what the process forked, until that exits or execs: as on a
+ * card, memory stays taken, under the dead one's pid, while somebody has the device open. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
  * whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or lists
  * anything
  *
@@ -25,7 +26,8 @@
 /* What the environment asks for, or what the first process made of it. */
 struct device_parameters {
     unsigned gpu_count;     /* FAKECUDA_GPUS, 1 .. DEVICE_GPUS; default 1 */
-    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each GPU; default 16 GiB */
+    unsigned profile;       /* FAKECUDA_DEVICE: which card it looks like (profile.h) */
+    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each GPU; default is the card's */
     uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default 256 MiB */
 };
 
@@ -58,6 +60,10 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
  * reaped. Give them back with device_credit(). Thread-safe; never waits for another process. */
 bool device_charge(unsigned gpu, uint64_t bytes);
 void device_credit(unsigned gpu, uint64_t bytes);
+
+/* Of what this process holds, `bytes` more (or less) are not shown for it by device_processes(). */
+void device_hide(unsigned gpu, uint64_t bytes);
+void device_unhide(unsigned gpu, uint64_t bytes);
 
 /* What this process holds. */
 uint64_t device_own_bytes(unsigned gpu);

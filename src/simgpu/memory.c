@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "simgpu/blocks.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
 #include "simgpu/pool.h"
@@ -31,11 +32,11 @@ CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, ui
 CUresult memory_take(CUcontext context, unsigned gpu, enum memory_kind kind, uint64_t bytes, unsigned flags,
                      uint64_t *address)
 {
-    if (!device_charge(gpu, bytes))
+    if (!blocks_take(gpu, kind, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = memory_place(context, gpu, kind, bytes, flags, NULL, address);
     if (result != CUDA_SUCCESS)
-        device_credit(gpu, bytes);
+        blocks_give_back(gpu, kind, bytes);
     return result;
 }
 
@@ -46,7 +47,7 @@ bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
     if (!heap_free(address, kinds, allocation))
         return false;
     if (allocation->kind != MEMORY_POOL)
-        device_credit(allocation->gpu, allocation->bytes);
+        blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 
@@ -54,7 +55,8 @@ static bool is_of_context(const struct memory_allocation *allocation, void *cont
 {
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
-    device_credit(allocation->gpu, allocation->bytes);
+    if (allocation->kind != MEMORY_ADDRESSES)
+        blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 
@@ -76,7 +78,9 @@ void memory_give_back_context(CUcontext context)
 
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
 {
-    return heap_find(address, allocation) || ranges_find(address, allocation);
+    if (heap_find(address, allocation))
+        return allocation->kind != MEMORY_ARRAY && allocation->kind != MEMORY_ADDRESSES;
+    return ranges_find(address, allocation);
 }
 
 bool memory_is_accessible(uint64_t address, uint64_t bytes)

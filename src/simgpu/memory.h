@@ -20,6 +20,8 @@ enum memory_kind {
     MEMORY_MAPPED,     /* cuMemMap of device memory */
     MEMORY_HOST,       /* cuMemHostAlloc, cuMemAllocHost; cuMemMap of host memory */
     MEMORY_REGISTERED, /* cuMemHostRegister */
+    MEMORY_ARRAY,      /* an array's; no pointer leads there */
+    MEMORY_ADDRESSES,  /* the same, of an array that takes no memory itself */
 };
 
 struct memory_allocation {
