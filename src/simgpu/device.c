@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "simgpu/faults.h"
 #include "simgpu/profile.h"
 #include "simgpu/shared.h"
 
@@ -425,6 +426,8 @@ static void account_read_reaped(unsigned gpu, struct account *copy)
 bool device_charge(unsigned gpu, uint64_t bytes)
 {
     uint64_t total_bytes = view.header->parameters.total_bytes;
+    if (fault_of_memory())
+        return false;
     pthread_mutex_lock(&account_turn[gpu]);
     bool fits = account_add(&view.gpus[gpu], bytes, total_bytes);
     if (!fits) {
@@ -462,6 +465,16 @@ void device_hide(unsigned gpu, uint64_t bytes)
 void device_unhide(unsigned gpu, uint64_t bytes)
 {
     atomic_fetch_sub(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_lose(unsigned gpu)
+{
+    atomic_fetch_or(&view.header->lost, 1u << gpu);
+}
+
+bool device_is_lost(unsigned gpu)
+{
+    return atomic_load_explicit(&view.header->lost, memory_order_relaxed) >> gpu & 1;
 }
 
 uint64_t device_own_bytes(unsigned gpu)

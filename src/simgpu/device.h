@@ -64,5 +64,9 @@ void device_credit(unsigned gpu, uint64_t bytes);
 void device_hide(unsigned gpu, uint64_t bytes);
 void device_unhide(unsigned gpu, uint64_t bytes);
 
+/* The GPU fell off the bus (faults.h): for all processes, until none of them is left. */
+void device_lose(unsigned gpu);
+bool device_is_lost(unsigned gpu);
+
 /* What this process holds. */
 uint64_t device_own_bytes(unsigned gpu);
