@@ -8,6 +8,8 @@
  * not charged while anybody in the session exports too (its maker is charged for it). When the maker lets go
  * first, what its importers keep alive is seen in the driver line and among orphans, and charged to none. */
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "cuda/driver_more.h"
 #include "intercept/real.h"
@@ -33,7 +35,8 @@ static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHan
     struct stat status;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return name_of(fabric, FABRIC_HANDLE_BYTES);
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &status) < 0)
+    /* Not glibc's fstat, which is a symbol of 2.33. */
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || syscall(SYS_fstat, fd, &status) < 0)
         return 0;
     uint64_t file[3] = {status.st_dev, status.st_ino, status.st_rdev};
     return name_of(file, sizeof(file));
