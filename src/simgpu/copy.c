@@ -2,6 +2,7 @@
  */
 #include <string.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/memory.h"
 
@@ -44,10 +45,36 @@ struct copy {
     bool is_async;
 };
 
+static CUmemorytype side_type(enum side side)
+{
+    return side == SIDE_HOST ? CU_MEMORYTYPE_HOST : side == SIDE_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+}
+
+/* An asynchronous copy in a stream that is being captured becomes a node. */
+static bool copy_capture(const struct copy *copy, CUresult *result)
+{
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_MEMCPY,
+        .memcpy.copyParams = {.srcMemoryType = side_type(copy->from_side),
+                              .srcHost = (const void *)(uintptr_t)copy->from,
+                              .srcDevice = copy->from,
+                              .dstMemoryType = side_type(copy->to_side),
+                              .dstHost = (void *)(uintptr_t)copy->to,
+                              .dstDevice = copy->to,
+                              .WidthInBytes = copy->bytes,
+                              .Height = 1,
+                              .Depth = 1},
+    };
+    return capture_node(copy->stream, copy->per_thread, copy->bytes ? &params : NULL, result);
+}
+
 static CUresult copy_linear(struct copy copy)
 {
     CUcontext context;
     CUstream stream;
+    CUresult result;
+    if (copy.is_async && capture_is_possible() && copy_capture(&copy, &result))
+        return result;
     SIM_TRY(stream_resolve(copy.stream, copy.per_thread, &context, &stream));
     if (copy.bytes == 0)
         return CUDA_SUCCESS;
@@ -142,12 +169,41 @@ static CUresult side_2d(CUmemorytype type, const void *host, CUdeviceptr device,
     return side_check(side, *address, *row_bytes * (copy->Height - 1) + copy->WidthInBytes);
 }
 
+static bool copy_capture_2d(const CUDA_MEMCPY2D *copy, CUstream handle, bool per_thread, CUresult *result)
+{
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_MEMCPY,
+        .memcpy.copyParams = {.srcXInBytes = copy->srcXInBytes,
+                              .srcY = copy->srcY,
+                              .srcMemoryType = copy->srcMemoryType,
+                              .srcHost = copy->srcHost,
+                              .srcDevice = copy->srcDevice,
+                              .srcArray = copy->srcArray,
+                              .srcPitch = copy->srcPitch,
+                              .dstXInBytes = copy->dstXInBytes,
+                              .dstY = copy->dstY,
+                              .dstMemoryType = copy->dstMemoryType,
+                              .dstHost = copy->dstHost,
+                              .dstDevice = copy->dstDevice,
+                              .dstArray = copy->dstArray,
+                              .dstPitch = copy->dstPitch,
+                              .WidthInBytes = copy->WidthInBytes,
+                              .Height = copy->Height,
+                              .Depth = 1},
+    };
+    bool is_empty = copy->WidthInBytes == 0 || copy->Height == 0;
+    return capture_node(handle, per_thread, is_empty ? NULL : &params, result);
+}
+
 static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream handle, bool per_thread, bool is_async)
 {
     CUcontext context;
     CUstream stream;
+    CUresult result;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(copy);
+    if (is_async && capture_is_possible() && copy_capture_2d(copy, handle, per_thread, &result))
+        return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     if (copy->WidthInBytes == 0 || copy->Height == 0)
         return CUDA_SUCCESS;
