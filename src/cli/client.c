@@ -171,12 +171,24 @@ static int decode(long status, const struct answer_text *text, const char *metho
     return result;
 }
 
+/* A daemon may require its GPUSLICE_IPC_TOKEN. Inside a session that variable holds the session's token instead, which
+ * is for attaching alone. */
+static struct curl_slist *make_headers(bool has_body)
+{
+    struct curl_slist *headers = has_body ? curl_slist_append(NULL, "Content-Type: application/json") : NULL;
+    const char *token = getenv("GPUSLICE_SESSION") ? NULL : getenv("GPUSLICE_IPC_TOKEN");
+    cleanup_free char *line = NULL;
+    if (token && *token && asprintf(&line, "Authorization: Bearer %s", token) >= 0)
+        headers = curl_slist_append(headers, line);
+    return headers;
+}
+
 /* Returns the HTTP status, or a negative errno. */
 static int perform(struct client *client, const char *method, const char *path, const json_t *body,
                    struct answer_text *text, struct error *error)
 {
     char url[512];
-    struct curl_slist *headers = body ? curl_slist_append(NULL, "Content-Type: application/json") : NULL;
+    struct curl_slist *headers = make_headers(body != NULL);
     cleanup_free char *sent = body ? json_dumps(body, JSON_COMPACT) : NULL;
     long status = 0;
 

@@ -35,7 +35,7 @@ static int parse_pair(struct memory_limits *limits, const char *text, size_t len
                          "'%.64s...' is not a size; write bytes or a unit, like 4GiB or 512M", equals + 1);
     memcpy(size, equals + 1, size_length);
 
-    uint64_t bytes;
+    uint64_t bytes = 0;
     int result = parse_size(size, &bytes, error);
     if (result < 0 || (result = gpu_names_add(&limits->gpus, text, (size_t)(equals - text), error)) < 0)
         return result;

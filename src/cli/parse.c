@@ -155,7 +155,7 @@ int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *a
     bool options_ended = false;
     const char *simulated = getenv("GPUSLICE_SIMULATED");
 
-    *arguments = (struct cli_arguments){.simulated = simulated && strcmp(simulated, "1") == 0};
+    *arguments = (struct cli_arguments){.simulated = simulated && *simulated && strcmp(simulated, "0") != 0};
     while (*words) {
         if (options_ended || (*words)[0] != '-' || (*words)[1] == '\0') {
             options_ended |= verb->operand_kind == CLI_COMMAND;

@@ -380,6 +380,12 @@ typedef enum CUmoduleLoadingMode_enum {
 } CUmoduleLoadingMode;
 
 typedef unsigned int CUjit_option;   /* enum CUjit_option_enum */
+enum { /* those of CUjit_option that are about logs */
+    CU_JIT_INFO_LOG_BUFFER = 3,
+    CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES = 4,
+    CU_JIT_ERROR_LOG_BUFFER = 5,
+    CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
+};
 typedef unsigned int CUjitInputType; /* enum CUjitInputType_enum */
 
 typedef void (*CUhostFn)(void *argument);

@@ -6,6 +6,7 @@
 #include "daemon/admission.h"
 #include "daemon/api.h"
 #include "daemon/daemon.h"
+#include "daemon/driver_line.h"
 #include "daemon/gpu.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
@@ -185,11 +186,13 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
     char uuid[GPU_UUID_TEXT];
-    return json_pack("{s:o,s:s,s:o,s:o,s:b,s:o,s:i,s:o}", "index",
+    return json_pack("{s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "index",
                      card ? json_integer(card->index) : json_null(), "uuid", gpu_uuid_format(gpu->uuid, uuid),
                      "name", card ? text_json(card->name) : json_null(), "limit_bytes",
                      bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
-                     bytes_json(session_used(session, policy_gpu)), "driver_bytes", 0, "total_bytes",
+                     bytes_json(session_used(session, policy_gpu)), "driver_bytes",
+                     bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
+                     bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
                      card ? bytes_json(card->total_bytes) : json_null());
 }
 
@@ -197,39 +200,45 @@ static json_t *process_json(const struct process *process)
 {
     const struct session *session = process->session;
     json_t *gpus = json_array();
-    uint64_t used = 0, refused = 0;
+    uint64_t used = 0, driver = 0, refused = 0;
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
-        uint64_t bytes = ledger_slot_bytes(session->ledger.usage, process->slot, i);
+        uint64_t share = driver_line_process_bytes(process, i);
+        uint64_t bytes = add_bytes(ledger_slot_bytes(session->ledger.usage, process->slot, i), share);
         used = add_bytes(used, bytes);
+        driver = add_bytes(driver, share);
         refused += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;
         json_array_append_new(gpus,
-                              json_pack("{s:s,s:o}", "uuid", gpu_uuid_format(session->gpus[i].uuid, uuid),
-                                        "used_bytes", bytes_json(bytes)));
+                              json_pack("{s:s,s:o,s:o}", "uuid", gpu_uuid_format(session->gpus[i].uuid, uuid),
+                                        "used_bytes", bytes_json(bytes), "driver_bytes", bytes_json(share)));
     }
-    return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o}", "pid", (int)process->pid, "command",
+    return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o}", "pid", (int)process->pid, "command",
                      text_json(process->command), "attached_at", time_json(process->attached_at),
-                     "used_bytes", bytes_json(used), "denied_allocations", bytes_json(refused), "gpus", gpus);
+                     "used_bytes", bytes_json(used), "driver_bytes", bytes_json(driver), "denied_allocations",
+                     bytes_json(refused), "gpus", gpus);
 }
 
 json_t *api_session_json(const struct session *session)
 {
     json_t *gpus = json_array(), *processes = json_array();
-    uint64_t used = 0, limit = 0;
+    uint64_t used = 0, driver = 0, orphaned = 0, limit = 0;
     for (unsigned i = 0; i < session->gpu_count; i++) {
         json_array_append_new(gpus, session_gpu_json(session, i));
         used = add_bytes(used, session_used(session, i));
+        driver = add_bytes(driver, driver_line_bytes(session, i));
+        orphaned = add_bytes(orphaned, driver_line_orphan_bytes(session, i));
         limit = add_bytes(limit, session->gpus[i].limit_bytes);
     }
     /* Oldest first; the list has the newest first. */
     for (const struct process *process = session->processes; process; process = process->next)
         json_array_insert_new(processes, 0, process_json(process));
-    return json_pack("{s:s,s:s,s:I,s:s,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id, "name",
-                     session->name, "owner_uid", (json_int_t)session->owner, "state",
+    return json_pack("{s:s,s:s,s:I,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
+                     "name", session->name, "owner_uid", (json_int_t)session->owner, "state",
                      session_state_name(session), "vram_limit_bytes", bytes_json(limit), "used_bytes",
-                     bytes_json(used), "driver_bytes", 0, "created_at", time_json(session->created_at),
-                     "updated_at", time_json(session->updated_at), "expires_at",
-                     time_json(session->expires_at), "gpus", gpus, "processes", processes);
+                     bytes_json(used), "driver_bytes", bytes_json(driver), "orphan_bytes",
+                     bytes_json(orphaned), "created_at", time_json(session->created_at), "updated_at",
+                     time_json(session->updated_at), "expires_at", time_json(session->expires_at), "gpus",
+                     gpus, "processes", processes);
 }
 
 json_t *api_environment_json(const struct session *session)

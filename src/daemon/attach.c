@@ -317,6 +317,8 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
         on_hello(connection, &message.hello);
     else if (result == 0 && message.header.type == WIRE_CONTEXT_CREATED && connection->process)
         on_context_created(connection, &message.context_created);
+    else if (result == 0 && message.header.type == WIRE_NOTICE && connection->process)
+        gpu_sample_soon(connection->attach->daemon);
     else {
         if (result == 0 || result == -EPROTO)
             log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,

@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "daemon/daemon.h"
+#include "daemon/driver_line.h"
 #include "daemon/log.h"
 #include "daemon/nvml.h"
 #include "daemon/reaper.h"
@@ -19,6 +20,12 @@
 #define SAMPLE_INTERVAL_USEC UINT64_C(5000000)
 #define SAMPLE_TIMEOUT_USEC UINT64_C(1000000)
 #define STOP_SECONDS 2
+/* From a notice to its sample: longer than a client keeps quiet after one (NOTICE_PAUSE_NS there), so that
+ * what happens meanwhile is seen as well. And between samples that were asked for by notices. */
+#define NOTICE_DELAY_USEC UINT64_C(25000)
+#define NOTICE_INTERVAL_USEC UINT64_C(50000)
+/* Samples in a row for processes that moved during each; after that they wait for the next. */
+#define MOVED_TRIES 5
 #define MEASURE_TIMEOUT_USEC UINT64_C(90000) /* the client waits 100 ms */
 
 /* Somebody who waits for a fresh sample. */
@@ -37,7 +44,11 @@ struct gpu_sampler {
     bool is_sampling;
     bool has_listed; /* at the start */
     struct error list_error;
-    sd_event_source *interval, *timeout;
+    sd_event_source *interval, *timeout, *soon;
+    bool is_awaited;     /* `soon` is set */
+    bool is_wanted;      /* `soon` came while a sample was under way */
+    unsigned tries;      /* samples in a row that some process moved during */
+    uint64_t begun_usec; /* the last sample */
 };
 
 /* --- Samples -----------------------------------------------------------------------------------------------
@@ -72,19 +83,27 @@ static void take_sample(struct gpu *gpu, struct nvml_sample *sample)
 }
 
 static void begin_sample(struct gpu_sampler *sampler);
+static void sample_soon(struct gpu_sampler *sampler);
 
 static void on_sampled(struct worker_job *worker_job)
 {
     struct nvml_job *job = (struct nvml_job *)worker_job;
     struct gpu_sampler *sampler = job->sampler;
     struct daemon *daemon = sampler->daemon;
-    for (unsigned i = 0; i < daemon->gpu_count; i++)
+    bool any_moved = false;
+    for (unsigned i = 0; i < daemon->gpu_count; i++) {
+        any_moved |= driver_line_take(daemon, i, &job->samples[i]);
         take_sample(&daemon->gpus[i], &job->samples[i]);
+    }
+    driver_line_end(daemon);
     nvml_sample_free(job);
     sampler->is_sampling = false;
     sd_event_source_set_enabled(sampler->timeout, SD_EVENT_OFF);
     answer(&sampler->waiting);
-    if (sampler->later) {
+    sampler->tries = any_moved ? sampler->tries + 1 : 0;
+    if (sampler->tries > 0 && sampler->tries < MOVED_TRIES)
+        sample_soon(sampler);
+    if (sampler->later || sampler->is_wanted) {
         sampler->waiting = sampler->later;
         sampler->later = NULL;
         begin_sample(sampler);
@@ -113,6 +132,9 @@ static void begin_sample(struct gpu_sampler *sampler)
         return;
     }
     sampler->is_sampling = true;
+    sampler->is_wanted = false;
+    sampler->begun_usec = daemon_now_usec();
+    driver_line_begin(sampler->daemon);
     sd_event_source_set_time_relative(sampler->timeout, SAMPLE_TIMEOUT_USEC);
     sd_event_source_set_enabled(sampler->timeout, SD_EVENT_ONESHOT);
     worker_submit(sampler->worker, &job->job);
@@ -128,6 +150,36 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
     answer(&sampler->waiting);
     answer(&sampler->later);
     return 0;
+}
+
+static int on_soon(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct gpu_sampler *sampler = userdata;
+    sampler->is_awaited = false;
+    if (sampler->is_sampling)
+        sampler->is_wanted = true;
+    else
+        begin_sample(sampler);
+    return 0;
+}
+
+static void sample_soon(struct gpu_sampler *sampler)
+{
+    uint64_t now = daemon_now_usec(), at = now + NOTICE_DELAY_USEC;
+    if (sampler->is_awaited || !sampler->soon)
+        return;
+    if (at < sampler->begun_usec + NOTICE_INTERVAL_USEC)
+        at = sampler->begun_usec + NOTICE_INTERVAL_USEC;
+    sd_event_source_set_time(sampler->soon, at);
+    sampler->is_awaited = sd_event_source_set_enabled(sampler->soon, SD_EVENT_ONESHOT) >= 0;
+}
+
+void gpu_sample_soon(struct daemon *daemon)
+{
+    if (!daemon->sampler)
+        return;
+    daemon->sampler->tries = 0;
+    sample_soon(daemon->sampler);
 }
 
 static int on_interval(sd_event_source *source, uint64_t usec, void *userdata)
@@ -253,8 +305,13 @@ int gpu_start(struct daemon *daemon, const char *library, struct error *error)
         error_set_errno(error, -result, "cannot start the GPU sampler");
     if (result < 0)
         return result;
-    result = sd_event_add_time_relative(daemon->loop, &sampler->interval, CLOCK_MONOTONIC,
-                                        SAMPLE_INTERVAL_USEC, 0, on_interval, sampler);
+    result =
+        sd_event_add_time_relative(daemon->loop, &sampler->soon, CLOCK_MONOTONIC, 0, 5000, on_soon, sampler);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(sampler->soon, SD_EVENT_OFF);
+    if (result >= 0)
+        result = sd_event_add_time_relative(daemon->loop, &sampler->interval, CLOCK_MONOTONIC,
+                                            SAMPLE_INTERVAL_USEC, 0, on_interval, sampler);
     return result < 0 ? error_set_errno(error, -result, "cannot start the GPU sampler") : 0;
 }
 
@@ -264,6 +321,7 @@ void gpu_stop(struct daemon *daemon)
     if (!sampler)
         return;
     sd_event_source_disable_unref(sampler->interval);
+    sampler->soon = sd_event_source_disable_unref(sampler->soon);
     answer(&sampler->waiting);
     answer(&sampler->later);
     bool has_stopped = worker_stop(sampler->worker, STOP_SECONDS); /* not from inside a hung driver */
@@ -343,7 +401,8 @@ struct gpu_measurement {
     struct nvml_job *job; /* under way; its measurement is NULL once nobody waits */
     struct process *process;
     unsigned policy_gpu, gpu;
-    uint64_t slot_bytes_before, granted_before;
+    struct ledger_slot_look slot_before;
+    uint64_t granted_before;
     sd_event_source *timeout;
     void (*done)(void *argument, uint64_t bytes);
     void *argument;
@@ -385,10 +444,11 @@ static int on_measure_timeout(sd_event_source *source, uint64_t usec, void *user
 }
 
 /* The slot's bytes, and a count that moves with every grant, so that one there and back is seen too. */
-static void look_at_slot(const struct gpu_measurement *measurement, uint64_t *bytes, uint64_t *granted)
+static void look_at_slot(const struct gpu_measurement *measurement, struct ledger_slot_look *look,
+                         uint64_t *granted)
 {
     const struct ledger_usage *usage = measurement->process->session->ledger.usage;
-    *bytes = ledger_slot_bytes(usage, measurement->process->slot, measurement->policy_gpu);
+    *look = ledger_slot_look(usage, measurement->process->slot, measurement->policy_gpu);
     *granted = ledger_slot_counts(usage, measurement->process->slot, measurement->policy_gpu).granted;
 }
 
@@ -403,20 +463,25 @@ static void on_measured(struct worker_job *worker_job)
         return;
     }
     measurement->job = NULL;
-    uint64_t bytes, granted, shown = 0;
-    look_at_slot(measurement, &bytes, &granted);
+    struct ledger_slot_look look;
+    uint64_t granted, shown = 0;
+    look_at_slot(measurement, &look, &granted);
     const struct nvml_sample *sample = &job->samples[measurement->gpu];
     for (unsigned i = 0; i < sample->process_count; i++)
         if (sample->processes[i].pid == measurement->process->pid)
             shown += sample->processes[i].used_bytes;
     nvml_sample_free(job);
 
-    if (bytes != measurement->slot_bytes_before || granted != measurement->granted_before) {
+    /* It is moving, of course: its first context. */
+    if (look.bytes != measurement->slot_before.bytes ||
+        look.hidden_bytes != measurement->slot_before.hidden_bytes ||
+        granted != measurement->granted_before) {
         if (!begin_measurement(measurement))
             end_measurement(measurement, 0);
         return;
     }
     struct daemon *daemon = measurement->process->session->daemon;
+    uint64_t bytes = look.bytes - look.hidden_bytes;
     uint64_t cost = shown > bytes ? shown - bytes : 0;
     /* More than the card has is no answer. */
     if (cost >= daemon->gpus[measurement->gpu].total_bytes)
@@ -434,7 +499,7 @@ static bool begin_measurement(struct gpu_measurement *measurement)
         return false;
     job->measurement = measurement;
     measurement->job = job;
-    look_at_slot(measurement, &measurement->slot_bytes_before, &measurement->granted_before);
+    look_at_slot(measurement, &measurement->slot_before, &measurement->granted_before);
     worker_submit(sampler->worker, &job->job);
     return true;
 }

@@ -32,6 +32,10 @@ void gpu_stop(struct daemon *daemon);
  * are then unhealthy and keep their last numbers). */
 void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argument);
 
+/* Have a sample taken within 100 ms, once for all who ask meanwhile: something has happened that the driver
+ * line (driver_line.h) should know. */
+void gpu_sample_soon(struct daemon *daemon);
+
 /* The card that people call `text`: an NVML index, or the beginning of a UUID with or without "GPU-". -ENOENT
  * with ERR_GPU_NOT_FOUND, or -EBUSY with ERR_AMBIGUOUS. */
 int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struct error *error);

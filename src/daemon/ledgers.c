@@ -158,18 +158,23 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
     return 0;
 }
 
+int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, struct error *error)
+{
+    size_t bytes = ledger_usage_touched_bytes(gpu_count);
+    int status = posix_fallocate(ledger->usage_fd, 0, (off_t)bytes);
+    return status ? error_set_errno(error, status, "no room for %zu bytes of %s", bytes, ledger->usage_path) : 0;
+}
+
 bool ledgers_check_length(struct session_ledger *ledger)
 {
-    struct stat status;
-    if (ledger->broken)
-        return false;
-    if (fstat(ledger->usage_fd, &status) == 0 && (uint64_t)status.st_size == ledger_usage_bytes())
-        return true;
+    struct stat status = {0};
+    if (fstat(ledger->usage_fd, &status) < 0 || (uint64_t)status.st_size != ledger_usage_bytes())
+        ledger->broken = true;
+    /* A broken one too is not to fill our disk. */
     if ((uint64_t)status.st_size > ledger_usage_bytes() &&
         ftruncate(ledger->usage_fd, (off_t)ledger_usage_bytes()) < 0)
         log_error("cannot cut the grown ledger %s: %s", ledger->usage_path, strerror(errno));
-    ledger->broken = true;
-    return false;
+    return !ledger->broken;
 }
 
 void ledgers_close(struct session_ledger *ledger, bool remove)

@@ -40,6 +40,10 @@ int ledgers_policy_make(struct session_ledger *ledger, const char *session_id, u
 int ledgers_usage_open(struct session_ledger *ledger, const char *directory, const char *session_id,
                        uint64_t epoch, bool existing, struct error *error);
 
+/* Have the file system set aside what processes of a session with `gpu_count` GPUs will touch: a full one refuses the
+ * session, instead of ending its programs by SIGBUS later. */
+int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, struct error *error);
+
 /* Whether the file still has its length; else it is broken (and cut back, so that nobody fills our disk). */
 bool ledgers_check_length(struct session_ledger *ledger);
 

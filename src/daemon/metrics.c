@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "daemon/daemon.h"
+#include "daemon/driver_line.h"
 #include "daemon/gpu.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
@@ -89,6 +90,29 @@ static uint64_t used_bytes(const struct subject *subject)
     return used;
 }
 
+/* Over all sessions that have the subject's GPU. */
+static uint64_t sum_over_sessions(const struct subject *subject,
+                                  uint64_t (*value)(const struct session *session, unsigned policy_gpu))
+{
+    uint64_t sum = 0;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            if (session->gpus[i].gpu == (int)subject->gpu &&
+                __builtin_add_overflow(sum, value(session, i), &sum))
+                return UINT64_MAX;
+    return sum;
+}
+
+static uint64_t driver_bytes(const struct subject *subject)
+{
+    return sum_over_sessions(subject, driver_line_bytes);
+}
+
+static uint64_t orphan_bytes(const struct subject *subject)
+{
+    return sum_over_sessions(subject, driver_line_orphan_bytes);
+}
+
 static uint64_t granted(const struct subject *subject)
 {
     uint64_t used = 0;
@@ -140,6 +164,16 @@ static uint64_t session_used_bytes(const struct subject *subject)
     return session_used(subject->session, subject->policy_gpu);
 }
 
+static uint64_t session_driver_bytes(const struct subject *subject)
+{
+    return driver_line_bytes(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_orphan_bytes(const struct subject *subject)
+{
+    return driver_line_orphan_bytes(subject->session, subject->policy_gpu);
+}
+
 static uint64_t session_limit_bytes(const struct subject *subject)
 {
     return subject->session->gpus[subject->policy_gpu].limit_bytes;
@@ -170,8 +204,12 @@ static const struct metric {
      broken_ledgers},
     {"gpuslice_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.", OF_DAEMON,
      start_time},
-    {"gpuslice_used_bytes", "gauge", "Device memory that sessions hold, by their ledgers.", OF_GPU,
-     used_bytes},
+    {"gpuslice_used_bytes", "gauge", "Device memory that sessions use: charged, driver line and orphans.",
+     OF_GPU, used_bytes},
+    {"gpuslice_driver_bytes", "gauge", "Of these, what the driver took beyond what processes charged.",
+     OF_GPU, driver_bytes},
+    {"gpuslice_orphan_bytes", "gauge", "Of these, what the card still holds for processes that have died.",
+     OF_GPU, orphan_bytes},
     {"gpuslice_reserved_bytes", "gauge", "Device memory promised to sessions.", OF_GPU, reserved_bytes},
     {"gpuslice_alloc_events_total", "counter", "Requests for device memory that were granted.", OF_GPU,
      granted},
@@ -185,8 +223,13 @@ static const struct metric {
      gpu_used},
     {"gpuslice_gpu_context_bytes", "gauge", "What a CUDA context costs; 0 until one was measured.", OF_GPU,
      gpu_context},
-    {"gpuslice_session_used_bytes", "gauge", "Device memory that the session holds.", OF_SESSION_GPU,
+    {"gpuslice_session_used_bytes", "gauge", "Device memory that the session uses.", OF_SESSION_GPU,
      session_used_bytes},
+    {"gpuslice_session_driver_bytes", "gauge", "Of these, what the driver took beyond what was charged.",
+     OF_SESSION_GPU, session_driver_bytes},
+    {"gpuslice_session_orphan_bytes", "gauge",
+     "Of these, what the card still holds for processes that have died.", OF_SESSION_GPU,
+     session_orphan_bytes},
     {"gpuslice_session_limit_bytes", "gauge", "The most device memory that the session may hold.",
      OF_SESSION_GPU, session_limit_bytes},
     {"gpuslice_session_processes", "gauge", "Processes attached to the session.", OF_SESSION_GPU,

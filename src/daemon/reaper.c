@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
+#include "daemon/driver_line.h"
 #include "daemon/gpu.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
@@ -35,6 +36,7 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
 {
     struct process *process = userdata;
     process->session->daemon->deaths++;
+    driver_line_died(process->session, process->pid, process->start_ticks);
     reaper_remove(process, "died");
     return 0;
 }
@@ -108,6 +110,7 @@ void reaper_forget(struct process *process)
         attach_drop(process->connection);
     sd_event_source_disable_unref(process->source);
     close(process->pidfd);
+    free(process->shares);
     free(process);
 }
 
@@ -147,6 +150,7 @@ void reaper_remove(struct process *process, const char *why)
              process->command, why, (unsigned long long)bytes);
     store_delete_process(process);
     reaper_forget(process);
+    driver_line_publish(session);
     session_end_if_over(session);
 }
 
@@ -205,6 +209,7 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
                            record->is_recorded && record->generation == generation ? record->attached_at : 0))
             continue;
         uint64_t bytes = clear_slot(session, slot);
+        driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
                  (int)owner.pid, (unsigned long long)bytes);
     }

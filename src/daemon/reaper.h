@@ -16,6 +16,7 @@ struct connection;
 struct daemon;
 struct session;
 struct gpu_measurement;
+struct driver_share;
 
 struct process {
     struct process *next; /* of the session */
@@ -31,6 +32,7 @@ struct process {
     bool was_mapped;               /* seen to map the ledger since */
     struct connection *connection; /* NULL: it closed it, or came before this daemon */
     struct gpu_measurement *measurement;
+    struct driver_share *shares; /* by GPU of the session; NULL before a first sample (driver_line.h) */
     char command[16];
 };
 

@@ -10,6 +10,7 @@
 
 #include "daemon/admission.h"
 #include "daemon/daemon.h"
+#include "daemon/driver_line.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
 #include "daemon/reaper.h"
@@ -239,6 +240,8 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
         result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
                                     false, error);
     if (result == 0)
+        result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
+    if (result == 0)
         result = watch_expiry(session, error);
     if (result == 0 && request->run_pid) {
         result = watch_runner(session, request->run_pidfd, error);
@@ -346,6 +349,7 @@ static void free_session(struct session *session, bool remove)
     sd_event_source_disable_unref(session->runner.source);
     if (session->runner.pidfd >= 0)
         close(session->runner.pidfd);
+    driver_line_forget(session);
     ledgers_close(&session->ledger, remove);
     free(session);
 }
@@ -392,6 +396,15 @@ const char *session_state_name(const struct session *session)
 }
 
 uint64_t session_used(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = session_charged(session, policy_gpu);
+    if (__builtin_add_overflow(sum, driver_line_bytes(session, policy_gpu), &sum) ||
+        __builtin_add_overflow(sum, driver_line_orphan_bytes(session, policy_gpu), &sum))
+        return UINT64_MAX;
+    return sum;
+}
+
+uint64_t session_charged(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)

@@ -13,6 +13,7 @@
 #include "ledger/ledger.h"
 
 struct daemon;
+struct orphan;
 struct process;
 
 enum session_state { SESSION_ACTIVE, SESSION_EXPIRED };
@@ -48,6 +49,8 @@ struct session {
     struct session_ledger ledger;
     struct process *processes;
     unsigned process_count;
+    struct orphan *orphans; /* driver_line.h */
+    unsigned orphan_count;
     uint64_t refused_before; /* requests refused to processes that have gone */
     bool broken_is_logged;
 };
@@ -100,7 +103,10 @@ bool session_is_visible(const struct session *session, uid_t uid);
 
 const char *session_state_name(const struct session *session);
 
-/* Bytes that its processes hold on GPU `policy_gpu`, by the daemon's own record of who is attached. */
+/* Bytes that its processes charged on GPU `policy_gpu`, by the daemon's own record of who is attached. */
+uint64_t session_charged(const struct session *session, unsigned policy_gpu);
+
+/* All that it uses there: the same, the driver line and orphans. */
 uint64_t session_used(const struct session *session, unsigned policy_gpu);
 uint64_t session_refused(const struct session *session);
 

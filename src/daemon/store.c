@@ -15,6 +15,7 @@
 #include "daemon/log.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
+#include "daemon/store_load.h"
 #include "daemon/worker.h"
 
 /* The layout's number is SQLite's user_version; 0 is a new file. */
@@ -339,7 +340,7 @@ int store_open(struct daemon *daemon, struct error *error)
              SQLITE_OK)
         result = database_error(error, store->database, path);
     if (result == 0) {
-        sqlite3_busy_timeout(store->database, 5000);
+        sqlite3_busy_timeout(store->database, 2000);
         result = make_layout(store->database, path, error);
     }
     if (result == 0)
@@ -370,131 +371,8 @@ void store_close(struct daemon *daemon)
     daemon->store = NULL;
 }
 
-/* --- Loading ------------------------------------------------------------------------------------------ */
-
-static void copy_column(sqlite3_stmt *row, int column, char *text, size_t bytes)
-{
-    const unsigned char *value = sqlite3_column_text(row, column);
-    snprintf(text, bytes, "%s", value ? (const char *)value : "");
-}
-
-static int load_gpus(sqlite3 *database, struct session *session)
-{
-    sqlite3_stmt *row;
-    int result = sqlite3_prepare_v2(
-        database, "SELECT uuid, limit_bytes, reserved FROM session_gpus WHERE session_id=? ORDER BY position",
-        -1, &row, NULL);
-    if (result != SQLITE_OK)
-        return result;
-    sqlite3_bind_text(row, 1, session->id, -1, SQLITE_STATIC);
-    while (sqlite3_step(row) == SQLITE_ROW && session->gpu_count < LEDGER_GPUS) {
-        char uuid[GPU_UUID_TEXT];
-        struct session_gpu *gpu = &session->gpus[session->gpu_count];
-        copy_column(row, 0, uuid, sizeof(uuid));
-        if (!gpu_uuid_parse(uuid, gpu->uuid))
-            continue;
-        gpu->limit_bytes = (uint64_t)sqlite3_column_int64(row, 1);
-        gpu->reserved = sqlite3_column_int(row, 2);
-        session->gpu_count++;
-    }
-    return sqlite3_finalize(row);
-}
-
-static int load_processes(sqlite3 *database, const char *session_id, struct recorded_process *recorded)
-{
-    sqlite3_stmt *row;
-    int result = sqlite3_prepare_v2(
-        database, "SELECT slot, pid, start_ticks, generation, attached_at FROM processes WHERE session_id=?",
-        -1, &row, NULL);
-    if (result != SQLITE_OK)
-        return result;
-    sqlite3_bind_text(row, 1, session_id, -1, SQLITE_STATIC);
-    while (sqlite3_step(row) == SQLITE_ROW) {
-        int64_t slot = sqlite3_column_int64(row, 0);
-        if (slot < 0 || slot >= LEDGER_SLOTS)
-            continue;
-        recorded[slot] = (struct recorded_process){
-            .is_recorded = true,
-            .pid = sqlite3_column_int(row, 1),
-            .start_ticks = (uint64_t)sqlite3_column_int64(row, 2),
-            .generation = (uint64_t)sqlite3_column_int64(row, 3),
-            .attached_at = sqlite3_column_int64(row, 4),
-        };
-    }
-    return sqlite3_finalize(row);
-}
-
-/* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
-struct loaded_session {
-    struct loaded_session *next;
-    struct session *session;
-    struct recorded_process processes[LEDGER_SLOTS];
-};
-
-static struct session *read_session(sqlite3_stmt *row)
-{
-    struct session *session = must_allocate(sizeof(*session));
-    copy_column(row, 0, session->id, sizeof(session->id));
-    copy_column(row, 1, session->name, sizeof(session->name));
-    session->owner = (uid_t)sqlite3_column_int64(row, 2);
-    copy_column(row, 3, session->token, sizeof(session->token));
-    session->state = sqlite3_column_int(row, 4) ? SESSION_EXPIRED : SESSION_ACTIVE;
-    session->created_at = sqlite3_column_int64(row, 5);
-    session->updated_at = sqlite3_column_int64(row, 6);
-    session->expires_at = sqlite3_column_int64(row, 7);
-    session->runner.pid = sqlite3_column_int(row, 8);
-    session->runner.start_ticks = (uint64_t)sqlite3_column_int64(row, 9);
-    if (names_is_id(session->id) && names_is_valid(session->name))
-        return session;
-    log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
-    free(session);
-    return NULL;
-}
-
-static int load_sessions(sqlite3 *database, struct loaded_session **list)
-{
-    sqlite3_stmt *row;
-    int result =
-        sqlite3_prepare_v2(database,
-                           "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at,"
-                           " run_pid, run_start_ticks FROM sessions ORDER BY created_at, id",
-                           -1, &row, NULL);
-    if (result != SQLITE_OK)
-        return result;
-    while (result == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW) {
-        struct session *session = read_session(row);
-        if (!session)
-            continue;
-        *list = must_allocate(sizeof(**list));
-        (*list)->session = session;
-        result = load_gpus(database, session);
-        if (result == SQLITE_OK)
-            result = load_processes(database, session->id, (*list)->processes);
-        list = &(*list)->next;
-    }
-    int end = sqlite3_finalize(row);
-    return result == SQLITE_OK ? end : result;
-}
-
-static int load_context_costs(struct daemon *daemon)
-{
-    sqlite3_stmt *row;
-    int result =
-        sqlite3_prepare_v2(daemon->store->database,
-                           "SELECT uuid, bytes FROM context_costs WHERE driver_version=?", -1, &row, NULL);
-    if (result != SQLITE_OK)
-        return result;
-    sqlite3_bind_text(row, 1, daemon->driver_version, -1, SQLITE_STATIC);
-    while (sqlite3_step(row) == SQLITE_ROW) {
-        char text[GPU_UUID_TEXT];
-        uint8_t uuid[GPU_UUID_BYTES];
-        copy_column(row, 0, text, sizeof(text));
-        int gpu = gpu_uuid_parse(text, uuid) ? gpu_find_uuid(daemon, uuid) : -1;
-        if (gpu >= 0)
-            daemon->gpus[gpu].context_bytes = (uint64_t)sqlite3_column_int64(row, 1);
-    }
-    return sqlite3_finalize(row);
-}
+/* --- Loading ----------------------------------------------------------------------------------------------
+ */
 
 static void restore(struct daemon *daemon, struct loaded_session *loaded)
 {
@@ -516,9 +394,9 @@ static void restore(struct daemon *daemon, struct loaded_session *loaded)
 int store_load(struct daemon *daemon, struct error *error)
 {
     struct loaded_session *loaded = NULL;
-    int result = load_context_costs(daemon);
+    int result = store_load_context_costs(daemon, daemon->store->database);
     if (result == SQLITE_OK)
-        result = load_sessions(daemon->store->database, &loaded);
+        result = store_load_sessions(daemon->store->database, &loaded);
     if (result != SQLITE_OK)
         database_error(error, daemon->store->database, daemon->paths.state_file);
     while (loaded) {

@@ -19,7 +19,8 @@ struct worker {
     pthread_mutex_t lock;
     pthread_cond_t submitted;
     struct job_list waiting, finished; /* under the lock */
-    bool stop;                         /* under the lock */
+    bool stop, has_ended;              /* under the lock */
+    pthread_cond_t ended;
     int event_fd;
     sd_event_source *source;
     void (*run)(struct worker_job *first, void *context);
@@ -52,6 +53,8 @@ static void *thread_main(void *argument)
             worker->finished.last = &(*worker->finished.last)->next;
         eventfd_write(worker->event_fd, 1);
     }
+    worker->has_ended = true;
+    pthread_cond_signal(&worker->ended);
     pthread_mutex_unlock(&worker->lock);
     return NULL;
 }
@@ -85,6 +88,11 @@ int worker_start(struct worker **worker_out, sd_event *loop, const char *name,
     *worker = (struct worker){.run = run, .context = context};
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->submitted, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&worker->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     list_take(&worker->waiting);
     list_take(&worker->finished);
 
@@ -134,22 +142,26 @@ bool worker_stop(struct worker *worker, unsigned seconds)
 {
     if (!worker)
         return true;
-    pthread_mutex_lock(&worker->lock);
-    worker->stop = true;
-    pthread_cond_signal(&worker->submitted);
-    pthread_mutex_unlock(&worker->lock);
-
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += seconds;
-    if (pthread_clockjoin_np(worker->thread, NULL, CLOCK_MONOTONIC, &end) != 0) {
+    pthread_mutex_lock(&worker->lock);
+    worker->stop = true;
+    pthread_cond_signal(&worker->submitted);
+    while (!worker->has_ended && pthread_cond_timedwait(&worker->ended, &worker->lock, &end) == 0)
+        ;
+    bool has_ended = worker->has_ended;
+    pthread_mutex_unlock(&worker->lock);
+    if (!has_ended) {
         sd_event_source_disable_unref(worker->source);
         return false;
     }
+    pthread_join(worker->thread, NULL);
     deliver(worker);
     sd_event_source_disable_unref(worker->source);
     close(worker->event_fd);
     pthread_cond_destroy(&worker->submitted);
+    pthread_cond_destroy(&worker->ended);
     pthread_mutex_destroy(&worker->lock);
     free(worker);
     return true;

@@ -188,6 +188,13 @@ static int64_t now_ms(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+void attach_notice(enum wire_notice_kind kind)
+{
+    struct wire_message message = {.header.type = WIRE_NOTICE, .notice.kind = kind};
+    if (connection_is_ours())
+        wire_post(connection.fd, &message);
+}
+
 uint64_t attach_context_cost(uint32_t gpu, int timeout_ms)
 {
     struct wire_message message = {.header.type = WIRE_CONTEXT_CREATED, .context_created.gpu = gpu};

@@ -12,6 +12,9 @@ int attach_open(const struct session_settings *settings, const struct attachment
 /* Close the connection, if its descriptor is still ours. Async-signal-safe. */
 void attach_close(void);
 
+/* Give notice, without waiting; lost where there is no connection or no room in it. */
+void attach_notice(enum wire_notice_kind kind);
+
 /* Say that this process made its first context on a GPU, and wait for what it costs; 0 if that takes longer
  * than `timeout_ms` or there is no connection. */
 uint64_t attach_context_cost(uint32_t gpu, int timeout_ms);

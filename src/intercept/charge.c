@@ -9,10 +9,12 @@
 #include "intercept/report.h"
 
 __thread unsigned charge_depth;
+__thread struct ledger_slot *charge_moved;
+static __thread bool dropping; /* between charge_drop() and charge_dropped() */
 
 /* The last context of this thread and where its memory is charged, while session_memory has not changed. */
 static __thread struct {
-    CUcontext context;
+    CUcontext context, owner;
     uint64_t memory;
     enum charge_place place;
     uint32_t gpu;
@@ -56,6 +58,15 @@ enum charge_place charge_place_device(struct charge *charge, CUdevice device)
     }
 }
 
+/* The context that memory goes with: of a green one, the primary one behind it. */
+static CUcontext owner_of(CUcontext context)
+{
+    struct record record;
+    return records_find(&private_get()->records, RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &record)
+               ? (CUcontext)(uintptr_t)record.owner
+               : context;
+}
+
 static enum charge_place place_of_context(struct charge *charge, enum session_mode mode)
 {
     CUdevice device;
@@ -67,6 +78,8 @@ static enum charge_place place_of_context(struct charge *charge, enum session_mo
         return CHARGE_FORBIDDEN;
     enum charge_place place = place_of_device(charge, device);
     last.context = charge->context;
+    charge->context = owner_of(charge->context);
+    last.owner = charge->context;
     last.memory = memory;
     last.place = place;
     last.gpu = charge->gpu;
@@ -86,10 +99,27 @@ enum charge_place charge_place_current(struct charge *charge)
         return CHARGE_NOWHERE; /* before cuInit, or no context: the driver refuses */
     if (mode == SESSION_INSIDE && charge->context == last.context &&
         last.memory == atomic_load_explicit(&session_memory, memory_order_acquire)) {
+        charge->context = last.owner;
         charge->gpu = last.gpu;
         return last.place;
     }
     return place_of_context(charge, mode);
+}
+
+void charge_moving(void)
+{
+    if (charge_moved)
+        return;
+    charge_moved = session_slot();
+    ledger_move_begin(charge_moved);
+}
+
+void charge_settled_slow(void)
+{
+    if (dropping)
+        return;
+    ledger_move_end(charge_moved);
+    charge_moved = NULL;
 }
 
 bool charge_reserve(uint32_t gpu, uint64_t bytes)
@@ -105,12 +135,19 @@ void charge_release(uint32_t gpu, uint64_t bytes)
         ledger_release(session_slot(), gpu, bytes);
 }
 
+void charge_release_record(const struct record *record)
+{
+    if (record->flags & RECORD_HIDDEN)
+        ledger_unhide(session_slot(), record->gpu, record->bytes);
+    charge_release(record->gpu, record->bytes);
+}
+
 static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t bytes)
 {
     struct private_area *area = private_get();
     const struct ledger_policy *policy = ledger->policy;
     char uuid[GPU_UUID_TEXT], asked[UNITS_BYTES_TEXT], used[UNITS_BYTES_TEXT], limit[UNITS_BYTES_TEXT];
-    uint64_t used_bytes = ledger_used(ledger, gpu);
+    uint64_t used_bytes = ledger_used(ledger, gpu) + ledger_unseen(policy, gpu);
     uint64_t limit_bytes = atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed);
     unsigned __int128 enough_bytes = (unsigned __int128)used_bytes + bytes;
     unsigned long long enough_mib = (unsigned long long)((enough_bytes + (1 << 20) - 1) >> 20);
@@ -139,6 +176,8 @@ static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t b
 void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)
 {
     struct private_area *area = private_get();
+    if (session_mode() == SESSION_INSIDE)
+        session_notice(WIRE_NOTICE_DENIED);
     if (session_mode() != SESSION_INSIDE || atomic_load_explicit(&area->said_denied, memory_order_relaxed))
         return; /* a process that could not attach has said why */
     int saved_errno = errno;
@@ -158,10 +197,17 @@ void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)
 static enum charge_answer take(struct charge *charge, enum charge_place place, uint64_t bytes)
 {
     charge->bytes = bytes;
+    charge->hidden = false;
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
-    if (place == CHARGE_ON_GPU && charge_reserve(charge->gpu, bytes))
-        return CHARGE_TAKEN;
+    if (place == CHARGE_ON_GPU) {
+        charge_moving();
+        if (charge_reserve(charge->gpu, bytes)) {
+            charge_moving(); /* trimming pools may have settled it */
+            return CHARGE_TAKEN;
+        }
+        charge_settled();
+    }
     charge_say_refused(place == CHARGE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
@@ -174,6 +220,12 @@ enum charge_answer charge_take_current(struct charge *charge, uint64_t bytes)
 enum charge_answer charge_take_device(struct charge *charge, CUdevice device, uint64_t bytes)
 {
     return take(charge, charge_place_device(charge, device), bytes);
+}
+
+void charge_hide(struct charge *charge)
+{
+    charge->hidden = true;
+    ledger_hide(session_slot(), charge->gpu, charge->bytes);
 }
 
 bool charge_more(struct charge *charge, uint64_t bytes)
@@ -194,7 +246,12 @@ void charge_less(struct charge *charge, uint64_t bytes)
 
 void charge_return(struct charge *charge)
 {
+    if (charge->hidden)
+        ledger_unhide(session_slot(), charge->gpu, charge->bytes);
+    charge->hidden = false;
     charge_less(charge, charge->bytes);
+    if (charge_depth == 0)
+        charge_settled();
 }
 
 bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t key)
@@ -206,12 +263,13 @@ bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t ke
         .owner = (uint64_t)(uintptr_t)charge->context,
         .references = 1,
         .gpu = (uint16_t)charge->gpu,
-        .kind = (uint16_t)kind,
+        .kind = (uint8_t)kind,
+        .flags = charge->hidden ? RECORD_HIDDEN : 0,
     };
     if (!records_put(&private_get()->records, record, &displaced))
         return false;
     if (displaced.kind != RECORD_FREE)
-        charge_release(displaced.gpu, displaced.bytes);
+        charge_release_record(&displaced);
     return true;
 }
 
@@ -225,14 +283,21 @@ bool charge_holds(void)
 
 bool charge_drop(enum record_kind kind, uint64_t key, struct record *taken)
 {
-    return charge_holds() && records_take(&private_get()->records, kind, key, taken);
+    if (!charge_holds() || !records_take(&private_get()->records, kind, key, taken))
+        return false;
+    charge_moving();
+    dropping = true;
+    return true;
 }
 
 void charge_dropped(const struct record *taken, CUresult result)
 {
     /* What cannot be put back stays charged until the process ends: it is still held. */
     if (result == CUDA_SUCCESS)
-        charge_release(taken->gpu, taken->bytes);
+        charge_release_record(taken);
     else
         records_restore(&private_get()->records, *taken);
+    dropping = false;
+    if (charge_depth == 0)
+        charge_settled();
 }

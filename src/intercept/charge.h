@@ -19,8 +19,9 @@
 
 struct charge {
     uint64_t bytes;
-    CUcontext context; /* the caller's current one; NULL where it does not matter */
+    CUcontext context; /* that the memory goes with: the caller's; NULL where it does not matter */
     uint32_t gpu;      /* index in the policy */
+    bool hidden;       /* NVML does not show them for the process: charge_hide() */
 };
 
 enum charge_answer { CHARGE_PASS, CHARGE_TAKEN, CHARGE_REFUSED };
@@ -34,9 +35,21 @@ static inline void charge_enter(void)
     charge_depth++;
 }
 
+/* What this thread has begun to change: from before the ledger or the driver is asked until both agree again
+ * (ledger_move_begin()), so that nobody compares the two meanwhile. */
+extern __thread struct ledger_slot *charge_moved;
+void charge_settled_slow(void);
+
+static inline void charge_settled(void)
+{
+    if (charge_moved)
+        charge_settled_slow();
+}
+
 static inline void charge_leave(void)
 {
-    charge_depth--;
+    if (--charge_depth == 0)
+        charge_settled();
 }
 
 /* Whether this process may hold something that was charged, and this call is the program's own. Decides
@@ -49,6 +62,10 @@ enum charge_answer charge_take_device(struct charge *charge, CUdevice device, ui
 
 /* Reserve `bytes` more for a charge that was taken. False, with a line on stderr, if they do not fit. */
 bool charge_more(struct charge *charge, uint64_t bytes);
+
+/* What was taken is of a kind that NVML does not show for the process: managed memory. Once, after it was
+ * taken and before charge_keep(). */
+void charge_hide(struct charge *charge);
 
 /* The driver took less than what was reserved, or nothing. */
 void charge_less(struct charge *charge, uint64_t bytes);
@@ -73,9 +90,16 @@ enum charge_place {
 enum charge_place charge_place_current(struct charge *charge);
 enum charge_place charge_place_device(struct charge *charge, CUdevice device);
 
+/* This thread is about to reserve, or to have the driver take memory that is charged afterwards; until
+ * charge_leave(), charge_return() or charge_dropped(). charge_take_...() and charge_drop() do it themselves.
+ * Only inside. */
+void charge_moving(void);
+
 /* Reserve on a GPU of the session, trimming this process's own pools where that helps. Says nothing. */
 bool charge_reserve(uint32_t gpu, uint64_t bytes);
 void charge_release(uint32_t gpu, uint64_t bytes);
+/* Give back what a record stands for. */
+void charge_release_record(const struct record *record);
 
 /* Say, the first time in this process, that `bytes` were refused. `named`: the session names the GPU `gpu`.
  */

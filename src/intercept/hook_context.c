@@ -4,38 +4,37 @@
  * A handle's value may be used again as soon as its context is gone. So the GPU's turn is held from before
  * the driver destroys a context until its records are taken out, and a new context is entered under it: no
  * memory of a new context is taken for that of an old one. */
-#include "intercept/charge.h"
+#include "intercept/context.h"
+
 #include "intercept/pools.h"
 #include "intercept/real.h"
-
-static pthread_mutex_t *contexts_turn(uint32_t gpu)
-{
-    return &private_get()->contexts_turn[gpu];
-}
+#include "intercept/vmm.h"
 
 /* --- Making ------------------------------------------------------------------------------------------- */
 
-/* Reserve what a context costs on the device's GPU. */
-static enum charge_answer take_context(struct charge *charge, CUdevice device)
+enum charge_answer context_take(struct charge *charge, CUdevice device)
 {
     uint64_t bytes = 0;
     enum charge_place place = charge_place_device(charge, device);
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
     if (place == CHARGE_ON_GPU) {
+        charge->hidden = false;
+        charge_moving();
         bytes = atomic_load_explicit(&session_slot()->ledger.policy->gpus[charge->gpu].context_bytes,
                                      memory_order_relaxed);
         if (charge_reserve(charge->gpu, bytes)) {
             charge->bytes = bytes;
+            charge_moving(); /* trimming pools may have settled it */
             return CHARGE_TAKEN;
         }
+        charge_settled();
     }
     charge_say_refused(place == CHARGE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 
-/* Enter a context, unless it is known already: then it costs nothing more. */
-static void keep_context(struct charge *charge, CUcontext context)
+void context_keep(struct charge *charge, CUcontext context)
 {
     struct private_area *area = private_get();
     struct record known;
@@ -60,9 +59,10 @@ static CUresult settle_context(struct charge *charge, CUresult result, const CUc
         charge_return(charge);
         return result;
     }
-    pthread_mutex_lock(contexts_turn(charge->gpu));
-    keep_context(charge, *context);
-    pthread_mutex_unlock(contexts_turn(charge->gpu));
+    pthread_mutex_lock(context_turn(charge->gpu));
+    context_keep(charge, *context);
+    pthread_mutex_unlock(context_turn(charge->gpu));
+    session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
     return result;
 }
@@ -76,7 +76,7 @@ static CUresult settle_context(struct charge *charge, CUresult result, const CUc
             return real_absent();                                                                            \
         if (!context)                                                                                        \
             return real(symbol) arguments;                                                                   \
-        switch (take_context(&charge, device)) {                                                             \
+        switch (context_take(&charge, device)) {                                                             \
         case CHARGE_PASS:                                                                                    \
             return real(symbol) arguments;                                                                   \
         case CHARGE_REFUSED:                                                                                 \
@@ -99,8 +99,14 @@ CREATES(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *how, unsigned i
 CREATES(cuGLCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device))
 CREATES(cuGLCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
         (context, flags, device))
+CREATES(cuVDPAUCtxCreate,
+        (CUcontext * context, unsigned int flags, CUdevice device, VdpDevice vdp, VdpGetProcAddress *lookup),
+        (context, flags, device, vdp, lookup))
+CREATES(cuVDPAUCtxCreate_v2,
+        (CUcontext * context, unsigned int flags, CUdevice device, VdpDevice vdp, VdpGetProcAddress *lookup),
+        (context, flags, device, vdp, lookup))
 
-static bool primary_is_active(CUdevice device)
+bool context_primary_is_active(CUdevice device)
 {
     unsigned flags;
     int active = 0;
@@ -124,19 +130,20 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
         charge_say_refused(false, 0, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_t *turn = contexts_turn(charge.gpu);
+    pthread_mutex_t *turn = context_turn(charge.gpu);
     pthread_mutex_lock(turn);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (primary_is_active(device) || take_context(&charge, device) == CHARGE_TAKEN) {
+    if (context_primary_is_active(device) || context_take(&charge, device) == CHARGE_TAKEN) {
         charge_enter();
         result = real(cuDevicePrimaryCtxRetain)(context, device);
         if (result == CUDA_SUCCESS)
-            keep_context(&charge, *context);
+            context_keep(&charge, *context);
         else
             charge_return(&charge);
         charge_leave();
     }
     pthread_mutex_unlock(turn);
+    session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
     return result;
 }
@@ -146,21 +153,26 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 struct death {
     uint64_t context;
     uint32_t gpu;
-    uint64_t bytes;
+    /* Of each GPU: opened memory of another process may be on another one. */
+    uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
     bool others; /* contexts that this process still has on the GPU */
+    bool arrays; /* some array went with it */
 };
 
 static bool dies_with(const struct record *record, void *argument)
 {
     const struct death *death = argument;
-    return (record->kind == RECORD_POINTER || record->kind == RECORD_CONTEXT) &&
+    return record_is_charged(record->kind) && record->kind != RECORD_ALLOCATION &&
            record->owner == death->context;
 }
 
 static void add_bytes(const struct record *record, void *argument)
 {
     struct death *death = argument;
-    death->bytes += record->bytes; /* a context's memory is all on its own GPU */
+    death->bytes[record->gpu] += record->bytes;
+    if (record->flags & RECORD_HIDDEN)
+        death->hidden_bytes[record->gpu] += record->bytes;
+    death->arrays |= record->kind == RECORD_ARRAY;
 }
 
 static void see_other(const struct record *record, void *argument)
@@ -170,13 +182,25 @@ static void see_other(const struct record *record, void *argument)
         death->others = true;
 }
 
-/* Give back what a context held that is no more. Under the GPU's turn. */
-static void bury_context(uint64_t context, uint32_t gpu)
+static bool array_is_gone(const struct record *tile, const void *argument)
+{
+    struct record array;
+    (void)argument;
+    return !records_find(&private_get()->records, RECORD_ARRAY, tile->bytes, &array);
+}
+
+void context_bury(uint64_t context, uint32_t gpu)
 {
     struct private_area *area = private_get();
     struct death death = {.context = context, .gpu = gpu};
     records_sweep(&area->records, dies_with, add_bytes, &death);
-    charge_release(gpu, death.bytes);
+    for (unsigned i = 0; i < LEDGER_GPUS; i++) {
+        if (death.hidden_bytes[i])
+            ledger_unhide(session_slot(), i, death.hidden_bytes[i]);
+        charge_release(i, death.bytes[i]);
+    }
+    if (death.arrays && atomic_load_explicit(&area->tiles_used, memory_order_relaxed))
+        vmm_let_go_all(RECORD_TILE, array_is_gone, NULL);
     records_each(&area->records, see_other, &death);
     if (death.others)
         pools_refresh();
@@ -191,13 +215,13 @@ static CUresult destroy(CUresult (*driver)(CUcontext), CUcontext context)
     uint64_t key = (uint64_t)(uintptr_t)context;
     if (!charge_holds() || !records_find(&private_get()->records, RECORD_CONTEXT, key, &record))
         return driver(context);
-    pthread_mutex_lock(contexts_turn(record.gpu));
+    pthread_mutex_lock(context_turn(record.gpu));
     charge_enter();
     CUresult result = driver(context);
     charge_leave();
     if (result == CUDA_SUCCESS)
-        bury_context(key, record.gpu);
-    pthread_mutex_unlock(contexts_turn(record.gpu));
+        context_bury(key, record.gpu);
+    pthread_mutex_unlock(context_turn(record.gpu));
     return result;
 }
 
@@ -215,10 +239,9 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     return destroy(real(cuCtxDestroy_v2), context);
 }
 
-/* The context that cuDevicePrimaryCtxRetain gives for a device whose primary context is active. */
-static bool primary_context(CUdevice device, CUcontext *context)
+bool context_primary(CUdevice device, CUcontext *context)
 {
-    if (!primary_is_active(device) || real(cuDevicePrimaryCtxRetain)(context, device) != CUDA_SUCCESS)
+    if (!context_primary_is_active(device) || real(cuDevicePrimaryCtxRetain)(context, device) != CUDA_SUCCESS)
         return false;
     (real(cuDevicePrimaryCtxRelease_v2) ? real(cuDevicePrimaryCtxRelease_v2)
                                         : real(cuDevicePrimaryCtxRelease))(device);
@@ -232,15 +255,15 @@ static CUresult let_primary_go(CUresult (*driver)(CUdevice), CUdevice device)
     CUcontext context = NULL;
     if (!charge_holds() || charge_place_device(&charge, device) != CHARGE_ON_GPU)
         return driver(device);
-    pthread_mutex_lock(contexts_turn(charge.gpu));
+    pthread_mutex_lock(context_turn(charge.gpu));
     charge_enter();
-    bool known = primary_context(device, &context);
+    bool known = context_primary(device, &context);
     CUresult result = driver(device);
-    bool gone = known && result == CUDA_SUCCESS && !primary_is_active(device);
+    bool gone = known && result == CUDA_SUCCESS && !context_primary_is_active(device);
     charge_leave();
     if (gone)
-        bury_context((uint64_t)(uintptr_t)context, charge.gpu);
-    pthread_mutex_unlock(contexts_turn(charge.gpu));
+        context_bury((uint64_t)(uintptr_t)context, charge.gpu);
+    pthread_mutex_unlock(context_turn(charge.gpu));
     return result;
 }
 
@@ -255,3 +278,38 @@ LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease)
 LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease_v2)
 LETS_PRIMARY_GO(cuDevicePrimaryCtxReset)
 LETS_PRIMARY_GO(cuDevicePrimaryCtxReset_v2)
+
+/* --- Usage counts of before CUDA 4 --------------------------------------------------------------------- */
+
+CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+    struct record record;
+    if (!real_ready() || !real(cuCtxAttach))
+        return real_absent();
+    CUresult result = real(cuCtxAttach)(context, flags);
+    if (result == CUDA_SUCCESS && context && charge_holds())
+        records_count(&private_get()->records, RECORD_CONTEXT, (uint64_t)(uintptr_t)*context, 1, &record);
+    return result;
+}
+
+CUresult cuCtxDetach(CUcontext context)
+{
+    struct record record;
+    uint64_t key = (uint64_t)(uintptr_t)context;
+    if (!real_ready() || !real(cuCtxDetach))
+        return real_absent();
+    if (!charge_holds() || !records_find(&private_get()->records, RECORD_CONTEXT, key, &record))
+        return real(cuCtxDetach)(context);
+    pthread_mutex_lock(context_turn(record.gpu));
+    charge_enter();
+    CUresult result = real(cuCtxDetach)(context);
+    charge_leave();
+    if (result == CUDA_SUCCESS && records_find(&private_get()->records, RECORD_CONTEXT, key, &record)) {
+        if (record.references > 1)
+            records_count(&private_get()->records, RECORD_CONTEXT, key, -1, &record);
+        else
+            context_bury(key, record.gpu);
+    }
+    pthread_mutex_unlock(context_turn(record.gpu));
+    return result;
+}

@@ -53,6 +53,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
     case CHARGE_TAKEN:
         break;
     }
+    charge_hide(&charge);
     charge_enter();
     CUresult result = settle(&charge, real(cuMemAllocManaged)(address, bytes, flags), address);
     charge_leave();

@@ -1,4 +1,5 @@
-/* hook_pool.c - stream-ordered memory, from the current pools of devices. */
+/* hook_pool.c - stream-ordered memory, and the pools of devices that it comes from. Pools of host memory are
+ * not charged; what comes from a pool that another process made is charged there (hook_share.c). */
 #include "intercept/charge.h"
 #include "intercept/pools.h"
 #include "intercept/real.h"
@@ -78,7 +79,14 @@ static enum charge_place find_pool(const struct request *request, struct pool **
     CUmemoryPool handle = NULL;
     CUstreamCaptureMode mode;
     bool pushed;
-    if (!takes_memory(request) || !enter_context(request->stream, &pushed))
+    if (!takes_memory(request))
+        return CHARGE_NOWHERE;
+    *pool = request->pool && session_mode() == SESSION_INSIDE ? pools_find(request->pool) : NULL;
+    if (*pool) {
+        *gpu = (*pool)->gpu;
+        return CHARGE_ON_GPU;
+    }
+    if (!enter_context(request->stream, &pushed))
         return CHARGE_NOWHERE;
     enum charge_place place = charge_place_current(&charge);
     *gpu = charge.gpu;
@@ -111,6 +119,7 @@ static CUresult allocate(const struct request *request)
         charge_say_refused(place == CHARGE_ON_GPU, gpu, request->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    charge_moving();
     charge_enter();
     CUresult result = ask_driver(request);
     if (pools_settle(pool)) {
@@ -187,6 +196,79 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
     if (!real_ready() || !real(cuMemFreeAsync_ptsz))
         return real_absent();
     return free_in_order(real(cuMemFreeAsync_ptsz), address, stream);
+}
+
+/* --- Pools --------------------------------------------------------------------------------------------- */
+
+static bool is_on_device(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    struct charge charge;
+    if (!real_ready() || !real(cuMemPoolCreate) || !real(cuMemPoolDestroy))
+        return real_absent();
+    if (!pool || !properties || !is_on_device(&properties->location))
+        return real(cuMemPoolCreate)(pool, properties);
+    enum charge_place place = charge_place_device(&charge, properties->location.id);
+    if (place == CHARGE_FORBIDDEN) {
+        charge_say_refused(false, 0, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = real(cuMemPoolCreate)(pool, properties);
+    if (result == CUDA_SUCCESS && place == CHARGE_ON_GPU && !pools_get_made(*pool, charge.gpu)) {
+        real(cuMemPoolDestroy)(*pool); /* more pools than we can account */
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
+/* A device's own pools may be allocated from in streams of any device: remember where they are. */
+static void remember_pool(CUresult result, const CUmemoryPool *pool, CUdevice device)
+{
+    struct charge charge;
+    if (result == CUDA_SUCCESS && pool && *pool && charge_place_device(&charge, device) == CHARGE_ON_GPU)
+        pools_get(*pool, charge.gpu);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    if (!real_ready() || !real(cuDeviceGetDefaultMemPool))
+        return real_absent();
+    CUresult result = real(cuDeviceGetDefaultMemPool)(pool, device);
+    remember_pool(result, pool, device);
+    return result;
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    if (!real_ready() || !real(cuDeviceGetMemPool))
+        return real_absent();
+    CUresult result = real(cuDeviceGetMemPool)(pool, device);
+    remember_pool(result, pool, device);
+    return result;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    if (!real_ready() || !real(cuMemGetDefaultMemPool))
+        return real_absent();
+    CUresult result = real(cuMemGetDefaultMemPool)(pool, location, type);
+    if (location && is_on_device(location))
+        remember_pool(result, pool, location->id);
+    return result;
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+    if (!real_ready() || !real(cuMemGetMemPool))
+        return real_absent();
+    CUresult result = real(cuMemGetMemPool)(pool, location, type);
+    if (location && is_on_device(location))
+        remember_pool(result, pool, location->id);
+    return result;
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)

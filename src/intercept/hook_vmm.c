@@ -4,7 +4,8 @@
  *
  * Handles and mappings lead to their allocation by a number of ours: the driver may use a handle's value
  * again while the memory that it once named is still mapped. */
-#include "intercept/charge.h"
+#include "intercept/vmm.h"
+
 #include "intercept/real.h"
 
 static struct records *records(void)
@@ -12,30 +13,35 @@ static struct records *records(void)
     return &private_get()->records;
 }
 
+bool vmm_point_at(struct record record, uint64_t number, struct record *displaced)
+{
+    record.owner = number;
+    record.references = 1;
+    return records_put(records(), record, displaced);
+}
+
 /* A handle or a mapping holds the allocation `number`. */
 static bool point_at(enum record_kind kind, uint64_t key, uint64_t bytes, uint64_t number)
 {
     struct record displaced;
-    struct record record = {
-        .key = key, .bytes = bytes, .owner = number, .references = 1, .kind = (uint16_t)kind};
-    return records_put(records(), record, &displaced);
+    return vmm_point_at((struct record){.key = key, .bytes = bytes, .kind = (uint8_t)kind}, number,
+                        &displaced);
 }
 
-static void hold_allocation(uint64_t number)
+void vmm_hold(uint64_t number)
 {
     struct record allocation;
     records_count(records(), RECORD_ALLOCATION, number, 1, &allocation);
 }
 
-/* Let go of an allocation; what it was charged is given back with its last reference. */
-static void let_go(uint64_t number)
+void vmm_let_go(uint64_t number)
 {
     struct record allocation;
     if (records_count(records(), RECORD_ALLOCATION, number, -1, &allocation) && allocation.references == 0)
-        charge_release(allocation.gpu, allocation.bytes);
+        charge_release_record(&allocation);
 }
 
-static bool keep_allocation(struct charge *charge, CUmemGenericAllocationHandle handle)
+bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle)
 {
     uint64_t number = atomic_fetch_add_explicit(&private_get()->allocations, 1, memory_order_relaxed) + 1;
     if (!charge_keep(charge, RECORD_ALLOCATION, number))
@@ -45,6 +51,39 @@ static bool keep_allocation(struct charge *charge, CUmemGenericAllocationHandle 
     struct record allocation;
     records_take(records(), RECORD_ALLOCATION, number, &allocation);
     return false;
+}
+
+uint64_t vmm_allocation_of(CUmemGenericAllocationHandle handle)
+{
+    struct record record;
+    return records_find(records(), RECORD_HANDLE, handle, &record) ? record.owner : 0;
+}
+
+struct search {
+    enum record_kind kind;
+    bool (*match)(const struct record *, const void *);
+    const void *argument;
+    struct record found;
+};
+
+static void see(const struct record *record, void *argument)
+{
+    struct search *search = argument;
+    if (record->kind == search->kind && search->match(record, search->argument))
+        search->found = *record;
+}
+
+void vmm_let_go_all(enum record_kind kind, bool (*match)(const struct record *, const void *),
+                    const void *argument)
+{
+    for (;;) {
+        struct search search = {.kind = kind, .match = match, .argument = argument};
+        records_each(records(), see, &search);
+        if (search.found.kind == RECORD_FREE)
+            return;
+        if (records_take(records(), kind, search.found.key, &search.found))
+            vmm_let_go(search.found.owner);
+    }
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -65,7 +104,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     }
     charge_enter();
     CUresult result = real(cuMemCreate)(handle, bytes, properties, flags);
-    if (result == CUDA_SUCCESS && !keep_allocation(&charge, *handle)) {
+    if (result == CUDA_SUCCESS && !vmm_keep(&charge, *handle)) {
         real(cuMemRelease)(*handle);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -88,7 +127,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     CUresult result = real(cuMemRelease)(handle);
     charge_leave();
     if (result == CUDA_SUCCESS) {
-        let_go(record.owner);
+        vmm_let_go(record.owner);
     } else if (record.references == 0) {
         record.references = 1;
         records_restore(records(), record);
@@ -108,7 +147,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         return real_absent();
     if (!charge_holds() || !records_find(records(), RECORD_HANDLE, handle, &record))
         return real(cuMemMap)(address, bytes, offset, handle, flags);
-    hold_allocation(record.owner);
+    vmm_hold(record.owner);
     charge_enter();
     CUresult result = real(cuMemMap)(address, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS && !point_at(RECORD_MAPPING, address, bytes, record.owner)) {
@@ -117,7 +156,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     }
     charge_leave();
     if (result != CUDA_SUCCESS)
-        let_go(record.owner);
+        vmm_let_go(record.owner);
     return result;
 }
 
@@ -127,7 +166,7 @@ static CUdeviceptr let_go_in_a_row(CUdeviceptr address, CUdeviceptr end)
 {
     struct record mapping;
     while (address < end && records_take(records(), RECORD_MAPPING, address, &mapping)) {
-        let_go(mapping.owner);
+        vmm_let_go(mapping.owner);
         address += mapping.bytes;
     }
     return address;
@@ -181,8 +220,7 @@ static void see_mapping_around(const struct record *record, void *argument)
         holder->number = record->owner;
 }
 
-/* The allocation mapped at `address`; 0 when it is none of ours. */
-static uint64_t allocation_at(CUdeviceptr address)
+uint64_t vmm_allocation_at(CUdeviceptr address)
 {
     struct record mapping;
     struct holder holder = {.address = address};
@@ -202,9 +240,9 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     charge_leave();
     if (result != CUDA_SUCCESS || !charge_holds())
         return result;
-    uint64_t number = allocation_at((CUdeviceptr)(uintptr_t)address);
+    uint64_t number = vmm_allocation_at((CUdeviceptr)(uintptr_t)address);
     if (number) {
-        hold_allocation(number);
+        vmm_hold(number);
         if (!records_count(records(), RECORD_HANDLE, *handle, 1, &record))
             point_at(RECORD_HANDLE, *handle, 0, number);
     }

@@ -50,7 +50,7 @@ struct pool *pools_find(CUmemoryPool handle)
     return NULL;
 }
 
-struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
+static struct pool *get(CUmemoryPool handle, uint32_t gpu, bool made)
 {
     struct private_area *area = private_get();
     struct pool *found = pools_find(handle);
@@ -65,6 +65,8 @@ struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
         pthread_mutex_lock(&pool->turn);
         pool->gpu = gpu;
         pool->charged_bytes = 0;
+        pool->made = made;
+        pool->asleep = false;
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
         pthread_mutex_unlock(&pool->turn);
         found = pool;
@@ -74,13 +76,30 @@ struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
     return found;
 }
 
+struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
+{
+    return get(handle, gpu, false);
+}
+
+struct pool *pools_get_made(CUmemoryPool handle, uint32_t gpu)
+{
+    return get(handle, gpu, true);
+}
+
 /* --- Under the pool's turn ----------------------------------------------------------------------------- */
+
+/* The driver's handle, while it may be asked about the pool. */
+static CUmemoryPool awake(struct pool *pool)
+{
+    void *handle = handle_of(pool);
+    return handle == GONE || pool->asleep ? NULL : handle;
+}
 
 static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *bytes)
 {
     cuuint64_t value = 0;
-    void *handle = handle_of(pool);
-    if (!handle || handle == GONE || !real(cuMemPoolGetAttribute) ||
+    CUmemoryPool handle = awake(pool);
+    if (!handle || !real(cuMemPoolGetAttribute) ||
         real(cuMemPoolGetAttribute)(handle, which, &value) != CUDA_SUCCESS)
         return false;
     *bytes = value;
@@ -103,9 +122,9 @@ static void set_charge(struct pool *pool)
 
 static bool trim(struct pool *pool)
 {
-    void *handle = handle_of(pool);
+    CUmemoryPool handle = awake(pool);
     uint64_t before = pool->charged_bytes;
-    if (handle && handle != GONE && real(cuMemPoolTrimTo))
+    if (handle && real(cuMemPoolTrimTo))
         real(cuMemPoolTrimTo)(handle, 0);
     set_charge(pool);
     return pool->charged_bytes < before;
@@ -149,6 +168,7 @@ bool pools_prepare(struct pool *pool, uint64_t bytes)
 {
     CUstreamCaptureMode mode;
     pthread_mutex_lock(&pool->turn);
+    pool->asleep = false;
     pools_calls_begin(&mode);
     bool fits = reserve_growth(pool, bytes) || (trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
     pools_calls_end(&mode);
@@ -214,8 +234,13 @@ void pools_forget_gpu(uint32_t gpu)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
-        if (pool->gpu == gpu)
+        if (pool->gpu == gpu && pool->made) {
+            charge_release(gpu, pool->charged_bytes);
+            pool->charged_bytes = 0;
+            pool->asleep = true;
+        } else if (pool->gpu == gpu) {
             pools_forget(pool);
+        }
         pthread_mutex_unlock(&pool->turn);
     }
 }

@@ -19,6 +19,9 @@ void pools_calls_end(CUstreamCaptureMode *mode);
 struct pool *pools_get(CUmemoryPool handle, uint32_t gpu);
 struct pool *pools_find(CUmemoryPool handle);
 
+/* A pool that the program made: it is forgotten when the program destroys it, not before. */
+struct pool *pools_get_made(CUmemoryPool handle, uint32_t gpu);
+
 /* Before and after the driver allocates `bytes` from a pool, in this order, in one thread; the pool's turn is
  * held in between. pools_prepare() reserves what the pool would have to grow by: false, with no turn held, if
  * that does not fit. pools_settle() sets the charge right: false if the pool grew beyond what fits; the
@@ -32,8 +35,9 @@ void pools_give_up(struct pool *pool);
 /* Give back what this process's pools on `gpu` reserve and do not use. Whether that was anything. */
 bool pools_trim(uint32_t gpu);
 
-/* A pool was destroyed, or all of a GPU are gone with its last context: give back all that was charged. The
- * first under the pool's turn, taken before the driver was asked: nobody looks at a pool that is no more. */
+/* A pool was destroyed, or what all of a GPU held is gone with its last context: give back all that was
+ * charged. The first under the pool's turn, taken before the driver was asked: nobody looks at a pool that is
+ * no more. */
 void pools_forget(struct pool *pool);
 void pools_forget_gpu(uint32_t gpu);
 

@@ -22,8 +22,10 @@ struct pool {
     _Atomic(void *) handle; /* CUmemoryPool; NULL: this place was never used */
     uint64_t charged_bytes; /* under `turn`: what the ledger holds for it */
     uint32_t gpu;           /* under `turn`: index in the policy */
+    bool made;              /* under `turn`: by the program, which destroys it: it outlives contexts */
+    bool asleep; /* under `turn`: all contexts of the GPU are gone; not to be looked at before its next use */
 };
-#define POOLS_MAX (2 * LEDGER_GPUS)
+#define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
 
 struct private_area {
     /* session.c */
@@ -31,6 +33,7 @@ struct private_area {
     _Atomic(struct attachment *) attachment;
     _Atomic uint64_t next_try_ns; /* CLOCK_MONOTONIC: no attempt to reach the daemon before */
     pthread_mutex_t deciding;     /* to set the three above */
+    _Atomic uint64_t noticed_ns;  /* when notice was given last */
     pthread_mutex_t turn;         /* the slot's: threads take turns to ask the ledger */
     atomic_bool said_refused, said_denied;
 
@@ -40,6 +43,9 @@ struct private_area {
 
     /* hook_vmm.c */
     _Atomic uint64_t allocations; /* numbers given out */
+
+    /* hook_array.c */
+    atomic_bool tiles_used;
 
     /* hook_pool.c */
     atomic_bool pools_used;

@@ -36,7 +36,7 @@ static struct record *place_of(const struct record_shard *shard, uint64_t hash, 
         struct record *place = &shard->places[at];
         if (place->kind == RECORD_FREE)
             return NULL;
-        if (place->key == key && place->kind == (uint16_t)kind)
+        if (place->key == key && place->kind == (uint8_t)kind)
             return place;
     }
 }

@@ -18,15 +18,34 @@
 #include <stdint.h>
 
 enum record_kind {
-    RECORD_FREE,       /* an empty place in the table */
+    RECORD_FREE, /* an empty place in the table */
+    /* These were charged. */
     RECORD_POINTER,    /* linear, pitched or managed memory; key: its address; owner: its context */
-    RECORD_CONTEXT,    /* a context and its cost; key, owner: the context */
-    RECORD_ALLOCATION, /* physical memory of cuMemCreate; key: a number of ours; references: handles and
-                          mappings */
-    RECORD_HANDLE,  /* a handle to such; key: the handle; owner: the allocation's number; charges nothing */
-    RECORD_MAPPING, /* a mapping of such; key: its address; bytes: its length; owner: as above; charges
-                       nothing */
+    RECORD_CONTEXT,    /* a context and its cost; key: the context; owner: itself, of a green context the
+                          primary one; references: of cuCtxAttach */
+    RECORD_ALLOCATION, /* physical memory of cuMemCreate; key: a number of ours; references: handles,
+                          mappings and what else holds it */
+    RECORD_ARRAY,      /* an array or a mipmapped one; key: its handle; owner: its context */
+    RECORD_EXTERNAL,   /* memory of another API; key: its handle; owner: its context */
+    RECORD_IPC,        /* memory of another process; key: its address here; references: how often opened;
+                          owner: its context */
+    RECORD_LIMIT, /* what a context's limits take beyond the usual; key: hook_limit.c; owner: its context */
+    RECORD_CHARGED_LAST = RECORD_LIMIT,
+    /* These charge nothing. */
+    RECORD_HANDLE,  /* a handle to an allocation; key: the handle; owner: the allocation's number */
+    RECORD_MAPPING, /* a mapping of one; key: its address; bytes: its length; owner: as above */
+    RECORD_TILE,    /* one mapped into a part of a sparse array; key: hash of array and part; bytes: the
+                       array; owner: as above */
+    RECORD_BINDING, /* one bound to a multicast object; key: hook_multicast.c; bytes: its length; owner: as
+                       above */
+    RECORD_EXEC,    /* an executable graph that allocates; key: its handle; bytes: what it needs; references:
+                       hook_graph.c */
 };
+
+static inline bool record_is_charged(unsigned kind)
+{
+    return kind != RECORD_FREE && kind <= RECORD_CHARGED_LAST;
+}
 
 struct record {
     uint64_t key;
@@ -34,8 +53,10 @@ struct record {
     uint64_t owner;
     uint32_t references;
     uint16_t gpu;  /* index in the policy */
-    uint16_t kind; /* enum record_kind */
+    uint8_t kind;  /* enum record_kind */
+    uint8_t flags; /* RECORD_... below */
 };
+#define RECORD_HIDDEN 1 /* NVML does not show these bytes for the process */
 
 #define RECORD_SHARDS 32
 

@@ -14,6 +14,8 @@
 #define REATTACH_MS 1000      /* one that has a ledger can do without */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
 #define CONTEXT_COST_MS 200
+/* Shorter than the daemon waits after a notice: what happens in between is seen by the same sample. */
+#define NOTICE_PAUSE_NS UINT64_C(20000000)
 
 atomic_bool session_outside;
 _Atomic uint64_t session_memory;
@@ -91,28 +93,38 @@ static void say_refused(struct private_area *area, const struct error *error)
                     "GPUSLICE_MEMORY_LIMIT: %s. All GPU memory is refused to this process", error->message);
 }
 
+/* What this process holds, by GPU. */
+struct held {
+    uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
+};
+
 static void add_held_bytes(const struct record *record, void *argument)
 {
-    uint64_t *held = argument;
-    if (record->kind == RECORD_POINTER || record->kind == RECORD_CONTEXT || record->kind == RECORD_ALLOCATION)
-        held[record->gpu] += record->bytes;
+    struct held *held = argument;
+    if (record_is_charged(record->kind))
+        held->bytes[record->gpu] += record->bytes;
+    if (record->flags & RECORD_HIDDEN)
+        held->hidden_bytes[record->gpu] += record->bytes;
 }
 
 /* The daemon gave us another slot than we had: enter there what this process holds. What threads reserve or
  * release in the old one at this very moment is lost to the new; it ends with the process. */
 static void move_charges(struct private_area *area, struct ledger_slot *slot)
 {
-    uint64_t held[LEDGER_GPUS] = {0};
-    records_each(&area->records, add_held_bytes, held);
+    struct held held = {0};
+    records_each(&area->records, add_held_bytes, &held);
     for (unsigned i = 0; i < POOLS_MAX; i++) {
         struct pool *pool = &area->pools[i];
         pthread_mutex_lock(&pool->turn); /* nobody who has it asks for `deciding` */
-        held[pool->gpu] += pool->charged_bytes;
+        held.bytes[pool->gpu] += pool->charged_bytes;
         pthread_mutex_unlock(&pool->turn);
     }
-    for (unsigned gpu = 0; gpu < LEDGER_GPUS; gpu++)
-        if (held[gpu])
-            ledger_charge(slot, gpu, held[gpu]);
+    for (unsigned gpu = 0; gpu < LEDGER_GPUS; gpu++) {
+        if (held.bytes[gpu])
+            ledger_charge(slot, gpu, held.bytes[gpu]);
+        if (held.hidden_bytes[gpu])
+            ledger_hide(slot, gpu, held.hidden_bytes[gpu]);
+    }
 }
 
 /* Whether indices in records mean the same GPUs under both policies. */
@@ -228,4 +240,27 @@ uint64_t session_context_cost(uint32_t gpu)
     pthread_mutex_unlock(&area->deciding);
     errno = saved_errno;
     return bytes;
+}
+
+void session_notice(enum wire_notice_kind kind)
+{
+    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
+    struct attachment *attachment =
+        area ? atomic_load_explicit(&area->attachment, memory_order_acquire) : NULL;
+    if (!attachment || attachment->standalone)
+        return;
+    uint64_t now = now_ns(), last = atomic_load_explicit(&area->noticed_ns, memory_order_relaxed);
+    if (now - last < NOTICE_PAUSE_NS ||
+        !atomic_compare_exchange_strong_explicit(&area->noticed_ns, &last, now, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return;
+    /* Who has the turn waits for the daemon. If for the cost of a context, it gives notice itself, later. */
+    int saved_errno = errno;
+    if (pthread_mutex_trylock(&area->deciding) == 0) {
+        attach_notice(kind);
+        pthread_mutex_unlock(&area->deciding);
+    } else {
+        atomic_store_explicit(&area->noticed_ns, 0, memory_order_relaxed);
+    }
+    errno = saved_errno;
 }

@@ -76,6 +76,11 @@ int session_gpu(const uint8_t uuid[static 16], int ordinal);
 /* What a first context on `gpu` cost, by the daemon's measure; 0 when nobody can tell. May take 200 ms. */
 uint64_t session_context_cost(uint32_t gpu);
 
+/* Tell the daemon that the driver took (or may have taken) memory of its own accord, or that memory was
+ * refused: it compares with the card within 100 ms. Call it after the driver has answered. Never waits; may
+ * be called in any mode, as often as one likes. */
+void session_notice(enum wire_notice_kind kind);
+
 bool session_is_standalone(void);
 
 /* Changes whenever what threads remember of contexts and GPUs may have become wrong. */

@@ -17,7 +17,9 @@ struct view view_of(enum charge_place place, uint32_t gpu, struct view card)
     const struct ledger *ledger = &session_slot()->ledger;
     uint64_t limit = atomic_load_explicit(&ledger->policy->gpus[gpu].limit_bytes, memory_order_relaxed);
     uint64_t total = smaller(limit, card.total_bytes);
-    uint64_t used = ledger_used(ledger, gpu);
+    uint64_t used, unseen = ledger_unseen(ledger->policy, gpu);
+    if (__builtin_add_overflow(ledger_used(ledger, gpu), unseen, &used))
+        used = UINT64_MAX;
     uint64_t left = total > used ? total - used : 0;
     return (struct view){.total_bytes = total, .free_bytes = smaller(left, card.free_bytes)};
 }

@@ -37,7 +37,9 @@ struct ledger_policy_gpu {
     _Atomic uint64_t limit_bytes;   /* most bytes the session may hold; never LEDGER_UNLIMITED from the daemon */
     _Atomic uint64_t context_bytes; /* what a context costs on this GPU; 0 while unknown */
     _Atomic uint64_t total_bytes;   /* the card's memory */
-    uint64_t reserved[3];
+    _Atomic uint64_t driver_bytes;  /* what the driver took for the session's processes beyond what they charged */
+    _Atomic uint64_t orphan_bytes;  /* what the card still holds for processes of the session that have died */
+    uint64_t reserved;
 };
 
 struct ledger_policy {
@@ -71,6 +73,10 @@ struct ledger_slot {
 
 #define LEDGER_POLICY_BYTES sizeof(struct ledger_policy)
 size_t ledger_usage_bytes(void); /* a multiple of 4096 */
+
+/* How much of it, from its beginning, is touched by a ledger of `gpu_count` GPUs: what a sparse file should have room
+ * for, before a full disk makes a fault of a first touch. */
+size_t ledger_usage_touched_bytes(unsigned gpu_count);
 
 /* Fill zeroed, page-aligned memory (a mapping; a fresh sparse file will do). Called before anyone else maps it.
  * The policy has no GPUs yet: the caller fills `gpus` and `gpu_count`. Every later policy for the same usage
@@ -107,6 +113,22 @@ void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 /* Give `bytes` back. More than the slot holds gives back what it holds: our own mistake or a hostile neighbour's
  * doing, and no reason to end the program. Thread-safe. */
 void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+
+/* What a session holds on `gpu` and no slot says: the driver line and orphans, by the policy. It counts at
+ * requests: refused is what does not fit beside all granted bytes and these. Saturating. */
+uint64_t ledger_unseen(const struct ledger_policy *policy, unsigned gpu);
+
+/* --- What the owner tells who compares the ledger with the card ------------------------------------------- */
+
+/* Of the slot's bytes, `bytes` more (or less) are of a kind that the card's per-process figure leaves out:
+ * managed memory. Beside ledger_reserve() and ledger_release(), never instead. Thread-safe. */
+void ledger_hide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+
+/* Between these two the slot's bytes and the card's may differ, as one of them is changed first: nothing is
+ * concluded from a sample taken meanwhile. Once a thread; any number of threads. Thread-safe. */
+void ledger_move_begin(struct ledger_slot *slot);
+void ledger_move_end(struct ledger_slot *slot);
 
 /* Bytes of this slot, and of the whole session, on `gpu`. The sum is of each slot at some moment of the call,
  * saturating. */
@@ -149,3 +171,14 @@ struct ledger_counts {
     uint64_t granted, refused;
 };
 struct ledger_counts ledger_slot_counts(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
+
+/* A slot at one moment, for who compares it with the card: take one look before the card is asked and one
+ * after; what was seen holds for the whole time between if ledger_slot_rested(). */
+struct ledger_slot_look {
+    uint64_t bytes;
+    uint64_t hidden_bytes; /* of these; not above them */
+    uint64_t stamp;        /* another one after each change of `bytes` */
+    bool moving;           /* between ledger_move_begin() and ledger_move_end(), or changed as we looked */
+};
+struct ledger_slot_look ledger_slot_look(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
+bool ledger_slot_rested(const struct ledger_slot_look *before, const struct ledger_slot_look *after);

@@ -13,6 +13,12 @@ size_t ledger_usage_bytes(void)
     return whole_pages(sizeof(struct ledger_usage));
 }
 
+size_t ledger_usage_touched_bytes(unsigned gpu_count)
+{
+    unsigned count = gpu_count < LEDGER_GPUS ? gpu_count : LEDGER_GPUS;
+    return whole_pages(offsetof(struct ledger_usage, gpus) + count * sizeof(struct usage_gpu));
+}
+
 void ledger_policy_init(struct ledger_policy *policy, const char *session_id, uint64_t epoch)
 {
     policy->magic = LEDGER_MAGIC;

@@ -3,15 +3,28 @@
 
 static const struct word128 nobody;
 
+uint64_t ledger_unseen(const struct ledger_policy *policy, unsigned gpu)
+{
+    if (gpu >= policy->gpu_count || gpu >= LEDGER_GPUS)
+        return 0;
+    const struct ledger_policy_gpu *there = &policy->gpus[gpu];
+    /* With the daemon's stores after it has compared (driver_line.c). */
+    return usage_add(atomic_load_explicit(&there->driver_bytes, memory_order_acquire),
+                     atomic_load_explicit(&there->orphan_bytes, memory_order_acquire));
+}
+
 /* The limit by which this process may decide now: false if only the request itself can say. */
 static bool current_limit(const struct ledger *ledger, unsigned gpu, uint64_t *limit_bytes, bool *closed)
 {
     const struct ledger_policy *policy = ledger->policy;
 
     *closed = atomic_load_explicit(&policy->closed, memory_order_acquire) != 0;
-    *limit_bytes = gpu < policy->gpu_count
-                       ? atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_acquire)
-                       : 0;
+    *limit_bytes = 0;
+    if (gpu < policy->gpu_count) {
+        uint64_t limit = atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_acquire);
+        uint64_t unseen = ledger_unseen(policy, gpu);
+        *limit_bytes = limit > unseen ? limit - unseen : 0;
+    }
     return policy->epoch == atomic_load_explicit(&ledger->usage->epoch, memory_order_acquire);
 }
 

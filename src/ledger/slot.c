@@ -31,7 +31,9 @@ static void reset_counts(struct ledger_usage *usage, uint32_t index)
         struct usage_request *request = &usage->gpus[__builtin_ctzll(used)].requests[index];
         atomic_store_explicit(&request->granted_count, 0, memory_order_relaxed);
         atomic_store_explicit(&request->refused_count, 0, memory_order_relaxed);
+        atomic_store_explicit(&request->hidden_bytes, 0, memory_order_relaxed);
     }
+    atomic_store_explicit(&usage->gpus[0].requests[index].moves, 0, memory_order_relaxed);
 }
 
 int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation)

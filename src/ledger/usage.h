@@ -62,7 +62,10 @@ struct usage_request {
     _Atomic uint64_t is_charge;   /* not 0: granted whether or not it fits */
     _Atomic uint64_t granted_count;
     _Atomic uint64_t refused_count;
+    _Atomic uint64_t hidden_bytes; /* of the slot's bytes here, what the card does not show for a process */
+    _Atomic uint64_t moves;        /* GPU 0's line alone, for all: threads between ledger_move_begin() and _end() */
 };
+_Static_assert(sizeof(struct usage_request) == USAGE_LINE_BYTES, "one line");
 
 /* One GPU. Words stand together, so that adding up 64 slots reads 16 cache lines. */
 struct usage_gpu {

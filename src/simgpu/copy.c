@@ -1,43 +1,38 @@
-/* copy.c - memcpy in its linear and two-dimensional forms. Bytes move at the call; the stream takes the time.
- */
+/* copy.c - memcpy in its linear forms. */
+#include "simgpu/copy.h"
+
 #include <string.h>
 
 #include "simgpu/capture.h"
-#include "simgpu/execution.h"
-#include "simgpu/memory.h"
 
-enum side { SIDE_HOST, SIDE_DEVICE, SIDE_ANY };
-
-/* One end of a copy: what it is, or INVALID_VALUE if the device's address is not all there. */
-static CUresult side_check(enum side *side, uint64_t address, uint64_t bytes)
+CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
 {
     struct memory_allocation allocation;
-    if (*side == SIDE_HOST)
+    if (*side == COPY_HOST)
         return address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     bool known = memory_find(address, &allocation);
-    if (!known && *side == SIDE_ANY) {
-        *side = SIDE_HOST; /* memory that is the program's own */
+    if (!known && *side == COPY_ANY) {
+        *side = COPY_HOST; /* memory that is the program's own */
         return address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     if (!known || !memory_is_accessible(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    *side = allocation.kind == MEMORY_HOST || allocation.kind == MEMORY_REGISTERED ? SIDE_HOST : SIDE_DEVICE;
+    *side = allocation.kind == MEMORY_HOST || allocation.kind == MEMORY_REGISTERED ? COPY_HOST : COPY_DEVICE;
     return CUDA_SUCCESS;
 }
 
-/* Let the stream take the time that the bytes need. */
-static void copy_submit(CUcontext context, CUstream stream, enum side to, enum side from, uint64_t bytes)
+void copy_submit(CUcontext context, CUstream stream, enum copy_side to, enum copy_side from, uint64_t bytes)
 {
-    if (to == SIDE_DEVICE && from == SIDE_DEVICE)
+    if (to == COPY_DEVICE && from == COPY_DEVICE)
         stream_submit(context, stream, TIMELINE_COMPUTE, execution_device_ns(bytes));
-    else if (to == SIDE_DEVICE)
+    else if (to == COPY_DEVICE)
         stream_submit(context, stream, TIMELINE_COPY_IN, execution_link_ns(bytes));
-    else if (from == SIDE_DEVICE)
+    else if (from == COPY_DEVICE)
         stream_submit(context, stream, TIMELINE_COPY_OUT, execution_link_ns(bytes));
 }
 
 struct copy {
-    enum side to_side, from_side;
+    enum copy_side to_side, from_side;
     uint64_t to, from;
     uint64_t bytes;
     CUstream stream;
@@ -45,27 +40,27 @@ struct copy {
     bool is_async;
 };
 
-static CUmemorytype side_type(enum side side)
+static CUmemorytype side_type(enum copy_side side)
 {
-    return side == SIDE_HOST ? CU_MEMORYTYPE_HOST : side == SIDE_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+    return side == COPY_HOST ? CU_MEMORYTYPE_HOST : side == COPY_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
 }
 
-/* An asynchronous copy in a stream that is being captured becomes a node. */
-static bool copy_capture(const struct copy *copy, CUresult *result)
+bool copy_capture(enum copy_side to_side, uint64_t to, enum copy_side from_side, uint64_t from, uint64_t bytes,
+                  CUstream stream, bool per_thread, CUresult *result)
 {
     CUgraphNodeParams params = {
         .type = CU_GRAPH_NODE_TYPE_MEMCPY,
-        .memcpy.copyParams = {.srcMemoryType = side_type(copy->from_side),
-                              .srcHost = (const void *)(uintptr_t)copy->from,
-                              .srcDevice = copy->from,
-                              .dstMemoryType = side_type(copy->to_side),
-                              .dstHost = (void *)(uintptr_t)copy->to,
-                              .dstDevice = copy->to,
-                              .WidthInBytes = copy->bytes,
+        .memcpy.copyParams = {.srcMemoryType = side_type(from_side),
+                              .srcHost = (const void *)(uintptr_t)from,
+                              .srcDevice = from,
+                              .dstMemoryType = side_type(to_side),
+                              .dstHost = (void *)(uintptr_t)to,
+                              .dstDevice = to,
+                              .WidthInBytes = bytes,
                               .Height = 1,
                               .Depth = 1},
     };
-    return capture_node(copy->stream, copy->per_thread, copy->bytes ? &params : NULL, result);
+    return capture_node(stream, per_thread, bytes ? &params : NULL, result);
 }
 
 static CUresult copy_linear(struct copy copy)
@@ -73,17 +68,19 @@ static CUresult copy_linear(struct copy copy)
     CUcontext context;
     CUstream stream;
     CUresult result;
-    if (copy.is_async && capture_is_possible() && copy_capture(&copy, &result))
+    if (copy.is_async && capture_is_possible() &&
+        copy_capture(copy.to_side, copy.to, copy.from_side, copy.from, copy.bytes, copy.stream, copy.per_thread,
+                     &result))
         return result;
     SIM_TRY(stream_resolve(copy.stream, copy.per_thread, &context, &stream));
     if (copy.bytes == 0)
         return CUDA_SUCCESS;
-    SIM_TRY(side_check(&copy.to_side, copy.to, copy.bytes));
-    SIM_TRY(side_check(&copy.from_side, copy.from, copy.bytes));
+    SIM_TRY(copy_side_check(&copy.to_side, copy.to, copy.bytes));
+    SIM_TRY(copy_side_check(&copy.from_side, copy.from, copy.bytes));
     copy_submit(context, stream, copy.to_side, copy.from_side, copy.bytes);
     memmove((void *)(uintptr_t)copy.to, (const void *)(uintptr_t)copy.from, copy.bytes);
     /* Within the device even cuMemcpy returns at once (CUDA: API synchronisation behaviour). */
-    if (!copy.is_async && (copy.to_side == SIDE_HOST || copy.from_side == SIDE_HOST))
+    if (!copy.is_async && (copy.to_side == COPY_HOST || copy.from_side == COPY_HOST))
         stream_wait(context, stream);
     return CUDA_SUCCESS;
 }
@@ -132,123 +129,7 @@ static CUresult copy_linear(struct copy copy)
                                          .is_async = true});                                                 \
     }
 
-COPY(cuMemcpy, cuMemcpyAsync, _ptds, _ptsz, CUdeviceptr, SIDE_ANY, CUdeviceptr, SIDE_ANY)
-COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, _ptds, _ptsz, CUdeviceptr, SIDE_DEVICE, const void *, SIDE_HOST)
-COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, _ptds, _ptsz, void *, SIDE_HOST, CUdeviceptr, SIDE_DEVICE)
-COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, _ptds, _ptsz, CUdeviceptr, SIDE_DEVICE, CUdeviceptr, SIDE_DEVICE)
-
-/* --- Two dimensions
- * ----------------------------------------------------------------------------------------- */
-
-/* Where a side of a 2D copy begins, and its pitch. Arrays are not here yet. */
-static CUresult side_2d(CUmemorytype type, const void *host, CUdeviceptr device, size_t x_bytes, size_t y,
-                        size_t pitch, const CUDA_MEMCPY2D *copy, enum side *side, uint64_t *address,
-                        size_t *row_bytes)
-{
-    switch (type) {
-    case CU_MEMORYTYPE_HOST:
-        *side = SIDE_HOST;
-        *address = HOST_ADDRESS(host);
-        break;
-    case CU_MEMORYTYPE_DEVICE:
-        *side = SIDE_DEVICE;
-        *address = device;
-        break;
-    case CU_MEMORYTYPE_UNIFIED:
-        *side = SIDE_ANY;
-        *address = device;
-        break;
-    case CU_MEMORYTYPE_ARRAY:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *row_bytes = pitch ? pitch : x_bytes + copy->WidthInBytes;
-    SIM_REQUIRE(copy->Height <= 1 || *row_bytes >= x_bytes + copy->WidthInBytes);
-    *address += y * *row_bytes + x_bytes;
-    return side_check(side, *address, *row_bytes * (copy->Height - 1) + copy->WidthInBytes);
-}
-
-static bool copy_capture_2d(const CUDA_MEMCPY2D *copy, CUstream handle, bool per_thread, CUresult *result)
-{
-    CUgraphNodeParams params = {
-        .type = CU_GRAPH_NODE_TYPE_MEMCPY,
-        .memcpy.copyParams = {.srcXInBytes = copy->srcXInBytes,
-                              .srcY = copy->srcY,
-                              .srcMemoryType = copy->srcMemoryType,
-                              .srcHost = copy->srcHost,
-                              .srcDevice = copy->srcDevice,
-                              .srcArray = copy->srcArray,
-                              .srcPitch = copy->srcPitch,
-                              .dstXInBytes = copy->dstXInBytes,
-                              .dstY = copy->dstY,
-                              .dstMemoryType = copy->dstMemoryType,
-                              .dstHost = copy->dstHost,
-                              .dstDevice = copy->dstDevice,
-                              .dstArray = copy->dstArray,
-                              .dstPitch = copy->dstPitch,
-                              .WidthInBytes = copy->WidthInBytes,
-                              .Height = copy->Height,
-                              .Depth = 1},
-    };
-    bool is_empty = copy->WidthInBytes == 0 || copy->Height == 0;
-    return capture_node(handle, per_thread, is_empty ? NULL : &params, result);
-}
-
-static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream handle, bool per_thread, bool is_async)
-{
-    CUcontext context;
-    CUstream stream;
-    CUresult result;
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(copy);
-    if (is_async && capture_is_possible() && copy_capture_2d(copy, handle, per_thread, &result))
-        return result;
-    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
-    if (copy->WidthInBytes == 0 || copy->Height == 0)
-        return CUDA_SUCCESS;
-    enum side to_side, from_side;
-    uint64_t to, from;
-    size_t to_row, from_row;
-    SIM_TRY(side_2d(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY,
-                    copy->dstPitch, copy, &to_side, &to, &to_row));
-    SIM_TRY(side_2d(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY,
-                    copy->srcPitch, copy, &from_side, &from, &from_row));
-    copy_submit(context, stream, to_side, from_side, (uint64_t)copy->WidthInBytes * copy->Height);
-    for (size_t row = 0; row < copy->Height; row++)
-        memmove((void *)(uintptr_t)(to + row * to_row), (const void *)(uintptr_t)(from + row * from_row),
-                copy->WidthInBytes);
-    if (!is_async && (to_side == SIDE_HOST || from_side == SIDE_HOST))
-        stream_wait(context, stream);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, false, false);
-}
-
-CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, true, false);
-}
-
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, false, false);
-}
-
-CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, true, false);
-}
-
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
-{
-    return copy_2d(copy, stream, false, true);
-}
-
-CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy, CUstream stream)
-{
-    return copy_2d(copy, stream, true, true);
-}
+COPY(cuMemcpy, cuMemcpyAsync, _ptds, _ptsz, CUdeviceptr, COPY_ANY, CUdeviceptr, COPY_ANY)
+COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, _ptds, _ptsz, CUdeviceptr, COPY_DEVICE, const void *, COPY_HOST)
+COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, _ptds, _ptsz, void *, COPY_HOST, CUdeviceptr, COPY_DEVICE)
+COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, _ptds, _ptsz, CUdeviceptr, COPY_DEVICE, CUdeviceptr, COPY_DEVICE)

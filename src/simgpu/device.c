@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "simgpu/profile.h"
 #include "simgpu/shared.h"
 
 #define INITIALISE_DEADLINE_NS UINT64_C(1000000000)
@@ -164,7 +165,13 @@ static int environment_parameters(struct device_parameters *parameters, struct e
         return error_set(error, EINVAL, NULL, "FAKECUDA_GPUS is '%s'; set a number from 1 to %u", gpus,
                          DEVICE_GPUS);
     parameters->gpu_count = (unsigned)gpu_count;
-    int result = environment_bytes("FAKECUDA_TOTAL_MEM", UINT64_C(16) << 30, &parameters->total_bytes, error);
+    const char *card = secure_getenv("FAKECUDA_DEVICE");
+    int profile = profile_find(card && *card ? card : "default");
+    if (profile < 0)
+        return error_set(error, EINVAL, NULL, "FAKECUDA_DEVICE is '%s'; set " PROFILE_KEYS, card);
+    parameters->profile = (unsigned)profile;
+    int result = environment_bytes("FAKECUDA_TOTAL_MEM", profile_at(parameters->profile)->total_bytes,
+                                   &parameters->total_bytes, error);
     if (result == 0 && (parameters->total_bytes == 0 || parameters->total_bytes > UINT64_C(1) << 42))
         result = error_set(error, EINVAL, NULL, "FAKECUDA_TOTAL_MEM is '%s'; set 1 byte to 4096GiB",
                            secure_getenv("FAKECUDA_TOTAL_MEM"));

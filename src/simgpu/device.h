@@ -25,7 +25,8 @@
 /* What the environment asks for, or what the first process made of it. */
 struct device_parameters {
     unsigned gpu_count;     /* FAKECUDA_GPUS, 1 .. DEVICE_GPUS; default 1 */
-    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each GPU; default 16 GiB */
+    unsigned profile;       /* FAKECUDA_DEVICE: which card it looks like (profile.h) */
+    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each GPU; default is the card's */
     uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default 256 MiB */
 };
 

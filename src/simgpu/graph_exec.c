@@ -284,40 +284,6 @@ static CUresult run_kernel(CUgraphNode node, CUstream stream)
                           stream, kernel->kernelParams, NULL);
 }
 
-/* Linear memory goes slice by slice; what has arrays is for the copy that knows them. */
-static CUresult run_memcpy(CUgraphNode node, CUstream stream)
-{
-    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
-    if (copy->srcMemoryType == CU_MEMORYTYPE_ARRAY || copy->dstMemoryType == CU_MEMORYTYPE_ARRAY)
-        return cuMemcpy3DAsync_v2(copy, stream);
-    size_t from_pitch = copy->srcPitch ? copy->srcPitch : copy->srcXInBytes + copy->WidthInBytes;
-    size_t to_pitch = copy->dstPitch ? copy->dstPitch : copy->dstXInBytes + copy->WidthInBytes;
-    size_t from_height = copy->srcHeight ? copy->srcHeight : copy->srcY + copy->Height;
-    size_t to_height = copy->dstHeight ? copy->dstHeight : copy->dstY + copy->Height;
-    for (size_t z = 0; z < copy->Depth; z++) {
-        size_t from = (copy->srcZ + z) * from_height * from_pitch;
-        size_t to = (copy->dstZ + z) * to_height * to_pitch;
-        const CUDA_MEMCPY2D slice = {
-            .srcXInBytes = copy->srcXInBytes,
-            .srcY = copy->srcY,
-            .srcMemoryType = copy->srcMemoryType,
-            .srcHost = copy->srcHost ? (const char *)copy->srcHost + from : NULL,
-            .srcDevice = copy->srcDevice + from,
-            .srcPitch = from_pitch,
-            .dstXInBytes = copy->dstXInBytes,
-            .dstY = copy->dstY,
-            .dstMemoryType = copy->dstMemoryType,
-            .dstHost = copy->dstHost ? (char *)copy->dstHost + to : NULL,
-            .dstDevice = copy->dstDevice + to,
-            .dstPitch = to_pitch,
-            .WidthInBytes = copy->WidthInBytes,
-            .Height = copy->Height,
-        };
-        SIM_TRY(cuMemcpy2DAsync_v2(&slice, stream));
-    }
-    return CUDA_SUCCESS;
-}
-
 static CUresult run_memset(CUgraphNode node, CUstream stream)
 {
     const CUDA_MEMSET_NODE_PARAMS_v2 *fill = &node->params.memset;
@@ -383,7 +349,7 @@ static CUresult node_run(CUgraphNode node, const struct run *run, CUstream strea
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return run_kernel(node, stream);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return run_memcpy(node, stream);
+        return cuMemcpy3DAsync_v2(&node->params.memcpy.copyParams, stream);
     case CU_GRAPH_NODE_TYPE_MEMSET:
         return run_memset(node, stream);
     case CU_GRAPH_NODE_TYPE_HOST:

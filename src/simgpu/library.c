@@ -7,8 +7,7 @@
 
 #include "base/cleanup.h"
 #include "simgpu/memory.h"
-
-#define ARCHITECTURE 90u
+#include "simgpu/profile.h"
 
 static pthread_mutex_t modules_turn = PTHREAD_MUTEX_INITIALIZER;
 static CUmodule modules; /* the living ones */
@@ -65,11 +64,12 @@ static const struct sim_kernel *kernel_match(const struct sim_kernel_image *imag
     return kernel;
 }
 
+/* `error` (NULL allowed) says what is wrong with an image. */
 static CUresult module_make(CUmodule *module_out, CUcontext context, CUlibrary library, const void *bytes,
-                            size_t limit_bytes)
+                            size_t limit_bytes, struct error *error)
 {
     struct sim_image *image;
-    SIM_TRY(sim_image_parse(bytes, limit_bytes, ARCHITECTURE, &image, NULL));
+    SIM_TRY(sim_image_parse(bytes, limit_bytes, profile_architecture(), &image, error));
     CUmodule module = calloc(1, sizeof(*module));
     cleanup_free CUfunction functions =
         calloc(image->kernel_count ? image->kernel_count : 1, sizeof(*functions));
@@ -148,7 +148,7 @@ static CUresult module_load(CUmodule *module, const void *bytes, size_t limit_by
     SIM_TRY(sim_ready());
     SIM_REQUIRE(module && bytes);
     SIM_TRY(context_current(&context));
-    return module_make(module, context, NULL, bytes, limit_bytes);
+    return module_make(module, context, NULL, bytes, limit_bytes, NULL);
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
@@ -156,13 +156,42 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return module_load(module, image, SIM_IMAGE_UNKNOWN_BYTES);
 }
 
-/* The options are for the compiler, which a simulation does not have. */
+/* The options are for the compiler, which a simulation does not have: all it does for them is to say in the
+ * log of errors why an image was refused, and in both how long its log is. */
+static void log_write(const struct error *error, unsigned option_count, const CUjit_option *options,
+                      void **option_values)
+{
+    char *log = NULL;
+    void **log_bytes = NULL;
+    for (unsigned i = 0; i < option_count; i++)
+        if (options[i] == CU_JIT_ERROR_LOG_BUFFER)
+            log = option_values[i];
+        else if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+            log_bytes = &option_values[i];
+        else if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
+            option_values[i] = NULL; /* nothing is told there */
+    if (!log_bytes)
+        return;
+    /* The size comes as a number in the place of a pointer, and what was written goes back so. */
+    size_t room = (size_t)(uintptr_t)*log_bytes, written = 0;
+    if (log && room > 0) {
+        int length = snprintf(log, room, "%s", error->message);
+        written = length > 0 ? ((size_t)length < room ? (size_t)length : room - 1) : 0;
+    }
+    *log_bytes = (void *)(uintptr_t)written;
+}
+
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int option_count,
                             CUjit_option *options, void **option_values)
 {
+    CUcontext context;
+    struct error error = {0};
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(option_count == 0 || (options && option_values));
-    return module_load(module, image, SIM_IMAGE_UNKNOWN_BYTES);
+    SIM_REQUIRE(module && image && (option_count == 0 || (options && option_values)));
+    SIM_TRY(context_current(&context));
+    CUresult result = module_make(module, context, NULL, image, SIM_IMAGE_UNKNOWN_BYTES, &error);
+    log_write(&error, option_count, options, option_values);
+    return result;
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
@@ -200,7 +229,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
     SIM_REQUIRE(module && path);
     SIM_TRY(context_current(&context));
     SIM_TRY(file_read(path, &bytes, &length));
-    return module_make(module, context, NULL, bytes, length);
+    return module_make(module, context, NULL, bytes, length, NULL);
 }
 
 CUresult cuModuleUnload(CUmodule module)
@@ -306,10 +335,11 @@ static CUresult library_check(CUlibrary library)
     return CUDA_SUCCESS;
 }
 
-static CUresult library_make(CUlibrary *library_out, char *bytes, const void *image, size_t limit_bytes)
+static CUresult library_make(CUlibrary *library_out, char *bytes, const void *image, size_t limit_bytes,
+                             struct error *error)
 {
     struct sim_image *parsed;
-    SIM_TRY(sim_image_parse(image, limit_bytes, ARCHITECTURE, &parsed, NULL));
+    SIM_TRY(sim_image_parse(image, limit_bytes, profile_architecture(), &parsed, error));
     CUlibrary library = calloc(1, sizeof(*library));
     CUkernel kernels = calloc(parsed->kernel_count ? parsed->kernel_count : 1, sizeof(*kernels));
     if (!library || !kernels) {
@@ -338,8 +368,11 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
                            void **option_values, unsigned int option_count)
 {
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(library && code);
-    return library_make(library, NULL, code, SIM_IMAGE_UNKNOWN_BYTES);
+    SIM_REQUIRE(library && code && (jit_option_count == 0 || (jit_options && jit_option_values)));
+    struct error error = {0};
+    CUresult result = library_make(library, NULL, code, SIM_IMAGE_UNKNOWN_BYTES, &error);
+    log_write(&error, jit_option_count, jit_options, jit_option_values);
+    return result;
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options,
@@ -347,11 +380,14 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
                                CUlibraryOption *options, void **option_values, unsigned int option_count)
 {
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(library && path);
+    SIM_REQUIRE(library && path && (jit_option_count == 0 || (jit_options && jit_option_values)));
     cleanup_free char *bytes = NULL;
     size_t length;
+    struct error error = {0};
     SIM_TRY(file_read(path, &bytes, &length));
-    SIM_TRY(library_make(library, bytes, bytes, length));
+    CUresult result = library_make(library, bytes, bytes, length, &error);
+    log_write(&error, jit_option_count, jit_options, jit_option_values);
+    SIM_TRY(result);
     steal_pointer(bytes);
     return CUDA_SUCCESS;
 }
@@ -390,7 +426,7 @@ static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *m
     pthread_mutex_unlock(&modules_turn);
     CUresult result = CUDA_SUCCESS;
     if (!module)
-        result = module_make(&module, context, library, library->image, library->limit_bytes);
+        result = module_make(&module, context, library, library->image, library->limit_bytes, NULL);
     pthread_mutex_unlock(&loading);
     if (result == CUDA_SUCCESS)
         *module_out = module;
@@ -522,7 +558,7 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, siz
     return parameter_info(kernel->image, index, offset, bytes);
 }
 
-static CUresult function_check(CUfunction function)
+CUresult function_check(CUfunction function)
 {
     SIM_TRY(sim_ready());
     if (!function || atomic_load(&function->kind) != SIM_FUNCTION)
@@ -554,12 +590,22 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
     return CUDA_SUCCESS;
 }
 
+/* Whole modules are loaded at once (cuModuleGetLoadingMode). */
+CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(state);
+    SIM_TRY(function_check(function));
+    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuFuncLoad(CUfunction function)
 {
     return function_check(function);
 }
 
-static unsigned max_threads(const struct sim_kernel_image *image)
+unsigned function_max_threads(const struct sim_kernel_image *image)
 {
     return image->max_threads && image->max_threads < 1024 ? image->max_threads : 1024;
 }
@@ -572,7 +618,7 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
     const struct sim_image *image = function->module->image;
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = (int)max_threads(function->image);
+        *value = (int)function_max_threads(function->image);
         break;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
         *value = (int)function->image->shared_bytes;
@@ -581,10 +627,10 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
         *value = 32; /* nothing was compiled; a usual number */
         break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-        *value = (int)(image->kind == SIM_IMAGE_PTX ? image->architecture : ARCHITECTURE);
+        *value = (int)(image->kind == SIM_IMAGE_PTX ? image->architecture : profile_architecture());
         break;
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-        *value = ARCHITECTURE;
+        *value = (int)profile_architecture();
         break;
     default:
         *value = function->attributes[attribute];
@@ -597,7 +643,8 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     SIM_TRY(function_check(function));
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        SIM_REQUIRE(value >= 0 && value <= 232448);
+        SIM_REQUIRE(value >= 0 &&
+                    value <= profile_value(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
         break;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
         SIM_REQUIRE(value >= -1 && value <= 100);
@@ -658,80 +705,4 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
     CUfunction function;
     SIM_TRY(kernel_function(kernel, device, &function));
     return cuFuncSetCacheConfig(function, config);
-}
-
-/* --- Occupancy: threads and shared memory of a multiprocessor, nothing else is known
- * ------------------------- */
-
-static CUresult occupancy(int *blocks, CUfunction function, int block_threads, size_t shared_bytes)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(blocks);
-    SIM_TRY(function_check(function));
-    SIM_REQUIRE(block_threads > 0);
-    int by_threads = 0;
-    if ((unsigned)block_threads <= max_threads(function->image))
-        by_threads = 2048 / ((block_threads + 31) / 32 * 32);
-    size_t block_shared = shared_bytes + function->image->shared_bytes;
-    int by_shared = (int)(233472 / (block_shared + 1024));
-    *blocks = by_threads < by_shared ? by_threads : by_shared;
-    if (*blocks > 32)
-        *blocks = 32;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block_threads,
-                                                     size_t shared_bytes)
-{
-    return occupancy(blocks, function, block_threads, shared_bytes);
-}
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
-                                                              int block_threads, size_t shared_bytes,
-                                                              unsigned int flags)
-{
-    SIM_REQUIRE(flags <= 1);
-    return occupancy(blocks, function, block_threads, shared_bytes);
-}
-
-CUresult cuOccupancyMaxPotentialBlockSize(int *grid_blocks, int *block_threads, CUfunction function,
-                                          CUoccupancyB2DSize shared_of_block, size_t shared_bytes, int limit)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(grid_blocks && block_threads);
-    SIM_TRY(function_check(function));
-    int threads = (int)max_threads(function->image), blocks = 0;
-    if (limit > 0 && limit < threads)
-        threads = limit;
-    for (; threads > 0; threads -= 32) {
-        size_t shared = shared_of_block ? shared_of_block(threads) : shared_bytes;
-        SIM_TRY(occupancy(&blocks, function, threads, shared));
-        if (blocks > 0)
-            break;
-    }
-    *block_threads = threads > 0 ? threads : 0;
-    *grid_blocks = blocks * 114;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid_blocks, int *block_threads, CUfunction function,
-                                                   CUoccupancyB2DSize shared_of_block, size_t shared_bytes,
-                                                   int limit, unsigned int flags)
-{
-    SIM_REQUIRE(flags <= 1);
-    return cuOccupancyMaxPotentialBlockSize(grid_blocks, block_threads, function, shared_of_block,
-                                            shared_bytes, limit);
-}
-
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction function, int blocks,
-                                                 int block_threads)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(bytes);
-    SIM_TRY(function_check(function));
-    SIM_REQUIRE(blocks > 0 && block_threads > 0);
-    size_t each = 233472 / (size_t)blocks, fixed = 1024 + function->image->shared_bytes;
-    size_t room = each > fixed ? each - fixed : 0;
-    *bytes = room < 232448 ? room : 232448;
-    return CUDA_SUCCESS;
 }

@@ -27,5 +27,10 @@ struct CUmod_st {
 /* CUDA_SUCCESS if the handle is a function of a living module; also takes a CUkernel, as the driver does. */
 CUresult function_resolve(CUfunction handle, CUcontext context, CUfunction *function);
 
+/* CUDA_SUCCESS if the handle is a living CUfunction. */
+CUresult function_check(CUfunction function);
+/* Most threads of a block of it. */
+unsigned function_max_threads(const struct sim_kernel_image *image);
+
 /* Modules of a context that goes. */
 void library_drop_context(CUcontext context);

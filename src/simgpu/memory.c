@@ -9,6 +9,7 @@
 #include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
+#include "simgpu/pool.h"
 #include "simgpu/sim.h"
 
 #define PITCH_BYTES 512u
@@ -54,7 +55,8 @@ static bool is_of_context(const struct memory_allocation *allocation, void *cont
 {
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
-    device_credit(allocation->gpu, allocation->bytes);
+    if (allocation->kind != MEMORY_ADDRESSES)
+        device_credit(allocation->gpu, allocation->bytes);
     return true;
 }
 
@@ -76,7 +78,9 @@ void memory_give_back_context(CUcontext context)
 
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
 {
-    return heap_find(address, allocation) || ranges_find(address, allocation);
+    if (heap_find(address, allocation))
+        return allocation->kind != MEMORY_ARRAY && allocation->kind != MEMORY_ADDRESSES;
+    return ranges_find(address, allocation);
 }
 
 bool memory_is_accessible(uint64_t address, uint64_t bytes)
@@ -335,7 +339,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr p
 
 static bool is_host(const struct memory_allocation *allocation)
 {
-    return allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED;
+    return allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED ||
+           (allocation->kind == MEMORY_POOL && allocation->flags == POOL_ON_HOST);
 }
 
 static size_t attribute_bytes(CUpointer_attribute attribute)
@@ -399,7 +404,8 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
         *value = allocation->id;
         return true;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *value = allocation->kind == MEMORY_MANAGED;
+        *value = allocation->kind == MEMORY_MANAGED ||
+                 (allocation->kind == MEMORY_POOL && allocation->flags == POOL_MANAGED);
         return true;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *value = device_ordinal(allocation->gpu);

@@ -15,11 +15,13 @@ enum memory_kind {
     MEMORY_NONE,
     MEMORY_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
     MEMORY_MANAGED,    /* cuMemAllocManaged */
-    MEMORY_POOL,       /* cuMemAllocAsync */
+    MEMORY_POOL,       /* cuMemAllocAsync; flags: enum pool_place */
     MEMORY_MODULE,     /* a module's globals */
     MEMORY_MAPPED,     /* cuMemMap of device memory */
     MEMORY_HOST,       /* cuMemHostAlloc, cuMemAllocHost; cuMemMap of host memory */
     MEMORY_REGISTERED, /* cuMemHostRegister */
+    MEMORY_ARRAY,      /* an array's; no pointer leads there */
+    MEMORY_ADDRESSES,  /* the same, of an array that takes no memory itself */
     MEMORY_GRAPH,      /* an allocation of a graph, there while that one is launched or until it is freed */
 };
 

@@ -14,9 +14,9 @@
 #include "base/cleanup.h"
 #include "cuda/uuid.h"
 #include "simgpu/device.h"
+#include "simgpu/profile.h"
 
-#define INIT_FLAGS_KNOWN 3u       /* NO_GPUS, NO_ATTACH */
-#define PCI_DEVICE_ID 0x000010deu /* NVIDIA's vendor number, and no model's */
+#define INIT_FLAGS_KNOWN 3u /* NO_GPUS, NO_ATTACH */
 
 /* A handle is the address of its element, so that it holds over shutdown and is told from others. */
 struct nvmlDevice_st {
@@ -286,7 +286,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
 {
     unsigned gpu;
     TRY_FIND(device, &gpu);
-    return answer_text(DEVICE_NAME, name, length);
+    return answer_text(profile_current()->name, name, length);
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
@@ -301,7 +301,9 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 
 static void pci_info(unsigned gpu, nvmlPciInfo_t *pci)
 {
-    *pci = (nvmlPciInfo_t){.bus = device_pci_bus(gpu), .pciDeviceId = PCI_DEVICE_ID};
+    *pci = (nvmlPciInfo_t){.bus = device_pci_bus(gpu),
+                           .pciDeviceId = profile_current()->pci_device,
+                           .pciSubSystemId = profile_current()->pci_subsystem};
     snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0", pci->bus & 0xff);
     snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus & 0xff);
 }
@@ -346,7 +348,9 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     TRY_FIND(device, &gpu);
     if (!memory)
         return NVML_ERROR_INVALID_ARGUMENT;
-    uint64_t total = device_parameters().total_bytes, used = device_used_bytes(gpu);
+    /* Here what the driver keeps for itself counts as used (nvml API reference). */
+    uint64_t reserved = profile_current()->reserved_bytes;
+    uint64_t total = device_parameters().total_bytes + reserved, used = device_used_bytes(gpu) + reserved;
     *memory = (nvmlMemory_t){.total = total, .free = total > used ? total - used : 0, .used = used};
     return NVML_SUCCESS;
 }
@@ -364,9 +368,9 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     if (result != NVML_SUCCESS)
         return result;
     memory->total = plain.total;
-    memory->reserved = 0; /* a simulated driver keeps nothing for itself */
+    memory->reserved = profile_current()->reserved_bytes;
     memory->free = plain.free;
-    memory->used = plain.used;
+    memory->used = plain.used - memory->reserved;
     return NVML_SUCCESS;
 }
 

@@ -1,84 +1,53 @@
-/* pool.c - stream-ordered memory from each device's default pool. A pool takes the device's memory in steps
- * of 2 MiB (reserved), gives it out (used), and gives the unused above its release threshold back when the
- * program synchronises.
+/* pool.c - stream-ordered memory. A pool takes the device's memory in steps of 2 MiB (reserved), gives it out
+ * (used), and gives the unused above its release threshold back when the program synchronises. Pools of host
+ * memory count the same, but nothing of it is a device's.
  *
  * Memory is the next taker's as soon as it is freed, in the order of calls: data moves at calls too (sim.h).
  */
+#include "simgpu/pool.h"
+
 #include <string.h>
 
 #include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
-#include "simgpu/memory.h"
 
-#define STEP_BYTES (UINT64_C(2) << 20)
-#define GRAIN_BYTES UINT64_C(512) /* what `used` counts in, as addresses are aligned */
-
-struct CUmemPoolHandle_st {
-    _Atomic unsigned kind; /* SIM_POOL once it is asked for */
-    unsigned gpu;
-
-    pthread_mutex_t turn;
-    uint64_t reserved_bytes, reserved_high_bytes;
-    uint64_t used_bytes, used_high_bytes;
-    uint64_t release_threshold_bytes;
-    int reuse_event, reuse_opportunistic, reuse_internal;
-};
-
-static struct CUmemPoolHandle_st pools[DEVICE_GPUS] = {
-    [0 ... DEVICE_GPUS - 1] = {.turn = PTHREAD_MUTEX_INITIALIZER,
-                               .reuse_event = 1,
-                               .reuse_opportunistic = 1,
-                               .reuse_internal = 1},
-};
-
-static CUmemoryPool pool_of_gpu(unsigned gpu)
+void pool_trim(CUmemoryPool pool, uint64_t keep_bytes)
 {
-    pools[gpu].gpu = gpu;
-    atomic_store(&pools[gpu].kind, SIM_POOL);
-    return &pools[gpu];
-}
-
-static CUresult pool_check(CUmemoryPool pool)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(pool);
-    return atomic_load(&pool->kind) == SIM_POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static uint64_t grains(uint64_t bytes)
-{
-    return (bytes + GRAIN_BYTES - 1) & ~(GRAIN_BYTES - 1);
-}
-
-static uint64_t steps(uint64_t bytes)
-{
-    return (bytes + STEP_BYTES - 1) & ~(STEP_BYTES - 1);
-}
-
-/* Give back what is reserved beyond `keep_bytes` and not used. Under the pool's lock. */
-static void trim(CUmemoryPool pool, uint64_t keep_bytes)
-{
-    uint64_t keep = steps(keep_bytes > pool->used_bytes ? keep_bytes : pool->used_bytes);
+    uint64_t keep = pool_steps(keep_bytes > pool->used_bytes ? keep_bytes : pool->used_bytes);
     if (pool->reserved_bytes <= keep)
         return;
-    device_credit(pool->gpu, pool->reserved_bytes - keep);
+    if (pool->place != POOL_ON_HOST)
+        device_credit(pool->gpu, pool->reserved_bytes - keep);
     pool->reserved_bytes = keep;
+}
+
+/* Reserve `missing` bytes more, if the pool may grow so far and the device has them. */
+static bool pool_grow(CUmemoryPool pool, uint64_t missing)
+{
+    uint64_t most = pool->properties.maxSize ? pool_steps(pool->properties.maxSize) : UINT64_MAX;
+    if (missing > most || pool->reserved_bytes > most - missing)
+        return false;
+    if (missing > 0 && pool->place != POOL_ON_HOST && !device_charge(pool->gpu, missing))
+        return false;
+    pool->reserved_bytes += missing;
+    return true;
 }
 
 static CUresult pool_take(CUmemoryPool pool, CUcontext context, uint64_t bytes, uint64_t *address)
 {
+    if (bytes > UINT64_MAX / 4)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&pool->turn);
-    uint64_t used = pool->used_bytes + grains(bytes);
-    uint64_t missing = used > pool->reserved_bytes ? steps(used - pool->reserved_bytes) : 0;
+    uint64_t used = pool->used_bytes + pool_grains(bytes);
+    uint64_t missing = used > pool->reserved_bytes ? pool_steps(used - pool->reserved_bytes) : 0;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (missing == 0 || device_charge(pool->gpu, missing)) {
-        pool->reserved_bytes += missing;
-        result = memory_place(context, pool->gpu, MEMORY_POOL, bytes, 0, pool, address);
+    if (pool_grow(pool, missing)) {
+        result = memory_place(context, pool->gpu, MEMORY_POOL, bytes, pool->place, pool, address);
         if (result == CUDA_SUCCESS)
             pool->used_bytes = used;
         else
-            trim(pool, pool->reserved_bytes - missing);
+            pool_trim(pool, pool->reserved_bytes - missing);
     }
     if (pool->reserved_bytes > pool->reserved_high_bytes)
         pool->reserved_high_bytes = pool->reserved_bytes;
@@ -95,20 +64,23 @@ bool pool_free(uint64_t address)
         return false;
     CUmemoryPool pool = allocation.owner;
     pthread_mutex_lock(&pool->turn);
-    pool->used_bytes -= grains(allocation.bytes);
+    pool->used_bytes -= pool_grains(allocation.bytes);
+    if (pool->is_destroyed)
+        pool_trim(pool, 0);
     pthread_mutex_unlock(&pool->turn);
     return true;
 }
 
 void pool_settle(unsigned gpu)
 {
-    CUmemoryPool pool = &pools[gpu];
-    if (atomic_load_explicit(&pool->kind, memory_order_relaxed) != SIM_POOL)
-        return;
-    pthread_mutex_lock(&pool->turn);
-    trim(pool, pool->release_threshold_bytes < pool->reserved_bytes ? pool->release_threshold_bytes
-                                                                    : pool->reserved_bytes);
-    pthread_mutex_unlock(&pool->turn);
+    for (CUmemoryPool pool = pool_first(); pool; pool = pool->next) {
+        if (pool->gpu != gpu)
+            continue;
+        pthread_mutex_lock(&pool->turn);
+        if (pool->release_threshold_bytes < pool->reserved_bytes)
+            pool_trim(pool, pool->release_threshold_bytes);
+        pthread_mutex_unlock(&pool->turn);
+    }
 }
 
 static bool is_of_pool(const struct memory_allocation *allocation, void *pool)
@@ -118,12 +90,15 @@ static bool is_of_pool(const struct memory_allocation *allocation, void *pool)
 
 void pool_drop(unsigned gpu)
 {
-    CUmemoryPool pool = &pools[gpu];
-    heap_free_each(is_of_pool, pool);
-    pthread_mutex_lock(&pool->turn);
-    pool->used_bytes = 0;
-    trim(pool, 0);
-    pthread_mutex_unlock(&pool->turn);
+    for (CUmemoryPool pool = pool_first(); pool; pool = pool->next) {
+        if (pool->gpu != gpu || pool->is_imported)
+            continue;
+        heap_free_each(is_of_pool, pool);
+        pthread_mutex_lock(&pool->turn);
+        pool->used_bytes = 0;
+        pool_trim(pool, 0);
+        pthread_mutex_unlock(&pool->turn);
+    }
 }
 
 /* --- Allocating
@@ -141,8 +116,11 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, 
         capture_allocation(handle, per_thread, pool ? (int)pool->gpu : -1, bytes, pointer, &result))
         return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    if (!pool && !(pool = pool_current(context->gpu)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    SIM_REQUIRE(!pool->is_imported); /* those only take pointers in */
     uint64_t address;
-    SIM_TRY(pool_take(pool ? pool : pool_of_gpu(context->gpu), context, bytes, &address));
+    SIM_TRY(pool_take(pool, context, bytes, &address));
     *pointer = address;
     return CUDA_SUCCESS;
 }
@@ -200,132 +178,4 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 {
     return free_async(pointer, stream, true);
-}
-
-/* --- The pools themselves
- * ------------------------------------------------------------------------------------ */
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(pool);
-    SIM_TRY(device_check(device));
-    *pool = pool_of_gpu(simulator.visible[device]);
-    return CUDA_SUCCESS;
-}
-
-/* The current pool: the default one, as there are no others yet. */
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
-{
-    return cuDeviceGetDefaultMemPool(pool, device);
-}
-
-CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
-{
-    SIM_TRY(pool_check(pool));
-    SIM_TRY(device_check(device));
-    SIM_REQUIRE(pool->gpu == simulator.visible[device]);
-    return CUDA_SUCCESS;
-}
-
-static CUresult pool_of_location(CUmemoryPool *pool, const CUmemLocation *location, CUmemAllocationType type)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(pool && location);
-    if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return cuDeviceGetDefaultMemPool(pool, location->id);
-}
-
-CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
-{
-    return pool_of_location(pool, location, type);
-}
-
-CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
-{
-    return pool_of_location(pool, location, type);
-}
-
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
-{
-    SIM_TRY(pool_check(pool));
-    pthread_mutex_lock(&pool->turn);
-    if (keep_bytes < pool->reserved_bytes)
-        trim(pool, keep_bytes);
-    pthread_mutex_unlock(&pool->turn);
-    return CUDA_SUCCESS;
-}
-
-/* The number or the switch that an attribute is, or NULL. */
-static uint64_t *attribute_number(CUmemoryPool pool, CUmemPool_attribute attribute)
-{
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        return &pool->release_threshold_bytes;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return &pool->reserved_bytes;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return &pool->reserved_high_bytes;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        return &pool->used_bytes;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return &pool->used_high_bytes;
-    default:
-        return NULL;
-    }
-}
-
-static int *attribute_switch(CUmemoryPool pool, CUmemPool_attribute attribute)
-{
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-        return &pool->reuse_event;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-        return &pool->reuse_opportunistic;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        return &pool->reuse_internal;
-    default:
-        return NULL;
-    }
-}
-
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
-    SIM_TRY(pool_check(pool));
-    SIM_REQUIRE(value);
-    pthread_mutex_lock(&pool->turn);
-    const uint64_t *number = attribute_number(pool, attribute);
-    const int *on = attribute_switch(pool, attribute);
-    if (number)
-        memcpy(value, number, sizeof(*number));
-    else if (on)
-        memcpy(value, on, sizeof(*on));
-    pthread_mutex_unlock(&pool->turn);
-    return number || on ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* The marks of highest use can only be set to 0, which begins them anew. */
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
-    SIM_TRY(pool_check(pool));
-    SIM_REQUIRE(value);
-    CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&pool->turn);
-    int *on = attribute_switch(pool, attribute);
-    uint64_t number = 0;
-    if (!on)
-        memcpy(&number, value, sizeof(number));
-    if (on)
-        memcpy(on, value, sizeof(*on));
-    else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-        pool->release_threshold_bytes = number;
-    else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH && number == 0)
-        pool->reserved_high_bytes = pool->reserved_bytes;
-    else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && number == 0)
-        pool->used_high_bytes = pool->used_bytes;
-    else
-        result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&pool->turn);
-    return result;
 }

@@ -4,69 +4,9 @@
 #include <string.h>
 
 #include "cuda/entry_points.h"
+#include "simgpu/profile.h"
 #include "simgpu/resolve.h"
 #include "simgpu/sim.h"
-
-/* What a card of compute capability 9.0 with 80 GB says (an H100 PCIe), where its memory is not concerned.
- * What is not here is 0. */
-static const struct {
-    CUdevice_attribute attribute;
-    int value;
-} attributes[] = {
-    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64},
-    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 2147483647},
-    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
-    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
-    {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
-    {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
-    {CU_DEVICE_ATTRIBUTE_MAX_PITCH, 2147483647},
-    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
-    {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1755000},
-    {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
-    {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
-    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 114},
-    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, 131072},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, 131072},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT, 65536},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH, 16384},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT, 16384},
-    {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH, 16384},
-    {CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512},
-    {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
-    {CU_DEVICE_ATTRIBUTE_ECC_ENABLED, 1},
-    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1593000},
-    {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120},
-    {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 52428800},
-    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048},
-    {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2},
-    {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
-    {CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
-    {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233472},
-    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
-    {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
-    {CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2},
-    {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
-    {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
-    {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
-    {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
-    {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1},
-};
 
 CUresult cuDriverGetVersion(int *version)
 {
@@ -97,7 +37,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(name && length > 0);
     SIM_TRY(device_check(device));
-    snprintf(name, (size_t)length, "%s", DEVICE_NAME);
+    snprintf(name, (size_t)length, "%s", profile_current()->name);
     return CUDA_SUCCESS;
 }
 
@@ -134,16 +74,19 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 static int attribute_value(CUdevice_attribute attribute, CUdevice device)
 {
+    int value = 0;
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return (int)device_pci_bus(simulator.visible[device]);
+    case CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID:
+        return (int)profile_current()->pci_device;
+    case CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID:
+        return (int)profile_current()->pci_subsystem;
     default:
-        break;
+        /* PCI domain and device are 0, and so is the compute mode: anybody may use it. */
+        profile_attribute(attribute, &value);
+        return value;
     }
-    for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
-        if (attributes[i].attribute == attribute)
-            return attributes[i].value;
-    return 0;
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
@@ -244,14 +187,34 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
     return CUDA_SUCCESS;
 }
 
+/* The most elements, whatever their size is; what the memory can hold is less. */
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_format format, unsigned channels,
                                             CUdevice device)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(width && (channels == 1 || channels == 2 || channels == 4));
     SIM_TRY(device_check(device));
-    *width = (size_t)1 << 28; /* CUDA programming guide: 2^28 for compute capability 9.0 */
+    *width = (size_t)attribute_value(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH, device);
     return CUDA_SUCCESS;
+}
+
+/* Nothing shares multiprocessors out here: that is for MPS (driver API reference). */
+CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type, CUdevice device)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(supported && type == CU_EXEC_AFFINITY_TYPE_SM_COUNT);
+    SIM_TRY(device_check(device));
+    *supported = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType type)
+{
+    CUcontext context;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(affinity && type == CU_EXEC_AFFINITY_TYPE_SM_COUNT);
+    SIM_TRY(context_current(&context));
+    return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
 /* --- Names of results: need no cuInit
@@ -264,53 +227,22 @@ CUresult cuGetErrorName(CUresult result, const char **name)
     return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Ours say what they mean for the ones that programs meet; the others are described by their name. */
+/* In our words (result_texts.def); every result has some. */
 CUresult cuGetErrorString(CUresult result, const char **text)
 {
+    static const struct {
+        CUresult result;
+        const char *text;
+    } rows[] = {
+#define RESULT_TEXT(name, words) {name, words},
+#include "simgpu/result_texts.def"
+#undef RESULT_TEXT
+    };
     SIM_REQUIRE(text);
-    switch (result) {
-    case CUDA_SUCCESS:
-        *text = "no error";
-        break;
-    case CUDA_ERROR_INVALID_VALUE:
-        *text = "invalid argument";
-        break;
-    case CUDA_ERROR_OUT_OF_MEMORY:
-        *text = "out of memory";
-        break;
-    case CUDA_ERROR_NOT_INITIALIZED:
-        *text = "initialization error";
-        break;
-    case CUDA_ERROR_NO_DEVICE:
-        *text = "no CUDA-capable device is detected";
-        break;
-    case CUDA_ERROR_INVALID_DEVICE:
-        *text = "invalid device ordinal";
-        break;
-    case CUDA_ERROR_INVALID_CONTEXT:
-        *text = "invalid device context";
-        break;
-    case CUDA_ERROR_INVALID_HANDLE:
-        *text = "invalid resource handle";
-        break;
-    case CUDA_ERROR_NOT_FOUND:
-        *text = "named symbol not found";
-        break;
-    case CUDA_ERROR_NOT_READY:
-        *text = "device not ready";
-        break;
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-        *text = "an illegal memory access was encountered";
-        break;
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-        *text = "context is destroyed";
-        break;
-    case CUDA_ERROR_NOT_SUPPORTED:
-        *text = "operation not supported";
-        break;
-    default:
-        *text = cuda_result_name(result);
-    }
+    *text = NULL;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && !*text; i++)
+        if (rows[i].result == result)
+            *text = rows[i].text;
     return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -29,7 +29,7 @@ struct shared_header {
         _Atomic int32_t pid;
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 1u
+#define SHARED_LAYOUT 2u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

@@ -25,6 +25,11 @@ enum sim_kind {
     SIM_MODULE = 0x51c0de04,
     SIM_FUNCTION = 0x51c0de05,
     SIM_POOL = 0x51c0de06,
+    SIM_ARRAY = 0x51c0de0a,
+    SIM_MIPMAP = 0x51c0de0b,
+    SIM_TEXTURE = 0x51c0de0c,
+    SIM_SURFACE = 0x51c0de0d,
+    SIM_EXTERNAL = 0x51c0de0e,
 };
 
 struct simulator {

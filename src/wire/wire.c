@@ -15,13 +15,14 @@ static size_t packet_bytes(unsigned type)
         [WIRE_REFUSED] = sizeof(struct wire_refused),
         [WIRE_CONTEXT_CREATED] = sizeof(struct wire_context_created),
         [WIRE_CONTEXT_COST] = sizeof(struct wire_context_cost),
+        [WIRE_NOTICE] = sizeof(struct wire_notice),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0)
         return 0;
     return offsetof(struct wire_message, hello) + body_bytes[type];
 }
 
-int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count)
+static int send_packet(int socket, struct wire_message *message, const int *fds, unsigned fd_count, int flags)
 {
     union {
         char bytes[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
@@ -47,11 +48,21 @@ int wire_send(int socket, struct wire_message *message, const int *fds, unsigned
     }
     ssize_t sent;
     do
-        sent = sendmsg(socket, &packet, MSG_NOSIGNAL);
+        sent = sendmsg(socket, &packet, MSG_NOSIGNAL | flags);
     while (sent < 0 && errno == EINTR);
     if (sent < 0)
         return -errno;
     return (size_t)sent == length ? 0 : -EPROTO;
+}
+
+int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count)
+{
+    return send_packet(socket, message, fds, fd_count, 0);
+}
+
+int wire_post(int socket, struct wire_message *message)
+{
+    return send_packet(socket, message, NULL, 0, MSG_DONTWAIT);
 }
 
 static void close_all(int *fds, unsigned *count)
@@ -108,7 +119,8 @@ int wire_receive(int socket, struct wire_message *message, int fds[static WIRE_F
         close_all(fds, fd_count);
         return -ENOTCONN;
     }
-    if (!all_taken || (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || wire_check(message, (size_t)length) < 0) {
+    if (!all_taken || (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ||
+        wire_check(message, (size_t)length) < 0) {
         close_all(fds, fd_count);
         return -EPROTO;
     }

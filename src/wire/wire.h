@@ -10,9 +10,11 @@
  *                                   daemon keeps the connection open for as long as the client does
  *   CONTEXT_CREATED        ->       a context came to be while its cost was not known
  *                          <-       CONTEXT_COST
+ *   NOTICE                 ->       the driver has just taken memory of its own accord, or a request was
+ *                                   refused: compare with the card soon. No answer, and nobody waits
  *
- * The client speaks only when it has something to ask, and waits for that answer alone: a daemon never
- * sends unasked in this version. End of file tells the daemon to look whether the process lives (DESIGN of
+ * The client speaks when it has something to ask, and waits for that answer alone, or gives notice: a daemon
+ * never sends unasked in this version. End of file tells the daemon to look whether the process lives (DESIGN of
  * death: only the pidfd means death); it tells the client that the daemon is gone. */
 #pragma once
 
@@ -33,6 +35,7 @@ enum wire_type {
     WIRE_REFUSED = 3,
     WIRE_CONTEXT_CREATED = 4,
     WIRE_CONTEXT_COST = 5,
+    WIRE_NOTICE = 6,
 };
 
 struct wire_header {
@@ -87,6 +90,19 @@ struct wire_context_cost {
     uint64_t bytes;
 };
 
+/* Why the card is worth a look. */
+enum wire_notice_kind {
+    WIRE_NOTICE_CONTEXT = 1, /* a context was made */
+    WIRE_NOTICE_MODULE = 2,  /* a module was loaded or unloaded */
+    WIRE_NOTICE_LIMIT = 3,   /* cuCtxSetLimit changed what a context keeps */
+    WIRE_NOTICE_DENIED = 4,  /* a request for memory was refused */
+};
+
+struct wire_notice {
+    uint32_t kind; /* enum wire_notice_kind */
+    uint32_t reserved;
+};
+
 struct wire_message {
     struct wire_header header;
     union {
@@ -95,6 +111,7 @@ struct wire_message {
         struct wire_refused refused;
         struct wire_context_created context_created;
         struct wire_context_cost context_cost;
+        struct wire_notice notice;
     };
 };
 
@@ -104,6 +121,9 @@ struct wire_message {
  * Never raises SIGPIPE; retries on EINTR. Returns 0 or a negative errno (-EAGAIN on a full non-blocking
  * socket). */
 int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count);
+
+/* The same without descriptors, and never waiting, whatever the socket: -EAGAIN when it is full. */
+int wire_post(int socket, struct wire_message *message);
 
 /* Receive one message. Descriptors that came along are stored in `fds` (close-on-exec; the caller owns
  * them) and counted in `*fd_count`; more than WIRE_FDS_MAX, or any with a bad message, are closed. Returns 0;

@@ -1,8 +1,11 @@
 """The daemon's HTTP API: sessions, GPUs, health, metrics, errors (docs/api.md)."""
 import concurrent.futures
+import json
+import os
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 
 import pytest
@@ -88,11 +91,11 @@ def test_limits_are_by_gpu_and_the_roomiest_is_taken_when_none_is_named(make_dae
 
 
 def test_names_are_unique_an_owner_and_prefixes_must_fit_one(daemon):
-    create(daemon, name="a")
-    assert refusal(daemon.request("POST", "/v1/sessions", {"name": "a"})) == (409, "ERR_NAME_TAKEN")
-    other = create(daemon, name="b")
-    assert refusal(daemon.request("PATCH", "/v1/sessions/b", {"name": "a"})) == (409, "ERR_NAME_TAKEN")
-    assert daemon.request("PATCH", "/v1/sessions/b", {"name": "b"})[0] == 200
+    create(daemon, name="first")
+    assert refusal(daemon.request("POST", "/v1/sessions", {"name": "first"})) == (409, "ERR_NAME_TAKEN")
+    other = create(daemon, name="second")
+    assert refusal(daemon.request("PATCH", "/v1/sessions/second", {"name": "first"})) == (409, "ERR_NAME_TAKEN")
+    assert daemon.request("PATCH", "/v1/sessions/second", {"name": "second"})[0] == 200
     for name in ("", "a b", "x" * 64, "../etc"):
         assert refusal(daemon.request("POST", "/v1/sessions", {"name": name})) == (400, "ERR_BAD_REQUEST")
     ids = [other["session_id"]]
@@ -249,3 +252,63 @@ def test_over_tcp_there_are_metrics_and_health_alone(make_daemon):
 
 def test_the_version_is_told(daemon):
     assert daemon.request("GET", "/v1/version") == (200, {"version": "0.1.0"})
+
+
+def as_user(uid, action):
+    """What `action` returns in a process of that user."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            os.write(writing, json.dumps(action()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        answer = json.loads(pipe.read() or b"null")
+    os.waitpid(pid, 0)
+    return answer
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be other users")
+def test_a_user_sees_and_touches_only_their_own_sessions(daemon):
+    for path in (daemon.folder, daemon.runtime, daemon.runtime / "simulated"):
+        path.chmod(0o755)
+    daemon.control_socket.chmod(0o666)  # as for members of the system daemon's group
+    roots = create(daemon, name="same")
+    alice = as_user(12345, lambda: daemon.request("POST", "/v1/sessions", {"name": "same", "memory_bytes": MIB}))
+    assert alice[0] == 201 and alice[1]["owner_uid"] == 12345
+    hers = alice[1]["session_id"]
+    assert as_user(12345, lambda: [one["session_id"] for one in daemon.request("GET", "/v1/sessions")[1]]) == [hers]
+    assert as_user(12345, lambda: daemon.session("same"))["session_id"] == hers
+    for method, path, body in (("GET", "", None), ("GET", "/environment", None), ("PATCH", "", {"memory_bytes": 1}),
+                               ("DELETE", "", None)):
+        answer = as_user(12345, lambda: daemon.request(method, f"/v1/sessions/{roots['session_id']}{path}", body))
+        assert (answer[0], answer[1]["error"]["code"]) == (403, "ERR_FORBIDDEN")
+        answer = as_user(54321, lambda: daemon.request(method, f"/v1/sessions/{hers[:11]}{path}", body))
+        assert (answer[0], answer[1]["error"]["code"]) == (404, "ERR_SESSION_NOT_FOUND")  # a prefix tells nothing
+    # Root sees all, and its own by a name that two have.
+    assert len(daemon.request("GET", "/v1/sessions")[1]) == 2
+    assert daemon.session("same")["session_id"] == roots["session_id"]
+    # The overflow uid owns nothing.
+    assert as_user(65534, lambda: daemon.request("POST", "/v1/sessions", {}))[1]["error"]["code"] == "ERR_FORBIDDEN"
+    assert as_user(65534, lambda: daemon.request("GET", "/v1/sessions")) == [200, []]
+    assert daemon.request("DELETE", f"/v1/sessions/{hers}")[0] == 204
+
+
+def test_what_cannot_be_stored_is_not_made_and_others_are_served_meanwhile(daemon):
+    create(daemon, name="before")
+    blocker = sqlite3.connect(daemon.state / "simulated" / "state.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(daemon.request, "POST", "/v1/sessions", {"name": "stuck", "memory_bytes": GIB})
+        while not waiting.done():
+            assert daemon.request("GET", "/healthz")[0] == 200
+            assert daemon.session("before")["name"] == "before"
+        assert refusal(waiting.result()) == (500, "ERR_INTERNAL")
+    blocker.execute("ROLLBACK")
+    assert [one["name"] for one in daemon.request("GET", "/v1/sessions")[1]] == ["before"]
+    create(daemon, name="stuck", memory_bytes=GIB)

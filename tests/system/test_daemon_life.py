@@ -3,6 +3,7 @@ import fcntl
 import os
 import pathlib
 import signal
+import socket
 import sqlite3
 import subprocess
 import time
@@ -330,3 +331,21 @@ def test_it_is_itself_in_no_session(on_demand, product):
     pid = lock_holder(on_demand)
     assert "libgpuslice.so" not in pathlib.Path(f"/proc/{pid}/maps").read_text()
     assert on_demand.request("GET", "/v1/gpus")[1][0]["total_bytes"] == GIB
+
+
+def test_the_log_goes_where_it_is_told_to(make_daemon, tmp_path):
+    log = tmp_path / "elsewhere.log"
+    daemon = make_daemon(GPUSLICE_LOG_FILE=str(log)).start()
+    assert "ready: 1 GPUs (simulated)" in log.read_text()
+    assert oct(log.stat().st_mode & 0o777) == "0o600"
+    assert daemon.log_text() == ""
+
+
+def test_systemd_is_told_when_it_is_ready_and_when_it_ends(make_daemon, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(tmp_path / "notify"))
+        notified.settimeout(20)
+        daemon = make_daemon(NOTIFY_SOCKET=str(tmp_path / "notify")).start()
+        assert notified.recv(100) == b"READY=1"
+        daemon.stop()
+        assert notified.recv(100) == b"STOPPING=1"

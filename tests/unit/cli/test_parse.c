@@ -78,12 +78,12 @@ static void gpus_add_up(void **state)
     assert_int_equal(arguments.memory.gpus.count, 2);
 }
 
-static void the_environment_says_simulated_by_1_alone(void **state)
+static void the_environment_says_simulated_unless_it_is_empty_or_0(void **state)
 {
     static const struct {
         const char *value;
         bool simulated;
-    } rows[] = {{"1", true}, {"0", false}, {"", false}};
+    } rows[] = {{"1", true}, {"yes", true}, {"0", false}, {"", false}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct cli_arguments arguments;
         setenv("GPUSLICE_SIMULATED", rows[i].value, 1);
@@ -216,7 +216,7 @@ int main(void)
         cmocka_unit_test(two_dashes_end_the_options),
         cmocka_unit_test(options_may_stand_behind_sessions),
         cmocka_unit_test(gpus_add_up),
-        cmocka_unit_test_setup_teardown(the_environment_says_simulated_by_1_alone, NULL, set_up),
+        cmocka_unit_test_setup_teardown(the_environment_says_simulated_unless_it_is_empty_or_0, NULL, set_up),
         cmocka_unit_test(help_asks_for_nothing_else),
         cmocka_unit_test(wrong_words_are_refused),
         cmocka_unit_test(names_have_at_most_63_characters),

@@ -247,6 +247,30 @@ static void a_link_in_place_of_a_ledger_is_not_followed(void **state)
     ledgers_close(&ledger, true);
 }
 
+static void room_is_set_aside_for_what_programs_will_touch(void **state)
+{
+    struct session_ledger ledger;
+    struct stat before, after;
+    struct error error = {0};
+    open_ledger(&ledger, false);
+    assert_int_equal(fstat(ledger.usage_fd, &before), 0);
+    assert_int_equal(ledgers_usage_reserve(&ledger, 3, &error), 0);
+    assert_int_equal(fstat(ledger.usage_fd, &after), 0);
+    assert_int_equal(before.st_size, after.st_size);
+    assert_true((uint64_t)before.st_blocks * 512 < ledger_usage_touched_bytes(3));
+    assert_true((uint64_t)after.st_blocks * 512 >= ledger_usage_touched_bytes(3));
+    assert_true(ledger_usage_touched_bytes(LEDGER_GPUS) <= ledger_usage_bytes());
+
+    /* A descriptor without room behind it refuses, and says how much was wanted. */
+    int usage_fd = ledger.usage_fd;
+    ledger.usage_fd = open("/dev/full", O_RDWR);
+    assert_true(ledgers_usage_reserve(&ledger, 3, &error) < 0);
+    assert_non_null(strstr(error.message, "no room for"));
+    close(ledger.usage_fd);
+    ledger.usage_fd = usage_fd;
+    ledgers_close(&ledger, true);
+}
+
 static void who_maps_the_ledger_is_told(void **state)
 {
     struct session_ledger ledger;
@@ -292,6 +316,7 @@ int main(void)
         cmocka_unit_test(a_ledger_is_found_again_with_its_slots),
         cmocka_unit_test(a_damaged_file_is_found_broken_and_a_missing_one_made_anew),
         cmocka_unit_test(a_link_in_place_of_a_ledger_is_not_followed),
+        cmocka_unit_test(room_is_set_aside_for_what_programs_will_touch),
         cmocka_unit_test(who_maps_the_ledger_is_told),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

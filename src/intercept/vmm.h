@@ -1,0 +1,29 @@
+/* vmm.h - physical memory of cuMemCreate, and what keeps it: handles, mappings, parts of sparse arrays,
+ * bindings to multicast objects. Each holds the allocation; what it was charged goes with the last of them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+#include "intercept/charge.h"
+
+/* Let a record of `kind` with this key stand for one that holds the allocation `number`; no reference is
+ * taken. Whatever had the key is stored in `*displaced`. False without memory. */
+bool vmm_point_at(struct record record, uint64_t number, struct record *displaced);
+
+void vmm_hold(uint64_t number);
+void vmm_let_go(uint64_t number);
+
+/* A new allocation that the driver has just made, or imported; its handle holds it. False without memory. */
+bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle);
+
+/* The allocation of a handle, or of the mapping around an address; 0: none of ours. */
+uint64_t vmm_allocation_of(CUmemGenericAllocationHandle handle);
+uint64_t vmm_allocation_at(CUdeviceptr address);
+
+/* Take out, one after the other, all records of `kind` that `match`, and let go of what they held. Slow:
+ * looks at every record. */
+void vmm_let_go_all(enum record_kind kind, bool (*match)(const struct record *, const void *),
+                    const void *argument);

@@ -1,0 +1,36 @@
+/* profile.h - which card a simulated GPU looks like (profiles.def): name, numbers, how much memory by
+ * default. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+
+struct device_profile {
+    const char *key; /* FAKECUDA_DEVICE */
+    const char *name;
+    uint32_t pci_device,
+        pci_subsystem;       /* device number in the upper half, vendor in the lower, as NVML has them */
+    uint64_t total_bytes;    /* what programs can have */
+    uint64_t reserved_bytes; /* what the driver keeps beside that: in NVML's total, not in CUDA's */
+};
+
+#define PROFILE_KEYS "default, h100 or t4"
+
+/* The number of the profile of that key; -1 if there is none. */
+int profile_find(const char *key);
+
+/* Of the card that device_parameters() names; valid after device_attach(). */
+const struct device_profile *profile_current(void);
+const struct device_profile *profile_at(unsigned number);
+
+/* An attribute of the card. False for those that are of one device or its state (its bus, its compute mode).
+ */
+bool profile_attribute(CUdevice_attribute attribute, int *value);
+
+/* The same for attributes that are in the table. */
+int profile_value(CUdevice_attribute attribute);
+
+/* 10 * major + minor: what code has to be made for. */
+unsigned profile_architecture(void);

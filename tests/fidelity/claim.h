@@ -1,0 +1,42 @@
+/* claim.h - what the simulated GPU claims about NVIDIA's driver, one call a claim, to be run on both.
+ *
+ * claim      a name, what the simulation says the driver answers, and what it answered here
+ * group      claims that share a process: each runs in a forked child, so that one may break its context or
+ * die verified   somebody saw the claim hold on a card (verified.def); all others are unverified */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+#include "cuda/prototypes.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+/* Groups begin before cuInit, without a context. */
+struct group {
+    const char *name;
+    void (*run)(void);
+};
+extern const struct group groups_of_contexts[], groups_of_memory[],
+    groups_of_streams[]; /* end with a NULL name */
+
+void claim_result(const char *name, CUresult claimed, CUresult observed);
+void claim_number(const char *name, uint64_t claimed, uint64_t observed);
+void claim_true(const char *name, const char *claimed, bool observed);
+
+/* For what a group needs and does not claim: ends the group with a failed claim unless it succeeds. */
+void need(const char *what, CUresult result);
+
+/* cuInit and a context of device 0, current. */
+CUcontext need_context(void);
+
+/* A module with gs_fill_u32(address, value, count), which stores `value` at `address` (count is 1). */
+CUfunction need_store_kernel(void);
+
+/* A host function that holds its stream until the gate is opened. */
+struct gate {
+    _Atomic int is_open;
+};
+void gate_close(struct gate *gate, CUstream stream);
+void gate_open(struct gate *gate);

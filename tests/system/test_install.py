@@ -1,0 +1,32 @@
+"""The installed tree: complete, and at home wherever it is moved to."""
+import shutil
+import subprocess
+
+
+def test_a_moved_tree_works(product, make_gpu, make_daemon, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(product.prefix, elsewhere, symlinks=True)
+    daemon = make_daemon()
+    daemon.product = type(product)(elsewhere, product.build)
+    daemon.start()
+    result = daemon.cli("run", "--memory", "8MiB", "--", "env", f"ALLOC_BYTES={4 << 20}", "ITERATIONS=3",
+                        elsewhere / "share/gpuslice/examples/bin/target_app")
+    assert result.stdout.splitlines()[:3] == ["ALLOC_OK iteration 0", "ALLOC_OK iteration 1",
+                                              "ALLOC_FAIL at iteration 2 code=2"]
+
+
+def test_the_tree_has_its_parts(product):
+    for path in ["bin/gpuslice", "bin/gpusliced", "lib/gpuslice/libgpuslice.so",
+                 "lib/gpuslice/simulated/libcuda.so.1", "lib/gpuslice/simulated/libnvidia-ml.so.1",
+                 "share/gpuslice/examples/target_app.c", "share/gpuslice/examples/saxpy.c",
+                 "share/gpuslice/examples/bin/target_app", "share/gpuslice/examples/bin/saxpy"]:
+        assert (product.prefix / path).exists(), path
+
+
+def test_no_file_of_the_tree_knows_where_it_was_built(product):
+    found = subprocess.run(["grep", "-rlaF", str(product.build.parent), product.prefix / "bin", product.prefix / "lib"],
+                           capture_output=True, text=True).stdout.split()
+    # Debug information names sources; what is loaded at run time must not.
+    for path in found:
+        dynamic = subprocess.run(["readelf", "-d", path], capture_output=True, text=True).stdout
+        assert "RUNPATH" not in dynamic and "RPATH" not in dynamic, path

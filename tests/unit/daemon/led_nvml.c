@@ -1,0 +1,87 @@
+/* led_nvml.c - an NVML that a test leads by `led`, which it finds by dlsym: what it shows, and when it hangs.
+ */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "led_nvml.h"
+
+__attribute__((visibility("default"))) struct led_nvml led = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                                              .total_bytes = 1000};
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT nvmlReturn_t nvmlInit_v2(void);
+EXPORT nvmlReturn_t nvmlInit_v2(void)
+{
+    return led.init_result;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count);
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = led.card_count;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
+{
+    *device = (nvmlDevice_t)&led;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned bytes);
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned bytes)
+{
+    snprintf(text, bytes, "GPU-01234567-89ab-cdef-0123-456789abcdef");
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned bytes);
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned bytes)
+{
+    snprintf(text, bytes, "Led");
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned bytes);
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned bytes)
+{
+    snprintf(text, bytes, "1.0");
+    return NVML_SUCCESS;
+}
+
+EXPORT const char *nvmlErrorString(nvmlReturn_t result);
+EXPORT const char *nvmlErrorString(nvmlReturn_t result)
+{
+    return "led astray";
+}
+
+/* The test holds the lock to make it hang. */
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    pthread_mutex_lock(&led.lock);
+    *memory = (nvmlMemory_t){
+        .total = led.total_bytes, .used = led.used_bytes, .free = led.total_bytes - led.used_bytes};
+    nvmlReturn_t result = led.memory_result;
+    pthread_mutex_unlock(&led.lock);
+    return result;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                            nvmlProcessInfo_v2_t *processes);
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                            nvmlProcessInfo_v2_t *processes)
+{
+    pthread_mutex_lock(&led.lock);
+    unsigned room = *count;
+    *count = led.process_count;
+    for (unsigned i = 0; i < led.process_count && i < room; i++)
+        processes[i] = (nvmlProcessInfo_v2_t){.pid = led.first_pid + i, .usedGpuMemory = led.bytes_of_each};
+    nvmlReturn_t result = room < led.process_count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    if (led.on_processes)
+        led.on_processes();
+    pthread_mutex_unlock(&led.lock);
+    return result;
+}
