@@ -280,6 +280,7 @@ static void slot_begin(void)
     atomic_store(&slot->pid, (int32_t)getpid());
     for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
         account_drop(&view.gpus[gpu], view.slot, generation);
+        atomic_store(&slot->hidden_bytes[gpu], 0);
         timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, shared_now_ns());
     }
 }
@@ -453,6 +454,16 @@ void device_credit(unsigned gpu, uint64_t bytes)
     pthread_mutex_unlock(&account_turn[gpu]);
 }
 
+void device_hide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_add(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_unhide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_sub(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
 uint64_t device_own_bytes(unsigned gpu)
 {
     struct account copy;
@@ -475,10 +486,11 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
     for (uint32_t slot = 0; slot < copy.slot_count; slot++) {
         if (copy.bytes[slot] == 0)
             continue;
+        uint64_t hidden = atomic_load(&view.header->slots[slot].hidden_bytes[gpu]);
         if (count < capacity)
             processes[count] = (struct device_process){
                 .pid = atomic_load(&view.header->slots[slot].pid),
-                .bytes = copy.bytes[slot],
+                .bytes = copy.bytes[slot] > hidden ? copy.bytes[slot] - hidden : 0,
             };
         count++;
     }

@@ -60,5 +60,9 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
 bool device_charge(unsigned gpu, uint64_t bytes);
 void device_credit(unsigned gpu, uint64_t bytes);
 
+/* Of what this process holds, `bytes` more (or less) are not shown for it by device_processes(). */
+void device_hide(unsigned gpu, uint64_t bytes);
+void device_unhide(unsigned gpu, uint64_t bytes);
+
 /* What this process holds. */
 uint64_t device_own_bytes(unsigned gpu);

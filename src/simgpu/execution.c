@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "simgpu/events.h"
+#include "simgpu/memops.h"
 #include "simgpu/shared.h"
 
 #define DEVICE_BYTES_PER_NS                                                                                  \
@@ -193,7 +194,16 @@ void stream_join(CUcontext context, CUstream stream, const struct timeline_marks
     timeline_marks_join(&context->all, marks);
 }
 
-struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
+/* Under execution_lock(). */
+static bool is_behind_gate(unsigned gpu, const struct timeline_marks *marks)
+{
+    for (unsigned engine = TIMELINE_GATE; engine < TIMELINE_ENGINES; engine++)
+        if (marks->at[engine] > atomic_load_explicit(&executions[gpu].served[engine], memory_order_acquire))
+            return true;
+    return false;
+}
+
+static struct timeline_marks submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
                                            uint64_t duration_ns)
 {
     unsigned gpu = context->gpu;
@@ -218,6 +228,43 @@ struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, e
         execution_wait(gpu, &room);
         execution_lock(gpu);
     }
+}
+
+/* An engine serves a process's operations in order, so what stands behind a gate must not be in its queue: it
+ * would keep other streams' work waiting, which may be what opens the gate. It is held back beside the gate
+ * instead. Host functions of several streams may wait for each other (driver API reference:
+ * cuLaunchHostFunc). */
+struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
+                                           uint64_t duration_ns)
+{
+    if (engine < TIMELINE_HOST) {
+        execution_lock(context->gpu);
+        struct timeline_marks marks = stream_marks(context, stream);
+        bool held = is_behind_gate(context->gpu, &marks) && !execution_is_reached(context->gpu, &marks);
+        execution_unlock(context->gpu);
+        if (held && memops_hold_work(context, stream, engine, duration_ns, &marks))
+            return marks;
+    }
+    return submit_marked(context, stream, engine, duration_ns);
+}
+
+uint64_t stream_submit_gate(CUcontext context, CUstream stream, unsigned gate)
+{
+    enum timeline_engine engine = (enum timeline_engine)(TIMELINE_GATE + gate);
+    return submit_marked(context, stream, engine, 0).at[engine];
+}
+
+bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t duration_ns,
+                      struct timeline_marks *marks)
+{
+    const struct timeline_marks nothing = {0};
+    *marks = nothing;
+    execution_lock(gpu);
+    look(gpu);
+    bool submitted = timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &nothing,
+                                     shared_now_ns(), &marks->at[engine]);
+    execution_unlock(gpu);
+    return submitted;
 }
 
 void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns)
@@ -257,5 +304,23 @@ void execution_host_done(unsigned gpu)
 {
     execution_lock(gpu);
     timeline_host_done(timeline_of(gpu), shared_view()->slot, shared_now_ns());
+    execution_unlock(gpu);
+}
+
+bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark)
+{
+    execution_lock(gpu);
+    uint64_t ready;
+    bool is_ready =
+        timeline_gate_ready(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns(), &ready) &&
+        ready == mark;
+    execution_unlock(gpu);
+    return is_ready;
+}
+
+void execution_gate_done(unsigned gpu, unsigned gate)
+{
+    execution_lock(gpu);
+    timeline_gate_done(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns());
     execution_unlock(gpu);
 }

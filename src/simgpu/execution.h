@@ -25,6 +25,12 @@ void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engi
 struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
                                            uint64_t duration_ns);
 
+/* Put an operation of no time on a gate, behind a stream's work; tells its mark. And work that waits for
+ * nothing: false when the queue is full. For what memops.c holds back. */
+uint64_t stream_submit_gate(CUcontext context, CUstream stream, unsigned gate);
+bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t duration_ns,
+                      struct timeline_marks *marks);
+
 /* What a stream's next work would wait for, and more that it shall wait for. Under execution_lock(). */
 struct timeline_marks stream_marks(CUcontext context, CUstream stream);
 void stream_join(CUcontext context, CUstream stream, const struct timeline_marks *marks);
@@ -43,6 +49,10 @@ uint64_t execution_done_ns(unsigned gpu, const struct timeline_marks *marks);
 /* Whether the host function whose work has `mark` on HOST may run; that it returned. */
 bool execution_host_ready(unsigned gpu, uint64_t mark);
 void execution_host_done(unsigned gpu);
+
+/* The same for an operation of a gate. */
+bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark);
+void execution_gate_done(unsigned gpu, unsigned gate);
 
 /* Wait for a stream, and for everything of a context. */
 void stream_wait(CUcontext context, CUstream stream);

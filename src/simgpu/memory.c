@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "simgpu/blocks.h"
 #include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
@@ -32,11 +33,11 @@ CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, ui
 CUresult memory_take(CUcontext context, unsigned gpu, enum memory_kind kind, uint64_t bytes, unsigned flags,
                      uint64_t *address)
 {
-    if (!device_charge(gpu, bytes))
+    if (!blocks_take(gpu, kind, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = memory_place(context, gpu, kind, bytes, flags, NULL, address);
     if (result != CUDA_SUCCESS)
-        device_credit(gpu, bytes);
+        blocks_give_back(gpu, kind, bytes);
     return result;
 }
 
@@ -47,7 +48,7 @@ bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
     if (!heap_free(address, kinds, allocation))
         return false;
     if (allocation->kind != MEMORY_POOL)
-        device_credit(allocation->gpu, allocation->bytes);
+        blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 
@@ -56,7 +57,7 @@ static bool is_of_context(const struct memory_allocation *allocation, void *cont
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
     if (allocation->kind != MEMORY_ADDRESSES)
-        device_credit(allocation->gpu, allocation->bytes);
+        blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 

@@ -27,9 +27,10 @@ struct shared_header {
     struct shared_slot {
         _Atomic uint64_t generation; /* counts owners; the owner raises it before it does anything else */
         _Atomic int32_t pid;
+        _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 2u
+#define SHARED_LAYOUT 3u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

@@ -337,21 +337,22 @@ uint64_t timeline_done_ns(const struct timeline *timeline, uint32_t slot, enum t
     return done.high == mark ? done.low : 0;
 }
 
-bool timeline_host_ready(struct timeline *timeline, uint32_t slot, uint64_t now_ns, uint64_t *mark)
+static bool waiting_ready(struct timeline *timeline, uint32_t slot, unsigned engine, uint64_t now_ns,
+                          uint64_t *mark)
 {
     for (;;) {
         uint64_t seen;
         struct timeline_state *own = change_begin(timeline, slot, now_ns, &seen);
         int index = entry_find(own, slot);
-        bool ready = index >= 0 && head_is_ready(timeline->slots, &own->entries[index], TIMELINE_HOST);
+        bool ready = index >= 0 && head_is_ready(timeline->slots, &own->entries[index], engine);
         if (ready)
-            *mark = own->entries[index].engine[TIMELINE_HOST].served + 1;
+            *mark = own->entries[index].engine[engine].served + 1;
         if (change_end(timeline, slot, seen))
             return ready;
     }
 }
 
-void timeline_host_done(struct timeline *timeline, uint32_t slot, uint64_t now_ns)
+static void waiting_done(struct timeline *timeline, uint32_t slot, unsigned engine, uint64_t now_ns)
 {
     for (;;) {
         uint64_t seen;
@@ -363,11 +364,32 @@ void timeline_host_done(struct timeline *timeline, uint32_t slot, uint64_t now_n
             change_end(timeline, slot, seen);
             continue;
         }
-        operation_complete(own, &own->entries[index], TIMELINE_HOST);
+        operation_complete(own, &own->entries[index], engine);
         entries_tidy(own);
         if (change_end(timeline, slot, seen))
             return;
     }
+}
+
+bool timeline_host_ready(struct timeline *timeline, uint32_t slot, uint64_t now_ns, uint64_t *mark)
+{
+    return waiting_ready(timeline, slot, TIMELINE_HOST, now_ns, mark);
+}
+
+void timeline_host_done(struct timeline *timeline, uint32_t slot, uint64_t now_ns)
+{
+    waiting_done(timeline, slot, TIMELINE_HOST, now_ns);
+}
+
+bool timeline_gate_ready(struct timeline *timeline, uint32_t slot, unsigned gate, uint64_t now_ns,
+                         uint64_t *mark)
+{
+    return waiting_ready(timeline, slot, TIMELINE_GATE + gate, now_ns, mark);
+}
+
+void timeline_gate_done(struct timeline *timeline, uint32_t slot, unsigned gate, uint64_t now_ns)
+{
+    waiting_done(timeline, slot, TIMELINE_GATE + gate, now_ns);
 }
 
 void timeline_drop(struct timeline *timeline, uint32_t slot, uint32_t gone,
