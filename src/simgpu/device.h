@@ -5,7 +5,8 @@
  *
  * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so
  * the kernel says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of
- * it. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
+ * it. A second lock, of an open file, goes on with what the process forked, until that exits or execs: as on a
+ * card, memory stays taken, under the dead one's pid, while somebody has the device open. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
  * whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or lists
  * anything
  *

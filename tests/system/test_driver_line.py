@@ -169,6 +169,32 @@ def test_a_dead_process_takes_its_driver_line_with_it(daemon, start):
     assert sampled(daemon, session)["orphan_bytes"] == 0
 
 
+def test_what_a_dead_process_leaves_on_the_card_is_an_orphans(daemon, start):
+    session = new_session(daemon, memory_bytes=64 * MIB)
+    dying, living = (start(environment_of(daemon, session)) for _ in range(2))
+    for program in (dying, living):
+        program.do("context()")
+    assert dying.do(f"alloc({16 * MIB})")[0] == 0
+    assert dying.do(f"module({4 * MIB})") == 0
+    child = dying.do("fork_idle()")  # and with it the device stays open
+    try:
+        dying.process.kill()
+        dying.process.wait()
+        wait_for(lambda: daemon.session(session["session_id"])["orphan_bytes"] == 20 * MIB, "the orphan")
+        shown = daemon.session(session["session_id"])
+        assert (shown["used_bytes"], shown["driver_bytes"]) == (20 * MIB, 0)
+        assert shown["gpus"][0]["orphan_bytes"] == 20 * MIB
+        assert living.do("info()") == [0, 44 * MIB, 64 * MIB]
+        assert living.do(f"alloc({44 * MIB + 1})")[0] == OUT_OF_MEMORY
+        assert "are still held for processes that have died" in daemon.cli("show", session["session_id"]).stdout
+        metrics = daemon.request("GET", "/metrics")[1].splitlines()
+        assert any(line.startswith("gpuslice_orphan_bytes{") and line.endswith(f" {20 * MIB}") for line in metrics)
+    finally:
+        os.kill(child, signal.SIGKILL)
+    wait_for(lambda: sampled(daemon, session)["orphan_bytes"] == 0, "the child's memory to go")
+    assert living.do(f"alloc({64 * MIB})")[0] == 0
+
+
 # --- NVML inside a session --------------------------------------------------------------------------------------
 
 def test_process_lists_show_the_sessions_own(daemon, start):
