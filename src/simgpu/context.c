@@ -36,6 +36,8 @@ CUresult context_check(CUcontext context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!context_is_alive(context))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (device_is_lost(context->gpu))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
 }
 

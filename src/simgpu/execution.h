@@ -54,6 +54,9 @@ void execution_host_done(unsigned gpu);
 bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark);
 void execution_gate_done(unsigned gpu, unsigned gate);
 
+/* Bring what is known of the GPU up to now; also in processes that have no context. */
+void execution_advance(unsigned gpu);
+
 /* Wait for a stream, and for everything of a context. */
 void stream_wait(CUcontext context, CUstream stream);
 void context_wait(CUcontext context);

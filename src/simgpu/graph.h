@@ -59,9 +59,8 @@ struct CUgraphNode_st {
     unsigned body_count;
     struct graph_memory *memory; /* of nodes that allocate */
 
-    /* While its exec is launched, under that one's lock. */
-    struct timeline_marks done;
-    unsigned done_gpu;
+    /* What an exec's node runs on, under that one's lock; afterwards what to wait for. */
+    struct CUstream_st stream;
     CUgraphNode next_free;
 };
 

@@ -389,21 +389,24 @@ static CUresult graph_run(CUgraph graph, struct run *run)
     for (size_t i = 0; i < graph->node_count; i++) {
         CUgraphNode node = graph->order[i];
         /* A stream of the node's own: what its dependencies wait for is what it waits for. */
-        struct CUstream_st stream = {
+        CUstream stream = &node->stream;
+        *stream = (struct CUstream_st){
             .kind = SIM_STREAM,
             .context = node->context ? node->context : run->context,
             .flags = CU_STREAM_NON_BLOCKING,
+            .id = node->index,
         };
-        wait_for(&stream, run->context->gpu, &run->begin);
-        for (size_t j = 0; j < node->dependency_count; j++)
-            wait_for(&stream, node->dependencies[j].from->done_gpu, &node->dependencies[j].from->done);
-        CUresult result = node_run(node, run, &stream);
-        node->done = stream.last;
-        node->done_gpu = stream.context->gpu;
-        if (node->done_gpu == run->context->gpu)
-            timeline_marks_join(&run->end, &stream.last);
+        wait_for(stream, run->context->gpu, &run->begin);
+        for (size_t j = 0; j < node->dependency_count; j++) {
+            const struct CUstream_st *before = &node->dependencies[j].from->stream;
+            wait_for(stream, before->context->gpu, &before->last);
+        }
+        CUresult result = node_run(node, run, stream);
+        unsigned gpu = stream->context->gpu;
+        if (gpu == run->context->gpu)
+            timeline_marks_join(&run->end, &stream->last);
         else
-            execution_wait(node->done_gpu, &stream.last);
+            execution_wait(gpu, &stream->last);
         SIM_TRY(result);
     }
     return CUDA_SUCCESS;

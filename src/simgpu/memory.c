@@ -67,14 +67,24 @@ static void host_unmap(const struct memory_allocation *allocation)
            (allocation->bytes + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1));
 }
 
+static void range_unmap(const struct memory_allocation *allocation)
+{
+    if (allocation->kind == MEMORY_HOST)
+        host_unmap(allocation);
+    else if (allocation->kind == MEMORY_EXTERNAL)
+        external_unmap(allocation);
+    else if (allocation->kind == MEMORY_IPC)
+        ipc_close(allocation);
+}
+
 /* Its host memory goes too, and registrations end. */
 void memory_give_back_context(CUcontext context)
 {
     struct memory_allocation allocation;
     heap_free_each(is_of_context, context);
     while (ranges_find_context(context, &allocation))
-        if (ranges_remove(allocation.address, &allocation) && allocation.kind == MEMORY_HOST)
-            host_unmap(&allocation);
+        if (ranges_remove(allocation.address, &allocation))
+            range_unmap(&allocation);
 }
 
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
@@ -169,6 +179,12 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     if (allocation.kind == MEMORY_POOL) {
         context_wait(context);
         return pool_free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (allocation.kind == MEMORY_EXTERNAL) {
+        context_wait(allocation.context);
+        SIM_REQUIRE(ranges_remove(pointer, &allocation));
+        external_unmap(&allocation);
+        return CUDA_SUCCESS;
     }
     if (allocation.kind == MEMORY_GRAPH) {
         context_wait(context);

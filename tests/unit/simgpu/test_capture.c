@@ -164,6 +164,17 @@ static void every_kind_of_call_becomes_its_node(void **state)
     unsigned word;
     assert_cuda(cuMemcpyDtoH_v2(&word, at, 4));
     assert_int_equal(word, 77);
+    /* Memory operations of a stream, too. */
+    CUgraph written;
+    begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    assert_cuda(cuStreamWriteValue32_v2(stream, at, 5, 0));
+    assert_cuda(cuStreamWaitValue32_v2(stream, at, 5, 1)); /* EQ */
+    written = end(stream);
+    assert_int_equal(type_of(written, 0), CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+    launch(written, 2);
+    assert_cuda(cuMemcpyDtoH_v2(&word, at, 4));
+    assert_int_equal(word, 5);
+    assert_cuda(cuGraphDestroy(written));
     /* A launch of a graph, too. */
     CUgraph small, outer;
     CUgraphExec exec;
