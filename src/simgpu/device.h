@@ -19,8 +19,9 @@
 
 #include "base/error.h"
 
-#define DEVICE_GPUS 16u    /* most GPUs there can be */
-#define DEVICE_SLOTS 1024u /* most processes at a time */
+#define DEVICE_GPUS 16u     /* most GPUs there can be */
+#define DEVICE_SLOTS 1024u  /* most processes at a time */
+#define DEVICE_SHARES 1024u /* most shares of a GPU */
 #define DEVICE_NAME "GPU Slice Simulated GPU"
 
 /* What the environment asks for, or what the first process made of it. */
@@ -60,6 +61,29 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
  * reaped. Give them back with device_credit(). Thread-safe; never waits for another process. */
 bool device_charge(unsigned gpu, uint64_t bytes);
 void device_credit(unsigned gpu, uint64_t bytes);
+
+/* Memory that several processes hold: counted once, until the last of them lets go or dies, and the
+ * descriptors that carry it are closed. It shows with the process that has held it longest.
+ *
+ * What says that a share is held is a lock on its byte of /dev/shm/fakecuda-UID-NAME.shares, on an open file
+ * description: the kernel drops it with the last descriptor, wherever that is, also on its way through a
+ * socket. */
+struct device_share {
+    struct device_share *next, **link; /* all of this process */
+    unsigned gpu;
+    uint32_t index;
+    uint64_t generation;
+    uint64_t bytes;
+    int token; /* the descriptor with the lock */
+};
+
+/* Make a share of `bytes` that this process holds already. NULL when there are too many shares. */
+struct device_share *device_share_begin(unsigned gpu, uint64_t bytes);
+/* Hold another process's share too. NULL when it is gone. */
+struct device_share *device_share_join(unsigned gpu, uint32_t index, uint64_t generation);
+/* Hold it no more. True if nobody else does: then its bytes are free, or this process's alone again with
+ * `take_back`. */
+bool device_share_leave(struct device_share *share, bool take_back);
 
 /* Of what this process holds, `bytes` more (or less) are not shown for it by device_processes(). */
 void device_hide(unsigned gpu, uint64_t bytes);
