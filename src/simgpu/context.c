@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/library.h"
 #include "simgpu/memory.h"
@@ -35,6 +36,8 @@ CUresult context_check(CUcontext context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!context_is_alive(context))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (device_is_lost(context->gpu))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
 }
 
@@ -119,8 +122,10 @@ static void context_stop(CUcontext context)
     library_drop_context(context);
     streams_drop(context);
     memory_give_back_context(context);
-    if (!context_of_gpu(context->gpu))
+    if (!context_of_gpu(context->gpu)) {
         pool_drop(context->gpu);
+        graph_memory_drop(context->gpu);
+    }
     device_credit(context->gpu, context->charged_bytes);
     context->charged_bytes = 0;
 }
@@ -446,6 +451,8 @@ CUresult cuCtxGetDevice(CUdevice *device)
 CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     SIM_TRY(context_named(&context));
+    SIM_TRY(capture_refuse_context(context));
+    SIM_TRY(capture_unsafe());
     context_wait(context);
     pool_settle(context->gpu);
     return (CUresult)atomic_load(&context->sticky);

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "simgpu/faults.h"
 #include "simgpu/profile.h"
 #include "simgpu/shared.h"
 
@@ -42,7 +43,10 @@ uint64_t shared_now_ns(void)
  * -------------------- */
 
 #define LOCK_SLOT(slot) ((off_t)(slot) + 1)
-#define LOCK_ALL ((off_t)DEVICE_SLOTS + 1)
+/* What a process forks keeps the device open, as with a card's device file: this lock is of an open file,
+ * which children inherit and exec closes. */
+#define LOCK_OPEN(slot) ((off_t)(slot) + 1 + (off_t)DEVICE_SLOTS)
+#define LOCK_ALL (2 * (off_t)DEVICE_SLOTS + 1)
 
 static bool lock_take(int fd, short type, off_t start, off_t length)
 {
@@ -58,7 +62,22 @@ static bool lock_is_held(int fd, off_t start)
 
 bool shared_slot_is_alive(uint32_t slot)
 {
-    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot));
+    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot)) ||
+           lock_is_held(shared_fd, LOCK_OPEN(slot));
+}
+
+/* Keep the device open for us and all whom we fork. The descriptor is closed by exec, or never. */
+static int open_device(const char *path, uint32_t slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_OPEN(slot), .l_len = 1};
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    int result = -errno;
+    close(fd);
+    return result;
 }
 
 const char *shared_key(void)
@@ -265,6 +284,10 @@ static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
         return CLAIM_AGAIN;
     for (uint32_t index = 0; index < DEVICE_SLOTS; index++)
         if (lock_take(fd, F_WRLCK, LOCK_SLOT(index), 1)) {
+            if (lock_is_held(fd, LOCK_OPEN(index))) { /* a dead process's, whose children live */
+                lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1);
+                continue;
+            }
             *slot = index;
             if (is_ready(fd))
                 return CLAIM_DONE;
@@ -357,6 +380,11 @@ static int attach(struct error *error)
 
     struct stat file;
     void *memory = MAP_FAILED;
+    result = open_device(path, slot);
+    if (result < 0) {
+        close(fd);
+        return error_set_errno(error, -result, "cannot lock the simulated GPU's file %s", path);
+    }
     if (fstat(fd, &file) == 0)
         memory = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (memory == MAP_FAILED) {
@@ -485,6 +513,8 @@ static void account_read_reaped(unsigned gpu, struct account *copy)
 bool device_charge(unsigned gpu, uint64_t bytes)
 {
     uint64_t total_bytes = view.header->parameters.total_bytes;
+    if (fault_of_memory())
+        return false;
     pthread_mutex_lock(&account_turn[gpu]);
     bool fits = account_add(&view.gpus[gpu], bytes, total_bytes);
     if (!fits) {
@@ -532,6 +562,16 @@ void device_hide(unsigned gpu, uint64_t bytes)
 void device_unhide(unsigned gpu, uint64_t bytes)
 {
     atomic_fetch_sub(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_lose(unsigned gpu)
+{
+    atomic_fetch_or(&view.header->lost, 1u << gpu);
+}
+
+bool device_is_lost(unsigned gpu)
+{
+    return atomic_load_explicit(&view.header->lost, memory_order_relaxed) >> gpu & 1;
 }
 
 uint64_t device_own_bytes(unsigned gpu)

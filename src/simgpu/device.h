@@ -5,7 +5,8 @@
  *
  * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so
  * the kernel says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of
- * it. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
+ * it. A second lock, of an open file, goes on with what the process forked, until that exits or execs: as on a
+ * card, memory stays taken, under the dead one's pid, while somebody has the device open. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
  * whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or lists
  * anything
  *
@@ -87,6 +88,10 @@ bool device_share_leave(struct device_share *share, bool take_back);
 /* Of what this process holds, `bytes` more (or less) are not shown for it by device_processes(). */
 void device_hide(unsigned gpu, uint64_t bytes);
 void device_unhide(unsigned gpu, uint64_t bytes);
+
+/* The GPU fell off the bus (faults.h): for all processes, until none of them is left. */
+void device_lose(unsigned gpu);
+bool device_is_lost(unsigned gpu);
 
 /* What this process holds. */
 uint64_t device_own_bytes(unsigned gpu);

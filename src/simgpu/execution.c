@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "simgpu/events.h"
+#include "simgpu/faults.h"
 #include "simgpu/memops.h"
 #include "simgpu/shared.h"
 
@@ -22,7 +23,7 @@ static struct execution {
     pthread_mutex_t turn;
     _Atomic uint64_t served[TIMELINE_ENGINES]; /* at least; only grows */
     struct timeline_state *scratch;
-} executions[DEVICE_GPUS];
+} executions[DEVICE_GPUS] = {[0 ... DEVICE_GPUS - 1] = {.turn = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct timeline *timeline_of(unsigned gpu)
 {
@@ -36,7 +37,6 @@ bool execution_init(void)
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (scratch == MAP_FAILED)
             return false;
-        pthread_mutex_init(&executions[gpu].turn, NULL);
         executions[gpu].scratch = scratch;
     }
     return true;
@@ -70,6 +70,13 @@ static void look(unsigned gpu)
     for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++)
         atomic_store_explicit(&executions[gpu].served[engine], served.at[engine], memory_order_release);
     events_settle(gpu);
+}
+
+void execution_advance(unsigned gpu)
+{
+    execution_lock(gpu);
+    look(gpu);
+    execution_unlock(gpu);
 }
 
 /* Whether we know already; needs no lock. */
@@ -269,6 +276,9 @@ bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t durati
 
 void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns)
 {
+    CUresult fault = engine == TIMELINE_COMPUTE ? fault_of_work(context->gpu) : CUDA_SUCCESS;
+    if (fault != CUDA_SUCCESS)
+        atomic_store(&context->sticky, (int)fault); /* told by whatever the program calls next */
     /* What takes no time is done when what is before it is: there is nothing to tell the device. */
     if (duration_ns > 0)
         stream_submit_marked(context, stream, engine, duration_ns);

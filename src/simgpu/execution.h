@@ -13,6 +13,9 @@ void execution_unlock(unsigned gpu);
 /* What a stream handle means in the current context: `per_thread_default` says which stream 0 is. Sets the
  * context too.
  * `*stream` is NULL for the legacy stream. */
+CUresult stream_find(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream);
+/* The same for what uses the stream: refused, and the capture ended in failure, while the stream is being captured or
+ * would wait for one that is. What can be captured asks capture_node() first. */
 CUresult stream_resolve(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream);
 
 /* Put work of `duration_ns` on a stream. Waits while the queue is full. */
@@ -50,6 +53,9 @@ void execution_host_done(unsigned gpu);
 /* The same for an operation of a gate. */
 bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark);
 void execution_gate_done(unsigned gpu, unsigned gate);
+
+/* Bring what is known of the GPU up to now; also in processes that have no context. */
+void execution_advance(unsigned gpu);
 
 /* Wait for a stream, and for everything of a context. */
 void stream_wait(CUcontext context, CUstream stream);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/memory.h"
 
@@ -281,6 +282,21 @@ CUresult memops_submit(CUcontext context, CUstream stream, const CUstreamBatchMe
 /* --- Entry points: the _v2 forms are the same, with the waits that need no attribute of old cards
  * ------------ */
 
+/* In a stream that is being captured they become a node. */
+static bool submit_capture(CUstream handle, bool per_thread, const CUstreamBatchMemOpParams *operations,
+                           unsigned count, CUresult *result)
+{
+    CUcontext context;
+    CUstream stream;
+    if (stream_find(handle, per_thread, &context, &stream) != CUDA_SUCCESS)
+        return false;
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        .memOp = {.ctx = context, .count = count, .paramArray = (CUstreamBatchMemOpParams *)(uintptr_t)operations},
+    };
+    return capture_node(handle, per_thread, &params, result);
+}
+
 static CUresult submit(CUstream handle, bool per_thread, const CUstreamBatchMemOpParams *operations,
                        unsigned count, unsigned flags)
 {
@@ -288,8 +304,11 @@ static CUresult submit(CUstream handle, bool per_thread, const CUstreamBatchMemO
     CUstream stream;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(flags == 0);
-    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     SIM_TRY(memops_check(operations, count));
+    CUresult result;
+    if (capture_is_possible() && submit_capture(handle, per_thread, operations, count, &result))
+        return result;
+    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     return memops_submit(context, stream, operations, count);
 }
 

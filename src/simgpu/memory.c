@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "simgpu/blocks.h"
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
 #include "simgpu/pool.h"
@@ -114,6 +115,8 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes)
             return false;
         if (allocation.kind == MEMORY_MAPPED && allocation.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             return false; /* mapped, but cuMemSetAccess did not allow it */
+        if (allocation.kind == MEMORY_GRAPH && !graph_memory_is_accessible(&allocation))
+            return false;
         uint64_t left = allocation.address + allocation.bytes - address;
         if (left >= bytes)
             return true;
@@ -132,6 +135,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     uint64_t address;
     SIM_TRY(memory_take(context, context->gpu, MEMORY_DEVICE, bytes, 0, &address));
     *pointer = address;
@@ -146,6 +150,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width_by
     SIM_REQUIRE(pointer && pitch && width_bytes > 0 && height > 0);
     SIM_REQUIRE(element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     size_t row_bytes, bytes;
     SIM_REQUIRE(!__builtin_add_overflow(width_bytes, PITCH_BYTES - 1, &row_bytes));
     row_bytes &= ~(size_t)(PITCH_BYTES - 1);
@@ -165,6 +170,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
     SIM_REQUIRE(pointer && bytes > 0);
     SIM_REQUIRE(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     uint64_t address;
     SIM_TRY(memory_take(context, context->gpu, MEMORY_MANAGED, bytes, flags, &address));
     *pointer = address;
@@ -177,6 +183,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
     CUcontext context;
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     if (pointer == 0)
         return CUDA_SUCCESS;
     struct memory_allocation allocation;
@@ -190,6 +197,10 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
         SIM_REQUIRE(ranges_remove(pointer, &allocation));
         external_unmap(&allocation);
         return CUDA_SUCCESS;
+    }
+    if (allocation.kind == MEMORY_GRAPH) {
+        context_wait(context);
+        return graph_memory_free_at(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     SIM_REQUIRE(allocation.kind == MEMORY_DEVICE || allocation.kind == MEMORY_MANAGED);
     context_wait(allocation.context);
@@ -215,6 +226,7 @@ static CUresult host_take(void **pointer, size_t bytes, unsigned flags)
 {
     CUcontext context;
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     void *memory = mmap(NULL, (bytes + PAGE_BYTES - 1) & ~(size_t)(PAGE_BYTES - 1), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -254,6 +266,7 @@ CUresult cuMemFreeHost(void *pointer)
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     SIM_REQUIRE(ranges_find(address, &allocation) && allocation.address == address &&
                 allocation.kind == MEMORY_HOST && !allocation.owner);
+    SIM_TRY(capture_unsafe());
     context_wait(allocation.context);
     SIM_REQUIRE(ranges_remove(address, &allocation));
     host_unmap(&allocation);
@@ -266,6 +279,7 @@ static CUresult host_register(void *pointer, size_t bytes, unsigned flags)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0 && (flags & ~(unsigned)HOST_REGISTER_FLAGS) == 0);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (ranges_overlap(address, bytes))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -305,6 +319,7 @@ CUresult cuMemHostUnregister(void *pointer)
     if (!ranges_find(address, &allocation) || allocation.address != address ||
         allocation.kind != MEMORY_REGISTERED)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    SIM_TRY(capture_unsafe());
     context_wait(allocation.context);
     ranges_remove(address, &allocation);
     return CUDA_SUCCESS;

@@ -24,6 +24,7 @@ enum memory_kind {
     MEMORY_IPC,        /* another process's cuMemAlloc; owner: what ipc.c opened */
     MEMORY_ARRAY,      /* an array's; no pointer leads there */
     MEMORY_ADDRESSES,  /* the same, of an array that takes no memory itself */
+    MEMORY_GRAPH,      /* an allocation of a graph, there while that one is launched or until it is freed */
 };
 
 struct memory_allocation {
@@ -66,6 +67,11 @@ void pool_drop(unsigned gpu);
 void pool_settle(unsigned gpu);
 /* Free memory that cuMemAllocAsync gave (pool.c). */
 bool pool_free(uint64_t address);
+
+/* The same of memory that a graph allocated (graph_memory.c); and whether it is there at present. */
+void graph_memory_drop(unsigned gpu);
+bool graph_memory_free_at(uint64_t address);
+bool graph_memory_is_accessible(const struct memory_allocation *allocation);
 
 /* Unmap a buffer of external memory (external.c); close what was opened of another process's (ipc.c). */
 void external_unmap(const struct memory_allocation *mapping);

@@ -4,6 +4,7 @@ NVML as Python programs do, by ctypes, so that what is in LD_PRELOAD stands in b
 import ctypes
 import json
 import os
+import signal
 import sys
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -131,6 +132,14 @@ def processes(handle, version="_v3", kind="Compute", room=64):
     if not result and version:
         assert all(e.gpu_instance == ABSENT_32 for e in entries[:count.value])
     return [result, count.value, listed]
+
+
+def fork_idle():
+    """A child that does nothing and outlives us."""
+    child = os.fork()
+    while child == 0:
+        signal.pause()
+    return child
 
 
 def main():

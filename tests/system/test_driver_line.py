@@ -4,12 +4,15 @@ import os
 import pathlib
 import select
 import signal
+import struct
 import subprocess
 import time
 
 import pytest
 
+from attach_client import GPUS, SLOTS
 from conftest import DEADLINE_S, GIB, MIB, wait_for
+from test_quota import Puppet
 
 PROGRAM = pathlib.Path(__file__).with_name("nvml_program.py")
 OUT_OF_MEMORY, INSUFFICIENT_SIZE = 2, 7
@@ -169,6 +172,32 @@ def test_a_dead_process_takes_its_driver_line_with_it(daemon, start):
     assert sampled(daemon, session)["orphan_bytes"] == 0
 
 
+def test_what_a_dead_process_leaves_on_the_card_is_an_orphans(daemon, start):
+    session = new_session(daemon, memory_bytes=64 * MIB)
+    dying, living = (start(environment_of(daemon, session)) for _ in range(2))
+    for program in (dying, living):
+        program.do("context()")
+    assert dying.do(f"alloc({16 * MIB})")[0] == 0
+    assert dying.do(f"module({4 * MIB})") == 0
+    child = dying.do("fork_idle()")  # and with it the device stays open
+    try:
+        dying.process.kill()
+        dying.process.wait()
+        wait_for(lambda: daemon.session(session["session_id"])["orphan_bytes"] == 20 * MIB, "the orphan")
+        shown = daemon.session(session["session_id"])
+        assert (shown["used_bytes"], shown["driver_bytes"]) == (20 * MIB, 0)
+        assert shown["gpus"][0]["orphan_bytes"] == 20 * MIB
+        assert living.do("info()") == [0, 44 * MIB, 64 * MIB]
+        assert living.do(f"alloc({44 * MIB + 1})")[0] == OUT_OF_MEMORY
+        assert "are still held for processes that have died" in daemon.cli("show", session["session_id"]).stdout
+        metrics = daemon.request("GET", "/metrics")[1].splitlines()
+        assert any(line.startswith("gpuslice_orphan_bytes{") and line.endswith(f" {20 * MIB}") for line in metrics)
+    finally:
+        os.kill(child, signal.SIGKILL)
+    wait_for(lambda: sampled(daemon, session)["orphan_bytes"] == 0, "the child's memory to go")
+    assert living.do(f"alloc({64 * MIB})")[0] == 0
+
+
 # --- NVML inside a session --------------------------------------------------------------------------------------
 
 def test_process_lists_show_the_sessions_own(daemon, start):
@@ -259,3 +288,37 @@ def test_run_names_gpus_by_uuid(make_daemon, make_gpu):
     uuids = [gpu["uuid"] for gpu in daemon.request("GET", "/v1/gpus")[1]]
     ran = daemon.cli("run", "--gpu", "2", "--gpu", "0", "--memory", "16MiB", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
     assert ran.stdout.strip() == f"{uuids[2]},{uuids[0]}"
+
+
+# --- What a slot says of itself ---------------------------------------------------------------------------------
+
+def moves_of(daemon, session, slot=0):
+    """Threads of a process that are between its ledger and the driver (src/ledger/usage.h)."""
+    usage = daemon.runtime / "simulated" / "ledgers" / session["session_id"]
+    with open(usage, "rb") as file:
+        file.seek(GPUS + 64 + 16 * SLOTS + 64 * slot + 48)
+        return struct.unpack("<Q", file.read(8))[0]
+
+
+def test_no_call_leaves_a_slot_moving(daemon, product, reap):
+    """One that did would keep its driver line for ever."""
+    session = new_session(daemon, memory_bytes=64 * MIB)
+    puppet = Puppet(product, environment_of(daemon, session))
+    reap(puppet.process)
+    context = puppet.get("context", 0)
+    made = {}
+    for kind in ("alloc", "managed", "async", "vmm"):
+        made[kind] = puppet.get(kind, 4 * MIB)
+        assert moves_of(daemon, session) == 0, kind
+        assert puppet.code(kind, 128 * MIB) == OUT_OF_MEMORY
+        assert moves_of(daemon, session) == 0, f"{kind}, refused"
+    pitched = puppet.get("pitch", 1000, 100)
+    mapping = puppet.get("map", made["vmm"])
+    assert moves_of(daemon, session) == 0
+    for line in (f"pitch {MIB} 100", "null", "zero", "freenull", f"free {pitched}", f"free {pitched}", "sync", "trim",
+                 f"unmap {mapping}", f"drop {made['vmm']}", f"drop {made['vmm']}", f"freeasync {made['async']}", "sync",
+                 f"free {made['managed']}", f"freeasync {made['alloc']}", "retain 0", "release 0", "retain 0", "reset 0",
+                 "context 9", f"destroy {context}", "alloc 1"):
+        puppet.do(line)
+        assert moves_of(daemon, session) == 0, line
+    assert sampled(daemon, session)["used_bytes"] == 0
