@@ -168,7 +168,7 @@ static void share_trim(unsigned gpu)
     share->reserved_bytes = keep;
 }
 
-static bool end_life(const struct memory_allocation *allocation, void *gpu)
+static bool end_life(struct memory_allocation *allocation, void *gpu)
 {
     if (allocation->kind != MEMORY_GRAPH || allocation->gpu != *(const unsigned *)gpu)
         return false;
