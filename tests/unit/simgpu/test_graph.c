@@ -151,6 +151,7 @@ static void branches_overlap_and_chains_do_not(void **state)
     CUDA_MEMCPY3D copy = copy_of(device, 0, 4 * MIB);
     copy.srcMemoryType = CU_MEMORYTYPE_HOST;
     copy.srcHost = host;
+    assert_cuda(cuMemcpyHtoD_v2(device, host, 4 * MIB)); /* so that pages are there */
     for (int is_chain = 0; is_chain < 2; is_chain++) {
         CUgraph graph = graph_new();
         CUgraphNode copied, first = spin(graph, NULL, 4000);
@@ -158,7 +159,7 @@ static void branches_overlap_and_chains_do_not(void **state)
         CUgraphExec exec = instantiate(graph);
         /* Behind something long, so that all is there before any of it begins. */
         assert_cuda(cuLaunchKernel(function("gs_spin_us"), 1, 1, 1, 1, 1, 1, 0, stream,
-                                   (void *[]){&(unsigned long long){50000}}, NULL));
+                                   (void *[]){&(unsigned long long){150000}}, NULL));
         assert_cuda(cuEventRecord(start, stream));
         assert_cuda(cuGraphLaunch(exec, stream));
         assert_cuda(cuEventRecord(end, stream));
