@@ -70,6 +70,10 @@ static void print_gpus(const json_t *session, bool colour)
     putchar('\n');
     table_print(&table, stdout, table_width(stdout), colour);
     table_free(&table);
+    uint64_t orphaned = sessions_number(session, "orphan_bytes");
+    char held[UNITS_BYTES_TEXT];
+    if (orphaned)
+        printf("%s of it are still held for processes that have died\n", units_format_bytes(orphaned, held));
 }
 
 static void print_processes(const json_t *session, bool colour)

@@ -108,6 +108,16 @@ typedef enum CUstreamBatchMemOpType_enum {
     CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3
 } CUstreamBatchMemOpType;
 
+enum { /* flags of stream memory operations */
+    CU_STREAM_WAIT_VALUE_GEQ = 0,
+    CU_STREAM_WAIT_VALUE_EQ = 1,
+    CU_STREAM_WAIT_VALUE_AND = 2,
+    CU_STREAM_WAIT_VALUE_NOR = 3,
+    CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30,
+    CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER = 1,
+    CU_STREAM_MEMORY_BARRIER_TYPE_GPU = 1,
+};
+
 typedef union CUstreamBatchMemOpParams_union {
     CUstreamBatchMemOpType operation;
     struct CUstreamMemOpWaitValueParams_st {

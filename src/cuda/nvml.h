@@ -58,6 +58,12 @@ typedef struct nvmlUtilization_st {
     unsigned int gpu, memory; /* percent of the last sample period */
 } nvmlUtilization_t;
 
+typedef struct nvmlProcessUtilizationSample_st {
+    unsigned int pid;
+    unsigned long long timeStamp; /* microseconds of the wall clock */
+    unsigned int smUtil, memUtil, encUtil, decUtil; /* percent */
+} nvmlProcessUtilizationSample_t;
+
 #define NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE 32
 #define NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE 16
 typedef struct nvmlPciInfo_st {

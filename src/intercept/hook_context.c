@@ -206,6 +206,7 @@ void context_bury(uint64_t context, uint32_t gpu)
         pools_refresh();
     else
         pools_forget_gpu(gpu);
+    session_notice(WIRE_NOTICE_CONTEXT); /* what the driver had for it is free as well */
     session_forget();
 }
 

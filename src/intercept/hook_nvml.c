@@ -1,10 +1,11 @@
 /* hook_nvml.c - NVML's answers about memory, so that nvidia-smi and schedulers see the same smaller GPU. */
+#include "intercept/hook_nvml.h"
+
 #include "cuda/uuid.h"
 #include "intercept/real.h"
 #include "intercept/view.h"
 
-/* Where this process's memory on an NVML device is charged. */
-static enum charge_place place_of(nvmlDevice_t device, uint32_t *gpu)
+enum charge_place hook_nvml_place(nvmlDevice_t device, uint32_t *gpu)
 {
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     uint8_t uuid[GPU_UUID_BYTES];
@@ -26,7 +27,7 @@ static bool see(nvmlDevice_t device, unsigned long long *total, unsigned long lo
                 unsigned long long *used)
 {
     uint32_t gpu = 0;
-    enum charge_place place = place_of(device, &gpu);
+    enum charge_place place = hook_nvml_place(device, &gpu);
     if (place == CHARGE_NOWHERE)
         return false;
     struct view view = view_of(place, gpu, (struct view){.total_bytes = *total, .free_bytes = *free_bytes});

@@ -37,14 +37,24 @@ void vmm_hold(uint64_t number)
 void vmm_let_go(uint64_t number)
 {
     struct record allocation;
-    if (records_count(records(), RECORD_ALLOCATION, number, -1, &allocation) && allocation.references == 0)
-        charge_release_record(&allocation);
+    if (!records_count(records(), RECORD_ALLOCATION, number, -1, &allocation) || allocation.references)
+        return;
+    charge_release_record(&allocation);
+    if (allocation.flags & RECORD_MULTICAST)
+        vmm_multicast_ended(number);
 }
 
-bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle)
+bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle, unsigned flags)
 {
     uint64_t number = atomic_fetch_add_explicit(&private_get()->allocations, 1, memory_order_relaxed) + 1;
-    if (!charge_keep(charge, RECORD_ALLOCATION, number))
+    struct record displaced;
+    struct record record = {.key = number,
+                            .bytes = charge->bytes,
+                            .references = 1,
+                            .gpu = (uint16_t)charge->gpu,
+                            .kind = RECORD_ALLOCATION,
+                            .flags = (uint8_t)flags};
+    if (!records_put(records(), record, &displaced))
         return false;
     if (point_at(RECORD_HANDLE, handle, 0, number))
         return true;
@@ -104,7 +114,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     }
     charge_enter();
     CUresult result = real(cuMemCreate)(handle, bytes, properties, flags);
-    if (result == CUDA_SUCCESS && !vmm_keep(&charge, *handle)) {
+    if (result == CUDA_SUCCESS && !vmm_keep(&charge, *handle, 0)) {
         real(cuMemRelease)(*handle);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -137,6 +147,24 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
+/* Another session's memory is charged here once its size is known: by the longest mapping. */
+static bool charge_import(uint64_t number, uint64_t bytes)
+{
+    struct record allocation;
+    if (!records_find(records(), RECORD_ALLOCATION, number, &allocation) ||
+        !(allocation.flags & RECORD_IMPORTED) || bytes <= allocation.bytes)
+        return true;
+    uint64_t growth = bytes - allocation.bytes;
+    if (!charge_reserve(allocation.gpu, growth)) {
+        charge_say_refused(true, allocation.gpu, growth);
+        return false;
+    }
+    uint64_t grown = records_grow(records(), RECORD_ALLOCATION, number, bytes);
+    charge_release(allocation.gpu, growth - grown); /* another thread's mapping was entered first */
+    ledger_hide(session_slot(), allocation.gpu, grown);
+    return true;
+}
+
 /* The mapping holds the allocation before the driver makes it, so that another thread may release the handle
  * at any moment. */
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
@@ -148,6 +176,10 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     if (!charge_holds() || !records_find(records(), RECORD_HANDLE, handle, &record))
         return real(cuMemMap)(address, bytes, offset, handle, flags);
     vmm_hold(record.owner);
+    if (!charge_import(record.owner, bytes)) {
+        vmm_let_go(record.owner);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     charge_enter();
     CUresult result = real(cuMemMap)(address, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS && !point_at(RECORD_MAPPING, address, bytes, record.owner)) {

@@ -1,5 +1,6 @@
 #include "intercept/pools.h"
 
+#include "cuda/driver_more.h"
 #include "intercept/charge.h"
 #include "intercept/real.h"
 
@@ -50,7 +51,7 @@ struct pool *pools_find(CUmemoryPool handle)
     return NULL;
 }
 
-static struct pool *get(CUmemoryPool handle, uint32_t gpu, bool made)
+static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
 {
     struct private_area *area = private_get();
     struct pool *found = pools_find(handle);
@@ -65,7 +66,9 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, bool made)
         pthread_mutex_lock(&pool->turn);
         pool->gpu = gpu;
         pool->charged_bytes = 0;
-        pool->made = made;
+        pool->made = kind.made;
+        pool->graphs = kind.graphs;
+        pool->device = kind.device;
         pool->asleep = false;
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
         pthread_mutex_unlock(&pool->turn);
@@ -78,12 +81,28 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, bool made)
 
 struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
 {
-    return get(handle, gpu, false);
+    return get(handle, gpu, (struct pool){.made = false});
 }
 
 struct pool *pools_get_made(CUmemoryPool handle, uint32_t gpu)
 {
-    return get(handle, gpu, true);
+    return get(handle, gpu, (struct pool){.made = true});
+}
+
+/* No pool's handle: those are aligned. */
+static CUmemoryPool handle_of_graphs(CUdevice device)
+{
+    return (CUmemoryPool)((uintptr_t)(unsigned)device << 2 | 3);
+}
+
+struct pool *pools_get_graphs(CUdevice device, uint32_t gpu)
+{
+    return get(handle_of_graphs(device), gpu, (struct pool){.graphs = true, .device = device});
+}
+
+struct pool *pools_find_graphs(CUdevice device)
+{
+    return pools_find(handle_of_graphs(device));
 }
 
 /* --- Under the pool's turn ----------------------------------------------------------------------------- */
@@ -99,6 +118,16 @@ static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *by
 {
     cuuint64_t value = 0;
     CUmemoryPool handle = awake(pool);
+    if (handle && pool->graphs) {
+        CUgraphMem_attribute of_graphs = which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+                                             ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+                                             : CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT;
+        if (!real(cuDeviceGetGraphMemAttribute) ||
+            real(cuDeviceGetGraphMemAttribute)(pool->device, of_graphs, &value) != CUDA_SUCCESS)
+            return false;
+        *bytes = value;
+        return true;
+    }
     if (!handle || !real(cuMemPoolGetAttribute) ||
         real(cuMemPoolGetAttribute)(handle, which, &value) != CUDA_SUCCESS)
         return false;
@@ -124,18 +153,21 @@ static bool trim(struct pool *pool)
 {
     CUmemoryPool handle = awake(pool);
     uint64_t before = pool->charged_bytes;
-    if (handle && real(cuMemPoolTrimTo))
+    if (handle && pool->graphs && real(cuDeviceGraphMemTrim))
+        real(cuDeviceGraphMemTrim)(pool->device);
+    else if (handle && !pool->graphs && real(cuMemPoolTrimTo))
         real(cuMemPoolTrimTo)(handle, 0);
+    atomic_fetch_add_explicit(&pool->trims, 1, memory_order_relaxed);
     set_charge(pool);
     return pool->charged_bytes < before;
 }
 
-/* Reserve what the pool's unused part does not cover. */
-static bool reserve_growth(struct pool *pool, uint64_t bytes)
+/* Reserve what the pool's unused part does not cover, or all of it where `within`. */
+static bool reserve_growth(struct pool *pool, uint64_t bytes, bool within)
 {
     uint64_t used = 0;
     set_charge(pool);
-    if (!attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+    if (!within && !attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
         used = pool->charged_bytes;
     uint64_t unused = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
     uint64_t growth = bytes > unused ? bytes - unused : 0;
@@ -164,17 +196,28 @@ static bool trim_all(uint32_t gpu, struct pool *held)
 
 /* --- Allocation ---------------------------------------------------------------------------------------- */
 
-bool pools_prepare(struct pool *pool, uint64_t bytes)
+static bool prepare(struct pool *pool, uint64_t bytes, bool within)
 {
     CUstreamCaptureMode mode;
     pthread_mutex_lock(&pool->turn);
     pool->asleep = false;
     pools_calls_begin(&mode);
-    bool fits = reserve_growth(pool, bytes) || (trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
+    bool fits = reserve_growth(pool, bytes, within) ||
+                (trim_all(pool->gpu, pool) && reserve_growth(pool, bytes, within));
     pools_calls_end(&mode);
     if (!fits)
         pthread_mutex_unlock(&pool->turn);
     return fits;
+}
+
+bool pools_prepare(struct pool *pool, uint64_t bytes)
+{
+    return prepare(pool, bytes, false);
+}
+
+bool pools_prepare_within(struct pool *pool, uint64_t bytes)
+{
+    return prepare(pool, bytes, true);
 }
 
 bool pools_settle(struct pool *pool)
@@ -205,6 +248,15 @@ void pools_give_up(struct pool *pool)
     CUstreamCaptureMode mode;
     pools_calls_begin(&mode);
     trim(pool);
+    pools_calls_end(&mode);
+    pthread_mutex_unlock(&pool->turn);
+}
+
+void pools_accept(struct pool *pool)
+{
+    CUstreamCaptureMode mode;
+    pools_calls_begin(&mode);
+    set_charge(pool);
     pools_calls_end(&mode);
     pthread_mutex_unlock(&pool->turn);
 }

@@ -22,15 +22,23 @@ struct pool *pools_find(CUmemoryPool handle);
 /* A pool that the program made: it is forgotten when the program destroys it, not before. */
 struct pool *pools_get_made(CUmemoryPool handle, uint32_t gpu);
 
+/* What the graphs of a device reserve for their memory nodes, treated as one more pool. */
+struct pool *pools_get_graphs(CUdevice device, uint32_t gpu);
+struct pool *pools_find_graphs(CUdevice device);
+
 /* Before and after the driver allocates `bytes` from a pool, in this order, in one thread; the pool's turn is
  * held in between. pools_prepare() reserves what the pool would have to grow by: false, with no turn held, if
  * that does not fit. pools_settle() sets the charge right: false if the pool grew beyond what fits; the
  * caller then frees what it got and calls pools_give_up(). One of pools_done() and pools_give_up() ends it.
  */
 bool pools_prepare(struct pool *pool, uint64_t bytes);
+/* The same where all that the pool reserves may serve, not just what is unused. */
+bool pools_prepare_within(struct pool *pool, uint64_t bytes);
 bool pools_settle(struct pool *pool);
 void pools_done(struct pool *pool);
 void pools_give_up(struct pool *pool);
+/* Ends it where nothing can be taken back: what the pool grew by is charged whether it fits or not. */
+void pools_accept(struct pool *pool);
 
 /* Give back what this process's pools on `gpu` reserve and do not use. Whether that was anything. */
 bool pools_trim(uint32_t gpu);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cuda/driver.h"
 #include "intercept/records.h"
 #include "ledger/ledger.h"
 
@@ -24,6 +25,9 @@ struct pool {
     uint32_t gpu;           /* under `turn`: index in the policy */
     bool made;              /* under `turn`: by the program, which destroys it: it outlives contexts */
     bool asleep; /* under `turn`: all contexts of the GPU are gone; not to be looked at before its next use */
+    bool graphs; /* under `turn`: no pool, but what the graphs of `device` reserve */
+    CUdevice device;
+    _Atomic uint32_t trims; /* how often it was trimmed: what was mapped before may have gone */
 };
 #define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
 
@@ -43,6 +47,9 @@ struct private_area {
 
     /* hook_vmm.c */
     _Atomic uint64_t allocations; /* numbers given out */
+
+    /* hook_graph.c */
+    atomic_bool graphs_used;
 
     /* hook_array.c */
     atomic_bool tiles_used;

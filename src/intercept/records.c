@@ -166,6 +166,20 @@ bool records_count(struct records *records, enum record_kind kind, uint64_t key,
     return place != NULL;
 }
 
+uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes)
+{
+    uint64_t hash = hash_of(kind, key), growth = 0;
+    struct record_shard *shard = shard_of(records, hash);
+    pthread_mutex_lock(&shard->turn);
+    struct record *place = place_of(shard, hash, kind, key);
+    if (place && place->bytes < bytes) {
+        growth = bytes - place->bytes;
+        place->bytes = bytes;
+    }
+    pthread_mutex_unlock(&shard->turn);
+    return growth;
+}
+
 void records_sweep(struct records *records, bool (*match)(const struct record *, void *),
                    void (*taken)(const struct record *, void *), void *argument)
 {

@@ -56,7 +56,10 @@ struct record {
     uint8_t kind;  /* enum record_kind */
     uint8_t flags; /* RECORD_... below */
 };
-#define RECORD_HIDDEN 1 /* NVML does not show these bytes for the process */
+#define RECORD_HIDDEN 1   /* NVML does not show these bytes for the process */
+#define RECORD_IMPORTED 2 /* an allocation of another session: charged by its longest mapping */
+#define RECORD_MULTICAST                                                                                     \
+    4 /* an allocation that is a multicast object: it takes nothing, and holds what is bound to it */
 
 #define RECORD_SHARDS 32
 
@@ -88,6 +91,9 @@ bool records_find(struct records *records, enum record_kind kind, uint64_t key, 
  * then. False when there is none. */
 bool records_count(struct records *records, enum record_kind kind, uint64_t key, int change,
                    struct record *after);
+
+/* Let a record stand for `bytes`, if those are more. Returns by how much; 0 also where there is none. */
+uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes);
 
 /* Take out all records for which `match` says so, calling `taken` for each, under no lock but the shard's
  * own: neither may come back here. */

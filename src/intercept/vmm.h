@@ -16,12 +16,16 @@ bool vmm_point_at(struct record record, uint64_t number, struct record *displace
 void vmm_hold(uint64_t number);
 void vmm_let_go(uint64_t number);
 
-/* A new allocation that the driver has just made, or imported; its handle holds it. False without memory. */
-bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle);
+/* A new allocation that the driver has just made, or imported; its handle holds it. `flags`: RECORD_IMPORTED,
+ * RECORD_MULTICAST. False without memory. */
+bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle, unsigned flags);
 
 /* The allocation of a handle, or of the mapping around an address; 0: none of ours. */
 uint64_t vmm_allocation_of(CUmemGenericAllocationHandle handle);
 uint64_t vmm_allocation_at(CUdeviceptr address);
+
+/* Nothing holds the multicast object `number` any more: let go of what is bound to it. */
+void vmm_multicast_ended(uint64_t number);
 
 /* Take out, one after the other, all records of `kind` that `match`, and let go of what they held. Slow:
  * looks at every record. */

@@ -130,6 +130,15 @@ void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 void ledger_move_begin(struct ledger_slot *slot);
 void ledger_move_end(struct ledger_slot *slot);
 
+/* --- What processes of a session hand to each other ------------------------------------------------------- */
+
+/* Memory that one process exports and another imports is charged to the first; the second must know that it is
+ * one of the session. The owner of a slot notes the name of what it exports, a hash of what the importer will hold in
+ * its hands, not 0; the note ends with the owner, or when room is needed. ledger_is_exported() says whether a living
+ * process of the session noted that name. Thread-safe; notes may get lost when many are made at once. */
+void ledger_export(const struct ledger_slot *slot, uint64_t name);
+bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
+
 /* Bytes of this slot, and of the whole session, on `gpu`. The sum is of each slot at some moment of the call,
  * saturating. */
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);

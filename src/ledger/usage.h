@@ -74,6 +74,13 @@ struct usage_gpu {
     struct usage_request requests[LEDGER_SLOTS];
 };
 
+/* A thing that a process of the session has handed out: exports.c. */
+#define USAGE_EXPORTS 1024u
+struct usage_export {
+    _Atomic uint64_t name;  /* 0: free */
+    _Atomic uint64_t owner; /* {slot:32, generation:32} */
+};
+
 struct ledger_usage {
     _Alignas(USAGE_LINE_BYTES) uint64_t magic;
     uint32_t layout;
@@ -85,6 +92,7 @@ struct ledger_usage {
     /* Who owns each slot. low: start_ticks; high: {state:8, generation:24, pid:32}. Free entries keep the
      * generation of their last owner. */
     _Alignas(USAGE_LINE_BYTES) struct word128 owners[LEDGER_SLOTS];
+    struct usage_export exports[USAGE_EXPORTS];
     struct usage_gpu gpus[LEDGER_GPUS];
 };
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simgpu/blocks.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
 
@@ -336,7 +337,7 @@ static void memory_return(CUcontext context, uint64_t address)
     struct memory_allocation allocation;
     context_wait(context);
     if (heap_free(address, ARRAY_KINDS, &allocation) && allocation.kind == MEMORY_ARRAY)
-        device_credit(allocation.gpu, allocation.bytes);
+        blocks_give_back(allocation.gpu, allocation.kind, allocation.bytes);
 }
 
 static void array_retire(CUarray array)

@@ -2,12 +2,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/library.h"
 #include "simgpu/memory.h"
+#include "simgpu/profile.h"
 #include "simgpu/sim.h"
 
 #define STACK_DEPTH 64u
+
+/* A new context's limits. */
+#define STACK_BYTES 1024u
+#define PRINTF_BYTES (7u << 20)
+#define HEAP_BYTES (8u << 20)
 
 static pthread_mutex_t contexts_turn = PTHREAD_MUTEX_INITIALIZER;
 static CUcontext contexts; /* all there ever were */
@@ -35,6 +42,8 @@ CUresult context_check(CUcontext context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!context_is_alive(context))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (device_is_lost(context->gpu))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
 }
 
@@ -84,9 +93,9 @@ static CUresult context_start(CUcontext context, unsigned flags)
     context->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     /* What a card of compute capability 9.0 starts with. */
     memset(context->limits, 0, sizeof(context->limits));
-    context->limits[CU_LIMIT_STACK_SIZE] = 1024;
-    context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 << 20;
-    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    context->limits[CU_LIMIT_STACK_SIZE] = STACK_BYTES;
+    context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = PRINTF_BYTES;
+    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = HEAP_BYTES;
     context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
     atomic_store(&context->sticky, CUDA_SUCCESS);
     atomic_store_explicit(&context->kind, SIM_CONTEXT, memory_order_release); /* with context_is_alive */
@@ -119,8 +128,10 @@ static void context_stop(CUcontext context)
     library_drop_context(context);
     streams_drop(context);
     memory_give_back_context(context);
-    if (!context_of_gpu(context->gpu))
+    if (!context_of_gpu(context->gpu)) {
         pool_drop(context->gpu);
+        graph_memory_drop(context->gpu);
+    }
     device_credit(context->gpu, context->charged_bytes);
     context->charged_bytes = 0;
 }
@@ -446,6 +457,8 @@ CUresult cuCtxGetDevice(CUdevice *device)
 CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     SIM_TRY(context_named(&context));
+    SIM_TRY(capture_refuse_context(context));
+    SIM_TRY(capture_unsafe());
     context_wait(context);
     pool_settle(context->gpu);
     return (CUresult)atomic_load(&context->sticky);
@@ -508,6 +521,24 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
     return CUDA_SUCCESS;
 }
 
+/* What a limit takes beyond what a new context's takes, which is part of the context's own cost: the heap and
+ * the buffer of printf() as they are, the stack of every thread that can be resident. (measure) */
+static uint64_t limit_bytes(CUlimit limit, size_t value)
+{
+    uint64_t unit = 0, usual = 0, bytes;
+    if (limit == CU_LIMIT_STACK_SIZE) {
+        usual = STACK_BYTES;
+        unit = (uint64_t)profile_value(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+               (uint64_t)profile_value(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    } else if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
+        usual = limit == CU_LIMIT_PRINTF_FIFO_SIZE ? PRINTF_BYTES : HEAP_BYTES;
+        unit = 1;
+    }
+    if (value <= usual)
+        return 0;
+    return __builtin_mul_overflow(value - usual, unit, &bytes) ? UINT64_MAX : bytes;
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     CUcontext context;
@@ -515,8 +546,18 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     SIM_REQUIRE(limit < CU_LIMIT_MAX);
     if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE || limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    context->limits[limit] = value;
-    return CUDA_SUCCESS;
+    static pthread_mutex_t limits_turn = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&limits_turn);
+    uint64_t held = limit_bytes(limit, context->limits[limit]), wanted = limit_bytes(limit, value);
+    bool fits = wanted <= held || device_charge(context->gpu, wanted - held);
+    if (fits) {
+        if (wanted < held)
+            device_credit(context->gpu, held - wanted);
+        context->charged_bytes += wanted - held;
+        context->limits[limit] = value;
+    }
+    pthread_mutex_unlock(&limits_turn);
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache *config)

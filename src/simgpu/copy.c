@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "simgpu/capture.h"
+
 CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
 {
     struct memory_allocation allocation;
@@ -38,10 +40,38 @@ struct copy {
     bool is_async;
 };
 
+static CUmemorytype side_type(enum copy_side side)
+{
+    return side == COPY_HOST ? CU_MEMORYTYPE_HOST : side == COPY_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+}
+
+bool copy_capture(enum copy_side to_side, uint64_t to, enum copy_side from_side, uint64_t from, uint64_t bytes,
+                  CUstream stream, bool per_thread, CUresult *result)
+{
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_MEMCPY,
+        .memcpy.copyParams = {.srcMemoryType = side_type(from_side),
+                              .srcHost = (const void *)(uintptr_t)from,
+                              .srcDevice = from,
+                              .dstMemoryType = side_type(to_side),
+                              .dstHost = (void *)(uintptr_t)to,
+                              .dstDevice = to,
+                              .WidthInBytes = bytes,
+                              .Height = 1,
+                              .Depth = 1},
+    };
+    return capture_node(stream, per_thread, bytes ? &params : NULL, result);
+}
+
 static CUresult copy_linear(struct copy copy)
 {
     CUcontext context;
     CUstream stream;
+    CUresult result;
+    if (copy.is_async && capture_is_possible() &&
+        copy_capture(copy.to_side, copy.to, copy.from_side, copy.from, copy.bytes, copy.stream, copy.per_thread,
+                     &result))
+        return result;
     SIM_TRY(stream_resolve(copy.stream, copy.per_thread, &context, &stream));
     if (copy.bytes == 0)
         return CUDA_SUCCESS;

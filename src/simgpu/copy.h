@@ -13,5 +13,9 @@ CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
 /* Let the stream take the time that the bytes need. */
 void copy_submit(CUcontext context, CUstream stream, enum copy_side to, enum copy_side from, uint64_t bytes);
 
+/* An asynchronous copy in a stream that is being captured becomes a node: false, or `*result` (capture.h). */
+bool copy_capture(enum copy_side to_side, uint64_t to, enum copy_side from_side, uint64_t from, uint64_t bytes,
+                  CUstream stream, bool per_thread, CUresult *result);
+
 /* A box of bytes between memory or arrays, in the words of CUDA_MEMCPY3D_PEER; contexts may be NULL. */
 CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool per_thread, bool is_async);

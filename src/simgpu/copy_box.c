@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "simgpu/arrays.h"
+#include "simgpu/capture.h"
 #include "simgpu/copy.h"
 
 /* One end of a box. */
@@ -85,10 +86,24 @@ static uint64_t end_address(CUmemorytype type, const void *host, CUdeviceptr dev
     return type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
 }
 
+/* An asynchronous copy in a stream that is being captured becomes a node: addresses say whose they are, so contexts
+ * are left out. */
+static bool box_capture(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thread, CUresult *result)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    memcpy(&params.memcpy.copyParams, copy, sizeof(params.memcpy.copyParams));
+    params.memcpy.copyParams.reserved0 = params.memcpy.copyParams.reserved1 = NULL;
+    bool is_empty = copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0;
+    return capture_node(handle, per_thread, is_empty ? NULL : &params, result);
+}
+
 CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thread, bool is_async)
 {
     CUcontext context;
     CUstream stream;
+    CUresult result;
+    if (is_async && capture_is_possible() && box_capture(copy, handle, per_thread, &result))
+        return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     SIM_REQUIRE(copy->srcLOD == 0 && copy->dstLOD == 0);
     if (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0)

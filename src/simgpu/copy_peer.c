@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "simgpu/arrays.h"
+#include "simgpu/capture.h"
 #include "simgpu/copy.h"
 
 /* --- Between contexts
@@ -12,9 +13,13 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
 {
     CUcontext context;
     CUstream stream;
-    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    CUresult result;
     SIM_TRY(context_check(to_context));
     SIM_TRY(context_check(from_context));
+    if (is_async && capture_is_possible() &&
+        copy_capture(COPY_DEVICE, to, COPY_DEVICE, from, bytes, handle, per_thread, &result))
+        return result;
+    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     if (bytes == 0)
         return CUDA_SUCCESS;
     enum copy_side to_side = COPY_DEVICE, from_side = COPY_DEVICE;

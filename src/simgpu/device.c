@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "simgpu/faults.h"
 #include "simgpu/profile.h"
 #include "simgpu/shared.h"
 
@@ -42,7 +43,10 @@ uint64_t shared_now_ns(void)
  * -------------------- */
 
 #define LOCK_SLOT(slot) ((off_t)(slot) + 1)
-#define LOCK_ALL ((off_t)DEVICE_SLOTS + 1)
+/* What a process forks keeps the device open, as with a card's device file: this lock is of an open file,
+ * which children inherit and exec closes. */
+#define LOCK_OPEN(slot) ((off_t)(slot) + 1 + (off_t)DEVICE_SLOTS)
+#define LOCK_ALL (2 * (off_t)DEVICE_SLOTS + 1)
 
 static bool lock_take(int fd, short type, off_t start, off_t length)
 {
@@ -58,7 +62,27 @@ static bool lock_is_held(int fd, off_t start)
 
 bool shared_slot_is_alive(uint32_t slot)
 {
-    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot));
+    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot)) ||
+           lock_is_held(shared_fd, LOCK_OPEN(slot));
+}
+
+/* Keep the device open for us and all whom we fork. The descriptor is closed by exec, or never. */
+static int open_device(const char *path, uint32_t slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_OPEN(slot), .l_len = 1};
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    int result = -errno;
+    close(fd);
+    return result;
+}
+
+const char *shared_key(void)
+{
+    return device_key;
 }
 
 static off_t header_bytes(void)
@@ -75,6 +99,11 @@ static uint32_t account_slot_count(const struct account *account)
     return account->slot_count < DEVICE_SLOTS ? account->slot_count : DEVICE_SLOTS;
 }
 
+static uint32_t account_share_count(const struct account *account)
+{
+    return account->share_count < SHARE_ROWS ? account->share_count : SHARE_ROWS;
+}
+
 /* A whole copy of the account as it is now; returns its tag. */
 static uint64_t account_read(struct shared_gpu *gpu, struct account *copy)
 {
@@ -83,14 +112,15 @@ static uint64_t account_read(struct shared_gpu *gpu, struct account *copy)
         const struct account *account = &gpu->accounts[published_buffer(seen)];
         copy->used_bytes = account->used_bytes;
         copy->slot_count = account_slot_count(account);
+        copy->share_count = account_share_count(account);
         memcpy(copy->bytes, account->bytes, copy->slot_count * sizeof(copy->bytes[0]));
+        memcpy(copy->shares, account->shares, copy->share_count * sizeof(copy->shares[0]));
         if (published_is_still(&gpu->account_current, seen))
             return seen;
     }
 }
 
-/* Begin a change: our buffer with a copy in it, in which `slot` has a line. */
-static struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint64_t *seen)
+struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint64_t *seen)
 {
     for (;;) {
         *seen = published_load(&gpu->account_current);
@@ -98,7 +128,9 @@ static struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint
         const struct account *account = &gpu->accounts[published_buffer(*seen)];
         own->used_bytes = account->used_bytes;
         own->slot_count = account_slot_count(account);
+        own->share_count = account_share_count(account);
         memcpy(own->bytes, account->bytes, own->slot_count * sizeof(own->bytes[0]));
+        memcpy(own->shares, account->shares, own->share_count * sizeof(own->shares[0]));
         if (!published_is_still(&gpu->account_current, *seen))
             continue;
         while (own->slot_count <= slot)
@@ -107,7 +139,7 @@ static struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint
     }
 }
 
-static bool account_end(struct shared_gpu *gpu, uint64_t seen)
+bool account_end(struct shared_gpu *gpu, uint64_t seen)
 {
     return published_replace(&gpu->account_current, seen, published_own_buffer(seen, view.slot));
 }
@@ -126,6 +158,16 @@ static bool account_add(struct shared_gpu *gpu, uint64_t bytes, uint64_t total_b
     }
 }
 
+static bool account_has(const struct account *account, uint32_t slot)
+{
+    if (slot < account->slot_count && account->bytes[slot] > 0)
+        return true;
+    for (uint32_t row = 0; row < account->share_count; row++)
+        if (account->shares[row].slot == slot)
+            return true;
+    return false;
+}
+
 /* Drop a slot's line, unless it has a new owner by now: that one raises the generation before it changes the
  * account, and a change between our look at the generation and the end makes the end fail. */
 static void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generation)
@@ -133,10 +175,16 @@ static void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generat
     for (;;) {
         uint64_t seen;
         struct account *own = account_begin(gpu, slot, &seen);
-        if (atomic_load(&view.header->slots[slot].generation) != generation || own->bytes[slot] == 0)
+        if (atomic_load(&view.header->slots[slot].generation) != generation || !account_has(own, slot))
             return;
         own->used_bytes -= own->bytes[slot];
         own->bytes[slot] = 0;
+        for (uint32_t row = own->share_count; row-- > 0;) {
+            uint64_t freed = 0;
+            if (own->shares[row].slot == slot)
+                share_row_drop(own, (unsigned)(gpu - view.gpus), row, &freed);
+            own->used_bytes -= freed;
+        }
         while (own->slot_count > 0 && own->bytes[own->slot_count - 1] == 0)
             own->slot_count--;
         if (account_end(gpu, seen))
@@ -223,7 +271,8 @@ enum claim { CLAIM_DONE, CLAIM_AGAIN, CLAIM_FAILED };
 static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
 {
     if (lock_take(fd, F_WRLCK, 0, LOCK_ALL)) {
-        if (initialise(fd, error) < 0)
+        /* Memory that is on its way between processes keeps the GPUs as they are. */
+        if (!(is_ready(fd) && shares_are_held()) && initialise(fd, error) < 0)
             return CLAIM_FAILED;
         /* Give the other bytes back; the kernel splits the lock, so that slot 0 is ours without a gap. */
         lock_take(fd, F_UNLCK, LOCK_SLOT(1), LOCK_ALL - LOCK_SLOT(1));
@@ -235,6 +284,10 @@ static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
         return CLAIM_AGAIN;
     for (uint32_t index = 0; index < DEVICE_SLOTS; index++)
         if (lock_take(fd, F_WRLCK, LOCK_SLOT(index), 1)) {
+            if (lock_is_held(fd, LOCK_OPEN(index))) { /* a dead process's, whose children live */
+                lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1);
+                continue;
+            }
             *slot = index;
             if (is_ready(fd))
                 return CLAIM_DONE;
@@ -280,6 +333,7 @@ static void slot_begin(void)
     atomic_store(&slot->pid, (int32_t)getpid());
     for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
         account_drop(&view.gpus[gpu], view.slot, generation);
+        atomic_store(&slot->hidden_bytes[gpu], 0);
         timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, shared_now_ns());
     }
 }
@@ -295,6 +349,7 @@ static void forget_in_child(void)
         close(shared_fd);
     shared_fd = -1;
     atomic_store(&attached, false);
+    shares_forget_in_child();
 }
 
 static void prepare_once(void)
@@ -325,6 +380,11 @@ static int attach(struct error *error)
 
     struct stat file;
     void *memory = MAP_FAILED;
+    result = open_device(path, slot);
+    if (result < 0) {
+        close(fd);
+        return error_set_errno(error, -result, "cannot lock the simulated GPU's file %s", path);
+    }
     if (fstat(fd, &file) == 0)
         memory = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (memory == MAP_FAILED) {
@@ -403,12 +463,41 @@ static void account_reap(unsigned gpu)
 {
     struct account copy;
     account_read(&view.gpus[gpu], &copy);
-    for (uint32_t slot = 0; slot < copy.slot_count; slot++) {
-        if (copy.bytes[slot] == 0)
+    if (shares_tidy(&copy, gpu))
+        for (;;) {
+            uint64_t seen;
+            struct account *own = account_begin(&view.gpus[gpu], view.slot, &seen);
+            if (!shares_tidy(own, gpu) || account_end(&view.gpus[gpu], seen))
+                break;
+        }
+    account_read(&view.gpus[gpu], &copy);
+    uint32_t slots = copy.slot_count;
+    for (uint32_t row = 0; row < copy.share_count; row++)
+        if (copy.shares[row].slot != SHARE_NOBODY && copy.shares[row].slot >= slots)
+            slots = copy.shares[row].slot + 1;
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        if (!account_has(&copy, slot))
             continue;
         uint64_t generation = atomic_load(&view.header->slots[slot].generation);
         if (!shared_slot_is_alive(slot))
             account_drop(&view.gpus[gpu], slot, generation);
+    }
+}
+
+/* Count each share with the process that has held it longest: its first row. */
+static void account_fold_shares(struct account *copy)
+{
+    for (uint32_t row = 0; row < copy->share_count; row++) {
+        const struct account_share *share = &copy->shares[row];
+        uint32_t first = 0;
+        while (copy->shares[first].index != share->index ||
+               copy->shares[first].generation != share->generation)
+            first++;
+        if (first < row || share->slot >= DEVICE_SLOTS)
+            continue;
+        while (copy->slot_count <= share->slot)
+            copy->bytes[copy->slot_count++] = 0;
+        copy->bytes[share->slot] += share->bytes;
     }
 }
 
@@ -424,6 +513,8 @@ static void account_read_reaped(unsigned gpu, struct account *copy)
 bool device_charge(unsigned gpu, uint64_t bytes)
 {
     uint64_t total_bytes = view.header->parameters.total_bytes;
+    if (fault_of_memory())
+        return false;
     pthread_mutex_lock(&account_turn[gpu]);
     bool fits = account_add(&view.gpus[gpu], bytes, total_bytes);
     if (!fits) {
@@ -453,10 +544,41 @@ void device_credit(unsigned gpu, uint64_t bytes)
     pthread_mutex_unlock(&account_turn[gpu]);
 }
 
+void device_account_lock(unsigned gpu)
+{
+    pthread_mutex_lock(&account_turn[gpu]);
+}
+
+void device_account_unlock(unsigned gpu)
+{
+    pthread_mutex_unlock(&account_turn[gpu]);
+}
+
+void device_hide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_add(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_unhide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_sub(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_lose(unsigned gpu)
+{
+    atomic_fetch_or(&view.header->lost, 1u << gpu);
+}
+
+bool device_is_lost(unsigned gpu)
+{
+    return atomic_load_explicit(&view.header->lost, memory_order_relaxed) >> gpu & 1;
+}
+
 uint64_t device_own_bytes(unsigned gpu)
 {
     struct account copy;
     account_read(&view.gpus[gpu], &copy);
+    account_fold_shares(&copy);
     return view.slot < copy.slot_count ? copy.bytes[view.slot] : 0;
 }
 
@@ -472,13 +594,15 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
     struct account copy;
     unsigned count = 0;
     account_read_reaped(gpu, &copy);
+    account_fold_shares(&copy);
     for (uint32_t slot = 0; slot < copy.slot_count; slot++) {
         if (copy.bytes[slot] == 0)
             continue;
+        uint64_t hidden = atomic_load(&view.header->slots[slot].hidden_bytes[gpu]);
         if (count < capacity)
             processes[count] = (struct device_process){
                 .pid = atomic_load(&view.header->slots[slot].pid),
-                .bytes = copy.bytes[slot],
+                .bytes = copy.bytes[slot] > hidden ? copy.bytes[slot] - hidden : 0,
             };
         count++;
     }

@@ -5,7 +5,8 @@
  *
  * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so
  * the kernel says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of
- * it. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
+ * it. A second lock, of an open file, goes on with what the process forked, until that exits or execs: as on a
+ * card, memory stays taken, under the dead one's pid, while somebody has the device open. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
  * whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or lists
  * anything
  *
@@ -18,8 +19,9 @@
 
 #include "base/error.h"
 
-#define DEVICE_GPUS 16u    /* most GPUs there can be */
-#define DEVICE_SLOTS 1024u /* most processes at a time */
+#define DEVICE_GPUS 16u     /* most GPUs there can be */
+#define DEVICE_SLOTS 1024u  /* most processes at a time */
+#define DEVICE_SHARES 1024u /* most shares of a GPU */
 #define DEVICE_NAME "GPU Slice Simulated GPU"
 
 /* What the environment asks for, or what the first process made of it. */
@@ -59,6 +61,37 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
  * reaped. Give them back with device_credit(). Thread-safe; never waits for another process. */
 bool device_charge(unsigned gpu, uint64_t bytes);
 void device_credit(unsigned gpu, uint64_t bytes);
+
+/* Memory that several processes hold: counted once, until the last of them lets go or dies, and the
+ * descriptors that carry it are closed. It shows with the process that has held it longest.
+ *
+ * What says that a share is held is a lock on its byte of /dev/shm/fakecuda-UID-NAME.shares, on an open file
+ * description: the kernel drops it with the last descriptor, wherever that is, also on its way through a
+ * socket. */
+struct device_share {
+    struct device_share *next, **link; /* all of this process */
+    unsigned gpu;
+    uint32_t index;
+    uint64_t generation;
+    uint64_t bytes;
+    int token; /* the descriptor with the lock */
+};
+
+/* Make a share of `bytes` that this process holds already. NULL when there are too many shares. */
+struct device_share *device_share_begin(unsigned gpu, uint64_t bytes);
+/* Hold another process's share too. NULL when it is gone. */
+struct device_share *device_share_join(unsigned gpu, uint32_t index, uint64_t generation);
+/* Hold it no more. True if nobody else does: then its bytes are free, or this process's alone again with
+ * `take_back`. */
+bool device_share_leave(struct device_share *share, bool take_back);
+
+/* Of what this process holds, `bytes` more (or less) are not shown for it by device_processes(). */
+void device_hide(unsigned gpu, uint64_t bytes);
+void device_unhide(unsigned gpu, uint64_t bytes);
+
+/* The GPU fell off the bus (faults.h): for all processes, until none of them is left. */
+void device_lose(unsigned gpu);
+bool device_is_lost(unsigned gpu);
 
 /* What this process holds. */
 uint64_t device_own_bytes(unsigned gpu);

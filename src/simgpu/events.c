@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/memory.h"
 #include "simgpu/shared.h"
@@ -97,6 +98,8 @@ static CUresult event_destroy(CUevent event)
     execution_lock(event->context->gpu);
     pending_remove(event);
     execution_unlock(event->context->gpu);
+    if (event->capture)
+        capture_event_forget(event);
     pthread_mutex_lock(&free_turn);
     event->next = free_events;
     free_events = event;
@@ -120,11 +123,16 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
     CUstream stream;
     SIM_TRY(event_check(event));
     SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) == 0);
+    CUresult result;
+    if (capture_is_possible() && capture_event_record(event, handle, per_thread, flags, &result))
+        return result;
     if (flags & CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE; /* for captures only */
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     if (event->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        capture_event_forget(event);
     execution_lock(context->gpu);
     pending_remove(event);
     event->marks = stream_marks(context, stream);
@@ -164,6 +172,7 @@ CUresult cuEventQuery(CUevent event)
 {
     SIM_TRY(event_check(event));
     SIM_TRY(context_check(event->context));
+    SIM_TRY(capture_event_use(event));
     execution_lock(event->context->gpu);
     bool done = !event->recorded || execution_is_reached(event->context->gpu, &event->marks);
     execution_unlock(event->context->gpu);
@@ -174,6 +183,7 @@ CUresult cuEventSynchronize(CUevent event)
 {
     SIM_TRY(event_check(event));
     SIM_TRY(context_check(event->context));
+    SIM_TRY(capture_event_use(event));
     execution_lock(event->context->gpu);
     bool recorded = event->recorded;
     struct timeline_marks marks = event->marks;
@@ -200,6 +210,8 @@ static CUresult event_elapsed(float *milliseconds, CUevent start, CUevent end)
     SIM_TRY(event_check(start));
     SIM_TRY(event_check(end));
     SIM_REQUIRE(milliseconds);
+    if (start->capture || end->capture)
+        return CUDA_ERROR_CAPTURED_EVENT;
     if (!start->recorded || !end->recorded || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) ||
         start->context->gpu != end->context->gpu)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -228,7 +240,13 @@ static CUresult stream_wait_event(CUstream handle, CUevent event, bool per_threa
     CUcontext context;
     CUstream stream;
     SIM_TRY(event_check(event));
-    SIM_REQUIRE(flags == CU_EVENT_WAIT_DEFAULT);
+    SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) == 0);
+    CUresult result;
+    if (capture_is_possible() && capture_event_wait(event, handle, per_thread, flags, &result))
+        return result;
+    SIM_REQUIRE(flags == CU_EVENT_WAIT_DEFAULT); /* the other is for captures */
+    if (event->capture)
+        return CUDA_ERROR_CAPTURED_EVENT;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     unsigned event_gpu = event->context->gpu;
     execution_lock(event_gpu);
@@ -264,6 +282,9 @@ CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
     SIM_TRY(context_check(context));
     if (event->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
+    SIM_TRY(capture_refuse_context(context));
+    if (event->capture)
+        capture_event_forget(event);
     execution_lock(context->gpu);
     pending_remove(event);
     event->marks = context->all;

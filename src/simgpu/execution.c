@@ -9,6 +9,8 @@
 #include <time.h>
 
 #include "simgpu/events.h"
+#include "simgpu/faults.h"
+#include "simgpu/memops.h"
 #include "simgpu/shared.h"
 
 #define DEVICE_BYTES_PER_NS                                                                                  \
@@ -21,7 +23,7 @@ static struct execution {
     pthread_mutex_t turn;
     _Atomic uint64_t served[TIMELINE_ENGINES]; /* at least; only grows */
     struct timeline_state *scratch;
-} executions[DEVICE_GPUS];
+} executions[DEVICE_GPUS] = {[0 ... DEVICE_GPUS - 1] = {.turn = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct timeline *timeline_of(unsigned gpu)
 {
@@ -35,7 +37,6 @@ bool execution_init(void)
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (scratch == MAP_FAILED)
             return false;
-        pthread_mutex_init(&executions[gpu].turn, NULL);
         executions[gpu].scratch = scratch;
     }
     return true;
@@ -69,6 +70,13 @@ static void look(unsigned gpu)
     for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++)
         atomic_store_explicit(&executions[gpu].served[engine], served.at[engine], memory_order_release);
     events_settle(gpu);
+}
+
+void execution_advance(unsigned gpu)
+{
+    execution_lock(gpu);
+    look(gpu);
+    execution_unlock(gpu);
 }
 
 /* Whether we know already; needs no lock. */
@@ -193,7 +201,16 @@ void stream_join(CUcontext context, CUstream stream, const struct timeline_marks
     timeline_marks_join(&context->all, marks);
 }
 
-struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
+/* Under execution_lock(). */
+static bool is_behind_gate(unsigned gpu, const struct timeline_marks *marks)
+{
+    for (unsigned engine = TIMELINE_GATE; engine < TIMELINE_ENGINES; engine++)
+        if (marks->at[engine] > atomic_load_explicit(&executions[gpu].served[engine], memory_order_acquire))
+            return true;
+    return false;
+}
+
+static struct timeline_marks submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
                                            uint64_t duration_ns)
 {
     unsigned gpu = context->gpu;
@@ -220,8 +237,48 @@ struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, e
     }
 }
 
+/* An engine serves a process's operations in order, so what stands behind a gate must not be in its queue: it
+ * would keep other streams' work waiting, which may be what opens the gate. It is held back beside the gate
+ * instead. Host functions of several streams may wait for each other (driver API reference:
+ * cuLaunchHostFunc). */
+struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
+                                           uint64_t duration_ns)
+{
+    if (engine < TIMELINE_HOST) {
+        execution_lock(context->gpu);
+        struct timeline_marks marks = stream_marks(context, stream);
+        bool held = is_behind_gate(context->gpu, &marks) && !execution_is_reached(context->gpu, &marks);
+        execution_unlock(context->gpu);
+        if (held && memops_hold_work(context, stream, engine, duration_ns, &marks))
+            return marks;
+    }
+    return submit_marked(context, stream, engine, duration_ns);
+}
+
+uint64_t stream_submit_gate(CUcontext context, CUstream stream, unsigned gate)
+{
+    enum timeline_engine engine = (enum timeline_engine)(TIMELINE_GATE + gate);
+    return submit_marked(context, stream, engine, 0).at[engine];
+}
+
+bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t duration_ns,
+                      struct timeline_marks *marks)
+{
+    const struct timeline_marks nothing = {0};
+    *marks = nothing;
+    execution_lock(gpu);
+    look(gpu);
+    bool submitted = timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &nothing,
+                                     shared_now_ns(), &marks->at[engine]);
+    execution_unlock(gpu);
+    return submitted;
+}
+
 void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns)
 {
+    CUresult fault = engine == TIMELINE_COMPUTE ? fault_of_work(context->gpu) : CUDA_SUCCESS;
+    if (fault != CUDA_SUCCESS)
+        atomic_store(&context->sticky, (int)fault); /* told by whatever the program calls next */
     /* What takes no time is done when what is before it is: there is nothing to tell the device. */
     if (duration_ns > 0)
         stream_submit_marked(context, stream, engine, duration_ns);
@@ -257,5 +314,23 @@ void execution_host_done(unsigned gpu)
 {
     execution_lock(gpu);
     timeline_host_done(timeline_of(gpu), shared_view()->slot, shared_now_ns());
+    execution_unlock(gpu);
+}
+
+bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark)
+{
+    execution_lock(gpu);
+    uint64_t ready;
+    bool is_ready =
+        timeline_gate_ready(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns(), &ready) &&
+        ready == mark;
+    execution_unlock(gpu);
+    return is_ready;
+}
+
+void execution_gate_done(unsigned gpu, unsigned gate)
+{
+    execution_lock(gpu);
+    timeline_gate_done(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns());
     execution_unlock(gpu);
 }

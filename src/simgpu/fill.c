@@ -1,6 +1,7 @@
 /* fill.c - memset in all its forms. On device memory even those without a stream return at once. */
 #include <string.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/memory.h"
 
@@ -12,6 +13,7 @@ struct fill {
     size_t width, height; /* elements, rows */
     CUstream stream;
     bool per_thread;
+    bool is_async;
 };
 
 static void fill_row(char *at, const struct fill *fill)
@@ -28,10 +30,29 @@ static void fill_row(char *at, const struct fill *fill)
     }
 }
 
+/* An asynchronous fill in a stream that is being captured becomes a node. */
+static bool fill_capture(const struct fill *fill, CUresult *result)
+{
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_MEMSET,
+        .memset = {.dst = fill->address,
+                   .pitch = fill->pitch,
+                   .value = fill->value,
+                   .elementSize = fill->element_bytes,
+                   .width = fill->width,
+                   .height = fill->height},
+    };
+    bool is_empty = fill->width == 0 || fill->height == 0;
+    return capture_node(fill->stream, fill->per_thread, is_empty ? NULL : &params, result);
+}
+
 static CUresult fill_run(struct fill fill)
 {
     CUcontext context;
     CUstream stream;
+    CUresult result;
+    if (fill.is_async && capture_is_possible() && fill_capture(&fill, &result))
+        return result;
     SIM_TRY(stream_resolve(fill.stream, fill.per_thread, &context, &stream));
     size_t row_bytes, last;
     SIM_REQUIRE(!__builtin_mul_overflow(fill.width, fill.element_bytes, &row_bytes));
@@ -49,7 +70,7 @@ static CUresult fill_run(struct fill fill)
 
 #define FILL(suffix, type)                                                                                   \
     static CUresult fill_##suffix(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,     \
-                                  CUstream stream, bool per_thread)                                          \
+                                  CUstream stream, bool per_thread, bool is_async)                           \
     {                                                                                                        \
         return fill_run((struct fill){.address = to,                                                         \
                                       .pitch = pitch,                                                        \
@@ -58,42 +79,43 @@ static CUresult fill_run(struct fill fill)
                                       .width = width,                                                        \
                                       .height = height,                                                      \
                                       .stream = stream,                                                      \
-                                      .per_thread = per_thread});                                            \
+                                      .per_thread = per_thread,                                              \
+                                      .is_async = is_async});                                                \
     }                                                                                                        \
     CUresult cuMemsetD##suffix##_v2(CUdeviceptr to, type value, size_t count)                                \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, NULL, false);                                           \
+        return fill_##suffix(to, 0, value, count, 1, NULL, false, false);                                           \
     }                                                                                                        \
     CUresult cuMemsetD##suffix##_v2_ptds(CUdeviceptr to, type value, size_t count)                           \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, NULL, true);                                            \
+        return fill_##suffix(to, 0, value, count, 1, NULL, true, false);                                            \
     }                                                                                                        \
     CUresult cuMemsetD##suffix##Async(CUdeviceptr to, type value, size_t count, CUstream stream)             \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, stream, false);                                         \
+        return fill_##suffix(to, 0, value, count, 1, stream, false, true);                                         \
     }                                                                                                        \
     CUresult cuMemsetD##suffix##Async_ptsz(CUdeviceptr to, type value, size_t count, CUstream stream)        \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, stream, true);                                          \
+        return fill_##suffix(to, 0, value, count, 1, stream, true, true);                                          \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, NULL, false);                                  \
+        return fill_##suffix(to, pitch, value, width, height, NULL, false, false);                                  \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##_v2_ptds(CUdeviceptr to, size_t pitch, type value, size_t width,           \
                                            size_t height)                                                    \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, NULL, true);                                   \
+        return fill_##suffix(to, pitch, value, width, height, NULL, true, false);                                   \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##Async(CUdeviceptr to, size_t pitch, type value, size_t width,              \
                                         size_t height, CUstream stream)                                      \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, stream, false);                                \
+        return fill_##suffix(to, pitch, value, width, height, stream, false, true);                                \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##Async_ptsz(CUdeviceptr to, size_t pitch, type value, size_t width,         \
                                              size_t height, CUstream stream)                                 \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, stream, true);                                 \
+        return fill_##suffix(to, pitch, value, width, height, stream, true, true);                                 \
     }
 
 FILL(8, unsigned char)

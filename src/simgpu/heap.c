@@ -3,8 +3,9 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#define BLOCK_BITS 21u
+#define BLOCK_BITS HEAP_BLOCK_BITS
 #define BLOCK_BYTES (UINT64_C(1) << BLOCK_BITS)
 #define UNIT_BYTES UINT64_C(512)
 #define SMALL_BYTES (UINT64_C(512) << 10) /* the largest piece */
@@ -13,7 +14,7 @@
 #define RESERVED_MOST (UINT64_C(1) << 45)     /* a quarter of a process's addresses */
 #define ADDRESS_HINT UINT64_C(0x7e0000000000) /* where the driver's are: high, below the libraries */
 
-enum block_kind { BLOCK_FREE, BLOCK_PIECES, BLOCK_LARGE };
+enum block_kind { BLOCK_FREE, BLOCK_PIECES, BLOCK_LARGE, BLOCK_RETIRED };
 
 struct piece {
     struct memory_allocation allocation;
@@ -25,6 +26,7 @@ struct piece {
 struct block {
     uint8_t kind;
     uint8_t class;
+    bool is_abandoned;       /* in a run's first block: never to be used again */
     uint32_t run_head;       /* the run's first block */
     uint32_t run_count;      /* in the first block: how many */
     uint32_t next, previous; /* free runs; blocks of a class with a free piece */
@@ -34,6 +36,7 @@ struct block {
 
 static pthread_mutex_t heap_turn = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t heap_address;
+static int heap_file = -1;
 static uint32_t block_count, block_frontier; /* none from the frontier on was ever used */
 static struct block *blocks;
 static uint32_t free_runs = NO_INDEX;
@@ -126,8 +129,12 @@ static uint32_t run_take(uint32_t count, enum block_kind kind)
 static void run_give_back(uint32_t head)
 {
     uint32_t count = blocks[head].run_count;
+    if (blocks[head].is_abandoned) {
+        run_mark(head, count, BLOCK_RETIRED);
+        return;
+    }
     /* The pages go back to the machine; what is not touched again costs nothing. */
-    madvise((void *)(uintptr_t)block_address(head), (uint64_t)count << BLOCK_BITS, MADV_DONTNEED);
+    madvise((void *)(uintptr_t)block_address(head), (uint64_t)count << BLOCK_BITS, MADV_REMOVE);
     if (head + count < block_frontier && blocks[head + count].kind == BLOCK_FREE) {
         uint32_t after = head + count;
         list_remove(&free_runs, after);
@@ -175,6 +182,7 @@ static uint32_t block_make(enum block_kind kind, uint32_t run_count, uint32_t pi
     block->pieces = pieces;
     block->piece_count = piece_count;
     block->used_count = 0;
+    block->is_abandoned = false;
     block->first_free = 0;
     for (uint32_t i = 0; i < piece_count; i++)
         pieces[i].next_free = i + 1 < piece_count ? i + 1 : NO_INDEX;
@@ -239,6 +247,7 @@ static struct piece *piece_find(uint64_t address, uint32_t *index_out)
 static void piece_give_back(uint32_t index, struct piece *piece)
 {
     struct block *block = &blocks[index];
+    block->is_abandoned |= piece->allocation.is_abandoned;
     piece->allocation.bytes = 0;
     if (block->kind == BLOCK_LARGE) {
         block_release(index);
@@ -272,6 +281,16 @@ static void heap_unlock(void)
     pthread_mutex_unlock(&heap_turn);
 }
 
+/* A file, so that other processes can map what this one shares with them. */
+static bool heap_file_map(void *memory, uint64_t bytes)
+{
+    uint64_t address = ((uint64_t)(uintptr_t)memory + BLOCK_BYTES - 1) & ~(BLOCK_BYTES - 1);
+    heap_file = memfd_create("simulated-gpu-heap", MFD_CLOEXEC);
+    return heap_file >= 0 && ftruncate(heap_file, (off_t)bytes) == 0 &&
+           mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_NORESERVE | MAP_FIXED, heap_file, 0) != MAP_FAILED;
+}
+
 bool heap_init(uint64_t bytes)
 {
     uint64_t reserved = (bytes * 4 + (UINT64_C(64) << 30) + BLOCK_BYTES - 1) & ~(BLOCK_BYTES - 1);
@@ -281,9 +300,9 @@ bool heap_init(uint64_t bytes)
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (table == MAP_FAILED)
         return false;
-    void *memory = mmap((void *)(uintptr_t)ADDRESS_HINT, reserved + BLOCK_BYTES, PROT_READ | PROT_WRITE,
+    void *memory = mmap((void *)(uintptr_t)ADDRESS_HINT, reserved + BLOCK_BYTES, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
+    if (memory == MAP_FAILED || !heap_file_map(memory, reserved)) {
         munmap(table, (reserved >> BLOCK_BITS) * sizeof(struct block));
         return false;
     }
@@ -334,11 +353,12 @@ bool heap_find(uint64_t address, struct memory_allocation *allocation)
     return found;
 }
 
-void heap_free_each(bool (*visit)(const struct memory_allocation *allocation, void *context), void *context)
+void heap_free_each(bool (*visit)(struct memory_allocation *allocation, void *context), void *context)
 {
     heap_lock();
     for (uint32_t index = 0; index < block_frontier; index++) {
-        if (blocks[index].kind == BLOCK_FREE || blocks[index].run_head != index)
+        if (blocks[index].kind == BLOCK_FREE || blocks[index].kind == BLOCK_RETIRED ||
+            blocks[index].run_head != index)
             continue;
         /* The last piece to go may take the table of pieces with it. */
         for (uint32_t number = 0, left = blocks[index].used_count; left > 0; number++) {
@@ -350,5 +370,45 @@ void heap_free_each(bool (*visit)(const struct memory_allocation *allocation, vo
                 piece_give_back(index, piece);
         }
     }
+    heap_unlock();
+}
+
+/* The piece in use that begins at `address`. Under the lock. */
+static struct piece *piece_at(uint64_t address, uint32_t *index)
+{
+    struct piece *piece = piece_find(address, index);
+    return piece && piece->allocation.bytes > 0 && piece->allocation.address == address ? piece : NULL;
+}
+
+bool heap_place_of(uint64_t address, struct heap_place *place)
+{
+    uint32_t index;
+    heap_lock();
+    bool found = piece_at(address, &index);
+    if (found)
+        *place = (struct heap_place){.fd = heap_file,
+                                     .first_block = index,
+                                     .block_count = blocks[index].run_count,
+                                     .inside_bytes = address - block_address(index)};
+    heap_unlock();
+    return found;
+}
+
+void heap_set_share(uint64_t address, struct device_share *share)
+{
+    uint32_t index;
+    heap_lock();
+    struct piece *piece = piece_at(address, &index);
+    if (piece)
+        piece->allocation.share = share;
+    heap_unlock();
+}
+
+void heap_abandon(uint64_t address)
+{
+    uint32_t index;
+    heap_lock();
+    if (piece_at(address, &index))
+        blocks[index].is_abandoned = true;
     heap_unlock();
 }

@@ -22,5 +22,20 @@ bool heap_free(uint64_t address, unsigned kinds, struct memory_allocation *alloc
 /* What `address` lies in. */
 bool heap_find(uint64_t address, struct memory_allocation *allocation);
 
-/* Call `visit` for every allocation; those for which it returns true are freed. */
-void heap_free_each(bool (*visit)(const struct memory_allocation *allocation, void *context), void *context);
+/* Call `visit` for every allocation; those for which it returns true are freed, the
+ * abandoned ones for good. */
+void heap_free_each(bool (*visit)(struct memory_allocation *allocation, void *context), void *context);
+
+/* Where an allocation's bytes lie for other processes: blocks of 2 MiB of a file, and the allocation's first
+ * byte in them. `share` is remembered with it. False if `address` is in none. */
+struct heap_place {
+    int fd;
+    uint32_t first_block, block_count;
+    uint64_t inside_bytes;
+};
+#define HEAP_BLOCK_BITS 21u
+bool heap_place_of(uint64_t address, struct heap_place *place);
+void heap_set_share(uint64_t address, struct device_share *share);
+/* Another process goes on with what begins at `address` after it is freed here: its blocks are never used
+ * again. */
+void heap_abandon(uint64_t address);

@@ -6,6 +6,7 @@
 
 #include "cuda/uuid.h"
 #include "simgpu/execution.h"
+#include "simgpu/faults.h"
 #include "simgpu/heap.h"
 #include "simgpu/sim.h"
 
@@ -107,7 +108,7 @@ static CUresult initialise(void)
         prepared = true;
     }
     struct error error = {0};
-    if (device_attach(&error) < 0) {
+    if (faults_init(&error) < 0 || device_attach(&error) < 0) {
         fprintf(stderr, "simulated GPU: %s\n", error.message);
         return CUDA_ERROR_NO_DEVICE;
     }

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "simgpu/graph.h"
+
 static uint64_t argument_u64(void *const *arguments, unsigned index)
 {
     uint64_t value;
@@ -118,11 +120,19 @@ static uint64_t duration_spin_us(const struct sim_launch *launch, void *const *a
     return duration_ns;
 }
 
+static CUresult run_set_conditional(const struct sim_launch *launch, void *const *arguments)
+{
+    uint32_t value;
+    memcpy(&value, arguments[1], sizeof(value));
+    return graph_condition_set(argument_u64(arguments, 0), value) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 static const struct sim_kernel kernels[] = {
     {"gs_checksum_u32", 3, {8, 8, 8}, run_checksum_u32, NULL},
     {"gs_checksum_u64", 3, {8, 8, 8}, run_checksum_u64, NULL},
     {"gs_fill_u32", 3, {8, 4, 8}, run_fill_u32, NULL},
     {"gs_saxpy_f32", 4, {8, 4, 8, 8}, run_saxpy_f32, NULL},
+    {"gs_set_conditional_u32", 2, {8, 4}, run_set_conditional, NULL},
     {"gs_spin_us", 1, {8}, run_spin_us, duration_spin_us},
 };
 

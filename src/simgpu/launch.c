@@ -2,7 +2,9 @@
  */
 #include <string.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
+#include "simgpu/launch.h"
 #include "simgpu/library.h"
 #include "simgpu/memory.h"
 
@@ -14,6 +16,8 @@ struct launch {
     bool per_thread;
     void **parameters;
     void **extra;
+    const CUlaunchConfig *config; /* of launches that have attributes */
+    bool is_cooperative;
 };
 
 static bool is_mapped(void *memory, uint64_t address, uint64_t bytes)
@@ -21,8 +25,7 @@ static bool is_mapped(void *memory, uint64_t address, uint64_t bytes)
     return memory_is_accessible(address, bytes);
 }
 
-/* A buffer of parameters, as `extra` holds it. */
-static CUresult extra_read(void **extra, const char **buffer, size_t *bytes)
+CUresult launch_extra_read(void **extra, const char **buffer, size_t *bytes)
 {
     const char *found = NULL;
     size_t found_bytes = 0;
@@ -56,7 +59,7 @@ static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfun
     if (launch->extra) {
         const char *buffer;
         size_t bytes;
-        SIM_TRY(extra_read(launch->extra, &buffer, &bytes));
+        SIM_TRY(launch_extra_read(launch->extra, &buffer, &bytes));
         for (uint32_t i = 0; i < image->parameter_count; i++) {
             SIM_REQUIRE(image->parameters[i].offset_bytes + image->parameters[i].size_bytes <= bytes);
             arguments[i] = (void *)(uintptr_t)(buffer + image->parameters[i].offset_bytes);
@@ -71,17 +74,46 @@ static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfun
     return CUDA_SUCCESS;
 }
 
-static bool is_launchable(const struct launch *launch, const struct sim_kernel_image *image)
+static bool is_launchable(const struct sim_kernel_image *image, const unsigned grid[3],
+                          const unsigned block[3])
 {
     uint64_t threads = 1;
     for (unsigned i = 0; i < 3; i++) {
-        if (launch->grid[i] == 0 || launch->block[i] == 0)
+        if (grid[i] == 0 || block[i] == 0)
             return false;
-        threads *= launch->block[i] <= 1024 ? launch->block[i] : 2048;
+        threads *= block[i] <= 1024 ? block[i] : 2048;
     }
-    return launch->grid[0] <= INT32_MAX && launch->grid[1] <= 65535 && launch->grid[2] <= 65535 &&
-           launch->block[2] <= 64 && threads <= 1024 &&
-           (image->max_threads == 0 || threads <= image->max_threads);
+    return grid[0] <= INT32_MAX && grid[1] <= 65535 && grid[2] <= 65535 && block[2] <= 64 &&
+           threads <= 1024 && (image->max_threads == 0 || threads <= image->max_threads);
+}
+
+CUresult launch_check(CUfunction function, const unsigned grid[3], const unsigned block[3],
+                      unsigned shared_bytes)
+{
+    SIM_REQUIRE(is_launchable(function->image, grid, block));
+    unsigned shared_most = (unsigned)function->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+    SIM_REQUIRE(shared_bytes + function->image->shared_bytes <= 49152 || shared_bytes <= shared_most);
+    return CUDA_SUCCESS;
+}
+
+/* A launch into a stream that is being captured becomes a node. */
+static bool launch_capture(const struct launch *launch, CUresult *result)
+{
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_KERNEL,
+        .kernel = {.func = launch->function,
+                   .gridDimX = launch->grid[0],
+                   .gridDimY = launch->grid[1],
+                   .gridDimZ = launch->grid[2],
+                   .blockDimX = launch->block[0],
+                   .blockDimY = launch->block[1],
+                   .blockDimZ = launch->block[2],
+                   .sharedMemBytes = launch->shared_bytes,
+                   .kernelParams = launch->parameters,
+                   .extra = launch->extra},
+    };
+    return capture_kernel(launch->stream, launch->per_thread, &params, launch->config, launch->is_cooperative,
+                          result);
 }
 
 static CUresult launch_run(const struct launch *launch)
@@ -89,15 +121,15 @@ static CUresult launch_run(const struct launch *launch)
     CUcontext context;
     CUstream stream;
     CUfunction function;
+    CUresult result;
+    if (capture_is_possible() && launch_capture(launch, &result))
+        return result;
     SIM_TRY(stream_resolve(launch->stream, launch->per_thread, &context, &stream));
     SIM_TRY(function_resolve(launch->function, context, &function));
     if (function->module->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
     SIM_REQUIRE(!(launch->parameters && launch->extra));
-    SIM_REQUIRE(is_launchable(launch, function->image));
-    unsigned shared_most = (unsigned)function->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
-    SIM_REQUIRE(launch->shared_bytes + function->image->shared_bytes <= 49152 ||
-                launch->shared_bytes <= shared_most);
+    SIM_TRY(launch_check(function, launch->grid, launch->block, launch->shared_bytes));
     uint64_t duration_ns = simulator.kernel_ns;
     if (function->kernel)
         SIM_TRY(kernel_run(context, launch, function, &duration_ns));
@@ -135,9 +167,9 @@ static CUresult launch_cooperative(const struct launch *launch)
     CUcontext context;
     CUstream stream;
     CUfunction function;
-    SIM_TRY(stream_resolve(launch->stream, launch->per_thread, &context, &stream));
+    SIM_TRY(stream_find(launch->stream, launch->per_thread, &context, &stream));
     SIM_TRY(function_resolve(launch->function, context, &function));
-    SIM_REQUIRE(is_launchable(launch, function->image));
+    SIM_REQUIRE(is_launchable(function->image, launch->grid, launch->block));
     int blocks;
     SIM_TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor(
         &blocks, function, (int)(launch->block[0] * launch->block[1] * launch->block[2]),
@@ -155,8 +187,11 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void **parameters)
 {
-    return launch_cooperative(
-        &(struct launch){.function = function, LAUNCH_SHAPE, .stream = stream, .parameters = parameters});
+    return launch_cooperative(&(struct launch){.function = function,
+                                               LAUNCH_SHAPE,
+                                               .stream = stream,
+                                               .parameters = parameters,
+                                               .is_cooperative = true});
 }
 
 CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -164,8 +199,12 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x
                                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                         void **parameters)
 {
-    return launch_cooperative(&(struct launch){
-        .function = function, LAUNCH_SHAPE, .stream = stream, .per_thread = true, .parameters = parameters});
+    return launch_cooperative(&(struct launch){.function = function,
+                                               LAUNCH_SHAPE,
+                                               .stream = stream,
+                                               .per_thread = true,
+                                               .parameters = parameters,
+                                               .is_cooperative = true});
 }
 
 static CUresult launch_configured(const CUlaunchConfig *config, CUfunction function, void **parameters,
@@ -186,6 +225,8 @@ static CUresult launch_configured(const CUlaunchConfig *config, CUfunction funct
         .per_thread = per_thread,
         .parameters = parameters,
         .extra = extra,
+        .config = config,
+        .is_cooperative = is_cooperative,
     };
     return is_cooperative ? launch_cooperative(&launch) : launch_run(&launch);
 }

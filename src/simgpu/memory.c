@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "simgpu/blocks.h"
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
 #include "simgpu/pool.h"
@@ -31,31 +33,43 @@ CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, ui
 CUresult memory_take(CUcontext context, unsigned gpu, enum memory_kind kind, uint64_t bytes, unsigned flags,
                      uint64_t *address)
 {
-    if (!device_charge(gpu, bytes))
+    if (!blocks_take(gpu, kind, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = memory_place(context, gpu, kind, bytes, flags, NULL, address);
     if (result != CUDA_SUCCESS)
-        device_credit(gpu, bytes);
+        blocks_give_back(gpu, kind, bytes);
     return result;
+}
+
+/* Whether another process goes on with what is freed here: it then has the bytes too, and the addresses are
+ * not used again. */
+static bool goes_on_elsewhere(const struct memory_allocation *allocation)
+{
+    return allocation->share && !device_share_leave(allocation->share, true);
 }
 
 bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
 {
     const unsigned kinds =
         1u << MEMORY_DEVICE | 1u << MEMORY_MANAGED | 1u << MEMORY_MODULE | 1u << MEMORY_POOL;
+    bool elsewhere = heap_find(address, allocation) && allocation->address == address &&
+                     allocation->kind == MEMORY_DEVICE && goes_on_elsewhere(allocation);
+    if (elsewhere)
+        heap_abandon(address);
     if (!heap_free(address, kinds, allocation))
         return false;
-    if (allocation->kind != MEMORY_POOL)
-        device_credit(allocation->gpu, allocation->bytes);
+    if (allocation->kind != MEMORY_POOL && !elsewhere)
+        blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 
-static bool is_of_context(const struct memory_allocation *allocation, void *context)
+static bool is_of_context(struct memory_allocation *allocation, void *context)
 {
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
-    if (allocation->kind != MEMORY_ADDRESSES)
-        device_credit(allocation->gpu, allocation->bytes);
+    allocation->is_abandoned = goes_on_elsewhere(allocation);
+    if (allocation->kind != MEMORY_ADDRESSES && !allocation->is_abandoned)
+        blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
 
@@ -65,14 +79,24 @@ static void host_unmap(const struct memory_allocation *allocation)
            (allocation->bytes + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1));
 }
 
+static void range_unmap(const struct memory_allocation *allocation)
+{
+    if (allocation->kind == MEMORY_HOST)
+        host_unmap(allocation);
+    else if (allocation->kind == MEMORY_EXTERNAL)
+        external_unmap(allocation);
+    else if (allocation->kind == MEMORY_IPC)
+        ipc_close(allocation);
+}
+
 /* Its host memory goes too, and registrations end. */
 void memory_give_back_context(CUcontext context)
 {
     struct memory_allocation allocation;
     heap_free_each(is_of_context, context);
     while (ranges_find_context(context, &allocation))
-        if (ranges_remove(allocation.address, &allocation) && allocation.kind == MEMORY_HOST)
-            host_unmap(&allocation);
+        if (ranges_remove(allocation.address, &allocation))
+            range_unmap(&allocation);
 }
 
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
@@ -91,6 +115,8 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes)
             return false;
         if (allocation.kind == MEMORY_MAPPED && allocation.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             return false; /* mapped, but cuMemSetAccess did not allow it */
+        if (allocation.kind == MEMORY_GRAPH && !graph_memory_is_accessible(&allocation))
+            return false;
         uint64_t left = allocation.address + allocation.bytes - address;
         if (left >= bytes)
             return true;
@@ -109,6 +135,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     uint64_t address;
     SIM_TRY(memory_take(context, context->gpu, MEMORY_DEVICE, bytes, 0, &address));
     *pointer = address;
@@ -123,6 +150,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width_by
     SIM_REQUIRE(pointer && pitch && width_bytes > 0 && height > 0);
     SIM_REQUIRE(element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     size_t row_bytes, bytes;
     SIM_REQUIRE(!__builtin_add_overflow(width_bytes, PITCH_BYTES - 1, &row_bytes));
     row_bytes &= ~(size_t)(PITCH_BYTES - 1);
@@ -142,6 +170,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
     SIM_REQUIRE(pointer && bytes > 0);
     SIM_REQUIRE(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     uint64_t address;
     SIM_TRY(memory_take(context, context->gpu, MEMORY_MANAGED, bytes, flags, &address));
     *pointer = address;
@@ -154,6 +183,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
     CUcontext context;
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     if (pointer == 0)
         return CUDA_SUCCESS;
     struct memory_allocation allocation;
@@ -161,6 +191,16 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     if (allocation.kind == MEMORY_POOL) {
         context_wait(context);
         return pool_free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (allocation.kind == MEMORY_EXTERNAL) {
+        context_wait(allocation.context);
+        SIM_REQUIRE(ranges_remove(pointer, &allocation));
+        external_unmap(&allocation);
+        return CUDA_SUCCESS;
+    }
+    if (allocation.kind == MEMORY_GRAPH) {
+        context_wait(context);
+        return graph_memory_free_at(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     SIM_REQUIRE(allocation.kind == MEMORY_DEVICE || allocation.kind == MEMORY_MANAGED);
     context_wait(allocation.context);
@@ -186,6 +226,7 @@ static CUresult host_take(void **pointer, size_t bytes, unsigned flags)
 {
     CUcontext context;
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     void *memory = mmap(NULL, (bytes + PAGE_BYTES - 1) & ~(size_t)(PAGE_BYTES - 1), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -225,6 +266,7 @@ CUresult cuMemFreeHost(void *pointer)
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     SIM_REQUIRE(ranges_find(address, &allocation) && allocation.address == address &&
                 allocation.kind == MEMORY_HOST && !allocation.owner);
+    SIM_TRY(capture_unsafe());
     context_wait(allocation.context);
     SIM_REQUIRE(ranges_remove(address, &allocation));
     host_unmap(&allocation);
@@ -237,6 +279,7 @@ static CUresult host_register(void *pointer, size_t bytes, unsigned flags)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0 && (flags & ~(unsigned)HOST_REGISTER_FLAGS) == 0);
     SIM_TRY(context_current(&context));
+    SIM_TRY(capture_unsafe());
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (ranges_overlap(address, bytes))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -276,6 +319,7 @@ CUresult cuMemHostUnregister(void *pointer)
     if (!ranges_find(address, &allocation) || allocation.address != address ||
         allocation.kind != MEMORY_REGISTERED)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    SIM_TRY(capture_unsafe());
     context_wait(allocation.context);
     ranges_remove(address, &allocation);
     return CUDA_SUCCESS;

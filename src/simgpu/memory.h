@@ -20,8 +20,11 @@ enum memory_kind {
     MEMORY_MAPPED,     /* cuMemMap of device memory */
     MEMORY_HOST,       /* cuMemHostAlloc, cuMemAllocHost; cuMemMap of host memory */
     MEMORY_REGISTERED, /* cuMemHostRegister */
+    MEMORY_EXTERNAL,   /* a buffer of external memory; owner: its handle, or none */
+    MEMORY_IPC,        /* another process's cuMemAlloc; owner: what ipc.c opened */
     MEMORY_ARRAY,      /* an array's; no pointer leads there */
     MEMORY_ADDRESSES,  /* the same, of an array that takes no memory itself */
+    MEMORY_GRAPH,      /* an allocation of a graph, there while that one is launched or until it is freed */
 };
 
 struct memory_allocation {
@@ -31,8 +34,10 @@ struct memory_allocation {
     enum memory_kind kind;
     unsigned gpu;
     unsigned flags;
-    uint64_t id; /* never used twice in a process */
-    void *owner; /* the pool, or the handle that is mapped */
+    uint64_t id;                /* never used twice in a process */
+    struct device_share *share; /* when other processes can have it (device.h) */
+    bool is_abandoned;          /* freed here, but another process goes on with it */
+    void *owner;                /* the pool, or the handle that is mapped */
 };
 
 /* What `address` lies in; false if nothing is there. */
@@ -62,6 +67,15 @@ void pool_drop(unsigned gpu);
 void pool_settle(unsigned gpu);
 /* Free memory that cuMemAllocAsync gave (pool.c). */
 bool pool_free(uint64_t address);
+
+/* The same of memory that a graph allocated (graph_memory.c); and whether it is there at present. */
+void graph_memory_drop(unsigned gpu);
+bool graph_memory_free_at(uint64_t address);
+bool graph_memory_is_accessible(const struct memory_allocation *allocation);
+
+/* Unmap a buffer of external memory (external.c); close what was opened of another process's (ipc.c). */
+void external_unmap(const struct memory_allocation *mapping);
+void ipc_close(const struct memory_allocation *opened);
 
 /* Ranges that are not of the heap: host memory and mappings (ranges.c). */
 void ranges_add(const struct memory_allocation *allocation);

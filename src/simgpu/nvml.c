@@ -1,5 +1,6 @@
 /* nvml.c - NVML over the simulated GPUs. */
 #include "simgpu/nvml.h"
+#include "simgpu/nvml_find.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -174,24 +175,16 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
 
 /* --- Devices ------------------------------------------------------------------------------------------ */
 
-/* Check that the library is ready and set the handle's GPU. */
-static nvmlReturn_t find(nvmlDevice_t device, unsigned *gpu)
+nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
 {
     TRY_READY();
     for (unsigned i = 0; i < device_parameters().gpu_count; i++)
         if (device == &devices[i]) {
             *gpu = i;
-            return NVML_SUCCESS;
+            return device_is_lost(i) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
         }
     return NVML_ERROR_INVALID_ARGUMENT;
 }
-
-#define TRY_FIND(device, gpu)                                                                                \
-    do {                                                                                                     \
-        nvmlReturn_t find_ = find(device, gpu);                                                              \
-        if (find_ != NVML_SUCCESS)                                                                           \
-            return find_;                                                                                    \
-    } while (0)
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
@@ -371,17 +364,6 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     memory->reserved = profile_current()->reserved_bytes;
     memory->free = plain.free;
     memory->used = plain.used - memory->reserved;
-    return NVML_SUCCESS;
-}
-
-/* Nobody samples how busy a simulated GPU was. */
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
-{
-    unsigned gpu;
-    TRY_FIND(device, &gpu);
-    if (!utilization)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *utilization = (nvmlUtilization_t){0};
     return NVML_SUCCESS;
 }
 

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
 
@@ -82,7 +83,7 @@ void pool_settle(unsigned gpu)
     }
 }
 
-static bool is_of_pool(const struct memory_allocation *allocation, void *pool)
+static bool is_of_pool(struct memory_allocation *allocation, void *pool)
 {
     return allocation->kind == MEMORY_POOL && allocation->owner == pool;
 }
@@ -110,6 +111,10 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, 
     CUstream stream;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0);
+    CUresult result;
+    if (capture_is_possible() &&
+        capture_allocation(handle, per_thread, pool ? (int)pool->gpu : -1, bytes, pointer, &result))
+        return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     if (!pool && !(pool = pool_current(context->gpu)))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -147,11 +152,19 @@ static CUresult free_async(CUdeviceptr pointer, CUstream handle, bool per_thread
 {
     CUcontext context;
     CUstream stream;
+    if (capture_is_possible()) {
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = {pointer}};
+        CUresult result;
+        if (capture_node(handle, per_thread, &params, &result))
+            return result;
+    }
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     struct memory_allocation allocation;
     SIM_REQUIRE(pointer && memory_find(pointer, &allocation) && allocation.address == pointer);
     if (allocation.kind == MEMORY_POOL)
         return pool_free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (allocation.kind == MEMORY_GRAPH)
+        return graph_memory_free_at(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     SIM_REQUIRE(allocation.kind == MEMORY_DEVICE || allocation.kind == MEMORY_MANAGED);
     stream_wait(context, stream);
     return memory_give_back(pointer, &allocation) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

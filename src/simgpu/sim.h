@@ -69,8 +69,9 @@ struct CUstream_st {
     int priority;
     unsigned long long id;
     bool per_thread;
-    struct timeline_marks last; /* under execution_lock() */
-    CUstream next;              /* of the context, or free ones */
+    struct timeline_marks last;     /* under execution_lock() */
+    CUstream next;                  /* of the context, or free ones */
+    struct capture_stream *capture; /* what is captured of it (capture.c); NULL: nothing */
 };
 
 struct CUevent_st {
@@ -84,6 +85,7 @@ struct CUevent_st {
     uint64_t recorded_ns;
     uint64_t done_ns; /* 0 until it is known */
     CUevent next, previous;
+    struct capture_event *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };
 
 /* CUDA_SUCCESS once cuInit has succeeded in this process (not in a parent). */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/memory.h"
 #include "simgpu/shared.h"
@@ -54,6 +55,7 @@ void streams_drop(CUcontext context)
     while (stream) {
         CUstream next = stream->next;
         atomic_store(&stream->kind, SIM_DESTROYED);
+        capture_stream_gone(stream);
         stream_free(stream);
         stream = next;
     }
@@ -92,7 +94,7 @@ static CUstream own_stream(CUcontext context)
     return stream;
 }
 
-CUresult stream_resolve(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream)
+CUresult stream_find(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream)
 {
     if (handle == NULL)
         handle = per_thread_default ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -108,6 +110,12 @@ CUresult stream_resolve(CUstream handle, bool per_thread_default, CUcontext *con
     *context = handle->context;
     *stream = handle;
     return CUDA_SUCCESS;
+}
+
+CUresult stream_resolve(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream)
+{
+    SIM_TRY(stream_find(handle, per_thread_default, context, stream));
+    return capture_is_possible() ? capture_refuse_stream(*context, *stream) : CUDA_SUCCESS;
 }
 
 CUresult cuStreamCreateWithPriority(CUstream *stream_out, unsigned int flags, int priority)
@@ -139,6 +147,7 @@ static CUresult stream_destroy(CUstream handle)
     if (!atomic_compare_exchange_strong(&handle->kind, &kind, SIM_DESTROYED))
         return CUDA_ERROR_INVALID_HANDLE;
     CUcontext context = handle->context;
+    capture_stream_gone(handle);
     execution_lock(context->gpu);
     CUstream *link = &context->streams;
     while (*link && *link != handle)
@@ -165,6 +174,7 @@ static CUresult stream_query(CUstream handle, bool per_thread)
     CUcontext context;
     CUstream stream;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    SIM_TRY(capture_unsafe());
     execution_lock(context->gpu);
     struct timeline_marks marks = stream_marks(context, stream);
     bool reached = execution_is_reached(context->gpu, &marks);
@@ -187,6 +197,7 @@ static CUresult stream_synchronize(CUstream handle, bool per_thread)
     CUcontext context;
     CUstream stream;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    SIM_TRY(capture_unsafe());
     stream_wait(context, stream);
     pool_settle(context->gpu);
     return context_check(context);
@@ -211,7 +222,7 @@ static CUresult stream_flags(CUstream handle, bool per_thread, unsigned *flags)
     CUstream stream;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(flags);
-    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    SIM_TRY(stream_find(handle, per_thread, &context, &stream));
     *flags = stream ? stream->flags : CU_STREAM_DEFAULT;
     return CUDA_SUCCESS;
 }
@@ -232,7 +243,7 @@ static CUresult stream_priority(CUstream handle, bool per_thread, int *priority)
     CUstream stream;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(priority);
-    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    SIM_TRY(stream_find(handle, per_thread, &context, &stream));
     *priority = stream ? stream->priority : 0;
     return CUDA_SUCCESS;
 }
@@ -253,7 +264,7 @@ static CUresult stream_id(CUstream handle, bool per_thread, unsigned long long *
     CUstream stream;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(id);
-    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    SIM_TRY(stream_find(handle, per_thread, &context, &stream));
     *id = stream ? stream->id : (context->id << 32 | 1);
     return CUDA_SUCCESS;
 }
@@ -274,7 +285,7 @@ static CUresult stream_context(CUstream handle, bool per_thread, CUcontext *cont
     CUstream stream;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(context_out);
-    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    SIM_TRY(stream_find(handle, per_thread, &context, &stream));
     *context_out = context;
     return CUDA_SUCCESS;
 }
@@ -307,59 +318,6 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice *device)
 CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice *device)
 {
     return stream_device(stream, true, device);
-}
-
-static CUresult stream_is_capturing(CUstream handle, bool per_thread, CUstreamCaptureStatus *status)
-{
-    CUcontext context;
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(status);
-    SIM_TRY(stream_context(handle, per_thread, &context));
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-    return stream_is_capturing(stream, false, status);
-}
-
-CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status)
-{
-    return stream_is_capturing(stream, true, status);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
-{
-    return stream_is_capturing(stream, false, status);
-}
-
-CUresult cuStreamGetCaptureInfo_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
-{
-    return stream_is_capturing(stream, true, status);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
-{
-    return stream_is_capturing(stream, false, status);
-}
-
-CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                        CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
-{
-    return stream_is_capturing(stream, true, status);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-    static __thread CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(mode && *mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
-    CUstreamCaptureMode previous = current;
-    current = *mode;
-    *mode = previous;
-    return CUDA_SUCCESS;
 }
 
 /* --- Host functions: one thread a GPU runs them in order, when the timeline says that it is their turn
@@ -441,6 +399,12 @@ static CUresult host_call_submit(CUstream handle, bool per_thread, CUhostFn func
     CUstream stream;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(function || callback);
+    if (function && capture_is_possible()) {
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_HOST, .host = {function, argument}};
+        CUresult result;
+        if (capture_node(handle, per_thread, &params, &result))
+            return result;
+    }
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     struct host_call *call = malloc(sizeof(*call));
     if (!call || !host_queue_start(context->gpu)) {

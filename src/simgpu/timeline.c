@@ -278,7 +278,9 @@ bool timeline_submit(struct timeline *timeline, uint32_t slot, enum timeline_eng
     uint64_t position = owner->submitted[engine];
     if (position - owner->known_served.at[engine] >= TIMELINE_RING)
         return false;
-    owner->ring[engine][position % TIMELINE_RING].duration_ns = duration_ns;
+    /* Who asks how busy we were reads along (timeline_busy_ns). */
+    __atomic_store_n(&owner->ring[engine][position % TIMELINE_RING].duration_ns, duration_ns,
+                     __ATOMIC_RELAXED);
     owner->ring[engine][position % TIMELINE_RING].after = *after;
     for (;;) {
         uint64_t seen;
@@ -289,7 +291,7 @@ bool timeline_submit(struct timeline *timeline, uint32_t slot, enum timeline_eng
         if (change_end(timeline, slot, seen))
             break;
     }
-    owner->submitted[engine] = position + 1;
+    __atomic_store_n(&owner->submitted[engine], position + 1, __ATOMIC_RELEASE);
     *mark = position + 1;
     return true;
 }
@@ -337,21 +339,22 @@ uint64_t timeline_done_ns(const struct timeline *timeline, uint32_t slot, enum t
     return done.high == mark ? done.low : 0;
 }
 
-bool timeline_host_ready(struct timeline *timeline, uint32_t slot, uint64_t now_ns, uint64_t *mark)
+static bool waiting_ready(struct timeline *timeline, uint32_t slot, unsigned engine, uint64_t now_ns,
+                          uint64_t *mark)
 {
     for (;;) {
         uint64_t seen;
         struct timeline_state *own = change_begin(timeline, slot, now_ns, &seen);
         int index = entry_find(own, slot);
-        bool ready = index >= 0 && head_is_ready(timeline->slots, &own->entries[index], TIMELINE_HOST);
+        bool ready = index >= 0 && head_is_ready(timeline->slots, &own->entries[index], engine);
         if (ready)
-            *mark = own->entries[index].engine[TIMELINE_HOST].served + 1;
+            *mark = own->entries[index].engine[engine].served + 1;
         if (change_end(timeline, slot, seen))
             return ready;
     }
 }
 
-void timeline_host_done(struct timeline *timeline, uint32_t slot, uint64_t now_ns)
+static void waiting_done(struct timeline *timeline, uint32_t slot, unsigned engine, uint64_t now_ns)
 {
     for (;;) {
         uint64_t seen;
@@ -363,11 +366,32 @@ void timeline_host_done(struct timeline *timeline, uint32_t slot, uint64_t now_n
             change_end(timeline, slot, seen);
             continue;
         }
-        operation_complete(own, &own->entries[index], TIMELINE_HOST);
+        operation_complete(own, &own->entries[index], engine);
         entries_tidy(own);
         if (change_end(timeline, slot, seen))
             return;
     }
+}
+
+bool timeline_host_ready(struct timeline *timeline, uint32_t slot, uint64_t now_ns, uint64_t *mark)
+{
+    return waiting_ready(timeline, slot, TIMELINE_HOST, now_ns, mark);
+}
+
+void timeline_host_done(struct timeline *timeline, uint32_t slot, uint64_t now_ns)
+{
+    waiting_done(timeline, slot, TIMELINE_HOST, now_ns);
+}
+
+bool timeline_gate_ready(struct timeline *timeline, uint32_t slot, unsigned gate, uint64_t now_ns,
+                         uint64_t *mark)
+{
+    return waiting_ready(timeline, slot, TIMELINE_GATE + gate, now_ns, mark);
+}
+
+void timeline_gate_done(struct timeline *timeline, uint32_t slot, unsigned gate, uint64_t now_ns)
+{
+    waiting_done(timeline, slot, TIMELINE_GATE + gate, now_ns);
 }
 
 void timeline_drop(struct timeline *timeline, uint32_t slot, uint32_t gone,
@@ -398,4 +422,48 @@ uint32_t timeline_busy_slots(const struct timeline *timeline, uint32_t *slots, u
         if (published_is_still(&timeline->current, seen))
             return count;
     }
+}
+
+static uint64_t overlap_ns(uint64_t begin_ns, uint64_t end_ns, uint64_t from_ns, uint64_t to_ns)
+{
+    uint64_t first = begin_ns > from_ns ? begin_ns : from_ns, last = end_ns < to_ns ? end_ns : to_ns;
+    return last > first ? last - first : 0;
+}
+
+/* What the operation that runs has behind it. */
+static uint64_t running_ns(const struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
+                           uint64_t from_ns, uint64_t to_ns)
+{
+    for (;;) {
+        uint64_t seen = published_load(&timeline->current), busy_ns = 0;
+        const struct timeline_state *state = &timeline->buffers[published_buffer(seen)];
+        uint32_t count = state->entry_count < TIMELINE_SLOTS ? state->entry_count : TIMELINE_SLOTS;
+        for (uint32_t i = 0; i < count; i++)
+            if (state->entries[i].slot == slot)
+                busy_ns = overlap_ns(state->time_ns - state->entries[i].engine[engine].progress_ns,
+                                     state->time_ns, from_ns, to_ns);
+        if (published_is_still(&timeline->current, seen))
+            return busy_ns;
+    }
+}
+
+uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
+                          uint64_t from_ns, uint64_t to_ns)
+{
+    const struct timeline_slot *queue = &timeline->slots[slot];
+    uint64_t submitted = __atomic_load_n(&queue->submitted[engine], __ATOMIC_ACQUIRE);
+    if (submitted == 0)
+        return 0;
+    uint64_t busy_ns = running_ns(timeline, slot, engine, from_ns, to_ns);
+    for (uint64_t position = submitted; position-- > 0 && submitted - position <= TIMELINE_RING;) {
+        const struct timeline_operation *operation = &queue->ring[engine][position % TIMELINE_RING];
+        uint64_t duration_ns = __atomic_load_n(&operation->duration_ns, __ATOMIC_RELAXED);
+        struct word128 done = word128_load(&operation->done);
+        if (done.high != position + 1)
+            continue; /* not done yet, or no operation ever had this number */
+        if (done.low < from_ns)
+            break; /* all before it were done earlier */
+        busy_ns += overlap_ns(done.low - duration_ns, done.low, from_ns, to_ns);
+    }
+    return busy_ns;
 }

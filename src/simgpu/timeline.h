@@ -6,10 +6,12 @@
  * process that stops or dies half-way can hold the device up or make it forget.
  *
  * engine      what serves operations: the compute engine, a copy engine for each direction, and HOST, which
- * stands for the process's own host functions and is served by timeline_host_done() alone operation   so many
- * nanoseconds of an engine, not begun before some others of the same process are done queue       a process's
- * operations for one engine, in order position    the number of an operation in its queue, from 0, never used
- * twice marks       for each engine, how many of the queue must be done: what a stream or an event waits for
+ * stands for the process's own host functions and is served by timeline_host_done() alone, and gates, which
+ * stand for what a stream waits for in memory and are served by timeline_gate_done() alone operation   so
+ * many nanoseconds of an engine, not begun before some others of the same process are done queue       a
+ * process's operations for one engine, in order position    the number of an operation in its queue, from 0,
+ * never used twice marks       for each engine, how many of the queue must be done: what a stream or an event
+ * waits for
  *
  * An engine serves one process at a time, and goes on to the next one that has something ready, in the order
  * of slots, after a slice of 2 ms or when there is nothing ready. */
@@ -26,8 +28,11 @@ enum timeline_engine {
     TIMELINE_COPY_IN,  /* host to device */
     TIMELINE_COPY_OUT, /* device to host */
     TIMELINE_HOST,
-    TIMELINE_ENGINES,
+    TIMELINE_GATE, /* the first of TIMELINE_GATES */
+    TIMELINE_ENGINES = TIMELINE_GATE + 8,
 };
+#define TIMELINE_GATES                                                                                       \
+    (TIMELINE_ENGINES - TIMELINE_GATE) /* as many as a card's queues for streams, by default */
 
 #define TIMELINE_SLOTS 1024u
 #define TIMELINE_RING                                                                                        \
@@ -137,6 +142,17 @@ void timeline_host_done(struct timeline *timeline, uint32_t slot, uint64_t now_n
 
 /* Whether the head of the queue of HOST may run now; its mark. */
 bool timeline_host_ready(struct timeline *timeline, uint32_t slot, uint64_t now_ns, uint64_t *mark);
+
+/* The same for a gate (0 .. TIMELINE_GATES-1): what is waited for came. */
+void timeline_gate_done(struct timeline *timeline, uint32_t slot, unsigned gate, uint64_t now_ns);
+bool timeline_gate_ready(struct timeline *timeline, uint32_t slot, unsigned gate, uint64_t now_ns,
+                         uint64_t *mark);
+
+/* How long the slot's last operations kept the engine busy between two moments, both of them past. What ran
+ * longer than the ring remembers is left out; under time slices an operation counts as if it had run in one
+ * piece. */
+uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
+                          uint64_t from_ns, uint64_t to_ns);
 
 /* Drop what the owner of `gone` had before the device. `generation` of the slot is still `seen`, or nothing
  * happens: somebody new has it. */

@@ -8,27 +8,15 @@
 #include <unistd.h>
 
 #include "simgpu/execution.h"
-#include "simgpu/memory.h"
+#include "simgpu/vmm.h"
 
 #define GRANULARITY_BYTES (UINT64_C(2) << 20)
-#define SIM_HANDLE 0x51c0de09u
-
-struct handle {
-    _Atomic unsigned kind; /* SIM_HANDLE while references or mappings are left; structs stay (sim.h) */
-    CUmemAllocationProp properties;
-    bool is_device;
-    unsigned gpu;
-    uint64_t bytes;
-    int fd;
-    unsigned references, mappings;
-};
-
 struct reservation {
     struct reservation *next;
     uint64_t address, bytes;
 };
 
-static pthread_mutex_t vmm_turn = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t vmm_turn = PTHREAD_MUTEX_INITIALIZER;
 static struct reservation *reservations;
 
 static bool is_granular(uint64_t value)
@@ -166,19 +154,21 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t bytes,
     return CUDA_SUCCESS;
 }
 
-static struct handle *handle_of(CUmemGenericAllocationHandle value)
+struct handle *handle_of(CUmemGenericAllocationHandle value)
 {
     struct handle *handle = (struct handle *)(uintptr_t)value;
     return handle && atomic_load(&handle->kind) == SIM_HANDLE ? handle : NULL;
 }
 
-static void handle_settle(struct handle *handle)
+void handle_settle(struct handle *handle)
 {
     if (handle->references > 0 || handle->mappings > 0)
         return;
     atomic_store(&handle->kind, SIM_DESTROYED);
     close(handle->fd);
-    if (handle->is_device)
+    if (handle->share)
+        device_share_leave(handle->share, false);
+    else if (handle->is_device)
         device_credit(handle->gpu, handle->bytes);
 }
 
@@ -241,12 +231,17 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
     return result;
 }
 
+static bool is_mapping(const struct memory_allocation *range)
+{
+    return range->owner && (range->kind == MEMORY_MAPPED || range->kind == MEMORY_HOST);
+}
+
 /* Whether [address, address + bytes) is made of whole mappings. */
 static bool is_whole_mappings(uint64_t address, uint64_t bytes)
 {
     while (bytes > 0) {
         struct memory_allocation mapping;
-        if (!ranges_find(address, &mapping) || !mapping.owner || mapping.address != address ||
+        if (!ranges_find(address, &mapping) || !is_mapping(&mapping) || mapping.address != address ||
             mapping.bytes > bytes)
             return false;
         address += mapping.bytes;
@@ -330,7 +325,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     SIM_TRY(sim_ready());
     SIM_REQUIRE(flags && location);
     struct memory_allocation mapping;
-    SIM_REQUIRE(ranges_find(pointer, &mapping) && mapping.owner);
+    SIM_REQUIRE(ranges_find(pointer, &mapping) && is_mapping(&mapping));
     if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
         SIM_TRY(device_check(location->id));
         const struct handle *handle = mapping.owner;
@@ -347,7 +342,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *value, void *
     SIM_REQUIRE(value && pointer);
     pthread_mutex_lock(&vmm_turn);
     struct memory_allocation mapping;
-    bool found = ranges_find((uint64_t)(uintptr_t)pointer, &mapping) && mapping.owner;
+    bool found = ranges_find((uint64_t)(uintptr_t)pointer, &mapping) && is_mapping(&mapping);
     if (found) {
         struct handle *handle = mapping.owner;
         handle->references++;

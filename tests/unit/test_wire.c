@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <errno.h>
@@ -30,7 +31,7 @@ static void every_message_arrives_as_it_was_sent(void **state)
     int sockets[2], fds[WIRE_FDS_MAX];
     unsigned fd_count;
     open_pair(sockets);
-    for (uint16_t type = WIRE_HELLO; type <= WIRE_CONTEXT_COST; type++) {
+    for (uint16_t type = WIRE_HELLO; type <= WIRE_NOTICE; type++) {
         struct wire_message sent = {.header.type = type}, received;
         sent.hello.version_newest = type; /* some byte of each body */
         assert_int_equal(wire_send(sockets[0], &sent, NULL, 0), 0);
@@ -111,6 +112,24 @@ static void a_bad_packet_is_refused_and_its_descriptors_closed(void **state)
     close(sockets[1]);
 }
 
+static void a_notice_never_waits(void **state)
+{
+    int sockets[2], result = 0, sent = -1;
+    struct wire_message message = {.header.type = WIRE_NOTICE, .notice.kind = WIRE_NOTICE_DENIED};
+    open_pair(sockets);
+    for (; result == 0 && sent < 1000000; sent++) /* nobody reads */
+        result = wire_post(sockets[0], &message);
+    assert_int_equal(result, -EAGAIN);
+    for (; sent > 0; sent--) {
+        int fds[WIRE_FDS_MAX];
+        unsigned fd_count;
+        assert_int_equal(wire_receive(sockets[1], &message, fds, &fd_count), 0);
+        assert_int_equal(message.notice.kind, WIRE_NOTICE_DENIED);
+    }
+    close(sockets[0]);
+    close(sockets[1]);
+}
+
 static void a_closed_peer_is_an_error_not_a_signal(void **state)
 {
     int sockets[2];
@@ -127,6 +146,7 @@ int main(void)
         cmocka_unit_test(every_message_arrives_as_it_was_sent),
         cmocka_unit_test(descriptors_come_along_close_on_exec),
         cmocka_unit_test(a_bad_packet_is_refused_and_its_descriptors_closed),
+        cmocka_unit_test(a_notice_never_waits),
         cmocka_unit_test(a_closed_peer_is_an_error_not_a_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,5 +48,8 @@ static inline void simulated_choose(char *const settings[])
 
 static inline void simulated_remove(void)
 {
+    char shares[160];
+    snprintf(shares, sizeof(shares), "%s.shares", simulated_path());
+    unlink(shares);
     unlink(simulated_path());
 }

@@ -103,6 +103,32 @@ static void a_refused_image_says_why_in_the_log(void **state)
     assert_cuda(cuCtxDestroy_v2(context));
 }
 
+static uint64_t used(void)
+{
+    size_t free_now, total;
+    assert_cuda(cuMemGetInfo_v2(&free_now, &total));
+    return total - free_now;
+}
+
+static void a_contexts_limits_take_memory(void **state)
+{
+    CUcontext other, context;
+    assert_cuda(cuCtxCreate_v2(&other, 0, 0));
+    uint64_t before = used();
+    assert_cuda(cuCtxCreate_v2(&context, 0, 0));
+    uint64_t begun = used();
+    assert_cuda(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 24 * MIB));
+    assert_int_equal(used() - begun, 16 * MIB);
+    assert_cuda(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048));
+    assert_int_equal(used() - begun, 16 * MIB + 1024 * 40 * 1024);
+    assert_int_equal(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 64 * GIB), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_cuda(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, MIB));
+    assert_int_equal(used() - begun, 1024 * 40 * 1024);
+    assert_cuda(cuCtxDestroy_v2(context));
+    assert_int_equal(used(), before);
+    assert_cuda(cuCtxDestroy_v2(other));
+}
+
 static void every_result_has_words(void **state)
 {
     const char *name, *text;
@@ -126,6 +152,7 @@ int main(void)
         cmocka_unit_test(nvml_counts_what_the_driver_keeps),
         cmocka_unit_test(occupancy_is_that_of_the_card),
         cmocka_unit_test(a_refused_image_says_why_in_the_log),
+        cmocka_unit_test(a_contexts_limits_take_memory),
         cmocka_unit_test(every_result_has_words),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

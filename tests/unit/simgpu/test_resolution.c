@@ -100,9 +100,10 @@ static void unknown_names_and_wrong_arguments_are_refused(void **state)
 
 static void what_is_not_simulated_says_so(void **state)
 {
-    assert_int_equal(cuGraphCreate(&(CUgraph){NULL}, 0), CUDA_ERROR_NOT_INITIALIZED);
+    CUgraphNode node;
+    assert_int_equal(cuGraphAddExternalSemaphoresSignalNode(&node, NULL, NULL, 0, NULL), CUDA_ERROR_NOT_INITIALIZED);
     assert_cuda(cuInit(0));
-    assert_int_equal(cuGraphCreate(&(CUgraph){NULL}, 0), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(cuGraphAddExternalSemaphoresSignalNode(&node, NULL, NULL, 0, NULL), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 int main(void)

@@ -366,6 +366,30 @@ static void a_context_of_unknown_cost_is_charged_when_the_daemon_has_measured_it
     end_program();
 }
 
+/* Contexts and refusals are told to the daemon, but a storm of them is one notice. */
+static void a_refusal_is_told_to_the_daemon_once_in_a_while(void **state)
+{
+    attach_and_hold();
+    struct wire_message message;
+    int fds[WIRE_FDS_MAX];
+    unsigned count;
+    usleep(30000); /* longer than a process keeps quiet after the notice of its context */
+    while (recv(node.connection, &message, sizeof(message), MSG_DONTWAIT) > 0) {}
+    for (int i = 0; i < 1000; i++)
+        order('A');
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(answer(), CUDA_ERROR_OUT_OF_MEMORY);
+    await(node.connection);
+    assert_int_equal(wire_receive(node.connection, &message, fds, &count), 0);
+    assert_int_equal(message.header.type, WIRE_NOTICE);
+    assert_int_equal(message.notice.kind, WIRE_NOTICE_DENIED);
+    unsigned more = 0;
+    while (recv(node.connection, &message, sizeof(message), MSG_DONTWAIT) > 0)
+        more++;
+    assert_true(more < 500);
+    end_program();
+}
+
 static void a_refused_process_gets_no_memory_and_says_the_daemons_words(void **state)
 {
     start_program();
@@ -485,6 +509,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_process_attaches_at_its_first_context_and_is_held_to_the_limit),
         TEST(a_context_of_unknown_cost_is_charged_when_the_daemon_has_measured_it),
+        TEST(a_refusal_is_told_to_the_daemon_once_in_a_while),
         TEST(a_refused_process_gets_no_memory_and_says_the_daemons_words),
         TEST(without_a_daemon_there_is_no_memory),
         TEST(an_attached_process_outlives_its_daemon),

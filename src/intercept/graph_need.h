@@ -1,0 +1,18 @@
+/* graph_need.h - how much memory a graph needs for its memory nodes. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+
+struct graph_need {
+    uint64_t bytes; /* the most that is allocated and not yet freed, in the order in which the graph lists its
+                       nodes */
+    CUdevice device;
+};
+
+/* Look through a graph and the graphs in it. False when it allocates nothing on a device, or cannot be read.
+ * Where it allocates on several devices, the one of most. Slow: asks the driver for each node. Call between
+ * pools_calls_begin() and pools_calls_end(). */
+bool graph_need(CUgraph graph, struct graph_need *need);

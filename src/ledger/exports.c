@@ -1,0 +1,50 @@
+/* exports.c - the names of what processes of a session handed out: an open table of few places a name. */
+#include "ledger/usage.h"
+
+#define PLACES 16u /* where a name may stand, one after the other */
+
+static struct usage_export *place_of(struct ledger_usage *usage, uint64_t name, unsigned at)
+{
+    return &usage->exports[(name + at) % USAGE_EXPORTS];
+}
+
+static uint64_t owner_word(uint32_t slot, uint64_t generation)
+{
+    return (uint64_t)slot << 32 | (generation & UINT32_MAX);
+}
+
+static bool is_alive(const struct ledger_usage *usage, uint64_t owner)
+{
+    struct ledger_owner process;
+    uint64_t generation;
+    return ledger_slot_owner(usage, (uint32_t)(owner >> 32), &process, &generation) &&
+           (generation & UINT32_MAX) == (owner & UINT32_MAX);
+}
+
+void ledger_export(const struct ledger_slot *slot, uint64_t name)
+{
+    struct ledger_usage *usage = slot->ledger.usage;
+    struct usage_export *best = place_of(usage, name, 0);
+    for (unsigned at = PLACES; at-- > 0;) {
+        struct usage_export *place = place_of(usage, name, at);
+        uint64_t there = atomic_load_explicit(&place->name, memory_order_acquire);
+        if (there == name) {
+            best = place;
+            break;
+        }
+        if (!there || !is_alive(usage, atomic_load_explicit(&place->owner, memory_order_relaxed)))
+            best = place;
+    }
+    atomic_store_explicit(&best->owner, owner_word(slot->index, slot->generation), memory_order_relaxed);
+    atomic_store_explicit(&best->name, name, memory_order_release); /* ledger_is_exported() */
+}
+
+bool ledger_is_exported(const struct ledger *ledger, uint64_t name)
+{
+    for (unsigned at = 0; at < PLACES; at++) {
+        struct usage_export *place = place_of(ledger->usage, name, at);
+        if (atomic_load_explicit(&place->name, memory_order_acquire) == name)
+            return is_alive(ledger->usage, atomic_load_explicit(&place->owner, memory_order_relaxed));
+    }
+    return false;
+}

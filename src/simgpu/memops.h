@@ -1,0 +1,17 @@
+/* memops.h - stream memory operations: a stream that waits for a value in memory, or writes one. */
+#pragma once
+
+#include "simgpu/sim.h"
+#include "simgpu/timeline.h"
+
+/* Whether each of `count` operations is one that memop_submit() takes. */
+CUresult memops_check(const CUstreamBatchMemOpParams *operations, unsigned count);
+
+/* Hold work of an engine back that stands behind a gate; tells what to wait for. False if there is no memory.
+ */
+bool memops_hold_work(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns,
+                      struct timeline_marks *marks);
+
+/* Put checked operations on a stream, in their order. Never waits for a value. */
+CUresult memops_submit(CUcontext context, CUstream stream, const CUstreamBatchMemOpParams *operations,
+                       unsigned count);

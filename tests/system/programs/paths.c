@@ -1,0 +1,109 @@
+/* paths.c - takes memory by one of the rarer ways, and says what the driver's result was and how much less
+ * was free:
+ *
+ *   paths array B | mipmap B | pool B | limit B | graph B   one of B bytes, then its end: RESULT TAKEN LEFT
+ *   paths async B N | small B N                             N times: how often it succeeded
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/prototypes.h"
+
+static size_t free_now(void)
+{
+    size_t free_bytes = 0, total_bytes;
+    cuMemGetInfo_v2(&free_bytes, &total_bytes);
+    return free_bytes;
+}
+
+static CUarray array;
+static CUmipmappedArray mipmap;
+static CUmemoryPool pool;
+static CUdeviceptr address;
+static CUgraphExec exec;
+
+static CUresult make_graph(size_t bytes)
+{
+    CUgraph graph;
+    CUgraphNode alloc, release;
+    CUDA_MEM_ALLOC_NODE_PARAMS how = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+                                      .bytesize = bytes};
+    CUresult result = cuGraphCreate(&graph, 0);
+    if (!result)
+        result = cuGraphAddMemAllocNode(&alloc, graph, NULL, 0, &how);
+    if (!result)
+        result = cuGraphAddMemFreeNode(&release, graph, &alloc, 1, how.dptr);
+    if (!result)
+        result = cuGraphInstantiateWithFlags(&exec, graph, 0);
+    if (!result)
+        result = cuGraphLaunch(exec, NULL);
+    return result;
+}
+
+static CUresult take(const char *what, size_t bytes)
+{
+    CUDA_ARRAY3D_DESCRIPTOR how = {
+        .Width = bytes / 1024, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    if (strcmp(what, "array") == 0)
+        return cuArray3DCreate_v2(&array, &how);
+    if (strcmp(what, "mipmap") == 0)
+        return cuMipmappedArrayCreate(&mipmap, &how, 1);
+    if (strcmp(what, "limit") == 0)
+        return cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, (8u << 20) + bytes);
+    if (strcmp(what, "graph") == 0)
+        return make_graph(bytes);
+    CUresult result = cuMemPoolCreate(&pool, &properties);
+    return result ? result : cuMemAllocFromPoolAsync(&address, bytes, pool, NULL);
+}
+
+static void end(const char *what)
+{
+    if (strcmp(what, "array") == 0)
+        cuArrayDestroy(array);
+    else if (strcmp(what, "mipmap") == 0)
+        cuMipmappedArrayDestroy(mipmap);
+    else if (strcmp(what, "limit") == 0)
+        cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8u << 20);
+    else if (strcmp(what, "graph") == 0) {
+        cuCtxSynchronize();
+        cuGraphExecDestroy(exec);
+        cuDeviceGraphMemTrim(0);
+    } else {
+        cuMemFreeAsync(address, NULL);
+        cuCtxSynchronize();
+        cuMemPoolDestroy(pool);
+    }
+}
+
+static int repeat(const char *what, size_t bytes, unsigned times)
+{
+    unsigned done = 0;
+    for (unsigned i = 0; i < times; i++) {
+        if (strcmp(what, "small") == 0)
+            done += cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS;
+        else if (cuMemAllocAsync(&address, bytes, NULL) == CUDA_SUCCESS)
+            done += cuMemFreeAsync(address, NULL) == CUDA_SUCCESS;
+    }
+    printf("%u %zu\n", done, free_now());
+    return 0;
+}
+
+int main(int argc, char *argv[])
+{
+    CUcontext context;
+    if (argc < 3 || cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
+        return 1;
+    size_t bytes = strtoull(argv[2], NULL, 10), before = free_now();
+    if (argc > 3)
+        return repeat(argv[1], bytes, (unsigned)atoi(argv[3]));
+    CUresult result = take(argv[1], bytes);
+    size_t taken = before - free_now();
+    if (result == CUDA_SUCCESS)
+        end(argv[1]);
+    printf("%d %zu %zu\n", (int)result, taken, before - free_now());
+    return 0;
+}

@@ -1,0 +1,478 @@
+/* Memory of graphs, memory that processes hand to each other, multicast, modules: on a driver of our own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cuda/driver_more.h"
+#include "fake_driver.h"
+#include "intercept/charge.h"
+#include "intercept/real.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define LIMIT (64 * MIB)
+
+static uint64_t used(void)
+{
+    static const uint8_t first[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    int gpu = session_gpu(first, 0);
+    return gpu < 0 ? 0 : ledger_used(&session_slot()->ledger, (unsigned)gpu);
+}
+
+static CUcontext context;
+
+static int make_context(void **state)
+{
+    context = fake_context(0);
+    return context ? 0 : -1;
+}
+
+static int destroy_context(void **state)
+{
+    if (cuCtxDestroy_v2(context) != CUDA_SUCCESS)
+        return -1;
+    return used() == 0 ? 0 : -1;
+}
+
+static CUdeviceptr allocate(size_t bytes)
+{
+    CUdeviceptr address = 0;
+    return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;
+}
+
+/* --- Graphs: one, of nodes that are numbers --- */
+
+static const struct node {
+    CUgraphNodeType type;
+    CUdeviceptr address;
+    size_t bytes;
+} * nodes;
+static size_t node_count;
+static size_t graphs_reserved, graphs_used;
+static size_t launch_takes; /* reserved at the next launch, and in use until the exec is destroyed */
+
+static CUresult get_nodes(CUgraph graph, CUgraphNode *out, size_t *count)
+{
+    for (size_t i = 0; out && i < node_count; i++)
+        out[i] = (CUgraphNode)(i + 1);
+    *count = node_count;
+    return CUDA_SUCCESS;
+}
+
+static const struct node *node_of(CUgraphNode node)
+{
+    return &nodes[(uintptr_t)node - 1];
+}
+
+static CUresult get_type(CUgraphNode node, CUgraphNodeType *type)
+{
+    *type = node_of(node)->type;
+    return CUDA_SUCCESS;
+}
+
+static CUresult alloc_params(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    memset(params, 0, sizeof(*params));
+    params->poolProps.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    params->bytesize = node_of(node)->bytes;
+    params->dptr = node_of(node)->address;
+    return CUDA_SUCCESS;
+}
+
+static CUresult free_params(CUgraphNode node, CUdeviceptr *address)
+{
+    *address = node_of(node)->address;
+    return CUDA_SUCCESS;
+}
+
+static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    *exec = (CUgraphExec)0x4000;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUgraphExec exec, CUstream stream)
+{
+    graphs_used = launch_takes;
+    if (graphs_reserved < graphs_used)
+        graphs_reserved = graphs_used;
+    return CUDA_SUCCESS;
+}
+
+static CUresult end_exec(CUgraphExec exec)
+{
+    graphs_used = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_attribute(CUdevice device, CUgraphMem_attribute which, void *value)
+{
+    *(cuuint64_t *)value = which == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? graphs_reserved : graphs_used;
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_trim(CUdevice device)
+{
+    graphs_reserved = graphs_used;
+    return CUDA_SUCCESS;
+}
+
+#define ALLOC(address, bytes)                                                                                \
+    {                                                                                                        \
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC, address, bytes                                                         \
+    }
+#define FREE(address)                                                                                        \
+    {                                                                                                        \
+        CU_GRAPH_NODE_TYPE_MEM_FREE, address, 0                                                              \
+    }
+
+static CUgraphExec make_exec(const struct node *list, size_t count, size_t takes)
+{
+    CUgraphExec exec = NULL;
+    nodes = list;
+    node_count = count;
+    launch_takes = takes;
+    assert_int_equal(cuGraphInstantiateWithFlags(&exec, (CUgraph)0x3000, 0), CUDA_SUCCESS);
+    return exec;
+}
+
+static void graph_memory_is_charged_by_what_graphs_reserve(void **state)
+{
+    /* 40 MiB at most at a time, though 70 MiB in all. */
+    static const struct node list[] = {ALLOC(1, 30 * MIB),
+                                       {.type = CU_GRAPH_NODE_TYPE_KERNEL},
+                                       FREE(1),
+                                       ALLOC(2, 10 * MIB),
+                                       ALLOC(3, 30 * MIB),
+                                       FREE(2),
+                                       FREE(3)};
+    CUgraphExec exec = make_exec(list, 7, 40 * MIB);
+    assert_int_equal(used(), 0); /* nothing before the launch */
+    CUdeviceptr address = allocate(LIMIT - 40 * MIB + 1);
+    assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(graphs_reserved, 0); /* the driver was not asked */
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    address = allocate(LIMIT - 40 * MIB);
+    assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    /* At the quota, again and again: its memory is there already. */
+    for (unsigned i = 0; i < 1000; i++)
+        assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT); /* kept for the next graph */
+    assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT - 40 * MIB);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+static void unused_graph_memory_makes_room_for_other_memory(void **state)
+{
+    static const struct node list[] = {ALLOC(1, 40 * MIB), FREE(1)};
+    CUgraphExec exec = make_exec(list, 2, 40 * MIB);
+    assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), 40 * MIB);
+    graphs_used = 0; /* the launch has finished, and freed it */
+    CUdeviceptr address = allocate(LIMIT);
+    assert_int_not_equal(address, 0);
+    assert_int_equal(graphs_reserved, 0);
+    assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), 40 * MIB);
+    assert_int_equal(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+static void a_launch_that_took_more_than_it_said_is_charged_as_it_is(void **state)
+{
+    static const struct node list[] = {ALLOC(1, 10 * MIB)};
+    CUgraphExec exec = make_exec(list, 1, 80 * MIB);
+    CUdeviceptr address;
+    assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), 80 * MIB);
+    assert_int_equal(cuMemAlloc_v2(&address, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+/* --- What processes hand to each other --- */
+
+static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+static unsigned opened;
+
+static CUresult get_handle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    memset(handle, 0, sizeof(*handle));
+    memcpy(handle, &address, sizeof(address));
+    return CUDA_SUCCESS;
+}
+
+static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+{
+    opened++;
+    *address = 0x9000;
+    return CUDA_SUCCESS;
+}
+
+static CUresult close_handle(CUdeviceptr address)
+{
+    return opened ? opened--, CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult export_pointer(CUmemPoolPtrExportData *data, CUdeviceptr address)
+{
+    memset(data, 7, sizeof(*data));
+    return CUDA_SUCCESS;
+}
+
+static CUresult import_pointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+{
+    return real(cuMemAlloc_v2)(address, 24 * MIB);
+}
+
+static CUresult address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
+{
+    *bytes = 24 * MIB;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pointer_attribute(void *value, CUpointer_attribute which, CUdeviceptr address)
+{
+    *(int *)value = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult export_shareable(void *shareable, CUmemGenericAllocationHandle handle,
+                                 CUmemAllocationHandleType type, unsigned long long flags)
+{
+    *(int *)shareable = dup(STDIN_FILENO);
+    return CUDA_SUCCESS;
+}
+
+static CUresult import_shareable(CUmemGenericAllocationHandle *handle, void *shareable,
+                                 CUmemAllocationHandleType type)
+{
+    CUresult result = real(cuMemCreate)(handle, 2 * MIB, &on_device, 0);
+    return result;
+}
+
+static CUresult properties_of(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)
+{
+    *properties = on_device;
+    return CUDA_SUCCESS;
+}
+
+static void memory_of_another_session_is_charged_to_who_opens_it(void **state)
+{
+    CUipcMemHandle foreign = {.reserved = "foreign"}, own;
+    CUmemPoolPtrExportData foreign_data = {.reserved = {1, 2, 3}};
+    CUdeviceptr address, again, mine = allocate(LIMIT - 24 * MIB + 1);
+    assert_int_equal(cuIpcOpenMemHandle_v2(&address, foreign, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(opened, 0); /* and closed again */
+    assert_int_equal(cuMemPoolImportPointer(&address, NULL, &foreign_data), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(fake_held(0), LIMIT - 24 * MIB + 1);
+    assert_int_equal(cuMemFree_v2(mine), CUDA_SUCCESS);
+    mine = allocate(LIMIT - 24 * MIB);
+    assert_int_equal(cuIpcOpenMemHandle_v2(&address, foreign, 1), CUDA_SUCCESS);
+    assert_int_equal(cuIpcOpenMemHandle(&again, foreign, 1), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(cuIpcCloseMemHandle(address), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(cuIpcCloseMemHandle(again), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT - 24 * MIB);
+    assert_int_equal(cuIpcCloseMemHandle(again), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemPoolImportPointer(&address, NULL, &foreign_data), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    /* What the session exported itself was charged when it was made. */
+    assert_int_equal(cuIpcGetMemHandle(&own, mine), CUDA_SUCCESS);
+    assert_int_equal(cuIpcOpenMemHandle_v2(&address, own, 1), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT - 24 * MIB);
+    assert_int_equal(cuIpcCloseMemHandle(address), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(mine), CUDA_SUCCESS);
+}
+
+static void an_import_is_charged_once_in_a_session(void **state)
+{
+    CUmemGenericAllocationHandle handle, foreign, same;
+    CUmemPoolPtrExportData data;
+    CUdeviceptr address;
+    int pipes[2], fd;
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(cuMemImportFromShareableHandle(&foreign, (void *)(intptr_t)pipes[0],
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                     CUDA_SUCCESS);
+    assert_int_equal(used(), 0); /* its size is not known yet */
+    assert_int_equal(cuMemMap(0x100000, 2 * MIB, 0, foreign, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemMap(0x900000, 2 * MIB, 0, foreign, 0), CUDA_SUCCESS);
+    assert_int_equal(used(), 2 * MIB);
+    CUdeviceptr rest = allocate(LIMIT - 2 * MIB);
+    assert_int_equal(cuMemMap(0x2000000, 4 * MIB, 0, foreign, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuMemRelease(foreign), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(0x100000, 2 * MIB), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(cuMemUnmap(0x900000, 2 * MIB), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT - 2 * MIB);
+
+    assert_int_equal(cuMemCreate(&handle, 2 * MIB, &on_device, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                     CUDA_SUCCESS);
+    assert_int_equal(
+        cuMemImportFromShareableHandle(&same, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        CUDA_SUCCESS);
+    assert_int_equal(cuMemMap(0x100000, 2 * MIB, 0, same, 0), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(cuMemUnmap(0x100000, 2 * MIB), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(same), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+
+    assert_int_equal(cuMemPoolExportPointer(&data, rest), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolImportPointer(&address, NULL, &data), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT - 2 * MIB);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(rest), CUDA_SUCCESS);
+    close(pipes[0]);
+    close(pipes[1]);
+    close(fd);
+}
+
+/* --- Multicast --- */
+
+static CUresult multicast_create(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *how)
+{
+    CUmemAllocationProp nowhere = {.location = {CU_MEM_LOCATION_TYPE_HOST, 0}};
+    return real(cuMemCreate)(handle, 1, &nowhere, 0);
+}
+
+static CUresult multicast_bind(CUmemGenericAllocationHandle object, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t from, size_t bytes,
+                               unsigned long long flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult multicast_bind_address(CUmemGenericAllocationHandle object, size_t offset,
+                                       CUdeviceptr address, size_t bytes, unsigned long long flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult multicast_unbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                 size_t bytes)
+{
+    return CUDA_SUCCESS;
+}
+
+static void a_multicast_object_holds_what_is_bound_to_it(void **state)
+{
+    CUmulticastObjectProp how = {0};
+    CUmemGenericAllocationHandle object, memory[3];
+    assert_int_equal(cuMulticastCreate(&object, &how), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(cuMemCreate(&memory[i], 2 * MIB, &on_device, 0), CUDA_SUCCESS);
+        if (i == 2) {
+            assert_int_equal(cuMemMap(0x200000, 2 * MIB, 0, memory[i], 0), CUDA_SUCCESS);
+            assert_int_equal(cuMulticastBindAddr(object, 4 * MIB, 0x200000, 2 * MIB, 0), CUDA_SUCCESS);
+            assert_int_equal(cuMemUnmap(0x200000, 2 * MIB), CUDA_SUCCESS);
+        } else {
+            assert_int_equal(cuMulticastBindMem(object, i * 2 * MIB, memory[i], 0, 2 * MIB, 0), CUDA_SUCCESS);
+        }
+        assert_int_equal(cuMemRelease(memory[i]), CUDA_SUCCESS);
+    }
+    assert_int_equal(used(), 6 * MIB);
+    assert_int_equal(cuMulticastUnbind(object, 0, 0, 2 * MIB), CUDA_SUCCESS);
+    assert_int_equal(used(), 4 * MIB);
+    assert_int_equal(cuMemRelease(object), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+/* --- Modules --- */
+
+static CUresult load(CUmodule *module, const void *image)
+{
+    CUresult result = fake_next_result;
+    fake_next_result = CUDA_SUCCESS;
+    *module = (CUmodule)0x8000;
+    return result;
+}
+
+static CUresult unload_library(CUlibrary library)
+{
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+static void modules_and_libraries_pass_through(void **state)
+{
+    CUmodule module = NULL;
+    assert_int_equal(cuModuleLoadData(&module, "image"), CUDA_SUCCESS);
+    assert_ptr_equal(module, 0x8000);
+    fake_next_result = CUDA_ERROR_INVALID_IMAGE;
+    assert_int_equal(cuModuleLoadData(&module, "image"), CUDA_ERROR_INVALID_IMAGE);
+    assert_int_equal(cuLibraryUnload(NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(used(), 0);
+}
+
+#define INSTALL(symbol, function)                                                                            \
+    real_functions[CUDA_ID_##symbol] = (void *)(__typeof__(&symbol))                                         \
+    {                                                                                                        \
+        function                                                                                             \
+    }
+
+static void install(void)
+{
+    INSTALL(cuGraphGetNodes, get_nodes);
+    INSTALL(cuGraphNodeGetType, get_type);
+    INSTALL(cuGraphMemAllocNodeGetParams, alloc_params);
+    INSTALL(cuGraphMemFreeNodeGetParams, free_params);
+    INSTALL(cuGraphInstantiateWithFlags, instantiate);
+    INSTALL(cuGraphLaunch, launch);
+    INSTALL(cuGraphExecDestroy, end_exec);
+    INSTALL(cuDeviceGetGraphMemAttribute, graph_attribute);
+    INSTALL(cuDeviceGraphMemTrim, graph_trim);
+    INSTALL(cuIpcGetMemHandle, get_handle);
+    INSTALL(cuIpcOpenMemHandle, open_handle);
+    INSTALL(cuIpcOpenMemHandle_v2, open_handle);
+    INSTALL(cuIpcCloseMemHandle, close_handle);
+    INSTALL(cuMemPoolExportPointer, export_pointer);
+    INSTALL(cuMemPoolImportPointer, import_pointer);
+    INSTALL(cuMemGetAddressRange_v2, address_range);
+    INSTALL(cuPointerGetAttribute, pointer_attribute);
+    INSTALL(cuMemExportToShareableHandle, export_shareable);
+    INSTALL(cuMemImportFromShareableHandle, import_shareable);
+    INSTALL(cuMemGetAllocationPropertiesFromHandle, properties_of);
+    INSTALL(cuMulticastCreate, multicast_create);
+    INSTALL(cuMulticastBindMem, multicast_bind);
+    INSTALL(cuMulticastBindAddr, multicast_bind_address);
+    INSTALL(cuMulticastUnbind, multicast_unbind);
+    INSTALL(cuModuleLoadData, load);
+    INSTALL(cuLibraryUnload, unload_library);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_context)
+
+int main(void)
+{
+    setenv("GPUSLICE_MEMORY_LIMIT", "64MiB", 1);
+    fake_driver_install();
+    install();
+    const struct CMUnitTest tests[] = {
+        TEST(graph_memory_is_charged_by_what_graphs_reserve),
+        TEST(unused_graph_memory_makes_room_for_other_memory),
+        TEST(a_launch_that_took_more_than_it_said_is_charged_as_it_is),
+        TEST(memory_of_another_session_is_charged_to_who_opens_it),
+        TEST(an_import_is_charged_once_in_a_session),
+        TEST(a_multicast_object_holds_what_is_bound_to_it),
+        TEST(modules_and_libraries_pass_through),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
