@@ -237,12 +237,6 @@ static void set_limit(struct actor *actor)
     actor->ask = takes;
     CUresult result = CALL(actor, cuCtxSetLimit)(limit, value);
     put_result(actor, result);
-    uint64_t key = current_context() ^ (uint64_t)limit << 60;
-    if (result == CUDA_SUCCESS && limit <= CU_LIMIT_MALLOC_HEAP_SIZE) {
-        end_thing(LIMIT, key);
-        if (takes)
-            add_thing(actor, LIMIT, key, takes);
-    }
 }
 
 static void get_limit(struct actor *actor)

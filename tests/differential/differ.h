@@ -32,7 +32,6 @@ enum kind {
     LIBRARY,
     GREEN,
     EXTERNAL,
-    LIMIT, /* what cuCtxSetLimit charges: `value` is the limit, `bytes` what it takes */
     KINDS,
 };
 
@@ -40,8 +39,8 @@ struct thing {
     enum kind kind;
     bool alive;
     unsigned number;
-    uint64_t value, bytes;
-    uint64_t context; /* goes with it */
+    uint64_t value, bytes; /* of an array: what it takes beyond its elements */
+    uint64_t context;      /* goes with it */
 };
 
 struct actor;
@@ -83,7 +82,6 @@ void end_context(uint64_t context);
 unsigned count_living(enum kind kind);
 /* Write where an address is, in terms of things. */
 void put_address(struct actor *actor, uint64_t address);
-uint64_t limits_bytes(void);
 uint64_t current_context(void);
 
 /* --- Lines --- */

@@ -360,7 +360,8 @@ static void pool_get_attribute(struct actor *actor)
     CUmemoryPool pool = (CUmemoryPool)(uintptr_t)pick(actor, POOL);
     CUresult result = CALL(actor, cuMemPoolGetAttribute)(pool, attribute, &value);
     put_result(actor, result);
-    /* What is reserved beyond what is used may be given back at any time: so it is when something is refused. */
+    /* What is reserved beyond what is used may be given back at any time: so it is when something is refused.
+     */
     if (result == CUDA_SUCCESS && attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
         put(actor, " %llu", (unsigned long long)value);
 }
