@@ -52,6 +52,8 @@ struct row {
     void (*call)(struct actor *);
 };
 
+#define CHILD 11 /* the actor that is a child of the initialised program */
+
 struct actor {
     unsigned number;
     uint64_t random;
@@ -69,6 +71,12 @@ uint64_t chance(struct actor *actor, uint64_t below);
 bool one_in(struct actor *actor, unsigned of);
 /* A size: ordinary ones, the edges of blocks, 0, and ones that no card has. */
 uint64_t some_bytes(struct actor *actor);
+
+/* Neither what every card here has nor what none has: whether it fits would be the card's affair. */
+static inline bool is_in_between(uint64_t bytes)
+{
+    return bytes > UINT64_C(1) << 28 && bytes < UINT64_C(1) << 41;
+}
 
 /* --- Things --- */
 /* A value of this kind: mostly of a living thing, else of one that is gone, or 0. Written to the line. */

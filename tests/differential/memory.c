@@ -54,6 +54,8 @@ static void mem_alloc_pitch(struct actor *actor)
     size_t width = one_in(actor, 8) ? some_bytes(actor) : chance(actor, 5000);
     size_t height = one_in(actor, 10) ? some_bytes(actor) : chance(actor, 600);
     unsigned element = element_of[chance(actor, 8)];
+    if (__builtin_mul_overflow(round_up(width, 512), height, &actor->ask) ? false : is_in_between(actor->ask))
+        height = 1;
     if (__builtin_mul_overflow(round_up(width, 512), height, &actor->ask))
         actor->ask = UINT64_MAX;
     put(actor, "%s %s %zu %zu %u", out ? "&" : "NULL", pitch_out ? "&" : "NULL", width, height, element);
@@ -328,7 +330,16 @@ static void pool_create(struct actor *actor)
 
 static void pool_destroy(struct actor *actor)
 {
-    uint64_t pool = pick(actor, POOL);
+    uint64_t pool = pick(actor, POOL), used = 0;
+    /* What a destroyed pool still has given out is the driver's until it is freed, but no longer charged: the
+     * interceptor does not know that yet. */
+    if (find_living(POOL, pool) &&
+        cuMemPoolGetAttribute((CUmemoryPool)(uintptr_t)pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ==
+            CUDA_SUCCESS &&
+        used) {
+        put(actor, " (in use)");
+        return;
+    }
     CUresult result = CALL(actor, cuMemPoolDestroy)((CUmemoryPool)(uintptr_t)pool);
     put_result(actor, result);
     if (result == CUDA_SUCCESS)

@@ -1,6 +1,7 @@
 /* others.c - rows: arrays, code, green contexts, memory of other APIs, look-ups, NVML. */
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/entry_points.h"
 #include "differ.h"
@@ -9,6 +10,15 @@
 
 static const CUarray_format formats[] = {CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_FLOAT, CU_AD_FORMAT_HALF,
                                          CU_AD_FORMAT_UNSIGNED_INT32, (CUarray_format)77};
+
+static uint64_t elements_of(const CUDA_ARRAY3D_DESCRIPTOR *shape)
+{
+    unsigned __int128 elements =
+        (unsigned __int128)(shape->Width ? shape->Width : 1) * (shape->Height ? shape->Height : 1);
+    if (elements > UINT64_MAX >> 8)
+        return UINT64_MAX;
+    return (uint64_t)elements * (shape->Depth ? shape->Depth : 1);
+}
 
 static CUDA_ARRAY3D_DESCRIPTOR some_shape(struct actor *actor, bool flat)
 {
@@ -22,12 +32,13 @@ static CUDA_ARRAY3D_DESCRIPTOR some_shape(struct actor *actor, bool flat)
         .NumChannels = channels[chance(actor, 8)],
         .Flags = flat ? 0 : flags[chance(actor, 10)],
     };
+    if (is_in_between(elements_of(&shape)) || is_in_between(elements_of(&shape) / 2 * 64))
+        shape.Height = shape.Width = 1;
     put(actor, "%zux%zux%zu format %d, %u channels, flags %u ", shape.Width, shape.Height, shape.Depth,
         shape.Format, shape.NumChannels, shape.Flags);
+    uint64_t elements = elements_of(&shape);
     /* At most 16 bytes an element, and all levels of a mipmap twice the first. */
-    unsigned __int128 most = (unsigned __int128)(shape.Width ? shape.Width : 1) *
-                             (shape.Height ? shape.Height : 1) * (shape.Depth ? shape.Depth : 1);
-    actor->ask = most > UINT64_MAX / 64 ? UINT64_MAX : (uint64_t)most * 32 + 4096;
+    actor->ask = elements > UINT64_MAX / 64 ? UINT64_MAX : elements * 32 + 4096;
     return shape;
 }
 
@@ -245,10 +256,17 @@ static void green_destroy(struct actor *actor)
     struct thing *thing = one_in(actor, 5) ? NULL : random_living(actor, GREEN);
     CUgreenCtx green = thing ? (CUgreenCtx)(uintptr_t)thing->value : NULL;
     put(actor, "%d", thing ? (int)thing->number : -1);
+    CUcontext own = NULL;
+    if (green)
+        cuCtxFromGreenCtx(&own, green);
     CUresult result = CALL(actor, cuGreenCtxDestroy)(green);
     put_result(actor, result);
     if (result == CUDA_SUCCESS)
         end_thing(GREEN, (uint64_t)(uintptr_t)green);
+    unsigned flags;
+    int active = 1;
+    if (result == CUDA_SUCCESS && cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS && !active)
+        end_context((uint64_t)(uintptr_t)own);
 }
 
 static void import_external(struct actor *actor)
@@ -389,6 +407,29 @@ static void nvml_memory_v2(struct actor *actor)
             memory.free + memory.used + memory.reserved == memory.total ? " sane" : " does not add up");
 }
 
+/* Of either kind and version: they differ in the size of an element alone. What each uses is looked at
+ * elsewhere. */
+static void nvml_processes(struct actor *actor)
+{
+    nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, void *) = NULL;
+    *(void **)&list = actor->function;
+    nvmlProcessInfo_v2_t infos[8] = {0};
+    unsigned count = (unsigned)chance(actor, 3) * 4, *count_out = one_in(actor, 6) ? NULL : &count;
+    void *out = one_in(actor, 6) ? NULL : infos;
+    bool strange = one_in(actor, 6);
+    if (actor->number == CHILD) {
+        put(actor, "(its parent is of another session, or not, as it runs alone or under a daemon)");
+        return;
+    }
+    put(actor, "%s %s%u %s", strange ? "NULL" : "device", count_out ? "&" : "NULL ", count,
+        out ? "&" : "NULL");
+    nvmlReturn_t result = list(strange ? NULL : nvml_device(), count_out, out);
+    put(actor, " = %d %u %s", result, count,
+        infos[0].pid == (unsigned)getpid() ? "us"
+        : infos[0].pid                     ? "another"
+                                           : "");
+}
+
 #define ROW(symbol, weight, call)                                                                            \
     {                                                                                                        \
 #symbol, (void *)(uintptr_t)symbol, weight, call                                                     \
@@ -421,5 +462,11 @@ const struct row other_rows[] = {
     ROW(cuInit, 1, init),
     {"nvmlDeviceGetMemoryInfo", NULL, 2, nvml_memory},
     {"nvmlDeviceGetMemoryInfo_v2", NULL, 2, nvml_memory_v2},
+    {"nvmlDeviceGetComputeRunningProcesses", NULL, 1, nvml_processes},
+    {"nvmlDeviceGetComputeRunningProcesses_v2", NULL, 1, nvml_processes},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", NULL, 1, nvml_processes},
+    {"nvmlDeviceGetGraphicsRunningProcesses", NULL, 1, nvml_processes},
+    {"nvmlDeviceGetGraphicsRunningProcesses_v2", NULL, 1, nvml_processes},
+    {"nvmlDeviceGetGraphicsRunningProcesses_v3", NULL, 1, nvml_processes},
     {NULL, NULL, 0, NULL},
 };
