@@ -12,10 +12,10 @@ static void keep_green(struct charge *charge, CUgreenCtx green, CUdevice device)
         context_keep(charge, primary);
     if (!real(cuCtxFromGreenCtx) || real(cuCtxFromGreenCtx)(&own, green) != CUDA_SUCCESS || !own)
         own = (CUcontext)green;
-    if (!primary) {
+    if (!primary)
         context_keep(charge, own);
+    if (!primary || own == primary)
         return;
-    }
     struct record record = {.key = (uint64_t)(uintptr_t)own,
                             .owner = (uint64_t)(uintptr_t)primary,
                             .references = 1,
@@ -87,9 +87,10 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
     CUresult result = real(cuGreenCtxDestroy)(green);
     bool ended = known && result == CUDA_SUCCESS && !context_primary_is_active(device);
     charge_leave();
-    if (result == CUDA_SUCCESS && record.owner == key)
+    bool is_primary = known && own == primary; /* which others may hold still */
+    if (result == CUDA_SUCCESS && record.owner == key && !is_primary)
         context_bury(key, record.gpu);
-    else if (result == CUDA_SUCCESS)
+    else if (result == CUDA_SUCCESS && !is_primary)
         records_take(&private_get()->records, RECORD_CONTEXT, key, &record);
     if (ended)
         context_bury((uint64_t)(uintptr_t)primary, record.gpu);
