@@ -12,10 +12,12 @@ static void keep_green(struct charge *charge, CUgreenCtx green, CUdevice device)
         context_keep(charge, primary);
     if (!real(cuCtxFromGreenCtx) || real(cuCtxFromGreenCtx)(&own, green) != CUDA_SUCCESS || !own)
         own = (CUcontext)green;
-    if (!primary)
+    if (!primary) {
         context_keep(charge, own);
-    if (!primary || own == primary)
         return;
+    }
+    if (own == primary)
+        return; /* the driver has no other context for it */
     struct record record = {.key = (uint64_t)(uintptr_t)own,
                             .owner = (uint64_t)(uintptr_t)primary,
                             .references = 1,
@@ -87,10 +89,11 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
     CUresult result = real(cuGreenCtxDestroy)(green);
     bool ended = known && result == CUDA_SUCCESS && !context_primary_is_active(device);
     charge_leave();
-    bool is_primary = known && own == primary; /* which others may hold still */
-    if (result == CUDA_SUCCESS && record.owner == key && !is_primary)
+    /* One that is the primary context itself lives as long as that is retained. */
+    bool gone = result == CUDA_SUCCESS && !(known && own == primary);
+    if (gone && record.owner == key)
         context_bury(key, record.gpu);
-    else if (result == CUDA_SUCCESS && !is_primary)
+    else if (gone)
         records_take(&private_get()->records, RECORD_CONTEXT, key, &record);
     if (ended)
         context_bury((uint64_t)(uintptr_t)primary, record.gpu);

@@ -375,7 +375,7 @@ bool capture_kernel(CUstream handle, bool per_thread, CUgraphNodeParams *params,
                     bool is_cooperative, CUresult *result)
 {
     struct capture_stream *part;
-    CUgraphNode node;
+    CUgraphNode node = NULL;
     if (!part_of(handle, per_thread, &part))
         return false;
     *result = part_add(part, params, &node);

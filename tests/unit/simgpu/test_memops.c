@@ -80,12 +80,12 @@ static void a_wait_is_released_by_another_streams_write_in_its_turn(void **state
     assert_cuda(cuStreamWaitValue32_v2(waiting, at, 1, CU_STREAM_WAIT_VALUE_GEQ));
     spin(writing, 30000);
     assert_cuda(cuStreamWriteValue32_v2(writing, at, 1, 0));
-    assert_int_equal(*(volatile uint32_t *)(uintptr_t)at, 0); /* the write waits for the kernel before it */
+    assert_int_equal(__atomic_load_n((uint32_t *)(uintptr_t)at, __ATOMIC_ACQUIRE), 0); /* the write waits for the kernel before it */
     assert_cuda(cuEventRecord(end, waiting));
     assert_cuda(cuEventSynchronize(end));
     assert_cuda(cuEventElapsedTime(&milliseconds, start, end));
     assert_true(milliseconds >= 30);
-    assert_int_equal(*(volatile uint32_t *)(uintptr_t)at, 1);
+    assert_int_equal(__atomic_load_n((uint32_t *)(uintptr_t)at, __ATOMIC_ACQUIRE), 1);
 }
 
 static void the_host_sees_a_write_without_asking_the_driver(void **state)
@@ -94,9 +94,9 @@ static void the_host_sees_a_write_without_asking_the_driver(void **state)
     CUdeviceptr at = word();
     spin(writing, 2000);
     assert_cuda(cuStreamWriteValue64_v2(writing, at, UINT64_C(0x123456789abcdef0), 0));
-    for (unsigned i = 0; i < 20000 && *(volatile uint64_t *)(uintptr_t)at == 0; i++)
+    for (unsigned i = 0; i < 20000 && __atomic_load_n((uint64_t *)(uintptr_t)at, __ATOMIC_ACQUIRE) == 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-    assert_true(*(volatile uint64_t *)(uintptr_t)at == UINT64_C(0x123456789abcdef0));
+    assert_true(__atomic_load_n((uint64_t *)(uintptr_t)at, __ATOMIC_ACQUIRE) == UINT64_C(0x123456789abcdef0));
 }
 
 static void a_wait_is_released_by_another_process(void **state)
@@ -160,10 +160,10 @@ static void a_batch_runs_in_order(void **state)
         {.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = at, .value = 20}},
     };
     assert_cuda(cuStreamBatchMemOp_v2(batched, 4, operations, 0));
-    assert_int_equal(*(volatile uint32_t *)(uintptr_t)at, 0);
+    assert_int_equal(__atomic_load_n((uint32_t *)(uintptr_t)at, __ATOMIC_ACQUIRE), 0);
     __atomic_store_n((uint32_t *)(uintptr_t)go, 1, __ATOMIC_RELEASE);
     assert_cuda(cuStreamSynchronize(batched));
-    assert_int_equal(*(volatile uint32_t *)(uintptr_t)at, 20);
+    assert_int_equal(__atomic_load_n((uint32_t *)(uintptr_t)at, __ATOMIC_ACQUIRE), 20);
 }
 
 static void what_is_wrong_is_refused(void **state)

@@ -1,0 +1,107 @@
+/* differ.h - a program that makes random driver calls, valid and invalid, and writes a line for each. The
+ * same seed makes the same calls, so that its lines with and without the interceptor can be compared.
+ *
+ * row      an entry point, and what makes one call of it with random arguments
+ * thing    what a call made (a context, memory, a pool...), known by its number instead of its address
+ * actor    who calls: a thread, which has its own context stack
+ * ask      the bytes of device memory that a call asks for, at most: a refusal is judged by it
+ *
+ * Actors take turns, so that the order of calls comes from the seed alone. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/nvml.h"
+#include "cuda/prototypes.h"
+
+enum kind {
+    CONTEXT,
+    STREAM,
+    EVENT,
+    MEMORY,
+    NARROW, /* of the 32-bit forms */
+    HOST,
+    POOL,
+    HANDLE,
+    ADDRESSES,
+    MAPPING,
+    ARRAY,
+    MIPMAP,
+    MODULE,
+    LIBRARY,
+    GREEN,
+    EXTERNAL,
+    KINDS,
+};
+
+struct thing {
+    enum kind kind;
+    bool alive;
+    unsigned number;
+    uint64_t value, bytes; /* of an array: what it takes beyond its elements */
+    uint64_t context;      /* goes with it */
+};
+
+struct actor;
+
+struct row {
+    const char *symbol;
+    void *linked; /* as the linker resolved it */
+    unsigned weight;
+    void (*call)(struct actor *);
+};
+
+#define CHILD 11 /* the actor that is a child of the initialised program */
+
+struct actor {
+    unsigned number;
+    uint64_t random;
+    const struct row *row;
+    void *function; /* this call's way to the entry point */
+    uint64_t ask;
+    bool own_limit; /* the driver may refuse this call for reasons of its own */
+    char line[1024];
+    size_t length;
+    unsigned calls;
+};
+
+/* --- Chance --- */
+uint64_t chance(struct actor *actor, uint64_t below);
+bool one_in(struct actor *actor, unsigned of);
+/* A size: ordinary ones, the edges of blocks, 0, and ones that no card has. */
+uint64_t some_bytes(struct actor *actor);
+
+/* Neither what every card here has nor what none has: whether it fits would be the card's affair. */
+static inline bool is_in_between(uint64_t bytes)
+{
+    return bytes > UINT64_C(1) << 28 && bytes < UINT64_C(1) << 41;
+}
+
+/* --- Things --- */
+/* A value of this kind: mostly of a living thing, else of one that is gone, or 0. Written to the line. */
+uint64_t pick(struct actor *actor, enum kind kind);
+struct thing *find_living(enum kind kind, uint64_t value);
+struct thing *add_thing(struct actor *actor, enum kind kind, uint64_t value, uint64_t bytes);
+struct thing *random_living(struct actor *actor, enum kind kind);
+void end_thing(enum kind kind, uint64_t value);
+/* A context is gone, with everything in it. */
+void end_context(uint64_t context);
+unsigned count_living(enum kind kind);
+/* Write where an address is, in terms of things. */
+void put_address(struct actor *actor, uint64_t address);
+uint64_t current_context(void);
+
+/* --- Lines --- */
+void put(struct actor *actor, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void put_result(struct actor *actor, CUresult result);
+/* Whether an out-parameter of a failed call was left alone. */
+#define UNTOUCHED UINT64_C(0x5a5a5a5a5a5a5a5a)
+void put_kept(struct actor *actor, uint64_t value);
+
+/* Call this row's entry point, by whatever way it was looked up this time. */
+#define CALL(actor, symbol) ((__typeof__(&symbol))(actor)->function)
+
+extern const struct row memory_rows[], context_rows[], other_rows[];
+extern void *nvml_library;
+extern char *kernels_text;

@@ -1,0 +1,102 @@
+"""Random driver calls, valid and invalid, with and without the interceptor: the same results and error codes, but for
+refusals at the quota; and with a small quota, what is charged is what the driver holds, to the byte, after every call.
+
+The calls are made by tests/differential/differ.c. GPUSLICE_TEST_SEED chooses a seed, GPUSLICE_TEST_DIFFER_CALLS how many
+calls a run makes (4000).
+"""
+import os
+import random
+import re
+import subprocess
+
+import pytest
+
+from conftest import GIB, MIB, SOURCE
+
+CALLS = int(os.environ.get("GPUSLICE_TEST_DIFFER_CALLS", "4000"))
+CARD = 64 * GIB
+PLENTY = CARD // 2  # never used up, and told apart from what the card has left
+SMALL = 24 * MIB
+
+
+def differ(product, environment, seed, *quota):
+    """Run it; its lines. The seed is in the message of every failure."""
+    program = product.build / "tests" / "differential" / "differ"
+    result = subprocess.run([program, str(seed), str(CALLS), *map(str, quota)], env=environment, capture_output=True,
+                            text=True, timeout=600)
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0, f"seed {seed}: {result.returncode}\n{result.stderr}\nafter: {lines[-3:]}"
+    return lines
+
+
+def is_refusal_of_the_impossible(outside, inside):
+    """The quota is looked at before the driver looks at the other arguments: what asks for more than any quota
+    and is wrong in another way too may be refused for either."""
+    return (outside.endswith("(more than any quota)") and "CUDA_SUCCESS" not in outside
+            and re.sub("= CUDA_ERROR_[A-Z_]+", "= CUDA_ERROR_OUT_OF_MEMORY", outside) == inside)
+
+
+def assert_same(outside, inside, seed):
+    for number, (one, other) in enumerate(zip(outside, inside)):
+        assert one == other or is_refusal_of_the_impossible(one, other), (
+            f"seed {seed}, line {number + 1}:\nwithout: {one}\nwith:    {other}\nbefore:  " +
+            "\n         ".join(outside[max(0, number - 5):number]))
+    assert len(outside) == len(inside), f"seed {seed}"
+
+
+@pytest.fixture(params=["1", "2", "3", "another"])
+def seed(request):
+    if request.param != "another":
+        return int(request.param)
+    chosen = int(os.environ.get("GPUSLICE_TEST_SEED") or random.randrange(1 << 32))
+    print(f"seed {chosen}")
+    return chosen
+
+
+@pytest.fixture
+def card(make_gpu):
+    return lambda: make_gpu(FAKECUDA_TOTAL_MEM=CARD)
+
+
+def session_environment(daemon, memory):
+    status, session = daemon.request("POST", "/v1/sessions", {"memory_bytes": memory})
+    assert status == 201, session
+    product = daemon.product
+    return {**daemon.gpu.environment(LD_PRELOAD=product.interceptor), **session["environment"],
+            "LD_LIBRARY_PATH": str(product.simulated)}
+
+
+def test_calls_answer_alike_with_and_without_the_interceptor(product, card, make_daemon, seed):
+    outside = differ(product, card().environment(), seed)
+    alone = differ(product, card().standalone(PLENTY), seed, PLENTY)
+    assert_same(outside, alone, seed)
+    # In a session a child of the program holds its own slot, and the driver line adds what the driver takes unasked.
+    daemon = make_daemon(gpu=card()).start()
+    environment = session_environment(daemon, PLENTY)
+    assert_same(outside, differ(product, {**environment, "DIFFER_ALLOWED": "more"}, seed, PLENTY), seed)
+
+
+def test_a_small_quota_refuses_what_does_not_fit_and_nothing_else(product, card, make_daemon, seed):
+    lines = differ(product, card().standalone(SMALL), seed, SMALL)
+    assert sum("OUT_OF_MEMORY" in line and "more than any quota" not in line for line in lines) > 20, "no refusals"
+    daemon = make_daemon(gpu=card()).start()
+    environment = session_environment(daemon, SMALL)
+    differ(product, {**environment, "DIFFER_ALLOWED": "more"}, seed, SMALL)
+
+
+def hooked():
+    text = (SOURCE / "src" / "intercept" / "hooks.def").read_text()
+    return re.findall(r"^(?:NVML_)?HOOK\((\w+)\)", text, re.MULTILINE)
+
+
+def test_every_hook_is_called(product, card):
+    """Each seed calls each entry point that has a hook; those without a row of their own, with nothing but zeros."""
+    called, tried = {}, set()
+    for line in differ(product, card().environment(), 1):
+        if line.startswith("covered "):
+            _, symbol, calls, successes = line.split()
+            called[symbol] = int(calls)
+        elif line.startswith("tried "):
+            tried.add(line.split()[1])
+    never = [symbol for symbol in hooked() if not called.get(symbol) and symbol not in tried]
+    assert not never, f"no call of {never}: add rows to tests/differential"
