@@ -124,7 +124,7 @@ def test_what_importers_keep_when_the_creator_lets_go_is_on_the_driver_line(daem
     becomes(daemon, session, (SIZE, SIZE, 0))
     assert importer.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
     importer.get("unmap", mapping)
-    assert lines(daemon, session) == (SIZE, SIZE, 0)
+    becomes(daemon, session, (SIZE, SIZE, 0))
     importer.get("drop", imported)
     becomes(daemon, session, (0, 0, 0))
     importer.get("alloc", LIMIT)
@@ -189,11 +189,42 @@ def test_an_import_that_outlives_its_creator_in_another_session_never_counts_for
     mapping = importer.get("map", imported)
     creator.kill()
     becomes(daemon, session, (0, 0, 0))
-    assert lines(daemon, other) == (2 * SIZE, SIZE, 0)
+    becomes(daemon, other, (2 * SIZE, SIZE, 0))
     importer.get("unmap", mapping)
     importer.get("drop", imported)
     becomes(daemon, other, (0, 0, 0))
     importer.get("alloc", LIMIT)
+
+
+def test_each_importer_of_another_sessions_memory_is_charged(daemon, session, other, start):
+    creator, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
+    made = creator.get("shareable", SIZE)
+    held = {}
+    for importer in (first, second):
+        held[importer] = importer.take(creator.export(made), "import", SIZE)
+        importer.get("unmap", importer.get("map", held[importer]))
+    assert lines(daemon, other) == (2 * SIZE, 0, 0)
+    first.get("drop", held[first])
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    second.kill()
+    becomes(daemon, other, (0, 0, 0))
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
+def test_memory_on_its_way_when_its_creator_dies_is_charged_to_who_maps_it(daemon, session, start):
+    """And shown for that one by the card: never for less than it is."""
+    creator, importer = start(daemon, session), start(daemon, session)
+    descriptor = creator.export(creator.get("shareable", SIZE))
+    creator.kill()
+    wait_for(lambda: len(daemon.session(session["session_id"])["processes"]) == 1, "the creator to be gone")
+    assert lines(daemon, session) == (0, 0, 0)
+    imported = importer.take(descriptor, "import", SIZE)
+    becomes(daemon, session, (SIZE, SIZE, 0))
+    mapping = importer.get("map", imported)
+    becomes(daemon, session, (2 * SIZE, SIZE, 0))
+    importer.get("unmap", mapping)
+    importer.get("drop", imported)
+    becomes(daemon, session, (0, 0, 0))
 
 
 # --- Memory of cuMemAlloc, by handle ---------------------------------------------------------------------------
@@ -281,6 +312,14 @@ def test_external_memory_beyond_the_quota_is_refused(daemon, session, other, sta
     assert importer.shown() == 0
     importer.take(creator.export(made), "external", SIZE)
     assert importer.shown() == SIZE
+
+
+def test_external_memory_is_charged_to_who_imports_it_in_its_makers_session_too(daemon, session, start):
+    creator, importer = start(daemon, session), start(daemon, session)
+    external = importer.take(creator.export(creator.get("shareable", SIZE)), "external", SIZE)
+    assert lines(daemon, session) == (2 * SIZE, 0, 0)
+    importer.get("endexternal", external)
+    assert lines(daemon, session) == (SIZE, 0, 0)
 
 
 # --- Contexts --------------------------------------------------------------------------------------------------
