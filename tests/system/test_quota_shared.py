@@ -2,6 +2,7 @@
 
 What goes from one program to another goes through the test: descriptors over a socket of each puppet, names as words.
 """
+import json
 import os
 import socket
 
@@ -78,8 +79,9 @@ def other(daemon):
 
 
 def lines(daemon, session):
-    """(used, driver, orphan) bytes of the session after a fresh sample."""
-    shown = sampled(daemon, session)
+    """(used, driver, orphan) bytes of the session after a fresh sample, as `gpuslice show` has them."""
+    sampled(daemon, session)
+    shown = json.loads(daemon.cli("show", session["session_id"], "--json").stdout)
     return shown["used_bytes"], shown["driver_bytes"], shown["orphan_bytes"]
 
 
