@@ -6,7 +6,9 @@
  * a fabric handle or of a pool's export data; of a file descriptor the file that it stands for. A driver that
  * gives all its descriptors one file makes all exports of a session one name: then an import from outside is
  * not charged while anybody in the session exports too (its maker is charged for it). When the maker lets go
- * first, what its importers keep alive is seen in the driver line and among orphans, and charged to none. */
+ * first, what its importers keep alive is seen in the driver line and among orphans, and charged to none.
+ * Where the card then shows it for an importer of another session, it counts twice there until that one lets
+ * go: as its charge, which was entered as one that the card does not show, and in its driver line. */
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -253,12 +253,19 @@ static void piece_give_back(uint32_t index, struct piece *piece)
         block_release(index);
         return;
     }
-    bool was_full = block->first_free == NO_INDEX;
-    piece->next_free = block->first_free;
-    block->first_free = (uint32_t)(piece - block->pieces);
     block->used_count--;
-    if (was_full)
-        list_push(&class_blocks[block->class], index);
+    if (piece->allocation.is_abandoned && block->first_free == NO_INDEX) {
+        if (block->used_count == 0)
+            block_release(index); /* in no list: nothing in it can be used again */
+        return;
+    }
+    if (!piece->allocation.is_abandoned) {
+        bool was_full = block->first_free == NO_INDEX;
+        piece->next_free = block->first_free;
+        block->first_free = (uint32_t)(piece - block->pieces);
+        if (was_full)
+            list_push(&class_blocks[block->class], index);
+    }
     /* Keep one block of a class, or a program that allocates and frees one piece would make it anew each
      * time. */
     bool only_one = block->next == NO_INDEX && block->previous == NO_INDEX;
@@ -380,6 +387,11 @@ static struct piece *piece_at(uint64_t address, uint32_t *index)
     return piece && piece->allocation.bytes > 0 && piece->allocation.address == address ? piece : NULL;
 }
 
+int heap_descriptor(void)
+{
+    return heap_file;
+}
+
 bool heap_place_of(uint64_t address, struct heap_place *place)
 {
     uint32_t index;
@@ -408,7 +420,8 @@ void heap_abandon(uint64_t address)
 {
     uint32_t index;
     heap_lock();
-    if (piece_at(address, &index))
-        blocks[index].is_abandoned = true;
+    struct piece *piece = piece_at(address, &index);
+    if (piece)
+        piece->allocation.is_abandoned = true;
     heap_unlock();
 }

@@ -34,6 +34,7 @@ struct heap_place {
     uint64_t inside_bytes;
 };
 #define HEAP_BLOCK_BITS 21u
+int heap_descriptor(void); /* the file */
 bool heap_place_of(uint64_t address, struct heap_place *place);
 void heap_set_share(uint64_t address, struct device_share *share);
 /* Another process goes on with what begins at `address` after it is freed here: its blocks are never used

@@ -23,7 +23,7 @@ struct passing {
     uint32_t share_index;
     uint64_t share_generation;
     uint64_t bytes;
-    int32_t pid; /* whose pool */
+    uint64_t pool; /* which of its maker's */
     CUmemAllocationProp properties;
     CUmemPoolProps pool_properties;
 };

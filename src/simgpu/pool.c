@@ -60,15 +60,23 @@ static CUresult pool_take(CUmemoryPool pool, CUcontext context, uint64_t bytes, 
 bool pool_free(uint64_t address)
 {
     struct memory_allocation allocation;
-    if (!heap_free(address, 1u << MEMORY_POOL, &allocation))
+    if (!heap_find(address, &allocation))
+        return pool_import_free(address);
+    if (allocation.kind != MEMORY_POOL)
         return false;
     CUmemoryPool pool = allocation.owner;
     pthread_mutex_lock(&pool->turn);
-    pool->used_bytes -= pool_grains(allocation.bytes);
-    if (pool->is_destroyed)
+    /* Again: another thread may have exported or freed it. */
+    bool found = heap_find(address, &allocation) && allocation.address == address && allocation.owner == pool;
+    if (found && pool_share_leave(pool, &allocation))
+        heap_abandon(address);
+    found = found && heap_free(address, 1u << MEMORY_POOL, &allocation);
+    if (found)
+        pool->used_bytes -= pool_grains(allocation.bytes);
+    if (found && pool->is_destroyed)
         pool_trim(pool, 0);
     pthread_mutex_unlock(&pool->turn);
-    return true;
+    return found;
 }
 
 void pool_settle(unsigned gpu)
@@ -85,16 +93,20 @@ void pool_settle(unsigned gpu)
 
 static bool is_of_pool(struct memory_allocation *allocation, void *pool)
 {
-    return allocation->kind == MEMORY_POOL && allocation->owner == pool;
+    if (allocation->kind != MEMORY_POOL || allocation->owner != pool)
+        return false;
+    allocation->is_abandoned = pool_share_leave(pool, allocation);
+    return true;
 }
 
 void pool_drop(unsigned gpu)
 {
+    pool_imports_drop(gpu);
     for (CUmemoryPool pool = pool_first(); pool; pool = pool->next) {
         if (pool->gpu != gpu || pool->is_imported)
             continue;
-        heap_free_each(is_of_pool, pool);
         pthread_mutex_lock(&pool->turn);
+        heap_free_each(is_of_pool, pool);
         pool->used_bytes = 0;
         pool_trim(pool, 0);
         pthread_mutex_unlock(&pool->turn);

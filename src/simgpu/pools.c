@@ -236,6 +236,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     pthread_mutex_unlock(&pools_turn);
     pthread_mutex_lock(&pool->turn);
     pool->is_destroyed = true;
+    pool_import_end(pool);
     pool_trim(pool, 0);
     pthread_mutex_unlock(&pool->turn);
     return CUDA_SUCCESS;

@@ -21,9 +21,9 @@ LIMIT = 64 * MIB
 class Puppet:
     """A program that is led line by line."""
 
-    def __init__(self, product, environment, command=()):
+    def __init__(self, product, environment, command=(), **options):
         self.process = subprocess.Popen([*command, product.program("puppet")], env=environment, bufsize=0,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
         self.pending = b""
         self.hear()
 

@@ -7,7 +7,7 @@ from conftest import DEADLINE_S, MIB
 
 LIMIT = 64 * MIB
 OK, OUT_OF_MEMORY = 0, 2
-WAYS = ["array", "mipmap", "pool", "limit", "graph"]
+WAYS = ["array", "oldarray", "mipmap", "pool", "limit", "graph"]
 
 
 def paths(product, gpu, *words, deadline_s=DEADLINE_S):
@@ -26,6 +26,11 @@ def test_a_way_is_granted_the_whole_quota_and_not_more(product, gpu, way):
     assert paths(product, gpu, way, LIMIT) == [OK, LIMIT, 0]
     result, taken, left = paths(product, gpu, way, LIMIT + 1024)
     assert (result, taken, left) == (OUT_OF_MEMORY, 0, 0)
+
+
+@pytest.mark.parametrize("way", ["sparse", "deferred"])
+def test_an_array_without_memory_of_its_own_takes_nothing(product, gpu, way):
+    assert paths(product, gpu, way, 2 * LIMIT) == [OK, 0, 0]
 
 
 def test_allocating_at_the_quota_100000_times_is_never_refused(product, gpu):

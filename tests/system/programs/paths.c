@@ -1,7 +1,8 @@
 /* paths.c - takes memory by one of the rarer ways, and says what the driver's result was and how much less
  * was free:
  *
- *   paths array B | mipmap B | pool B | limit B | graph B   one of B bytes, then its end: RESULT TAKEN LEFT
+ *   paths array B | oldarray B | sparse B | deferred B | mipmap B | pool B | limit B | graph B
+ *                                                           one of B bytes, then its end: RESULT TAKEN LEFT
  *   paths async B N | small B N                             N times: how often it succeeded
  */
 #include <stdio.h>
@@ -9,6 +10,9 @@
 #include <string.h>
 
 #include "cuda/prototypes.h"
+
+#define SPARSE 0x40           /* CUDA_ARRAY3D_SPARSE */
+#define DEFERRED_MAPPING 0x80 /* CUDA_ARRAY3D_DEFERRED_MAPPING */
 
 static size_t free_now(void)
 {
@@ -48,7 +52,17 @@ static CUresult take(const char *what, size_t bytes)
         .Width = bytes / 1024, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-    if (strcmp(what, "array") == 0)
+    CUDA_ARRAY_DESCRIPTOR_v1 old = {.Width = (unsigned)how.Width,
+                                    .Height = (unsigned)how.Height,
+                                    .Format = how.Format,
+                                    .NumChannels = how.NumChannels};
+    if (strcmp(what, "oldarray") == 0)
+        return cuArrayCreate(&array, &old);
+    if (strcmp(what, "sparse") == 0)
+        how.Flags = SPARSE;
+    if (strcmp(what, "deferred") == 0)
+        how.Flags = DEFERRED_MAPPING;
+    if (strcmp(what, "array") == 0 || how.Flags)
         return cuArray3DCreate_v2(&array, &how);
     if (strcmp(what, "mipmap") == 0)
         return cuMipmappedArrayCreate(&mipmap, &how, 1);
@@ -62,7 +76,8 @@ static CUresult take(const char *what, size_t bytes)
 
 static void end(const char *what)
 {
-    if (strcmp(what, "array") == 0)
+    if (strcmp(what, "array") == 0 || strcmp(what, "oldarray") == 0 || strcmp(what, "sparse") == 0 ||
+        strcmp(what, "deferred") == 0)
         cuArrayDestroy(array);
     else if (strcmp(what, "mipmap") == 0)
         cuMipmappedArrayDestroy(mipmap);

@@ -7,7 +7,8 @@
  * calls sync, trim, info, total D, nvml D race T B KIND         T threads allocate B bytes each until
  * refused; answers how often they were not churn T N B           T threads allocate and free up to B bytes N
  * times fork                  a child reads on until `exit`; then the parent answers exec, close, pid, exit
- */
+ *
+ * More of them, of what processes share, are in puppet_share.c. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -18,25 +19,15 @@
 #include <unistd.h>
 
 #include "cuda/nvml.h"
-#include "cuda/prototypes.h"
+#include "puppet.h"
 
-#define THINGS 65536
+void *driver;
+struct thing things[THINGS];
+unsigned count;
 
-static void *driver;
-/* dlsym's own type is no function's. */
-#define call(symbol) ((__typeof__(&symbol))dlsym(driver, #symbol))
-
-static struct thing {
-    CUdeviceptr address;
-    CUmemGenericAllocationHandle handle;
-    CUcontext context;
-    size_t bytes;
-} things[THINGS];
-static unsigned count;
-
-static __attribute__((format(printf, 1, 2))) void answer(const char *format, ...)
+void answer(const char *format, ...)
 {
-    char line[256];
+    char line[512];
     va_list values;
     va_start(values, format);
     int length = vsnprintf(line, sizeof(line) - 1, format, values);
@@ -46,7 +37,7 @@ static __attribute__((format(printf, 1, 2))) void answer(const char *format, ...
         _exit(3);
 }
 
-static void answer_thing(CUresult result)
+void answer_thing(CUresult result)
 {
     if (result == CUDA_SUCCESS)
         count++;
@@ -258,7 +249,7 @@ static void obey(const char *line, char *const arguments[])
         answer("0 %d", (int)getpid());
     else if (IS("exit"))
         _exit(0);
-    else
+    else if (!obey_share(verb, line))
         answer("254 %s", verb);
 }
 
@@ -275,7 +266,7 @@ static int read_line(char *line, size_t bytes)
 
 int main(int argc, char *argv[])
 {
-    char line[256];
+    char line[512];
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) {
         fprintf(stderr, "puppet: %s\n", dlerror());

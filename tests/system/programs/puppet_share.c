@@ -1,0 +1,192 @@
+/* puppet_share.c - what a puppet does with memory that processes hand to each other. Descriptors go over the
+ * socket whose number PUPPET_SOCKET says, other names as hexadecimal digits in the line.
+ *
+ *   shareable B, export I, import B, retainhandle I   memory of cuMemCreate, by descriptor; B:
+ * its bytes ipcget I, ipcopen HEX, ipcclose I                             memory of cuMemAlloc pool,
+ * poolalloc I B, poolexport I, poolimport                 a pool of one's own, by descriptor pointerget I,
+ * pointeropen I HEX                               memory in it; I: the pool that was imported external B,
+ * buffer I B, endexternal I                         a descriptor as memory of another API green D, endgreen
+ * I, attach, detach                           green contexts; uses of the current context
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "puppet.h"
+
+#define POSIX CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+/* --- Between processes ---------------------------------------------------------------------------------- */
+
+static int own_socket(void)
+{
+    const char *number = getenv("PUPPET_SOCKET");
+    return number ? atoi(number) : -1;
+}
+
+union room {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+/* Sends the descriptor on, and keeps none. */
+static bool send_fd(int fd)
+{
+    char byte = 0;
+    union room room = {0};
+    struct iovec content = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = sizeof(room)};
+    room.header =
+        (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(fd)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&room.header), &fd, sizeof(fd));
+    bool sent = sendmsg(own_socket(), &message, 0) == 1;
+    close(fd);
+    return sent;
+}
+
+static int receive_fd(void)
+{
+    int fd = -1;
+    char byte;
+    union room room;
+    struct iovec content = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = sizeof(room)};
+    if (recvmsg(own_socket(), &message, 0) == 1 && message.msg_controllen >= sizeof(struct cmsghdr))
+        memcpy(&fd, CMSG_DATA(&room.header), sizeof(fd));
+    return fd;
+}
+
+static void answer_sent(CUresult result, int fd)
+{
+    answer("%d", result ? (int)result : send_fd(fd) ? 0 : 253);
+}
+
+static void answer_bytes(CUresult result, const void *what, size_t bytes)
+{
+    char digits[2 * 64 + 1] = "";
+    for (size_t i = 0; i < bytes && i < 64; i++)
+        snprintf(digits + 2 * i, 3, "%02x", ((const unsigned char *)what)[i]);
+    answer("%d x%s", (int)result, digits); /* x: no number to who reads it */
+}
+
+static void read_bytes(const char *digits, void *what, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned byte = 0;
+        sscanf(digits + 1 + 2 * i, "%2x", &byte);
+        ((unsigned char *)what)[i] = (unsigned char)byte;
+    }
+}
+
+/* --- Calls ---------------------------------------------------------------------------------------------- */
+
+static CUresult import(struct thing *thing, size_t bytes)
+{
+    int fd = receive_fd();
+    CUresult result = call(cuMemImportFromShareableHandle)(&thing->handle, (void *)(intptr_t)fd, POSIX);
+    thing->bytes = bytes;
+    close(fd);
+    return result;
+}
+
+static CUresult import_external(struct thing *thing, size_t bytes)
+{
+    int fd = receive_fd();
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC how = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd, .size = bytes};
+    CUresult result = call(cuImportExternalMemory)(&thing->external, &how);
+    if (result != CUDA_SUCCESS)
+        close(fd); /* else it is the driver's */
+    return result;
+}
+
+static CUresult make_green(struct thing *thing, CUdevice device)
+{
+    CUdevResource all;
+    CUdevResourceDesc description;
+    CUresult result = call(cuDeviceGetDevResource)(device, &all, CU_DEV_RESOURCE_TYPE_SM);
+    if (!result)
+        result = call(cuDevResourceGenerateDesc)(&description, &all, 1);
+    if (!result)
+        result = call(cuGreenCtxCreate)(&thing->green, description, device, 1 /* its default stream */);
+    if (!result)
+        result = call(cuCtxFromGreenCtx)(&thing->context, thing->green);
+    if (!result)
+        result = call(cuCtxSetCurrent)(thing->context);
+    return result;
+}
+
+static CUresult detach(void)
+{
+    CUcontext context;
+    CUresult result = call(cuCtxGetCurrent)(&context);
+    return result ? result : call(cuCtxDetach)(context);
+}
+
+static bool obey_addresses(const char *verb, const char *digits, struct thing *given, struct thing *next)
+{
+    CUipcMemHandle handle = {0};
+    if (strcmp(verb, "ipcget") == 0) {
+        CUresult result = call(cuIpcGetMemHandle)(&handle, given->address);
+        answer_bytes(result, &handle, sizeof(handle));
+    } else if (strcmp(verb, "ipcopen") == 0) {
+        read_bytes(digits, &handle, sizeof(handle));
+        answer_thing(call(cuIpcOpenMemHandle_v2)(&next->address, handle, 1));
+    } else if (strcmp(verb, "ipcclose") == 0) {
+        answer("%d", call(cuIpcCloseMemHandle)(given->address));
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool obey_share(const char *verb, const char *line)
+{
+    char digits[160] = "x";
+    unsigned long long a = 0, b = 0;
+    int fd = -1;
+    struct thing *next = &things[count], *given;
+    CUcontext context;
+    CUmemAllocationProp memory = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = POSIX,
+                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+
+    sscanf(line, "%*s %llu %llu", &a, &b);
+    sscanf(line, "%*[^x]%159s", digits);
+    given = &things[a % THINGS];
+#define IS(word) (strcmp(verb, word) == 0)
+    if (IS("shareable")) {
+        next->bytes = a;
+        answer_thing(call(cuMemCreate)(&next->handle, a, &memory, 0));
+    } else if (IS("export")) {
+        CUresult result = call(cuMemExportToShareableHandle)(&fd, given->handle, POSIX, 0);
+        answer_sent(result, fd);
+    } else if (IS("import"))
+        answer_thing(import(next, a));
+    else if (IS("retainhandle"))
+        answer_thing(call(cuMemRetainAllocationHandle)(&next->handle, (void *)(uintptr_t)given->address));
+    else if (IS("external"))
+        answer_thing(import_external(next, a));
+    else if (IS("buffer")) {
+        CUDA_EXTERNAL_MEMORY_BUFFER_DESC how = {.size = b};
+        answer_thing(call(cuExternalMemoryGetMappedBuffer)(&next->address, given->external, &how));
+    } else if (IS("endexternal"))
+        answer("%d", call(cuDestroyExternalMemory)(given->external));
+    else if (IS("green"))
+        answer_thing(make_green(next, (CUdevice)a));
+    else if (IS("endgreen"))
+        answer("%d", call(cuGreenCtxDestroy)(given->green));
+    else if (IS("attach"))
+        answer("%d", call(cuCtxAttach)(&context, 0));
+    else if (IS("detach"))
+        answer("%d", detach());
+    else
+        return obey_addresses(verb, digits, given, next);
+    return true;
+}

@@ -1,0 +1,384 @@
+"""Memory that processes share, on the simulated GPU inside quotas: charged to one of them, to the byte, and given back.
+
+What goes from one program to another goes through the test: descriptors over a socket of each puppet, names as words.
+"""
+import json
+import os
+import socket
+
+import pytest
+
+from conftest import MIB, wait_for
+from test_driver_line import new_session, sampled
+from test_quota import DEADLINE_S, INVALID_CONTEXT, INVALID_VALUE, LIMIT, OK, OUT_OF_MEMORY, Puppet, in_session
+
+SIZE = 16 * MIB
+
+
+class Sharer(Puppet):
+    """A puppet with a socket for descriptors."""
+
+    def __init__(self, product, environment):
+        self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(DEADLINE_S)
+        with theirs:
+            super().__init__(product, {**environment, "PUPPET_SOCKET": str(theirs.fileno())}, pass_fds=[theirs.fileno()])
+
+    def export(self, thing):
+        """The descriptor, which is the caller's to close."""
+        self.get("export", thing)
+        return socket.recv_fds(self.socket, 1, 1)[1][0]
+
+    def give(self, fd, *words):
+        """Do what takes a descriptor; ours is closed."""
+        socket.send_fds(self.socket, [b"\0"], [fd])
+        os.close(fd)
+        return self.do(*words)
+
+    def take(self, fd, *words):
+        result, thing = self.give(fd, *words)
+        assert result == OK, words
+        return thing
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def shown(self):
+        """Used bytes by cuMemGetInfo and by NVML, which agree."""
+        _, free, total = self.do("info")
+        result, nvml_total, nvml_free, nvml_used, *_ = self.do("nvml", 0)
+        assert (result, nvml_total, nvml_free) == (OK, total, free)
+        assert nvml_used == total - free
+        return nvml_used
+
+
+@pytest.fixture
+def start(product, reap):
+    sharers = []
+
+    def start(daemon, session):
+        sharer = Sharer(product, in_session(daemon, session))
+        reap(sharer.process)
+        sharers.append(sharer)
+        sharer.get("context", 0)
+        return sharer
+    yield start
+    for sharer in sharers:
+        sharer.socket.close()
+
+
+@pytest.fixture
+def session(daemon):
+    return new_session(daemon, memory_bytes=LIMIT)
+
+
+@pytest.fixture
+def other(daemon):
+    return new_session(daemon, memory_bytes=LIMIT)
+
+
+def lines(daemon, session):
+    """(used, driver, orphan) bytes of the session after a fresh sample, as `gpuslice show` has them."""
+    sampled(daemon, session)
+    shown = json.loads(daemon.cli("show", session["session_id"], "--json").stdout)
+    return shown["used_bytes"], shown["driver_bytes"], shown["orphan_bytes"]
+
+
+def becomes(daemon, session, expected):
+    last = []
+
+    def is_so():
+        last[:] = [lines(daemon, session)]
+        return last[0] == expected
+    wait_for(is_so, f"{expected}")
+
+
+# --- Memory of cuMemCreate, by descriptor ----------------------------------------------------------------------
+
+def test_physical_memory_imported_in_its_session_is_charged_once(daemon, session, start):
+    creator, importer = start(daemon, session), start(daemon, session)
+    made = creator.get("shareable", SIZE)
+    imported = importer.take(creator.export(made), "import", SIZE)
+    mapping = importer.get("map", imported)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    assert creator.shown() == importer.shown() == SIZE
+    assert importer.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
+    importer.get("free", importer.get("alloc", LIMIT - SIZE))
+    importer.get("unmap", mapping)
+    importer.get("drop", imported)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    creator.get("drop", made)
+    assert lines(daemon, session) == (0, 0, 0)
+    assert creator.shown() == importer.shown() == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_importers_keep_when_the_creator_lets_go_is_on_the_driver_line(daemon, session, start, is_killed):
+    creator, importer = start(daemon, session), start(daemon, session)
+    made = creator.get("shareable", SIZE)
+    imported = importer.take(creator.export(made), "import", SIZE)
+    mapping = importer.get("map", imported)
+    if is_killed:
+        creator.kill()
+    else:
+        creator.get("drop", made)
+    becomes(daemon, session, (SIZE, SIZE, 0))
+    assert importer.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
+    importer.get("unmap", mapping)
+    becomes(daemon, session, (SIZE, SIZE, 0))
+    importer.get("drop", imported)
+    becomes(daemon, session, (0, 0, 0))
+    importer.get("alloc", LIMIT)
+
+
+def test_nothing_is_stuck_when_both_holders_die(daemon, session, start):
+    creator, importer = start(daemon, session), start(daemon, session)
+    made = creator.get("shareable", SIZE)
+    importer.get("map", importer.take(creator.export(made), "import", SIZE))
+    creator.kill()
+    becomes(daemon, session, (SIZE, SIZE, 0))
+    importer.kill()
+    becomes(daemon, session, (0, 0, 0))
+    start(daemon, session).get("alloc", LIMIT)
+
+
+def test_physical_memory_of_another_session_is_charged_to_who_maps_it(daemon, session, other, start):
+    creator, importer = start(daemon, session), start(daemon, other)
+    made = creator.get("shareable", SIZE)
+    imported = importer.take(creator.export(made), "import", SIZE)
+    assert lines(daemon, other) == (0, 0, 0)  # its size is not known yet
+    mapping = importer.get("map", imported)
+    again = importer.get("map", imported)
+    assert lines(daemon, session) == lines(daemon, other) == (SIZE, 0, 0)
+    assert creator.shown() == importer.shown() == SIZE
+    importer.get("drop", imported)
+    importer.get("unmap", mapping)
+    assert importer.shown() == SIZE
+    importer.get("unmap", again)
+    assert lines(daemon, other) == (0, 0, 0)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
+def test_an_import_beyond_the_quota_is_refused_when_it_is_mapped(daemon, session, other, start):
+    creator, importer = start(daemon, session), start(daemon, other)
+    imported = importer.take(creator.export(creator.get("shareable", SIZE)), "import", SIZE)
+    filler = importer.get("alloc", LIMIT - SIZE + 1)
+    assert importer.code("map", imported) == OUT_OF_MEMORY
+    assert lines(daemon, other) == (LIMIT - SIZE + 1, 0, 0)
+    importer.get("free", filler)
+    importer.get("alloc", LIMIT - SIZE)
+    importer.get("map", imported)
+    assert importer.shown() == LIMIT
+
+
+def test_a_handle_retained_from_a_mapping_keeps_the_charge_of_an_import(daemon, session, other, start):
+    creator, importer = start(daemon, session), start(daemon, other)
+    imported = importer.take(creator.export(creator.get("shareable", SIZE)), "import", SIZE)
+    mapping = importer.get("map", imported)
+    retained = importer.get("retainhandle", mapping)
+    importer.get("drop", imported)
+    importer.get("unmap", mapping)
+    assert importer.shown() == SIZE
+    importer.get("drop", retained)
+    assert importer.shown() == 0
+
+
+def test_an_import_that_outlives_its_creator_in_another_session_never_counts_for_less(daemon, session, other, start):
+    """The card now shows it for the importer, whose charge says that it does not: it counts twice (hook_share.c)."""
+    creator, importer = start(daemon, session), start(daemon, other)
+    imported = importer.take(creator.export(creator.get("shareable", SIZE)), "import", SIZE)
+    mapping = importer.get("map", imported)
+    creator.kill()
+    becomes(daemon, session, (0, 0, 0))
+    becomes(daemon, other, (2 * SIZE, SIZE, 0))
+    importer.get("unmap", mapping)
+    importer.get("drop", imported)
+    becomes(daemon, other, (0, 0, 0))
+    importer.get("alloc", LIMIT)
+
+
+def test_each_importer_of_another_sessions_memory_is_charged(daemon, session, other, start):
+    creator, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
+    made = creator.get("shareable", SIZE)
+    held = {}
+    for importer in (first, second):
+        held[importer] = importer.take(creator.export(made), "import", SIZE)
+        importer.get("unmap", importer.get("map", held[importer]))
+    assert lines(daemon, other) == (2 * SIZE, 0, 0)
+    first.get("drop", held[first])
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    second.kill()
+    becomes(daemon, other, (0, 0, 0))
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
+def test_memory_on_its_way_when_its_creator_dies_is_charged_to_who_maps_it(daemon, session, start):
+    """And shown for that one by the card: never for less than it is."""
+    creator, importer = start(daemon, session), start(daemon, session)
+    descriptor = creator.export(creator.get("shareable", SIZE))
+    creator.kill()
+    wait_for(lambda: len(daemon.session(session["session_id"])["processes"]) == 1, "the creator to be gone")
+    assert lines(daemon, session) == (0, 0, 0)
+    imported = importer.take(descriptor, "import", SIZE)
+    becomes(daemon, session, (SIZE, SIZE, 0))
+    mapping = importer.get("map", imported)
+    becomes(daemon, session, (2 * SIZE, SIZE, 0))
+    importer.get("unmap", mapping)
+    importer.get("drop", imported)
+    becomes(daemon, session, (0, 0, 0))
+
+
+# --- Memory of cuMemAlloc, by handle ---------------------------------------------------------------------------
+
+def test_memory_opened_in_its_session_is_charged_once(daemon, session, start):
+    exporter, opener = start(daemon, session), start(daemon, session)
+    made = exporter.get("alloc", SIZE)
+    name = exporter.get("ipcget", made)
+    opened = opener.get("ipcopen", name)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    assert exporter.shown() == opener.shown() == SIZE
+    opener.get("ipcclose", opened)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    exporter.get("free", made)
+    assert lines(daemon, session) == (0, 0, 0)
+
+
+def test_memory_of_another_session_is_charged_until_closed_as_often_as_opened(daemon, session, other, start):
+    exporter, opener = start(daemon, session), start(daemon, other)
+    name = exporter.get("ipcget", exporter.get("alloc", SIZE))
+    first, second = opener.get("ipcopen", name), opener.get("ipcopen", name)
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    opener.get("ipcclose", first)
+    assert opener.shown() == SIZE
+    opener.get("ipcclose", second)
+    assert opener.shown() == 0
+    assert opener.code("ipcclose", second) == INVALID_VALUE
+    assert lines(daemon, other) == (0, 0, 0)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
+def test_memory_of_another_session_is_refused_beyond_the_quota(daemon, session, other, start):
+    exporter, opener = start(daemon, session), start(daemon, other)
+    name = exporter.get("ipcget", exporter.get("alloc", SIZE))
+    filler = opener.get("alloc", LIMIT - SIZE + 1)
+    assert opener.code("ipcopen", name) == OUT_OF_MEMORY
+    assert lines(daemon, other) == (LIMIT - SIZE + 1, 0, 0)
+    opener.get("free", filler)
+    opener.get("alloc", LIMIT - SIZE)
+    opener.get("ipcopen", name)
+    assert opener.shown() == LIMIT
+
+
+def test_one_does_not_open_ones_own_memory_and_is_not_charged_for_it(daemon, session, start):
+    exporter = start(daemon, session)
+    name = exporter.get("ipcget", exporter.get("alloc", SIZE))
+    assert exporter.code("ipcopen", name) == INVALID_CONTEXT
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
+def test_memory_that_its_dead_exporter_leaves_open_is_on_the_driver_line(daemon, session, start):
+    exporter, opener = start(daemon, session), start(daemon, session)
+    opened = opener.get("ipcopen", exporter.get("ipcget", exporter.get("alloc", SIZE)))
+    exporter.kill()
+    becomes(daemon, session, (SIZE, SIZE, 0))
+    opener.get("ipcclose", opened)
+    becomes(daemon, session, (0, 0, 0))
+
+
+# --- Memory of other APIs --------------------------------------------------------------------------------------
+
+def test_external_memory_is_charged_to_who_imports_it_until_destroyed(daemon, session, other, start):
+    creator, importer = start(daemon, session), start(daemon, other)
+    made = creator.get("shareable", SIZE)
+    external = importer.take(creator.export(made), "external", SIZE)
+    buffer = importer.get("buffer", external, SIZE)
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    assert importer.shown() == SIZE
+    importer.get("free", buffer)
+    assert importer.shown() == SIZE
+    importer.get("endexternal", external)
+    assert importer.shown() == 0
+    assert lines(daemon, other) == (0, 0, 0)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
+def test_external_memory_beyond_the_quota_is_refused(daemon, session, other, start):
+    creator, importer = start(daemon, session), start(daemon, other)
+    made = creator.get("shareable", SIZE)
+    filler = importer.get("alloc", LIMIT - SIZE + 1)
+    assert importer.give(creator.export(made), "external", SIZE) == [OUT_OF_MEMORY, 0]
+    assert importer.give(creator.export(made), "external", SIZE + 1) == [OUT_OF_MEMORY, 0]
+    importer.get("free", filler)
+    assert importer.give(creator.export(made), "external", SIZE + 1) == [INVALID_VALUE, 0]
+    assert importer.shown() == 0
+    importer.take(creator.export(made), "external", SIZE)
+    assert importer.shown() == SIZE
+
+
+def test_external_memory_is_charged_to_who_imports_it_in_its_makers_session_too(daemon, session, start):
+    creator, importer = start(daemon, session), start(daemon, session)
+    external = importer.take(creator.export(creator.get("shareable", SIZE)), "external", SIZE)
+    assert lines(daemon, session) == (2 * SIZE, 0, 0)
+    importer.get("endexternal", external)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
+# --- Contexts --------------------------------------------------------------------------------------------------
+
+CONTEXT_COST = 4 * MIB
+
+
+@pytest.fixture
+def costly(make_daemon, make_gpu):
+    """A daemon over a GPU whose contexts cost memory, and a session."""
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_CONTEXT_BYTES=CONTEXT_COST)).start()
+    return daemon, new_session(daemon, memory_bytes=LIMIT)
+
+
+def test_green_contexts_cost_one_context_together_and_their_memory_ends_with_the_last(costly, product, reap):
+    daemon, session = costly
+    puppet = Puppet(product, in_session(daemon, session))
+    reap(puppet.process)
+    first = puppet.get("green", 0)
+    assert sampled(daemon, session)["used_bytes"] == CONTEXT_COST
+    second = puppet.get("green", 0)
+    assert sampled(daemon, session)["used_bytes"] == CONTEXT_COST
+    puppet.get("alloc", SIZE)
+    assert sampled(daemon, session)["used_bytes"] == CONTEXT_COST + SIZE
+    assert puppet.code("alloc", LIMIT - SIZE - CONTEXT_COST + 1) == OUT_OF_MEMORY
+    puppet.get("endgreen", second)
+    assert sampled(daemon, session)["used_bytes"] == CONTEXT_COST + SIZE
+    puppet.get("endgreen", first)
+    assert lines(daemon, session) == (0, 0, 0)
+
+
+def test_an_attached_context_ends_with_its_last_detach(costly, product, reap):
+    daemon, session = costly
+    puppet = Puppet(product, in_session(daemon, session))
+    reap(puppet.process)
+    puppet.get("context", 0)
+    puppet.get("alloc", SIZE)
+    puppet.get("attach")
+    puppet.get("detach")
+    assert sampled(daemon, session)["used_bytes"] == CONTEXT_COST + SIZE
+    puppet.get("detach")
+    assert lines(daemon, session) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("end", ["release", "reset"])
+def test_the_end_of_the_primary_context_closes_what_was_opened_in_it(daemon, session, other, start, end):
+    exporter, opener = start(daemon, session), start(daemon, other)
+    name = exporter.get("ipcget", exporter.get("alloc", SIZE))
+    opener.get("retain", 0)
+    opener.get("ipcopen", name)
+    external = opener.take(exporter.export(exporter.get("shareable", SIZE)), "external", SIZE)
+    assert lines(daemon, other) == (2 * SIZE, 0, 0)
+    opener.get(end, 0)
+    opener.get("retain", 0)
+    shown = lines(daemon, other)
+    assert shown[1:] == (0, 0)
+    opener.do("endexternal", external)
+    assert lines(daemon, other) == (0, 0, 0)
+    opener.get("ipcopen", name)
+    assert opener.shown() == SIZE
