@@ -38,7 +38,7 @@ static CUresult globals_take(CUmodule module)
         if (global->size_bytes == 0)
             continue;
         CUresult result = memory_take(module->context, module->context->gpu, MEMORY_MODULE,
-                                      global->size_bytes, 0, &module->globals[i]);
+                                      global->size_bytes, global->is_managed, &module->globals[i]);
         if (result != CUDA_SUCCESS) {
             globals_give_back(module);
             return result;

@@ -434,6 +434,7 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
         return true;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *value = allocation->kind == MEMORY_MANAGED ||
+                 (allocation->kind == MEMORY_MODULE && allocation->flags) ||
                  (allocation->kind == MEMORY_POOL && allocation->flags == POOL_MANAGED);
         return true;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:

@@ -16,7 +16,7 @@ enum memory_kind {
     MEMORY_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
     MEMORY_MANAGED,    /* cuMemAllocManaged */
     MEMORY_POOL,       /* cuMemAllocAsync; flags: enum pool_place */
-    MEMORY_MODULE,     /* a module's globals */
+    MEMORY_MODULE,     /* a module's globals; flags: whether declared __managed__ */
     MEMORY_MAPPED,     /* cuMemMap of device memory */
     MEMORY_HOST,       /* cuMemHostAlloc, cuMemAllocHost; cuMemMap of host memory */
     MEMORY_REGISTERED, /* cuMemHostRegister */

@@ -151,6 +151,7 @@ static void spans_join(struct record *record)
 static bool is_managed(const struct memory_allocation *allocation)
 {
     return allocation->kind == MEMORY_MANAGED ||
+           (allocation->kind == MEMORY_MODULE && allocation->flags) ||
            (allocation->kind == MEMORY_POOL && allocation->flags == POOL_MANAGED);
 }
 

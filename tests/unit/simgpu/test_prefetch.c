@@ -138,6 +138,48 @@ static void new_memory_at_an_old_address_knows_nothing_of_the_old(void **state)
     }
 }
 
+static void a_variable_declared_managed_is_managed_and_others_are_not(void **state)
+{
+    (void)state;
+    CUmodule module;
+    CUdeviceptr at, plain;
+    size_t bytes;
+    CUstream some = stream();
+    assert_cuda(cuModuleLoadData(&module,
+                                 ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                 ".visible .global .attribute(.managed) .align 4 .u32 shown[4];\n"
+                                 ".visible .global .align 4 .u32 plain[4];\n"));
+    assert_cuda(cuModuleGetGlobal_v2(&plain, &bytes, module, "plain"));
+    assert_int_equal(cuMemPrefetchAsync(plain, bytes, 0, some), CUDA_ERROR_INVALID_VALUE);
+    assert_cuda(cuModuleGetGlobal_v2(&at, &bytes, module, "shown"));
+    assert_cuda(cuMemPrefetchAsync(at, bytes, 0, some));
+    assert_int_equal(told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, at, bytes), 0);
+    unsigned is_managed = 0;
+    assert_cuda(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at));
+    assert_int_equal(is_managed, 1);
+}
+
+static void a_prefetch_begins_when_what_is_before_it_on_the_stream_is_done(void **state)
+{
+    (void)state;
+    CUstream some = stream(), other = stream();
+    CUdeviceptr at = managed(8 * MIB), front = managed(16 * MIB);
+    CUevent begin, end;
+    float ms;
+    assert_cuda(cuEventCreate(&begin, 0));
+    assert_cuda(cuEventCreate(&end, 0));
+    assert_cuda(cuEventRecord(begin, some));
+    assert_cuda(cuMemPrefetchAsync(front, 16 * MIB, 0, some)); /* in, and then out on the other engine */
+    assert_cuda(cuMemPrefetchAsync(front, 16 * MIB, -1, some));
+    assert_cuda(cuEventRecord(end, some));
+    assert_cuda(cuStreamWaitEvent(other, end, 0));
+    assert_cuda(cuMemPrefetchAsync(at, 8 * MIB, 0, other));
+    assert_cuda(cuEventRecord(end, other));
+    assert_cuda(cuEventSynchronize(end));
+    assert_cuda(cuEventElapsedTime_v2(&ms, begin, end));
+    assert_true(ms >= 41.9f);
+}
+
 static void what_is_wrong_is_refused(void **state)
 {
     (void)state;
@@ -198,6 +240,8 @@ int main(void)
         cmocka_unit_test(what_was_discarded_is_not_moved),
         cmocka_unit_test(what_is_told_is_what_all_pages_have_in_common),
         cmocka_unit_test(new_memory_at_an_old_address_knows_nothing_of_the_old),
+        cmocka_unit_test(a_variable_declared_managed_is_managed_and_others_are_not),
+        cmocka_unit_test(a_prefetch_begins_when_what_is_before_it_on_the_stream_is_done),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(a_prefetch_cannot_be_captured),
     };
