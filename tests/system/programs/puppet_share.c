@@ -1,12 +1,12 @@
 /* puppet_share.c - what a puppet does with memory that processes hand to each other. Descriptors go over the
  * socket whose number PUPPET_SOCKET says, other names as hexadecimal digits in the line.
  *
- * shareable B, export I, import B, retainhandle I: memory of cuMemCreate, by descriptor; B: its bytes.
- * ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc.
- * sharedpool, poolalloc I B, poolexport I, poolimport: a pool of one's own, by descriptor.
- * pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
- * external B, buffer I B, endexternal I: a descriptor as memory of another API.
- * green D, endgreen I, attach, detach: green contexts; uses of the current context.
+ * - shareable B, export I, import B, retainhandle I: memory of cuMemCreate, by descriptor; B: its bytes.
+ * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc.
+ * - sharedpool, poolalloc I B, poolexport I, poolimport: a pool of one's own, by descriptor.
+ * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
+ * - external B, buffer I B, endexternal I: a descriptor as memory of another API.
+ * - green D, endgreen I, attach, detach: green contexts; uses of the current context.
  */
 #include <stdint.h>
 #include <stdio.h>
