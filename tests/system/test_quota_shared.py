@@ -286,6 +286,44 @@ def test_memory_that_its_dead_exporter_leaves_open_is_on_the_driver_line(daemon,
     becomes(daemon, session, (0, 0, 0))
 
 
+# --- Memory of pools, pointer by pointer -----------------------------------------------------------------------
+
+def pooled(exporter, importer):
+    """(what the exporter has in a pool, the pool as the importer has it, the memory's name)."""
+    pool = exporter.get("sharedpool")
+    made = exporter.get("poolalloc", pool, SIZE)
+    exporter.get("poolexport", pool)
+    imported = importer.take(socket.recv_fds(exporter.socket, 1, 1)[1][0], "poolimport")
+    return made, imported, exporter.get("pointerget", made)
+
+
+def test_pool_memory_imported_in_its_session_is_charged_once(daemon, session, start):
+    exporter, importer = start(daemon, session), start(daemon, session)
+    made, pool, name = pooled(exporter, importer)
+    pointer = importer.get("pointeropen", pool, name)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    assert exporter.shown() == importer.shown() == SIZE
+    importer.get("free", pointer)
+    assert importer.code("free", pointer) == INVALID_VALUE
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    exporter.kill()
+    becomes(daemon, session, (0, 0, 0))
+
+
+def test_pool_memory_of_another_session_is_charged_until_freed(daemon, session, other, start):
+    exporter, importer = start(daemon, session), start(daemon, other)
+    made, pool, name = pooled(exporter, importer)
+    filler = importer.get("alloc", LIMIT - SIZE + 1)
+    assert importer.code("pointeropen", pool, name) == OUT_OF_MEMORY
+    importer.get("free", filler)
+    pointer = importer.get("pointeropen", pool, name)
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    assert importer.shown() == SIZE
+    importer.get("freeasync", pointer)
+    assert lines(daemon, other) == (0, 0, 0)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+
+
 # --- Memory of other APIs --------------------------------------------------------------------------------------
 
 def test_external_memory_is_charged_to_who_imports_it_until_destroyed(daemon, session, other, start):

@@ -20,6 +20,7 @@ extern struct thing {
     CUcontext context;
     CUexternalMemory external;
     CUgreenCtx green;
+    CUmemoryPool pool;
     size_t bytes;
 } things[THINGS];
 extern unsigned count;

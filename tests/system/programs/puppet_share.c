@@ -1,12 +1,12 @@
 /* puppet_share.c - what a puppet does with memory that processes hand to each other. Descriptors go over the
  * socket whose number PUPPET_SOCKET says, other names as hexadecimal digits in the line.
  *
- *   shareable B, export I, import B, retainhandle I   memory of cuMemCreate, by descriptor; B:
- * its bytes ipcget I, ipcopen HEX, ipcclose I                             memory of cuMemAlloc pool,
- * poolalloc I B, poolexport I, poolimport                 a pool of one's own, by descriptor pointerget I,
- * pointeropen I HEX                               memory in it; I: the pool that was imported external B,
- * buffer I B, endexternal I                         a descriptor as memory of another API green D, endgreen
- * I, attach, detach                           green contexts; uses of the current context
+ * - shareable B, export I, import B, retainhandle I: memory of cuMemCreate, by descriptor; B: its bytes.
+ * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc.
+ * - sharedpool, poolalloc I B, poolexport I, poolimport: a pool of one's own, by descriptor.
+ * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
+ * - external B, buffer I B, endexternal I: a descriptor as memory of another API.
+ * - green D, endgreen I, attach, detach: green contexts; uses of the current context.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -129,6 +129,48 @@ static CUresult detach(void)
     return result ? result : call(cuCtxDetach)(context);
 }
 
+static CUresult make_pool(struct thing *thing)
+{
+    CUmemPoolProps how = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = POSIX,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    return call(cuMemPoolCreate)(&thing->pool, &how);
+}
+
+static CUresult import_pool(struct thing *thing)
+{
+    int fd = receive_fd();
+    CUresult result = call(cuMemPoolImportFromShareableHandle)(&thing->pool, (void *)(intptr_t)fd, POSIX, 0);
+    close(fd);
+    return result;
+}
+
+static bool obey_pool(const char *verb, const char *digits, struct thing *given, size_t bytes,
+                      struct thing *next)
+{
+    CUmemPoolPtrExportData data = {{0}};
+    int fd = -1;
+    if (strcmp(verb, "sharedpool") == 0) {
+        answer_thing(make_pool(next));
+    } else if (strcmp(verb, "poolalloc") == 0) {
+        answer_thing(call(cuMemAllocFromPoolAsync)(&next->address, bytes, given->pool, NULL));
+    } else if (strcmp(verb, "poolexport") == 0) {
+        CUresult result = call(cuMemPoolExportToShareableHandle)(&fd, given->pool, POSIX, 0);
+        answer_sent(result, fd);
+    } else if (strcmp(verb, "poolimport") == 0) {
+        answer_thing(import_pool(next));
+    } else if (strcmp(verb, "pointerget") == 0) {
+        CUresult result = call(cuMemPoolExportPointer)(&data, given->address);
+        answer_bytes(result, &data, sizeof(data));
+    } else if (strcmp(verb, "pointeropen") == 0) {
+        read_bytes(digits, &data, sizeof(data));
+        answer_thing(call(cuMemPoolImportPointer)(&next->address, given->pool, &data));
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool obey_addresses(const char *verb, const char *digits, struct thing *given, struct thing *next)
 {
     CUipcMemHandle handle = {0};
@@ -187,6 +229,6 @@ bool obey_share(const char *verb, const char *line)
     else if (IS("detach"))
         answer("%d", detach());
     else
-        return obey_addresses(verb, digits, given, next);
+        return obey_addresses(verb, digits, given, next) || obey_pool(verb, digits, given, b, next);
     return true;
 }
