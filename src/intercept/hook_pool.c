@@ -155,8 +155,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
 {
     if (!real_ready() || !real(cuMemAllocFromPoolAsync) || !real(cuMemFreeAsync))
         return real_absent();
-    if (!pool)
-        return real(cuMemAllocFromPoolAsync)(address, bytes, pool, stream);
+    if (!pool || pools_is_dying(pool))
+        return real(cuMemAllocFromPoolAsync)(address, bytes, NULL, stream);
     return allocate(&(struct request){.address = address, .bytes = bytes, .pool = pool, .stream = stream});
 }
 
@@ -164,8 +164,8 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemo
 {
     if (!real_ready() || !real(cuMemAllocFromPoolAsync_ptsz) || !real(cuMemFreeAsync_ptsz))
         return real_absent();
-    if (!pool)
-        return real(cuMemAllocFromPoolAsync_ptsz)(address, bytes, pool, stream);
+    if (!pool || pools_is_dying(pool))
+        return real(cuMemAllocFromPoolAsync_ptsz)(address, bytes, NULL, stream);
     return allocate(&(struct request){
         .address = address, .bytes = bytes, .pool = pool, .stream = stream, .per_thread = true});
 }
@@ -218,7 +218,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = real(cuMemPoolCreate)(pool, properties);
-    if (result == CUDA_SUCCESS && place == CHARGE_ON_GPU && !pools_get_made(*pool, charge.gpu)) {
+    if (result == CUDA_SUCCESS && place == CHARGE_ON_GPU &&
+        !pools_get_made(*pool, properties->location.id, charge.gpu)) {
         real(cuMemPoolDestroy)(*pool); /* more pools than we can account */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -271,11 +272,35 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAlloc
     return result;
 }
 
+/* Calls that name a pool: one that the program has destroyed is none, though the driver's is still there. The
+ * driver itself says so, in its own order of checks. */
+#define NAMES_POOL(symbol, parameters, arguments)                                                            \
+    CUresult symbol parameters                                                                               \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        if (pools_is_dying(pool))                                                                            \
+            pool = NULL;                                                                                     \
+        return real(symbol) arguments;                                                                       \
+    }
+NAMES_POOL(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value),
+           (pool, which, value))
+NAMES_POOL(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value),
+           (pool, which, value))
+NAMES_POOL(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count),
+           (pool, access, count))
+NAMES_POOL(cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location),
+           (flags, pool, location))
+NAMES_POOL(cuMemPoolExportToShareableHandle,
+           (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
+           (handle, pool, type, flags))
+NAMES_POOL(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool), (device, pool))
+
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
     if (!real_ready() || !real(cuMemPoolTrimTo))
         return real_absent();
-    CUresult result = real(cuMemPoolTrimTo)(pool, keep_bytes);
+    CUresult result = real(cuMemPoolTrimTo)(pools_is_dying(pool) ? NULL : pool, keep_bytes);
     pools_refresh();
     return result;
 }
@@ -287,12 +312,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
     struct pool *pool = charge_holds() ? pools_find(handle) : NULL;
     if (!pool)
         return real(cuMemPoolDestroy)(handle);
-    pthread_mutex_lock(&pool->turn);
-    CUresult result = real(cuMemPoolDestroy)(handle);
-    if (result == CUDA_SUCCESS)
-        pools_forget(pool);
-    pthread_mutex_unlock(&pool->turn);
-    return result;
+    return pools_destroy(pool);
 }
 
 /* Calls that wait for work: pools give back what they may there. */

@@ -70,6 +70,7 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pool->graphs = kind.graphs;
         pool->device = kind.device;
         pool->asleep = false;
+        atomic_store_explicit(&pool->dying, false, memory_order_relaxed);
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
         pthread_mutex_unlock(&pool->turn);
         found = pool;
@@ -84,9 +85,15 @@ struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
     return get(handle, gpu, (struct pool){.made = false});
 }
 
-struct pool *pools_get_made(CUmemoryPool handle, uint32_t gpu)
+struct pool *pools_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu)
 {
-    return get(handle, gpu, (struct pool){.made = true});
+    return get(handle, gpu, (struct pool){.made = true, .device = device});
+}
+
+bool pools_is_dying(CUmemoryPool handle)
+{
+    struct pool *pool = charge_holds() ? pools_find(handle) : NULL;
+    return pool && atomic_load_explicit(&pool->dying, memory_order_relaxed);
 }
 
 /* No pool's handle: those are aligned. */
@@ -275,22 +282,76 @@ bool pools_trim(uint32_t gpu)
     return any;
 }
 
+/* Destroying the current pool of a device makes its default one current (CUDA driver API, cuMemPoolDestroy).
+ */
+static void leave_current(struct pool *pool)
+{
+    CUmemoryPool current, standard;
+    if (real(cuDeviceGetMemPool) && real(cuDeviceGetDefaultMemPool) && real(cuDeviceSetMemPool) &&
+        real(cuDeviceGetMemPool)(&current, pool->device) == CUDA_SUCCESS &&
+        (void *)current == handle_of(pool) &&
+        real(cuDeviceGetDefaultMemPool)(&standard, pool->device) == CUDA_SUCCESS)
+        real(cuDeviceSetMemPool)(pool->device, standard);
+}
+
+/* Under the pool's turn: let a pool without allocations go. */
+static CUresult destroy_empty(struct pool *pool)
+{
+    CUresult result = real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool));
+    if (result == CUDA_SUCCESS)
+        pools_forget(pool);
+    return result;
+}
+
+static bool has_allocations(struct pool *pool)
+{
+    uint64_t used;
+    return attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && used;
+}
+
+CUresult pools_destroy(struct pool *pool)
+{
+    CUstreamCaptureMode mode;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&pool->turn);
+    pools_calls_begin(&mode);
+    if (atomic_load_explicit(&pool->dying, memory_order_relaxed)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    } else if (!pool->made || !has_allocations(pool)) {
+        result = destroy_empty(pool); /* the driver refuses for a device's own */
+    } else {
+        cuuint64_t keep_bytes = 0;
+        atomic_store_explicit(&pool->dying, true, memory_order_relaxed);
+        leave_current(pool);
+        if (real(cuMemPoolSetAttribute))
+            real(cuMemPoolSetAttribute)((CUmemoryPool)handle_of(pool), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                        &keep_bytes);
+        trim(pool);
+    }
+    pools_calls_end(&mode);
+    pthread_mutex_unlock(&pool->turn);
+    return result;
+}
+
 void pools_forget(struct pool *pool)
 {
     charge_release(pool->gpu, pool->charged_bytes);
     pool->charged_bytes = 0;
     atomic_store_explicit(&pool->handle, GONE, memory_order_release); /* handle_of() */
+    atomic_store_explicit(&pool->dying, false, memory_order_relaxed);
 }
 
 void pools_forget_gpu(uint32_t gpu)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
-        if (pool->gpu == gpu && pool->made) {
+        if (pool->gpu == gpu && pool->made && !atomic_load_explicit(&pool->dying, memory_order_relaxed)) {
             charge_release(gpu, pool->charged_bytes);
             pool->charged_bytes = 0;
             pool->asleep = true;
         } else if (pool->gpu == gpu) {
+            if (atomic_load_explicit(&pool->dying, memory_order_relaxed))
+                real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
             pools_forget(pool);
         }
         pthread_mutex_unlock(&pool->turn);
@@ -305,7 +366,10 @@ void pools_refresh_all(void)
     pools_calls_begin(&mode);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
-        set_charge(pool);
+        if (atomic_load_explicit(&pool->dying, memory_order_relaxed) && !has_allocations(pool))
+            destroy_empty(pool);
+        else
+            set_charge(pool);
         pthread_mutex_unlock(&pool->turn);
     }
     pools_calls_end(&mode);

@@ -26,7 +26,8 @@ struct pool {
     bool made;              /* under `turn`: by the program, which destroys it: it outlives contexts */
     bool asleep; /* under `turn`: all contexts of the GPU are gone; not to be looked at before its next use */
     bool graphs; /* under `turn`: no pool, but what the graphs of `device` reserve */
-    CUdevice device;
+    atomic_bool dying; /* the program destroyed it with allocations left: it goes with the last of them */
+    CUdevice device;   /* of graphs and made pools */
     _Atomic uint32_t trims; /* how often it was trimmed: what was mapped before may have gone */
 };
 #define POOLS_MAX (1024 + 2 * LEDGER_GPUS)

@@ -330,16 +330,7 @@ static void pool_create(struct actor *actor)
 
 static void pool_destroy(struct actor *actor)
 {
-    uint64_t pool = pick(actor, POOL), used = 0;
-    /* What a destroyed pool still has given out is the driver's until it is freed, but no longer charged: the
-     * interceptor does not know that yet. */
-    if (find_living(POOL, pool) &&
-        cuMemPoolGetAttribute((CUmemoryPool)(uintptr_t)pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ==
-            CUDA_SUCCESS &&
-        used) {
-        put(actor, " (in use)");
-        return;
-    }
+    uint64_t pool = pick(actor, POOL);
     CUresult result = CALL(actor, cuMemPoolDestroy)((CUmemoryPool)(uintptr_t)pool);
     put_result(actor, result);
     if (result == CUDA_SUCCESS)

@@ -179,6 +179,8 @@ static CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute which, voi
 
 static CUresult alloc_from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
     if (pool != MADE_POOL)
         return real(cuMemAllocAsync)(address, bytes, stream);
     fake_made_used += bytes;

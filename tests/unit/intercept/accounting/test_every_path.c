@@ -252,7 +252,23 @@ static void a_pool_of_ones_own_is_charged_by_what_it_reserves(void **state)
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
     assert_int_equal(cuMemAllocFromPoolAsync(&address, MIB, pool, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), 2 * MIB);
+    fake_made_used = 0;
     assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+static void a_destroyed_pool_is_charged_until_its_last_allocation_goes(void **state)
+{
+    CUmemoryPool pool;
+    CUdeviceptr address, other;
+    assert_int_equal(cuMemPoolCreate(&pool, &pool_on_device), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&address, MIB, pool, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    assert_int_equal(used(), 2 * MIB);
+    assert_int_equal(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAllocFromPoolAsync(&other, MIB, pool, NULL), CUDA_ERROR_INVALID_VALUE);
+    fake_made_used = 0; /* freed */
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
     assert_int_equal(used(), 0);
 }
 
@@ -268,6 +284,7 @@ static void a_pool_of_ones_own_is_known_in_the_next_context(void **state)
     context = fake_context(0);
     assert_int_equal(cuMemAllocFromPoolAsync(&address, 3 * MIB, pool, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), 4 * MIB);
+    fake_made_used = 0;
     assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
     assert_int_equal(used(), 0);
 }
@@ -314,6 +331,7 @@ int main(void)
         TEST(a_context_ends_with_its_last_detach),
         TEST(memory_of_a_green_context_goes_with_the_primary_one),
         TEST(a_pool_of_ones_own_is_charged_by_what_it_reserves),
+        TEST(a_destroyed_pool_is_charged_until_its_last_allocation_goes),
         TEST(a_pool_of_ones_own_is_known_in_the_next_context),
         TEST(a_pool_of_host_memory_is_not_charged),
         TEST(allocations_at_the_quota_are_never_refused_spuriously),
