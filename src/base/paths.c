@@ -16,7 +16,7 @@
 #define SYSTEM_RUNTIME_DIR "/run/gpuslice"
 #define SYSTEM_STATE_DIR "/var/lib/gpuslice"
 
-/* --- Finding ------------------------------------------------------------------------------------------- */
+/* --- Finding --------------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 4, 5))) static int join(char *path, size_t size, struct error *error,
                                                       const char *format, ...)
@@ -172,7 +172,7 @@ int paths_find(struct paths *paths, enum paths_role role, bool simulated, struct
     return 0;
 }
 
-/* --- Creating ------------------------------------------------------------------------------------------ */
+/* --- Creating -------------------------------------------------------------------------------------- */
 
 /* Make the folders above `path` that are missing. */
 static int create_parents(const char *path, mode_t mode, struct error *error)
@@ -238,8 +238,7 @@ int paths_create(const struct paths *paths, struct error *error)
     return create_folder(paths->state_dir, mode, true, error);
 }
 
-/* --- The product's own files -----------------------------------------------------------------------------
- */
+/* --- The product's own files ----------------------------------------------------------------------- */
 
 /* The folder this program was started from. A file replaced while it runs reads as "NAME (deleted)", which
  * changes nothing about its folder. */

@@ -33,7 +33,7 @@ static size_t collect(char *bytes, size_t size, size_t count, void *context)
     return length;
 }
 
-/* --- Connecting ----------------------------------------------------------------------------------------- */
+/* --- Connecting ------------------------------------------------------------------------------------ */
 
 /* A folder in /tmp could have been made by anyone: only our own daemon and root's are believed. */
 static int check_peer(int fd, const struct paths *paths, struct error *error)
@@ -95,7 +95,7 @@ void client_close(struct client *client)
     client->curl = NULL;
 }
 
-/* --- Asking --------------------------------------------------------------------------------------------- */
+/* --- Asking ---------------------------------------------------------------------------------------- */
 
 /* A daemon of the other kind, where none of the kind asked for runs, is worth a hint. */
 static const char *other_daemon_hint(bool simulated)

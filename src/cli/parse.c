@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- What each kind of word must look like -------------------------------------------------------------- */
+/* --- What each kind of word must look like --------------------------------------------------------- */
 
 static int check_name(const char *text, const char *what, struct error *error)
 {
@@ -67,7 +67,7 @@ static int take_value(const struct cli_option *option, const char *value, struct
     return result;
 }
 
-/* --- Reading the words ---------------------------------------------------------------------------------- */
+/* --- Reading the words ----------------------------------------------------------------------------- */
 
 static const struct cli_option *find_option(const struct cli_verb *verb, const char *name, size_t length)
 {

@@ -9,7 +9,7 @@
 /* With less than this beside its context hardly any program starts. */
 #define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)
 
-/* --- Asking --------------------------------------------------------------------------------------------- */
+/* --- Asking ---------------------------------------------------------------------------------------- */
 
 int sessions_check_options(const struct cli_arguments *arguments, struct error *error)
 {
@@ -130,7 +130,7 @@ int sessions_get(const char *path, const struct cli_arguments *arguments, json_t
     return result;
 }
 
-/* --- Showing -------------------------------------------------------------------------------------------- */
+/* --- Showing --------------------------------------------------------------------------------------- */
 
 uint64_t sessions_number(const json_t *object, const char *field)
 {

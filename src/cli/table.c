@@ -10,7 +10,7 @@
 #define SHRUNK_LEAST 8 /* what is left of a shrinking column */
 #define BAR_CELLS 10
 
-/* --- Filling -------------------------------------------------------------------------------------------- */
+/* --- Filling --------------------------------------------------------------------------------------- */
 
 struct table_cell *table_add_row(struct table *table)
 {
@@ -42,7 +42,7 @@ void table_cell_print(struct table_cell *cell, enum table_colour colour, const c
             *at = '?';
 }
 
-/* --- Printing ------------------------------------------------------------------------------------------- */
+/* --- Printing -------------------------------------------------------------------------------------- */
 
 static void print_cell(const struct table_cell *cell, const struct table_column *column, size_t width,
                        bool last, FILE *stream, bool colour)
@@ -102,7 +102,7 @@ void table_print(const struct table *table, FILE *stream, size_t width, bool col
         print_row(table, table->rows[row], widths, stream, colour);
 }
 
-/* --- Usage ---------------------------------------------------------------------------------------------- */
+/* --- Usage ----------------------------------------------------------------------------------------- */
 
 const char *table_bar(uint64_t used, uint64_t limit, char bar[static TABLE_BAR_TEXT])
 {
@@ -134,7 +134,7 @@ const char *table_usage(uint64_t used, uint64_t limit, char text[static TABLE_US
     return text;
 }
 
-/* --- The terminal --------------------------------------------------------------------------------------- */
+/* --- The terminal ---------------------------------------------------------------------------------- */
 
 bool table_colour_wanted(FILE *stream)
 {

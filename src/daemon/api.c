@@ -19,8 +19,7 @@
 
 #define SEGMENT_BYTES 128
 
-/* --- Sessions
- * ------------------------------------------------------------------------------------------------ */
+/* --- Sessions -------------------------------------------------------------------------------------- */
 
 static void internal_error(struct http_request *request, const char *what, const char *message)
 {
@@ -213,8 +212,7 @@ static void release_session(struct http_request *request, const char *id)
     store_delete_session(request->daemon, request->session_id, on_released, request);
 }
 
-/* --- GPUs, health, metrics
- * -------------------------------------------------------------------------------------- */
+/* --- GPUs, health, metrics ------------------------------------------------------------------------- */
 
 static void send_gpus(void *argument)
 {
@@ -259,8 +257,7 @@ static void show_metrics(struct http_request *request, const char *id)
     http_reply_text(request, text ? 200 : 500, "text/plain; version=0.0.4", text ? text : "out of memory\n");
 }
 
-/* --- Routes
- * ----------------------------------------------------------------------------------------------------- */
+/* --- Routes ---------------------------------------------------------------------------------------- */
 
 struct route {
     const char *method, *path; /* one '*' stands for one segment, the handler's `id` */

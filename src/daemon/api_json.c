@@ -11,8 +11,7 @@
 #include "daemon/reaper.h"
 #include "daemon/session.h"
 
-/* --- Reading -----------------------------------------------------------------------------------------------
- */
+/* --- Reading --------------------------------------------------------------------------------------- */
 
 static int bad_request(struct error *error, const char *field, const char *expected)
 {
@@ -153,8 +152,7 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
     return result;
 }
 
-/* --- Writing
- * ------------------------------------------------------------------------------------------------- */
+/* --- Writing --------------------------------------------------------------------------------------- */
 
 /* A hostile process may have any number in its slot; JSON's end at 63 bits. */
 static json_t *bytes_json(uint64_t bytes)

@@ -71,8 +71,7 @@ static void hang_up(struct connection *connection)
     }
 }
 
-/* --- HELLO -------------------------------------------------------------------------------------------------
- */
+/* --- HELLO ----------------------------------------------------------------------------------------- */
 
 /* What an answer to HELLO needs, gathered step by step. */
 struct entry {
@@ -267,8 +266,7 @@ static void on_hello(struct connection *connection, const struct wire_hello *hel
         close(entry.pidfd);
 }
 
-/* --- CONTEXT_CREATED
- * ------------------------------------------------------------------------------------------ */
+/* --- CONTEXT_CREATED ------------------------------------------------------------------------------- */
 
 static void answer_context_cost(struct connection *connection, uint64_t bytes)
 {
@@ -299,8 +297,7 @@ static void on_context_created(struct connection *connection, const struct wire_
         answer_context_cost(connection, known);
 }
 
-/* --- Connections
- * ---------------------------------------------------------------------------------------------- */
+/* --- Connections ----------------------------------------------------------------------------------- */
 
 static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {

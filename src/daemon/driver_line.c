@@ -21,8 +21,7 @@ static uint64_t add(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-/* --- Before a sample --------------------------------------------------------------------------------------
- */
+/* --- Before a sample ------------------------------------------------------------------------------- */
 
 static struct driver_share *shares_of(struct process *process)
 {
@@ -46,8 +45,7 @@ void driver_line_begin(struct daemon *daemon)
     }
 }
 
-/* --- After it ---------------------------------------------------------------------------------------------
- */
+/* --- After it -------------------------------------------------------------------------------------- */
 
 /* What NVML showed under one pid, and what slots say of that process; it has two slots where it runs two
  * copies of us. */
@@ -208,8 +206,7 @@ void driver_line_end(struct daemon *daemon)
     }
 }
 
-/* --- Sums -------------------------------------------------------------------------------------------------
- */
+/* --- Sums ------------------------------------------------------------------------------------------ */
 
 uint64_t driver_line_process_bytes(const struct process *process, unsigned policy_gpu)
 {
@@ -244,8 +241,7 @@ void driver_line_publish(struct session *session)
     }
 }
 
-/* --- The dead ---------------------------------------------------------------------------------------------
- */
+/* --- The dead -------------------------------------------------------------------------------------- */
 
 void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks)
 {

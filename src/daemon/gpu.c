@@ -51,8 +51,7 @@ struct gpu_sampler {
     uint64_t begun_usec; /* the last sample */
 };
 
-/* --- Samples -----------------------------------------------------------------------------------------------
- */
+/* --- Samples --------------------------------------------------------------------------------------- */
 
 static void answer(struct waiter **list)
 {
@@ -209,8 +208,7 @@ void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argu
         begin_sample(sampler);
 }
 
-/* --- Starting ----------------------------------------------------------------------------------------------
- */
+/* --- Starting -------------------------------------------------------------------------------------- */
 
 static void on_listed(struct worker_job *worker_job)
 {
@@ -335,8 +333,7 @@ void gpu_stop(struct daemon *daemon)
     free(sampler);
 }
 
-/* --- Finding
- * ------------------------------------------------------------------------------------------------ */
+/* --- Finding --------------------------------------------------------------------------------------- */
 
 int gpu_find_uuid(const struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES])
 {
@@ -394,8 +391,7 @@ uint64_t gpu_reserved(const struct daemon *daemon, unsigned gpu, const struct se
     return sum;
 }
 
-/* --- What a context costs
- * ------------------------------------------------------------------------------------ */
+/* --- What a context costs -------------------------------------------------------------------------- */
 
 struct gpu_measurement {
     struct nvml_job *job; /* under way; its measurement is NULL once nobody waits */

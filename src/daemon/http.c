@@ -33,8 +33,7 @@ struct http {
     struct server control, metrics;
 };
 
-/* --- Answers ----------------------------------------------------------------------------------------------
- */
+/* --- Answers --------------------------------------------------------------------------------------- */
 
 unsigned http_status_of(const char *code)
 {
@@ -112,8 +111,7 @@ const char *http_bearer_token(const struct http_request *request)
     return value && strncasecmp(value, scheme, strlen(scheme)) == 0 ? value + strlen(scheme) : NULL;
 }
 
-/* --- libmicrohttpd's callbacks
- * ------------------------------------------------------------------------------ */
+/* --- libmicrohttpd's callbacks --------------------------------------------------------------------- */
 
 static struct http_request *begin_request(struct server *server, struct MHD_Connection *connection)
 {
@@ -215,8 +213,7 @@ static void on_mhd_log(void *context, const char *format, va_list arguments)
     log_debug("http: %s", text);
 }
 
-/* --- In the loop
- * --------------------------------------------------------------------------------------------- */
+/* --- In the loop ----------------------------------------------------------------------------------- */
 
 static int on_ready(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {

@@ -39,8 +39,7 @@ struct program {
     sd_event_source *idle;
 };
 
-/* --- Options
- * ------------------------------------------------------------------------------------------------- */
+/* --- Options --------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *argument;
@@ -153,8 +152,7 @@ static int read_environment(struct daemon_options *chosen, struct error *error)
     return 0;
 }
 
-/* --- Background
- * ------------------------------------------------------------------------------------------------ */
+/* --- Background ------------------------------------------------------------------------------------ */
 
 /* Started by a program inside a session, the daemon itself is in none: it must see the whole card. */
 static void leave_session(char **arguments)
@@ -204,8 +202,7 @@ static int begin_log(const struct daemon *daemon, struct error *error)
     return daemon->options.on_demand ? log_open(daemon->paths.log_file, error) : 0;
 }
 
-/* --- Events of the daemon itself
- * --------------------------------------------------------------------------------- */
+/* --- Events of the daemon itself ------------------------------------------------------------------- */
 
 static int on_signal(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
 {
@@ -269,8 +266,7 @@ static int watch(struct program *program, struct error *error)
     return result < 0 ? error_set_errno(error, -result, "cannot start the event loop") : 0;
 }
 
-/* --- Start and end
- * ----------------------------------------------------------------------------------------------- */
+/* --- Start and end --------------------------------------------------------------------------------- */
 
 static void raise_descriptor_limit(void)
 {

@@ -21,8 +21,7 @@ struct subject {
 /* What a metric has a series for. */
 enum scope { OF_DAEMON, OF_GPU, OF_SESSION_GPU };
 
-/* --- Values
- * ------------------------------------------------------------------------------------------------- */
+/* --- Values ---------------------------------------------------------------------------------------- */
 
 static uint64_t sessions_active(const struct subject *subject)
 {
@@ -184,8 +183,7 @@ static uint64_t session_processes(const struct subject *subject)
     return subject->session->process_count;
 }
 
-/* --- The table
- * ------------------------------------------------------------------------------------------------ */
+/* --- The table ------------------------------------------------------------------------------------- */
 
 static const struct metric {
     const char *name, *type, *help;

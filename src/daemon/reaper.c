@@ -170,8 +170,7 @@ void reaper_hung_up(struct process *process)
     reaper_remove_if_execed(process);
 }
 
-/* --- After a restart ---------------------------------------------------------------------------------------
- */
+/* --- After a restart ------------------------------------------------------------------------------- */
 
 static bool restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
                             uint64_t generation, int64_t attached_at)
@@ -220,8 +219,7 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
     }
 }
 
-/* --- The slow round --------------------------------------------------------------------------------------
- */
+/* --- The slow round -------------------------------------------------------------------------------- */
 
 /* One process at a time, so that reading a thousand long maps never holds the loop up. */
 struct round {

@@ -16,8 +16,7 @@
 #include "daemon/reaper.h"
 #include "daemon/store.h"
 
-/* --- Finding ---------------------------------------------------------------------------------------------
- */
+/* --- Finding --------------------------------------------------------------------------------------- */
 
 bool session_is_visible(const struct session *session, uid_t uid)
 {
@@ -79,8 +78,7 @@ int session_find(const struct daemon *daemon, uid_t uid, const char *text, struc
     return result;
 }
 
-/* --- Making ----------------------------------------------------------------------------------------------
- */
+/* --- Making ---------------------------------------------------------------------------------------- */
 
 /* An ID has 48 random bits. `self` may keep its own name. */
 static int check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
@@ -333,8 +331,7 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
     return watch_expiry(session, error);
 }
 
-/* --- Ending ----------------------------------------------------------------------------------------------
- */
+/* --- Ending ---------------------------------------------------------------------------------------- */
 
 static void free_session(struct session *session, bool remove)
 {
@@ -387,8 +384,7 @@ void session_free_all(struct daemon *daemon)
     }
 }
 
-/* --- Telling ---------------------------------------------------------------------------------------------
- */
+/* --- Telling --------------------------------------------------------------------------------------- */
 
 const char *session_state_name(const struct session *session)
 {

@@ -67,7 +67,7 @@ static int database_error(struct error *error, sqlite3 *database, const char *pa
     return error_set(error, EIO, "ERR_INTERNAL", "the state file %s: %s", path, sqlite3_errmsg(database));
 }
 
-/* --- The thread -------------------------------------------------------------------------------------- */
+/* --- The thread ------------------------------------------------------------------------------------ */
 
 static int execute(sqlite3 *database, const struct statement *statement)
 {
@@ -130,7 +130,7 @@ static void run_jobs(struct worker_job *first, void *context)
     }
 }
 
-/* --- The loop's side ---------------------------------------------------------------------------------- */
+/* --- The loop's side ------------------------------------------------------------------------------- */
 
 static void on_job_done(struct worker_job *worker_job)
 {
@@ -263,7 +263,7 @@ void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU
     worker_submit(daemon->store->worker, &job->job);
 }
 
-/* --- Opening ------------------------------------------------------------------------------------------ */
+/* --- Opening --------------------------------------------------------------------------------------- */
 
 static int read_number(sqlite3 *database, const char *sql, int64_t *number)
 {
@@ -371,8 +371,7 @@ void store_close(struct daemon *daemon)
     daemon->store = NULL;
 }
 
-/* --- Loading ----------------------------------------------------------------------------------------------
- */
+/* --- Loading --------------------------------------------------------------------------------------- */
 
 static void restore(struct daemon *daemon, struct loaded_session *loaded)
 {

@@ -79,7 +79,7 @@ bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t ke
 bool charge_drop(enum record_kind kind, uint64_t key, struct record *taken);
 void charge_dropped(const struct record *taken, CUresult result);
 
-/* --- Parts of the above, for those whose charges are no plain pointers ---------------------------------- */
+/* --- Parts of the above, for those whose charges are no plain pointers ----------------------------- */
 
 /* Where memory would be charged. */
 enum charge_place {

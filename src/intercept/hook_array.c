@@ -84,7 +84,7 @@ CREATES(cuMipmappedArrayCreate,
         (CUmipmappedArray * array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels),
         (array, descriptor, levels), as_it_is, levels, cuMipmappedArrayDestroy)
 
-/* --- Parts of sparse arrays ---------------------------------------------------------------------------- */
+/* --- Parts of sparse arrays ------------------------------------------------------------------------ */
 
 static uint64_t resource_of(const CUarrayMapInfo *info)
 {

@@ -10,7 +10,7 @@
 #include "intercept/real.h"
 #include "intercept/vmm.h"
 
-/* --- Making ------------------------------------------------------------------------------------------- */
+/* --- Making ---------------------------------------------------------------------------------------- */
 
 enum charge_answer context_take(struct charge *charge, CUdevice device)
 {
@@ -148,7 +148,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     return result;
 }
 
-/* --- Destroying ---------------------------------------------------------------------------------------- */
+/* --- Destroying ------------------------------------------------------------------------------------ */
 
 struct death {
     uint64_t context;
@@ -280,7 +280,7 @@ LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease_v2)
 LETS_PRIMARY_GO(cuDevicePrimaryCtxReset)
 LETS_PRIMARY_GO(cuDevicePrimaryCtxReset_v2)
 
-/* --- Usage counts of before CUDA 4 --------------------------------------------------------------------- */
+/* --- Usage counts of before CUDA 4 ----------------------------------------------------------------- */
 
 CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {

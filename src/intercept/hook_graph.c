@@ -106,7 +106,7 @@ LAUNCHES(cuGraphLaunch_ptsz)
 LAUNCHES(cuGraphUpload)
 LAUNCHES(cuGraphUpload_ptsz)
 
-/* --- Instantiation ------------------------------------------------------------------------------------- */
+/* --- Instantiation --------------------------------------------------------------------------------- */
 
 /* Where the graph's memory is charged. */
 static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct charge *charge)
@@ -154,7 +154,7 @@ INSTANTIATES(cuGraphInstantiateWithParams_ptsz,
              (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
              (exec, graph, params), params && (params->flags & UPLOAD))
 
-/* --- The end ------------------------------------------------------------------------------------------- */
+/* --- The end --------------------------------------------------------------------------------------- */
 
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {

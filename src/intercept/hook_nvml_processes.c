@@ -36,7 +36,7 @@ struct lists {
     unsigned real_count, shown_count;
 };
 
-/* --- Pids ---------------------------------------------------------------------------------------------- */
+/* --- Pids ------------------------------------------------------------------------------------------ */
 
 /* The pids of a process from the namespace of /proc inwards; 0 when it is not to be seen there. */
 static unsigned read_namespace_pids(pid_t pid, pid_t pids[static NS_DEPTH_MAX])
@@ -111,7 +111,7 @@ static pid_t pid_here(const struct ledger_owner *own, const struct ledger_owner 
     return pid ? pid : owner->pid;
 }
 
-/* --- Lists --------------------------------------------------------------------------------------------- */
+/* --- Lists ----------------------------------------------------------------------------------------- */
 
 static void ask_nvml(const struct form *form, nvmlDevice_t device, struct lists *lists)
 {

@@ -198,7 +198,7 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
     return free_in_order(real(cuMemFreeAsync_ptsz), address, stream);
 }
 
-/* --- Pools --------------------------------------------------------------------------------------------- */
+/* --- Pools ----------------------------------------------------------------------------------------- */
 
 static bool is_on_device(const CUmemLocation *location)
 {

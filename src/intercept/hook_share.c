@@ -17,7 +17,7 @@
 #include "intercept/real.h"
 #include "intercept/vmm.h"
 
-/* --- Names ---------------------------------------------------------------------------------------------- */
+/* --- Names ----------------------------------------------------------------------------------------- */
 
 static uint64_t name_of(const void *bytes, size_t count)
 {
@@ -87,8 +87,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     return result;
 }
 
-/* --- Handles of cuMemCreate ------------------------------------------------------------------------------
- */
+/* --- Handles of cuMemCreate ------------------------------------------------------------------------ */
 
 /* Enter what another session made; it is charged when it is mapped, which tells its size. False without
  * memory. */
@@ -126,8 +125,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* --- Addresses -------------------------------------------------------------------------------------------
- */
+/* --- Addresses ------------------------------------------------------------------------------------- */
 
 /* Charge what another session made and the driver has just mapped at `address`. False if it does not fit. */
 static bool charge_mapped(CUdeviceptr address, enum record_kind kind)

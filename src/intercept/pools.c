@@ -112,7 +112,7 @@ struct pool *pools_find_graphs(CUdevice device)
     return pools_find(handle_of_graphs(device));
 }
 
-/* --- Under the pool's turn ----------------------------------------------------------------------------- */
+/* --- Under the pool's turn ------------------------------------------------------------------------- */
 
 /* The driver's handle, while it may be asked about the pool. */
 static CUmemoryPool awake(struct pool *pool)
@@ -201,7 +201,7 @@ static bool trim_all(uint32_t gpu, struct pool *held)
     return any;
 }
 
-/* --- Allocation ---------------------------------------------------------------------------------------- */
+/* --- Allocation ------------------------------------------------------------------------------------ */
 
 static bool prepare(struct pool *pool, uint64_t bytes, bool within)
 {
@@ -268,7 +268,7 @@ void pools_accept(struct pool *pool)
     pthread_mutex_unlock(&pool->turn);
 }
 
-/* --- Giving back --------------------------------------------------------------------------------------- */
+/* --- Giving back ----------------------------------------------------------------------------------- */
 
 bool pools_trim(uint32_t gpu)
 {

@@ -69,7 +69,7 @@ struct ledger_slot {
     pthread_mutex_t *turn; /* process-private: threads take turns to request and release */
 };
 
-/* --- Making and checking regions ---------------------------------------------------------------------- */
+/* --- Making and checking regions ------------------------------------------------------------------- */
 
 #define LEDGER_POLICY_BYTES sizeof(struct ledger_policy)
 size_t ledger_usage_bytes(void); /* a multiple of 4096 */
@@ -96,7 +96,7 @@ void ledger_epoch_set(struct ledger_usage *usage, uint64_t epoch); /* the daemon
 /* Index in the policy of the GPU with this UUID, or -1: the session does not name it, its limit is 0. */
 int ledger_gpu_find(const struct ledger_policy *policy, const uint8_t uuid[static 16]);
 
-/* --- The owner of a slot ------------------------------------------------------------------------------- */
+/* --- The owner of a slot --------------------------------------------------------------------------- */
 
 /* Reserve `bytes` on GPU `gpu` for the slot's process, before the driver is asked. Returns true and charges the
  * slot if they fit beside all bytes granted in the session; false changes nothing, and says that at some moment
@@ -118,7 +118,7 @@ void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
  * requests: refused is what does not fit beside all granted bytes and these. Saturating. */
 uint64_t ledger_unseen(const struct ledger_policy *policy, unsigned gpu);
 
-/* --- What the owner tells who compares the ledger with the card ------------------------------------------- */
+/* --- What the owner tells who compares the ledger with the card ------------------------------------ */
 
 /* Of the slot's bytes, `bytes` more (or less) are of a kind that the card's per-process figure leaves out:
  * managed memory. Beside ledger_reserve() and ledger_release(), never instead. Thread-safe. */
@@ -130,7 +130,7 @@ void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 void ledger_move_begin(struct ledger_slot *slot);
 void ledger_move_end(struct ledger_slot *slot);
 
-/* --- What processes of a session hand to each other ------------------------------------------------------- */
+/* --- What processes of a session hand to each other ------------------------------------------------ */
 
 /* Memory that one process exports and another imports is charged to the first; the second must know that it is
  * one of the session. The owner of a slot notes the name of what it exports, a hash of what the importer will hold in
@@ -144,7 +144,7 @@ bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu);
 
-/* --- Handing slots out and taking them back ------------------------------------------------------------- */
+/* --- Handing slots out and taking them back -------------------------------------------------------- */
 /* For the daemon, or where there is none for any process that maps the region: all of these are safe to call in
  * several processes at once, and to die in. */
 

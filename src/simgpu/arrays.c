@@ -13,8 +13,7 @@
 #define LINE_BYTES UINT64_C(512)
 #define ARRAY_KINDS (1u << MEMORY_ARRAY | 1u << MEMORY_ADDRESSES)
 
-/* --- Formats
- * ------------------------------------------------------------------------------------------------ */
+/* --- Formats --------------------------------------------------------------------------------------- */
 
 struct format {
     CUarray_format format;
@@ -102,8 +101,7 @@ struct array_texel array_texel_of(CUarray_format value, unsigned channels)
     return texel;
 }
 
-/* --- What a descriptor may say (driver API reference, cuArray3DCreate; sizes of compute capability 9.0)
- * ------- */
+/* --- What a descriptor may say (driver API reference, cuArray3DCreate; sizes of compute capability 9.0)  */
 
 static CUresult descriptor_check(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
@@ -144,8 +142,7 @@ static CUresult descriptor_check(const CUDA_ARRAY3D_DESCRIPTOR *d)
     return CUDA_SUCCESS;
 }
 
-/* --- Sizes (arrays.h)
- * --------------------------------------------------------------------------------------- */
+/* --- Sizes (arrays.h) ------------------------------------------------------------------------------ */
 
 static uint64_t round_up(uint64_t value, uint64_t step)
 {
@@ -188,8 +185,7 @@ static void array_measure(CUarray array)
     array->bytes = blocks_bytes(array->row_bytes, array->rows, array->slices, d->Height == 0, is_volume);
 }
 
-/* --- Making
- * ------------------------------------------------------------------------------------------------- */
+/* --- Making ---------------------------------------------------------------------------------------- */
 
 static CUarray array_new(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
@@ -307,8 +303,7 @@ CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descripto
                                                           .NumChannels = descriptor->NumChannels});
 }
 
-/* --- Destroying
- * ---------------------------------------------------------------------------------------------- */
+/* --- Destroying ------------------------------------------------------------------------------------ */
 
 static CUresult owner_check(CUcontext context, unsigned long long id)
 {
@@ -360,8 +355,7 @@ CUresult cuArrayDestroy(CUarray array)
     return CUDA_SUCCESS;
 }
 
-/* --- What an array is like
- * ---------------------------------------------------------------------------------- */
+/* --- What an array is like ------------------------------------------------------------------------- */
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array)
 {
@@ -478,8 +472,7 @@ CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *out, 
     return sparse_properties(out, &mipmap->descriptor, mipmap->level_count);
 }
 
-/* --- Mipmapped arrays
- * --------------------------------------------------------------------------------------- */
+/* --- Mipmapped arrays ------------------------------------------------------------------------------ */
 
 static size_t halved(size_t extent, unsigned level)
 {

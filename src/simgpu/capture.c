@@ -64,8 +64,7 @@ CUstreamCaptureMode capture_exchange_mode(CUstreamCaptureMode mode)
     return previous;
 }
 
-/* --- Tails
- * -------------------------------------------------------------------------------------------------- */
+/* --- Tails ----------------------------------------------------------------------------------------- */
 
 static bool tail_add(struct tail *tail, CUgraphNode node, const CUgraphEdgeData *edge)
 {
@@ -100,8 +99,7 @@ static void tail_free(struct tail *tail)
     *tail = (struct tail){0};
 }
 
-/* --- Captures, under the lock
- * ------------------------------------------------------------------------------- */
+/* --- Captures, under the lock ---------------------------------------------------------------------- */
 
 static struct capture *capture_of_id(unsigned long long id)
 {
@@ -155,8 +153,7 @@ static bool is_blocking(CUstream stream)
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* --- Beginning and ending
- * ----------------------------------------------------------------------------------- */
+/* --- Beginning and ending -------------------------------------------------------------------------- */
 
 static CUresult begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, const CUgraphNode *nodes,
                       const CUgraphEdgeData *edges, size_t count)
@@ -324,8 +321,7 @@ CUresult capture_set_tail(CUstream stream, const CUgraphNode *nodes, const CUgra
     return result;
 }
 
-/* --- Calls that become nodes
- * -------------------------------------------------------------------------------- */
+/* --- Calls that become nodes ----------------------------------------------------------------------- */
 
 /* The stream's part in a capture, with the lock held; or false, without it, where there is none. A handle
  * that is no stream is for the call itself to refuse. */
@@ -424,8 +420,7 @@ bool capture_allocation(CUstream handle, bool per_thread, int gpu, uint64_t byte
     return true;
 }
 
-/* --- Events
- * ------------------------------------------------------------------------------------------------- */
+/* --- Events ---------------------------------------------------------------------------------------- */
 
 static void event_forget(CUevent event)
 {
@@ -544,8 +539,7 @@ CUresult capture_event_use(CUevent event)
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 
-/* --- Calls that are refused
- * --------------------------------------------------------------------------------- */
+/* --- Calls that are refused ------------------------------------------------------------------------ */
 
 CUresult capture_refuse_stream(CUcontext context, CUstream stream)
 {

@@ -58,12 +58,12 @@ static inline CUresult capture_unsafe(void)
 /* To ask or wait for an event. */
 CUresult capture_event_use(CUevent event);
 
-/* --- Housekeeping ------------------------------------------------------------------------------------- */
+/* --- Housekeeping ---------------------------------------------------------------------------------- */
 
 void capture_event_forget(CUevent event); /* it was recorded anew, or is destroyed */
 void capture_stream_gone(CUstream stream);
 
-/* --- For capture_calls.c. Streams are such as stream_find() tells. --- */
+/* --- For capture_calls.c. Streams are such as stream_find() tells. --------------------------------- */
 
 struct capture_info {
     CUstreamCaptureStatus status;

@@ -96,8 +96,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
-/* --- Asking
- * ------------------------------------------------------------------------------------------------- */
+/* --- Asking ---------------------------------------------------------------------------------------- */
 
 static CUresult ask(CUstream handle, bool per_thread, struct capture_info *info)
 {
@@ -198,8 +197,7 @@ CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus *
     return get_info(stream, true, (struct question){status, id, graph, nodes, edges, count});
 }
 
-/* --- Changing
- * ----------------------------------------------------------------------------------------------- */
+/* --- Changing -------------------------------------------------------------------------------------- */
 
 static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *nodes,
                        const CUgraphEdgeData *edges, size_t count, unsigned flags)

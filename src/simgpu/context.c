@@ -77,8 +77,7 @@ static bool context_is_known(CUcontext context)
     return known != NULL;
 }
 
-/* --- Making and destroying
- * ---------------------------------------------------------------------------------- */
+/* --- Making and destroying ------------------------------------------------------------------------- */
 
 static CUresult context_start(CUcontext context, unsigned flags)
 {
@@ -241,8 +240,7 @@ CUresult cuCtxDetach(CUcontext context)
     return --context->attach_count == 0 ? destroy(context) : CUDA_SUCCESS;
 }
 
-/* --- Primary contexts
- * --------------------------------------------------------------------------------------- */
+/* --- Primary contexts ------------------------------------------------------------------------------ */
 
 static pthread_mutex_t primary_turn = PTHREAD_MUTEX_INITIALIZER;
 
@@ -354,8 +352,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
     return CUDA_SUCCESS;
 }
 
-/* --- Which one a thread has
- * --------------------------------------------------------------------------------- */
+/* --- Which one a thread has ------------------------------------------------------------------------ */
 
 static CUresult push_current(CUcontext context)
 {
@@ -469,8 +466,7 @@ CUresult cuCtxSynchronize(void)
     return cuCtxSynchronize_v2(NULL);
 }
 
-/* --- What a context is like
- * --------------------------------------------------------------------------------- */
+/* --- What a context is like ------------------------------------------------------------------------ */
 
 CUresult cuCtxGetFlags(unsigned int *flags)
 {

@@ -140,8 +140,7 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thre
     return CUDA_SUCCESS;
 }
 
-/* --- Two dimensions
- * ----------------------------------------------------------------------------------------- */
+/* --- Two dimensions -------------------------------------------------------------------------------- */
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool per_thread, bool is_async)
 {
@@ -197,8 +196,7 @@ CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy, CUstream stream)
     return copy_2d(copy, stream, true, true);
 }
 
-/* --- Three dimensions
- * --------------------------------------------------------------------------------------- */
+/* --- Three dimensions ------------------------------------------------------------------------------ */
 
 static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool per_thread, bool is_async)
 {

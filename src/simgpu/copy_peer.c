@@ -5,8 +5,7 @@
 #include "simgpu/capture.h"
 #include "simgpu/copy.h"
 
-/* --- Between contexts
- * --------------------------------------------------------------------------------------- */
+/* --- Between contexts ------------------------------------------------------------------------------ */
 
 static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                           size_t bytes, CUstream handle, bool per_thread, bool is_async)
@@ -91,8 +90,7 @@ CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream strea
     return copy_3d_peer(copy, stream, true, true);
 }
 
-/* --- Batches
- * ------------------------------------------------------------------------------------------------ */
+/* --- Batches --------------------------------------------------------------------------------------- */
 
 static bool is_order(CUmemcpySrcAccessOrder order)
 {

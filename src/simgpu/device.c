@@ -39,8 +39,7 @@ uint64_t shared_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* --- The file and its locks: byte 0 says that somebody initialises, byte 1 + N is slot N
- * -------------------- */
+/* --- The file and its locks: byte 0 says that somebody initialises, byte 1 + N is slot N ----------- */
 
 #define LOCK_SLOT(slot) ((off_t)(slot) + 1)
 /* What a process forks keeps the device open, as with a card's device file: this lock is of an open file,
@@ -90,8 +89,7 @@ static off_t header_bytes(void)
     return (off_t)((sizeof(struct shared_header) + 4095) & ~(size_t)4095);
 }
 
-/* --- The account
- * -------------------------------------------------------------------------------------------- */
+/* --- The account ----------------------------------------------------------------------------------- */
 
 static uint32_t account_slot_count(const struct account *account)
 {
@@ -192,8 +190,7 @@ static void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generat
     }
 }
 
-/* --- What the environment asks for
- * -------------------------------------------------------------------------- */
+/* --- What the environment asks for ----------------------------------------------------------------- */
 
 static int environment_bytes(const char *name, uint64_t fallback, uint64_t *bytes, struct error *error)
 {
@@ -228,8 +225,7 @@ static int environment_parameters(struct device_parameters *parameters, struct e
                                           &parameters->context_bytes, error);
 }
 
-/* --- Attaching
- * ---------------------------------------------------------------------------------------------- */
+/* --- Attaching ------------------------------------------------------------------------------------- */
 
 /* Nobody lives: all that is in the file goes. We hold all locks. */
 static int initialise(int fd, struct error *error)
@@ -426,8 +422,7 @@ bool device_is_attached(void)
     return atomic_load_explicit(&attached, memory_order_acquire);
 }
 
-/* --- What the GPUs are
- * -------------------------------------------------------------------------------------- */
+/* --- What the GPUs are ----------------------------------------------------------------------------- */
 
 struct device_parameters device_parameters(void)
 {
@@ -456,8 +451,7 @@ unsigned device_pci_bus(unsigned gpu)
     return gpu + 1;
 }
 
-/* --- Taking and telling
- * ------------------------------------------------------------------------------------- */
+/* --- Taking and telling ---------------------------------------------------------------------------- */
 
 static void account_reap(unsigned gpu)
 {

@@ -232,8 +232,7 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
     return event_elapsed(milliseconds, start, end);
 }
 
-/* --- Waiting on the device's side
- * --------------------------------------------------------------------------- */
+/* --- Waiting on the device's side ------------------------------------------------------------------ */
 
 static CUresult stream_wait_event(CUstream handle, CUevent event, bool per_thread, unsigned flags)
 {

@@ -170,8 +170,7 @@ void execution_wait(unsigned gpu, const struct timeline_marks *marks)
     }
 }
 
-/* --- Streams' marks
- * ----------------------------------------------------------------------------------------- */
+/* --- Streams' marks -------------------------------------------------------------------------------- */
 
 static bool is_blocking(CUstream stream)
 {

@@ -29,8 +29,7 @@ bool graph_edge_is_plain(const CUgraphEdgeData *data)
     return data->from_port == 0 && data->to_port == 0 && data->type == 0;
 }
 
-/* --- Making and dropping
- * ------------------------------------------------------------------------------------ */
+/* --- Making and dropping --------------------------------------------------------------------------- */
 
 CUgraph graph_make(void)
 {
@@ -192,8 +191,7 @@ void graph_node_drop(CUgraphNode node)
     node_free(node);
 }
 
-/* --- The whole
- * ---------------------------------------------------------------------------------------------- */
+/* --- The whole ------------------------------------------------------------------------------------- */
 
 bool graph_has_memory(CUgraph graph)
 {
@@ -325,8 +323,7 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
     return CUDA_SUCCESS;
 }
 
-/* --- Lists
- * -------------------------------------------------------------------------------------------------- */
+/* --- Lists ----------------------------------------------------------------------------------------- */
 
 /* Where the driver's lists go: `capacity` of each; it is told how many there are, and what is too much is
  * NULL. */
@@ -441,8 +438,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size
     return cuGraphNodeGetDependentNodes_v2(node, nodes, NULL, count);
 }
 
-/* --- Dependencies
- * ------------------------------------------------------------------------------------------- */
+/* --- Dependencies ---------------------------------------------------------------------------------- */
 
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                                    const CUgraphEdgeData *data, size_t count)

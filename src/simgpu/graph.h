@@ -84,7 +84,7 @@ struct CUgraph_st {
     CUgraph next_free;
 };
 
-/* --- graph.c ------------------------------------------------------------------------------------------- */
+/* --- graph.c --------------------------------------------------------------------------------------- */
 
 CUresult graph_check(CUgraph graph);
 CUresult graph_node_check(CUgraphNode node);
@@ -107,7 +107,7 @@ bool graph_has_memory(CUgraph graph);
 /* Whether an edge says more than that one node is after another. */
 bool graph_edge_is_plain(const CUgraphEdgeData *data);
 
-/* --- graph_nodes.c ------------------------------------------------------------------------------------- */
+/* --- graph_nodes.c --------------------------------------------------------------------------------- */
 
 /* Check parameters and make them the node's own. `context` is the one for those that name none. On failure
  * the node is as it was. */
@@ -122,13 +122,13 @@ CUresult graph_node_add(CUgraph graph, const CUgraphNode *dependencies, const CU
                         size_t count, CUgraphNodeParams *params, CUcontext context, CUgraphNode *node);
 void graph_node_set_attribute(CUgraphNode node, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
 
-/* --- graph_objects.c ----------------------------------------------------------------------------------- */
+/* --- graph_objects.c ------------------------------------------------------------------------------- */
 
 /* Take and release a graph's references of user objects. */
 CUresult graph_references_copy(CUgraph to, CUgraph from);
 void graph_references_release(CUgraph graph);
 
-/* --- graph_condition.c --------------------------------------------------------------------------------- */
+/* --- graph_condition.c ----------------------------------------------------------------------------- */
 
 /* What conditional nodes ask. Handles are never used twice. */
 bool graph_condition_exists(CUgraphConditionalHandle handle, CUgraph graph);
@@ -137,7 +137,7 @@ unsigned graph_condition_value(CUgraphConditionalHandle handle);
 bool graph_condition_set(CUgraphConditionalHandle handle, unsigned value);
 void graph_condition_begin(CUgraphConditionalHandle handle); /* its default, at launch */
 
-/* --- graph_memory.c ------------------------------------------------------------------------------------ */
+/* --- graph_memory.c -------------------------------------------------------------------------------- */
 
 /* An allocation of a graph: its address stands from when the node is made; bytes are there between the node's
  * running and a free. A node and its copies share one. */

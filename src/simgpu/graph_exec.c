@@ -33,8 +33,7 @@ static CUresult exec_check(CUgraphExec exec)
     return exec && atomic_load(&exec->kind) == SIM_GRAPH_EXEC ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- Making and destroying
- * ---------------------------------------------------------------------------------- */
+/* --- Making and destroying ------------------------------------------------------------------------- */
 
 /* Put the nodes of a copy and its bodies into an order; the node that none is possible for, of the original.
  */
@@ -214,8 +213,7 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags)
     return CUDA_SUCCESS;
 }
 
-/* --- Memory
- * ------------------------------------------------------------------------------------------------- */
+/* --- Memory ---------------------------------------------------------------------------------------- */
 
 struct need {
     int64_t now[DEVICE_GPUS], most[DEVICE_GPUS];
@@ -267,8 +265,7 @@ static CUresult memory_begin(CUgraph graph, bool frees)
     return CUDA_SUCCESS;
 }
 
-/* --- Running a node
- * ----------------------------------------------------------------------------------------- */
+/* --- Running a node -------------------------------------------------------------------------------- */
 
 static CUresult run_kernel(CUgraphNode node, CUstream stream)
 {
@@ -423,8 +420,7 @@ static void conditions_begin(CUgraph graph)
     }
 }
 
-/* --- Launching
- * ---------------------------------------------------------------------------------------------- */
+/* --- Launching ------------------------------------------------------------------------------------- */
 
 static CUresult exec_run(CUgraphExec exec, CUcontext context, CUstream stream)
 {
@@ -505,8 +501,7 @@ CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
     return upload(exec, stream, true);
 }
 
-/* --- Changing nodes
- * ----------------------------------------------------------------------------------------- */
+/* --- Changing nodes -------------------------------------------------------------------------------- */
 
 /* The exec's copy of a node of the graph that it was made of, bodies' too. */
 static CUgraphNode node_find(CUgraph graph, CUgraphNode origin)
@@ -735,8 +730,7 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
     return CUDA_SUCCESS;
 }
 
-/* --- Changing the whole
- * ------------------------------------------------------------------------------------- */
+/* --- Changing the whole ---------------------------------------------------------------------------- */
 
 static bool is_same_attributes(const struct graph_attributes *one, const struct graph_attributes *other)
 {

@@ -191,8 +191,7 @@ void graph_memory_drop(unsigned gpu)
     pthread_mutex_unlock(&shares[gpu].turn);
 }
 
-/* --- What a program sees of it
- * ------------------------------------------------------------------------------ */
+/* --- What a program sees of it --------------------------------------------------------------------- */
 
 CUresult cuDeviceGraphMemTrim(CUdevice device)
 {

@@ -24,8 +24,7 @@ static bool draft_own(struct draft *draft, size_t bytes)
     return draft->owned != NULL;
 }
 
-/* --- Kernels
- * ------------------------------------------------------------------------------------------------ */
+/* --- Kernels --------------------------------------------------------------------------------------- */
 
 /* A function's arguments: pointers to them, and behind those the arguments themselves. */
 static CUresult arguments_copy(struct draft *draft, CUfunction function, void **parameters, void **extra)
@@ -82,8 +81,7 @@ void graph_node_set_attribute(CUgraphNode node, CUlaunchAttributeID id, const CU
     node->attributes->set |= 1u << id;
 }
 
-/* --- Copies and fills
- * --------------------------------------------------------------------------------------- */
+/* --- Copies and fills ------------------------------------------------------------------------------ */
 
 static CUresult operand_check(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array)
 {
@@ -132,8 +130,7 @@ static CUresult draft_memset(struct draft *draft, const CUgraphNodeParams *given
     return context_check(draft->context);
 }
 
-/* --- The others
- * --------------------------------------------------------------------------------------------- */
+/* --- The others ------------------------------------------------------------------------------------ */
 
 static CUresult event_check(CUevent event, CUcontext *context)
 {
@@ -250,8 +247,7 @@ CUresult graph_node_set(CUgraphNode node, const CUgraphNodeParams *params, CUcon
     return CUDA_SUCCESS;
 }
 
-/* --- Nodes with bodies
- * -------------------------------------------------------------------------------------- */
+/* --- Nodes with bodies ----------------------------------------------------------------------------- */
 
 static CUresult bodies_make(CUgraphNode node, unsigned count)
 {
@@ -319,8 +315,7 @@ static CUresult conditional_make(CUgraphNode node, CUgraphNodeParams *params, CU
     return CUDA_SUCCESS;
 }
 
-/* --- Adding
- * ------------------------------------------------------------------------------------------------- */
+/* --- Adding ---------------------------------------------------------------------------------------- */
 
 static CUresult node_fill(CUgraphNode node, CUgraphNodeParams *params, CUcontext context)
 {
@@ -414,8 +409,7 @@ CUresult graph_node_copy(CUgraphNode node, CUgraphNode from, bool with_memory)
     return CUDA_SUCCESS;
 }
 
-/* --- The driver's calls
- * ------------------------------------------------------------------------------------- */
+/* --- The driver's calls ---------------------------------------------------------------------------- */
 
 /* Nodes that name no context belong to the current one; some need none. */
 static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -579,8 +573,7 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
     return ADD(PARAMS_OF(MEM_FREE, free, pointer));
 }
 
-/* --- Asking and setting
- * ------------------------------------------------------------------------------------- */
+/* --- Asking and setting ---------------------------------------------------------------------------- */
 
 static CUresult node_of_type(CUgraphNode node, CUgraphNodeType type)
 {

@@ -73,8 +73,7 @@ CUresult cuUserObjectRelease(CUuserObject object, unsigned int references)
     return object_release(object, references);
 }
 
-/* --- Graphs' references
- * ------------------------------------------------------------------------------------- */
+/* --- Graphs' references ---------------------------------------------------------------------------- */
 
 static struct graph_user_reference *reference_find(CUgraph graph, CUuserObject object)
 {

@@ -47,8 +47,7 @@ static pthread_mutex_t green_turn = PTHREAD_MUTEX_INITIALIZER;
 static CUgreenCtx greens; /* all there ever were */
 static unsigned long long next_id = 1ull << 48;
 
-/* --- Resources
- * ---------------------------------------------------------------------------------------------- */
+/* --- Resources ------------------------------------------------------------------------------------- */
 
 static unsigned rounded_up(unsigned count, unsigned step)
 {
@@ -171,8 +170,7 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource
     return CUDA_SUCCESS;
 }
 
-/* --- Contexts
- * ----------------------------------------------------------------------------------------------- */
+/* --- Contexts -------------------------------------------------------------------------------------- */
 
 static CUresult green_check(CUgreenCtx green)
 {
@@ -271,8 +269,7 @@ CUresult cuGreenCtxGetId(CUgreenCtx green, unsigned long long *id)
     return CUDA_SUCCESS;
 }
 
-/* --- Streams
- * ------------------------------------------------------------------------------------------------ */
+/* --- Streams --------------------------------------------------------------------------------------- */
 
 /* What `from` waits for, `to` waits for too. */
 static void join(CUgreenCtx green, CUstream to, CUstream from)

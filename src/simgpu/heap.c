@@ -43,8 +43,7 @@ static uint32_t free_runs = NO_INDEX;
 static uint32_t class_blocks[CLASSES];
 static uint64_t next_id;
 
-/* --- Sizes of pieces: 512 to 4096 in steps of 512, then four sizes to each doubling
- * --------------------------- */
+/* --- Sizes of pieces: 512 to 4096 in steps of 512, then four sizes to each doubling ---------------- */
 
 static uint64_t class_bytes(unsigned class)
 {
@@ -66,8 +65,7 @@ static unsigned class_of(uint64_t bytes)
     return class;
 }
 
-/* --- Runs of blocks
- * ----------------------------------------------------------------------------------------- */
+/* --- Runs of blocks -------------------------------------------------------------------------------- */
 
 static uint64_t block_address(uint32_t index)
 {
@@ -150,8 +148,7 @@ static void run_give_back(uint32_t head)
     list_push(&free_runs, head);
 }
 
-/* --- Pieces
- * ------------------------------------------------------------------------------------------------- */
+/* --- Pieces ---------------------------------------------------------------------------------------- */
 
 static struct piece *pieces_make(uint32_t count)
 {
@@ -275,8 +272,7 @@ static void piece_give_back(uint32_t index, struct piece *piece)
     }
 }
 
-/* --- What others call
- * --------------------------------------------------------------------------------------- */
+/* --- What others call ------------------------------------------------------------------------------ */
 
 static void heap_lock(void)
 {

@@ -54,8 +54,7 @@ unsigned function_max_threads(const struct sim_kernel_image *image);
 /* Modules of a context that goes. */
 void library_drop_context(CUcontext context);
 
-/* --- Between library.c, library_modules.c and library_functions.c
- * --------------------------------------------------- */
+/* --- Between library.c, library_modules.c and library_functions.c ---------------------------------- */
 
 CUresult module_check(CUmodule module);
 CUresult library_check(CUlibrary library);

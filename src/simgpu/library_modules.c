@@ -20,8 +20,7 @@ CUresult module_check(CUmodule module)
     return CUDA_SUCCESS;
 }
 
-/* --- Making and dropping
- * ------------------------------------------------------------------------------------ */
+/* --- Making and dropping --------------------------------------------------------------------------- */
 
 static void globals_give_back(CUmodule module)
 {
@@ -140,8 +139,7 @@ void library_drop_context(CUcontext context)
         module_drop(module);
 }
 
-/* --- Modules
- * ------------------------------------------------------------------------------------------------ */
+/* --- Modules --------------------------------------------------------------------------------------- */
 
 static CUresult module_load(CUmodule *module, const void *bytes, size_t limit_bytes)
 {

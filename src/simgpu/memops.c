@@ -48,8 +48,7 @@ static struct {
           .turn = PTHREAD_MUTEX_INITIALIZER,
           .filled = PTHREAD_COND_INITIALIZER};
 
-/* --- One operation
- * ------------------------------------------------------------------------------------------ */
+/* --- One operation --------------------------------------------------------------------------------- */
 
 static bool is_wait(const CUstreamBatchMemOpParams *what)
 {
@@ -136,8 +135,7 @@ CUresult memops_check(const CUstreamBatchMemOpParams *operations, unsigned count
     return CUDA_SUCCESS;
 }
 
-/* --- What is held back
- * -------------------------------------------------------------------------------------- */
+/* --- What is held back ----------------------------------------------------------------------------- */
 
 /* Whether the operation, whose turn it is, is done now. */
 static bool operation_serve(struct memop *operation)
@@ -279,8 +277,7 @@ CUresult memops_submit(CUcontext context, CUstream stream, const CUstreamBatchMe
     return CUDA_SUCCESS;
 }
 
-/* --- Entry points: the _v2 forms are the same, with the waits that need no attribute of old cards
- * ------------ */
+/* --- Entry points: the _v2 forms are the same, with the waits that need no attribute of old cards -- */
 
 /* In a stream that is being captured they become a node. */
 static bool submit_capture(CUstream handle, bool per_thread, const CUstreamBatchMemOpParams *operations,

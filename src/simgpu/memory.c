@@ -18,8 +18,7 @@
 
 enum { HOST_ALLOC_FLAGS = 7, HOST_REGISTER_FLAGS = 15, MANAGED_KINDS = 1u << MEMORY_MANAGED };
 
-/* --- Taking and giving back
- * --------------------------------------------------------------------------------- */
+/* --- Taking and giving back ------------------------------------------------------------------------ */
 
 CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, uint64_t bytes, unsigned flags,
                       void *owner, uint64_t *address)
@@ -126,8 +125,7 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes)
     return true;
 }
 
-/* --- Linear, pitched, managed
- * ------------------------------------------------------------------------------- */
+/* --- Linear, pitched, managed ---------------------------------------------------------------------- */
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
@@ -219,8 +217,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     return CUDA_SUCCESS;
 }
 
-/* --- Host memory
- * -------------------------------------------------------------------------------------------- */
+/* --- Host memory ----------------------------------------------------------------------------------- */
 
 static CUresult host_take(void **pointer, size_t bytes, unsigned flags)
 {
@@ -348,8 +345,7 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer)
     return CUDA_SUCCESS;
 }
 
-/* --- What is known of an address
- * ---------------------------------------------------------------------------- */
+/* --- What is known of an address ------------------------------------------------------------------- */
 
 /* Either out-parameter may be NULL. */
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)

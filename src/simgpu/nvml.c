@@ -28,7 +28,7 @@ static struct nvmlDevice_st devices[DEVICE_GPUS];
 static pthread_mutex_t init_turn = PTHREAD_MUTEX_INITIALIZER;
 static unsigned init_count; /* under init_turn */
 
-/* --- Library ------------------------------------------------------------------------------------------ */
+/* --- Library --------------------------------------------------------------------------------------- */
 
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
@@ -117,7 +117,7 @@ const char *nvmlErrorString(nvmlReturn_t result)
     return "Unknown Error";
 }
 
-/* --- System ------------------------------------------------------------------------------------------- */
+/* --- System ---------------------------------------------------------------------------------------- */
 
 /* Answer with a text that has to fit whole. */
 static nvmlReturn_t answer_text(const char *text, char *buffer, unsigned int length)
@@ -173,7 +173,7 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
     return NVML_SUCCESS;
 }
 
-/* --- Devices ------------------------------------------------------------------------------------------ */
+/* --- Devices --------------------------------------------------------------------------------------- */
 
 nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
 {
@@ -374,7 +374,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
     return current && pending ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* --- Processes ---------------------------------------------------------------------------------------- */
+/* --- Processes ------------------------------------------------------------------------------------- */
 
 /* List processes with `store` writing element `index` of the caller's array. `*count` is the array's room,
  * and becomes how many there are. */

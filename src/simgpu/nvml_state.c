@@ -16,8 +16,7 @@
 #define POWER_MILLIWATTS 70000u
 #define POWER_LIMIT_MILLIWATTS 350000u
 
-/* --- How busy
- * ----------------------------------------------------------------------------------------------- */
+/* --- How busy -------------------------------------------------------------------------------------- */
 
 static unsigned percent(uint64_t busy_ns, uint64_t window_ns)
 {
@@ -99,8 +98,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* --- Numbers that do not change
- * ----------------------------------------------------------------------------- */
+/* --- Numbers that do not change -------------------------------------------------------------------- */
 
 static nvmlReturn_t answer(nvmlDevice_t device, unsigned int *value, unsigned fixed)
 {
@@ -190,8 +188,7 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
     return NVML_SUCCESS;
 }
 
-/* --- Modes
- * -------------------------------------------------------------------------------------------------- */
+/* --- Modes ----------------------------------------------------------------------------------------- */
 
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned int *mode)
 {

@@ -107,8 +107,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction funct
     return CUDA_SUCCESS;
 }
 
-/* --- Clusters: blocks that run at once beside each other
- * ---------------------------------------------------- */
+/* --- Clusters: blocks that run at once beside each other ------------------------------------------- */
 
 static unsigned cluster_blocks(const CUlaunchConfig *config)
 {

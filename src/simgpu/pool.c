@@ -113,8 +113,7 @@ void pool_drop(unsigned gpu)
     }
 }
 
-/* --- Allocating
- * --------------------------------------------------------------------------------------------- */
+/* --- Allocating ------------------------------------------------------------------------------------ */
 
 static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream handle,
                          bool per_thread)

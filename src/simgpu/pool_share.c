@@ -61,7 +61,7 @@ static CUresult check_exportable(CUmemoryPool pool)
     return pool->place == POOL_ON_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* --- Pools ---------------------------------------------------------------------------------------------- */
+/* --- Pools ----------------------------------------------------------------------------------------- */
 
 CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
                                           unsigned long long flags)
@@ -131,7 +131,7 @@ void pool_import_end(CUmemoryPool pool)
     pool->exporter_heap = -1;
 }
 
-/* --- Pointers, at the exporter -------------------------------------------------------------------------- */
+/* --- Pointers, at the exporter --------------------------------------------------------------------- */
 
 /* Under the pool's turn. */
 static CUresult export_pointer(struct exported *data, CUmemoryPool pool, CUdeviceptr pointer)
@@ -185,7 +185,7 @@ bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocat
     return true;
 }
 
-/* --- Pointers, at the importer -------------------------------------------------------------------------- */
+/* --- Pointers, at the importer --------------------------------------------------------------------- */
 
 /* Under the pool's turn. */
 static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const struct exported *data)

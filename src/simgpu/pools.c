@@ -52,8 +52,7 @@ CUmemoryPool pool_make(const CUmemPoolProps *properties, enum pool_place place, 
     return pool;
 }
 
-/* --- Places
- * ------------------------------------------------------------------------------------------------- */
+/* --- Places ---------------------------------------------------------------------------------------- */
 
 /* The GPU that host and roaming memory counts with when the program synchronises. */
 static unsigned any_gpu(void)
@@ -198,8 +197,7 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
     return set_current(location, type, pool);
 }
 
-/* --- Making and destroying
- * ---------------------------------------------------------------------------------- */
+/* --- Making and destroying ------------------------------------------------------------------------- */
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool_out, const CUmemPoolProps *properties)
 {
@@ -242,8 +240,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return CUDA_SUCCESS;
 }
 
-/* --- Who may use the memory
- * --------------------------------------------------------------------------------- */
+/* --- Who may use the memory ------------------------------------------------------------------------ */
 
 static CUresult access_set(CUmemoryPool pool, const CUmemAccessDesc *access)
 {
@@ -311,8 +308,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
     return CUDA_SUCCESS;
 }
 
-/* --- Attributes
- * --------------------------------------------------------------------------------------------- */
+/* --- Attributes ------------------------------------------------------------------------------------ */
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {

@@ -43,7 +43,7 @@ static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static struct record *buckets[BUCKETS];
 static size_t record_count, sweep_at = 64;
 
-/* --- Records, under the lock -------------------------------------------------------------------------- */
+/* --- Records, under the lock ----------------------------------------------------------------------- */
 
 static struct record **bucket_of(uint64_t id)
 {
@@ -146,7 +146,7 @@ static void spans_join(struct record *record)
     record->count = kept;
 }
 
-/* --- Ranges ------------------------------------------------------------------------------------------- */
+/* --- Ranges ---------------------------------------------------------------------------------------- */
 
 static bool is_managed(const struct memory_allocation *allocation)
 {
@@ -208,7 +208,7 @@ static CUresult range_change(uint64_t address, uint64_t bytes,
     return CUDA_SUCCESS;
 }
 
-/* --- Locations ---------------------------------------------------------------------------------------- */
+/* --- Locations ------------------------------------------------------------------------------------- */
 
 /* Checked, and as it is told later: the machine shows one NUMA node. */
 static CUresult location_read(CUmemLocation *location)
@@ -248,7 +248,7 @@ static CUdevice device_of(CUmemLocation location)
     return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : DEVICE_CPU;
 }
 
-/* --- Prefetching and discarding ----------------------------------------------------------------------- */
+/* --- Prefetching and discarding -------------------------------------------------------------------- */
 
 struct move {
     CUmemLocation to;
@@ -400,7 +400,7 @@ BATCHES(, false)
 BATCHES(_ptsz, true)
 #undef BATCHES
 
-/* --- Advice ------------------------------------------------------------------------------------------- */
+/* --- Advice ---------------------------------------------------------------------------------------- */
 
 struct advice {
     CUmem_advise advice;
@@ -481,7 +481,7 @@ CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise what, CUdev
     return cuMemAdvise_v2(pointer, bytes, what, location_of(device));
 }
 
-/* --- Asking ------------------------------------------------------------------------------------------- */
+/* --- Asking ---------------------------------------------------------------------------------------- */
 
 /* Make `common` what it and `other` have in common. */
 static void common_state(struct page_state *common, const struct page_state *other)

@@ -217,8 +217,7 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType 
     return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
-/* --- Names of results: need no cuInit
- * ------------------------------------------------------------------------- */
+/* --- Names of results: need no cuInit -------------------------------------------------------------- */
 
 CUresult cuGetErrorName(CUresult result, const char **name)
 {
@@ -246,8 +245,7 @@ CUresult cuGetErrorString(CUresult result, const char **text)
     return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* --- Entry points
- * --------------------------------------------------------------------------------------------- */
+/* --- Entry points ---------------------------------------------------------------------------------- */
 
 CUresult cuGetProcAddress(const char *name, void **address, int version, cuuint64_t flags)
 {

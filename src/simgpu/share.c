@@ -12,8 +12,7 @@
 static pthread_mutex_t shares_turn = PTHREAD_MUTEX_INITIALIZER;
 static struct device_share *shares;
 
-/* --- Locks, in a file of their own: closing a descriptor of the slots' file would let our slot go
- * ----------------- */
+/* --- Locks, in a file of their own: closing a descriptor of the slots' file would let our slot go -- */
 
 static int shares_open(int flags)
 {
@@ -48,8 +47,7 @@ bool shares_are_held(void)
     return bytes_are_held(0, (off_t)DEVICE_GPUS * DEVICE_SHARES);
 }
 
-/* --- Rows of the account
- * ------------------------------------------------------------------------------------- */
+/* --- Rows of the account --------------------------------------------------------------------------- */
 
 static bool same_share(const struct account_share *one, const struct account_share *other)
 {
@@ -92,8 +90,7 @@ bool shares_tidy(struct account *account, unsigned gpu)
     return found;
 }
 
-/* --- This process's shares
- * ----------------------------------------------------------------------------------- */
+/* --- This process's shares ------------------------------------------------------------------------- */
 
 static bool token_lock(int token, unsigned gpu, uint32_t index, short type)
 {

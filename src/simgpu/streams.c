@@ -213,8 +213,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream)
     return stream_synchronize(stream, true);
 }
 
-/* --- What a stream is like
- * ---------------------------------------------------------------------------------- */
+/* --- What a stream is like ------------------------------------------------------------------------- */
 
 static CUresult stream_flags(CUstream handle, bool per_thread, unsigned *flags)
 {
@@ -320,8 +319,7 @@ CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice *device)
     return stream_device(stream, true, device);
 }
 
-/* --- Host functions: one thread a GPU runs them in order, when the timeline says that it is their turn
- * --------- */
+/* --- Host functions: one thread a GPU runs them in order, when the timeline says that it is their turn  */
 
 struct host_call {
     struct host_call *next;

@@ -5,8 +5,7 @@
 /* A change goes no further than this at once; timeline_change() goes round until it is there. */
 #define ADVANCE_STEPS 4096u
 
-/* --- The rules: pure, over a private copy of the state
- * ------------------------------------------------------ */
+/* --- The rules: pure, over a private copy of the state --------------------------------------------- */
 
 static const struct timeline_operation *queue_head(const struct timeline_slot *slots,
                                                    const struct timeline_entry *entry, unsigned engine)
@@ -159,8 +158,7 @@ bool timeline_advance(struct timeline_state *state, const struct timeline_slot *
     return arrived;
 }
 
-/* --- Changing the shared state
- * ------------------------------------------------------------------------------ */
+/* --- Changing the shared state --------------------------------------------------------------------- */
 
 /* Copy what is current into `copy`; false if it may be torn. */
 static bool state_copy(const struct timeline *timeline, uint64_t seen, struct timeline_state *copy)

@@ -24,8 +24,7 @@ static bool is_granular(uint64_t value)
     return value % GRANULARITY_BYTES == 0;
 }
 
-/* --- Addresses
- * ---------------------------------------------------------------------------------------------- */
+/* --- Addresses ------------------------------------------------------------------------------------- */
 
 static struct reservation **reservation_find(uint64_t address, uint64_t bytes)
 {
@@ -91,8 +90,7 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
     return result;
 }
 
-/* --- Memory
- * ------------------------------------------------------------------------------------------------- */
+/* --- Memory ---------------------------------------------------------------------------------------- */
 
 static CUresult properties_check(const CUmemAllocationProp *properties)
 {
@@ -196,8 +194,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     return CUDA_SUCCESS;
 }
 
-/* --- Mapping
- * ------------------------------------------------------------------------------------------------ */
+/* --- Mapping --------------------------------------------------------------------------------------- */
 
 static CUresult map(uint64_t address, uint64_t bytes, struct handle *handle)
 {

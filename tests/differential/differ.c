@@ -47,7 +47,7 @@ static uint64_t quota_bytes;
 static bool more_allowed;
 static unsigned faults;
 
-/* --- Chance --------------------------------------------------------------------------------------------- */
+/* --- Chance ---------------------------------------------------------------------------------------- */
 
 static uint64_t next(uint64_t *state)
 {
@@ -89,7 +89,7 @@ uint64_t some_bytes(struct actor *actor)
     }
 }
 
-/* --- Things --------------------------------------------------------------------------------------------- */
+/* --- Things ---------------------------------------------------------------------------------------- */
 
 static bool is_address(enum kind kind)
 {
@@ -209,7 +209,7 @@ void put_address(struct actor *actor, uint64_t address)
     put(actor, " somewhere");
 }
 
-/* --- Lines ---------------------------------------------------------------------------------------------- */
+/* --- Lines ----------------------------------------------------------------------------------------- */
 
 void put(struct actor *actor, const char *format, ...)
 {
@@ -238,8 +238,7 @@ void put_kept(struct actor *actor, uint64_t value)
     put(actor, value == UNTOUCHED || value == 0 ? " kept" : " written");
 }
 
-/* --- The driver behind the interceptor's back -------------------------------------------------------------
- */
+/* --- The driver behind the interceptor's back ------------------------------------------------------ */
 
 /* A symbol of a loaded library, whatever dlsym would say. */
 static void *symbol_of(void *library, const char *name)
@@ -353,7 +352,7 @@ static void check(const struct actor *actor)
         fault(actor, "refused what fits", held, charged);
 }
 
-/* --- Calls ---------------------------------------------------------------------------------------------- */
+/* --- Calls ----------------------------------------------------------------------------------------- */
 
 static void add_rows(const struct row *table)
 {
@@ -480,7 +479,7 @@ static void call_with_nothing(struct actor *actor, int id)
     puts(actor->line);
 }
 
-/* --- Turns ---------------------------------------------------------------------------------------------- */
+/* --- Turns ----------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t turned = PTHREAD_COND_INITIALIZER;
@@ -570,7 +569,7 @@ static void play_in_child(unsigned number, unsigned calls, bool starts)
         faults++;
 }
 
-/* --- The whole ------------------------------------------------------------------------------------------ */
+/* --- The whole ------------------------------------------------------------------------------------- */
 
 /* Give everything back that nothing else takes along, and see that nothing stays charged. */
 static void leave(void)

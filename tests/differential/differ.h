@@ -66,7 +66,7 @@ struct actor {
     unsigned calls;
 };
 
-/* --- Chance --- */
+/* --- Chance ---------------------------------------------------------------------------------------- */
 uint64_t chance(struct actor *actor, uint64_t below);
 bool one_in(struct actor *actor, unsigned of);
 /* A size: ordinary ones, the edges of blocks, 0, and ones that no card has. */
@@ -78,7 +78,7 @@ static inline bool is_in_between(uint64_t bytes)
     return bytes > UINT64_C(1) << 28 && bytes < UINT64_C(1) << 41;
 }
 
-/* --- Things --- */
+/* --- Things ---------------------------------------------------------------------------------------- */
 /* A value of this kind: mostly of a living thing, else of one that is gone, or 0. Written to the line. */
 uint64_t pick(struct actor *actor, enum kind kind);
 struct thing *find_living(enum kind kind, uint64_t value);
@@ -92,7 +92,7 @@ unsigned count_living(enum kind kind);
 void put_address(struct actor *actor, uint64_t address);
 uint64_t current_context(void);
 
-/* --- Lines --- */
+/* --- Lines ----------------------------------------------------------------------------------------- */
 void put(struct actor *actor, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void put_result(struct actor *actor, CUresult result);
 /* Whether an out-parameter of a failed call was left alone. */

@@ -20,7 +20,7 @@ static void made(struct actor *actor, CUresult result, enum kind kind, uint64_t 
         put_kept(actor, value);
 }
 
-/* --- Linear --- */
+/* --- Linear ---------------------------------------------------------------------------------------- */
 
 static void mem_alloc(struct actor *actor)
 {
@@ -137,7 +137,7 @@ static void memset_some(struct actor *actor)
     put_result(actor, CALL(actor, cuMemsetD8_v2)(address, 7, bytes));
 }
 
-/* --- What is known --- */
+/* --- What is known --------------------------------------------------------------------------------- */
 
 /* What is free is different in a session; that it is right is checked after every call. */
 static void mem_get_info(struct actor *actor)
@@ -249,7 +249,7 @@ static void pointer_get_attribute(struct actor *actor)
     }
 }
 
-/* --- In the order of a stream --- */
+/* --- In the order of a stream ---------------------------------------------------------------------- */
 
 static CUstream some_stream(struct actor *actor)
 {
@@ -409,7 +409,7 @@ static void device_set_pool(struct actor *actor)
     put_result(actor, CALL(actor, cuDeviceSetMemPool)(device, (CUmemoryPool)(uintptr_t)pick(actor, POOL)));
 }
 
-/* --- Virtual --- */
+/* --- Virtual --------------------------------------------------------------------------------------- */
 
 static void mem_create(struct actor *actor)
 {

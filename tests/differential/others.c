@@ -6,7 +6,7 @@
 #include "cuda/entry_points.h"
 #include "differ.h"
 
-/* --- Arrays --- */
+/* --- Arrays ---------------------------------------------------------------------------------------- */
 
 static const CUarray_format formats[] = {CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_FLOAT, CU_AD_FORMAT_HALF,
                                          CU_AD_FORMAT_UNSIGNED_INT32, (CUarray_format)77};
@@ -135,7 +135,7 @@ static void map_array(struct actor *actor)
     put_result(actor, CALL(actor, cuMemMapArrayAsync)(one_in(actor, 3) ? NULL : &info, count, NULL));
 }
 
-/* --- Code --- */
+/* --- Code ------------------------------------------------------------------------------------------ */
 
 static const void *some_image(struct actor *actor)
 {
@@ -230,7 +230,7 @@ static void library_unload(struct actor *actor)
         end_thing(LIBRARY, (uint64_t)(uintptr_t)library);
 }
 
-/* --- Green contexts, memory of other APIs --- */
+/* --- Green contexts, memory of other APIs ---------------------------------------------------------- */
 
 static void green_create(struct actor *actor)
 {
@@ -293,7 +293,7 @@ static void destroy_external(struct actor *actor)
         end_thing(EXTERNAL, (uint64_t)(uintptr_t)memory);
 }
 
-/* --- Look-ups --- */
+/* --- Look-ups -------------------------------------------------------------------------------------- */
 
 static const char *name_of(const void *function)
 {
@@ -365,7 +365,7 @@ static void init(struct actor *actor)
     put_result(actor, CALL(actor, cuInit)(flags));
 }
 
-/* --- NVML --- */
+/* --- NVML ------------------------------------------------------------------------------------------ */
 
 static nvmlDevice_t nvml_device(void)
 {

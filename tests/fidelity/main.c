@@ -21,8 +21,7 @@ static const char *group_name;
 static int record_pipe; /* from the group's process; a record is less than PIPE_BUF */
 _Static_assert(sizeof(struct record) <= 512, "written as one");
 
-/* --- In the group's process -------------------------------------------------------------------------------
- */
+/* --- In the group's process ------------------------------------------------------------------------ */
 
 static void record(const char *name, const char *claimed, const char *observed, bool ok)
 {
@@ -116,8 +115,7 @@ void gate_open(struct gate *gate)
     gate->is_open = 1;
 }
 
-/* --- In ours ----------------------------------------------------------------------------------------------
- */
+/* --- In ours --------------------------------------------------------------------------------------- */
 
 static void record_keep(const struct record *made)
 {

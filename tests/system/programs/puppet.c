@@ -72,7 +72,7 @@ static CUresult map(const struct thing *physical, struct thing *mapping)
     return result ? result : call(cuMemMap)(mapping->address, physical->bytes, 0, physical->handle, 0);
 }
 
-/* --- Threads --- */
+/* --- Threads --------------------------------------------------------------------------------------- */
 
 struct work {
     CUcontext context;

@@ -20,7 +20,7 @@
 
 #define POSIX CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-/* --- Between processes ---------------------------------------------------------------------------------- */
+/* --- Between processes ----------------------------------------------------------------------------- */
 
 static int own_socket(void)
 {
@@ -84,7 +84,7 @@ static void read_bytes(const char *digits, void *what, size_t bytes)
     }
 }
 
-/* --- Calls ---------------------------------------------------------------------------------------------- */
+/* --- Calls ----------------------------------------------------------------------------------------- */
 
 static CUresult import(struct thing *thing, size_t bytes)
 {

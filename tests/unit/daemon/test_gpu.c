@@ -146,8 +146,7 @@ static void an_error_about_a_card_makes_it_unhealthy_until_it_is_over(void **sta
     assert_true(daemon_state.gpus[0].healthy);
 }
 
-/* --- What a context costs
- * ---------------------------------------------------------------------------------------- */
+/* --- What a context costs -------------------------------------------------------------------------- */
 
 static struct session session;
 static struct process process;

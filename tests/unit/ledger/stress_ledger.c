@@ -116,8 +116,7 @@ static void pause_us(uint64_t us)
               NULL);
 }
 
-/* --- Workers ---------------------------------------------------------------------------------------------
- */
+/* --- Workers --------------------------------------------------------------------------------------- */
 
 /* A worker killed between the two additions leaves the common tally too low, which only makes it blunter. */
 static void tally_granted(struct worker *worker, unsigned gpu, uint64_t bytes)
@@ -216,8 +215,7 @@ static int worker_main(struct worker *worker, uint64_t seed)
     return 0;
 }
 
-/* --- Onlookers -------------------------------------------------------------------------------------------
- */
+/* --- Onlookers ------------------------------------------------------------------------------------- */
 
 static void look_once(unsigned gpu)
 {
@@ -277,8 +275,7 @@ static int reaper_main(void)
     return 0;
 }
 
-/* --- The parent ------------------------------------------------------------------------------------------
- */
+/* --- The parent ------------------------------------------------------------------------------------ */
 
 static pid_t start(int (*main_function)(void))
 {

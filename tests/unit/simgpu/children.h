@@ -9,8 +9,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-/* --- Children that answer one byte at a time: 0 is well
- * ------------------------------------------------------- */
+/* --- Children that answer one byte at a time: 0 is well -------------------------------------------- */
 
 struct child {
     pid_t pid;

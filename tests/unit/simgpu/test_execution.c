@@ -218,8 +218,7 @@ static void host_functions_run_in_the_stream_s_order(void **state)
     assert_cuda(cuStreamDestroy_v2(work));
 }
 
-/* --- Contexts
- * ----------------------------------------------------------------------------------------------- */
+/* --- Contexts -------------------------------------------------------------------------------------- */
 
 static void a_destroyed_context_is_told_from_none(void **state)
 {

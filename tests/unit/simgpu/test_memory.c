@@ -239,8 +239,7 @@ static void a_context_s_memory_goes_with_it(void **state)
     assert_int_equal(cuMemFree_v2(pointer), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* --- Pools
- * -------------------------------------------------------------------------------------------------- */
+/* --- Pools ----------------------------------------------------------------------------------------- */
 
 static uint64_t pool_attribute(CUmemPool_attribute attribute)
 {
@@ -301,8 +300,7 @@ static void a_pool_that_does_not_fit_is_refused_and_changes_nothing(void **state
     assert_cuda(cuMemFree_v2(fill));
 }
 
-/* --- Virtual memory management
- * ------------------------------------------------------------------------------- */
+/* --- Virtual memory management --------------------------------------------------------------------- */
 
 static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                               .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};

@@ -59,7 +59,7 @@ static void assert_parameter(const struct sim_kernel_image *kernel, unsigned ind
     assert_int_equal(kernel->parameters[index].size_bytes, size);
 }
 
-/* --- PTX ---------------------------------------------------------------------------------------------- */
+/* --- PTX ------------------------------------------------------------------------------------------- */
 
 static void ptx_tells_kernels_and_their_parameters(void **state)
 {
@@ -171,8 +171,7 @@ static void what_is_no_ptx_is_told_with_its_line(void **state)
                      CUDA_ERROR_INVALID_VALUE);
 }
 
-/* --- Cubins and fatbins, put together by hand -------------------------------------------------------------
- */
+/* --- Cubins and fatbins, put together by hand ------------------------------------------------------ */
 
 struct bytes {
     uint8_t data[4096];
@@ -445,8 +444,7 @@ static void an_lz4_entry_is_decompressed(void **state)
     assert_int_equal(refusal(fatbin.data, fatbin.length), CUDA_ERROR_INVALID_IMAGE);
 }
 
-/* --- Hostile bytes ----------------------------------------------------------------------------------------
- */
+/* --- Hostile bytes --------------------------------------------------------------------------------- */
 
 static uint64_t random_state = 0x9e3779b97f4a7c15u;
 
@@ -572,8 +570,7 @@ static void tables_that_overlap_do_not_make_work_without_end(void **state)
     free(bytes);
 }
 
-/* --- What nvcc makes, where it is installed
- * ------------------------------------------------------------------ */
+/* --- What nvcc makes, where it is installed -------------------------------------------------------- */
 
 static const char source[] =
     "__device__ int number = 5; __device__ float table[100]; __managed__ long shared_number = 9;\n"

@@ -7,8 +7,7 @@
 #define TOTAL (64 * MIB)
 #define BYTES (8 * MIB)
 
-/* --- VMM handles as descriptors
- * ------------------------------------------------------------------------------- */
+/* --- VMM handles as descriptors -------------------------------------------------------------------- */
 
 static const CUmemAllocationProp shareable = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                               .requestedHandleTypes =
@@ -141,8 +140,7 @@ static void what_is_no_shareable_memory_is_refused(void **state)
     close(child.line);
 }
 
-/* --- External memory
- * ---------------------------------------------------------------------------------------- */
+/* --- External memory ------------------------------------------------------------------------------- */
 
 static void import_external(int line)
 {
@@ -205,8 +203,7 @@ static void a_plain_file_as_external_memory_takes_nothing_of_the_device(void **s
     killed(user);
 }
 
-/* --- Memory of cuMemAlloc by handle
- * --------------------------------------------------------------------------- */
+/* --- Memory of cuMemAlloc by handle ---------------------------------------------------------------- */
 
 static void get_ipc(int line)
 {

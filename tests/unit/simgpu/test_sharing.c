@@ -118,8 +118,7 @@ static void wait_ready(int count)
     }
 }
 
-/* --- Memory
- * ------------------------------------------------------------------------------------------------- */
+/* --- Memory ---------------------------------------------------------------------------------------- */
 
 static int hold_forever(void *bytes)
 {
@@ -202,8 +201,7 @@ static void a_process_that_becomes_another_program_leaves_no_bytes(void **state)
     kill_and_reap(keeper);
 }
 
-/* --- Parameters
- * ---------------------------------------------------------------------------------------------- */
+/* --- Parameters ------------------------------------------------------------------------------------ */
 
 static int expect_total(void *bytes)
 {
@@ -279,8 +277,7 @@ static void visible_devices_are_chosen_by_index_and_uuid(void **state)
     assert_int_equal(finish(start(visible_by_uuid, (void *)4)), 0);
 }
 
-/* --- Time
- * ---------------------------------------------------------------------------------------------------- */
+/* --- Time ------------------------------------------------------------------------------------------ */
 
 static int spin_measured(void *index)
 {
@@ -359,8 +356,7 @@ static void a_stopped_process_shares_and_a_killed_one_s_work_vanishes(void **sta
     assert_int_equal(finish(start(spin_once, NULL)), 0);
 }
 
-/* --- Stopping and killing at any moment
- * ----------------------------------------------------------------------- */
+/* --- Stopping and killing at any moment ------------------------------------------------------------ */
 
 enum { WORKERS = 6, THREADS = 4 };
 

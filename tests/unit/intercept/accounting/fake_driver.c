@@ -136,7 +136,7 @@ static CUresult free_linear(CUdeviceptr address)
     return result;
 }
 
-/* --- Contexts --- */
+/* --- Contexts -------------------------------------------------------------------------------------- */
 
 static CUresult create(CUcontext *context, unsigned flags, CUdevice device)
 {
@@ -232,7 +232,7 @@ static CUresult uuid(CUuuid *name, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* --- Pools: one a device, growing in blocks --- */
+/* --- Pools: one a device, growing in blocks -------------------------------------------------------- */
 
 static CUresult get_pool(CUmemoryPool *pool, CUdevice device)
 {
@@ -309,7 +309,7 @@ static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
     return CUDA_SUCCESS;
 }
 
-/* --- Physical memory --- */
+/* --- Physical memory ------------------------------------------------------------------------------- */
 
 static void physical_gone(unsigned block)
 {

@@ -79,7 +79,7 @@ static CUresult map_array(CUarrayMapInfo *infos, unsigned count, CUstream stream
     return CUDA_SUCCESS;
 }
 
-/* --- Contexts --- */
+/* --- Contexts -------------------------------------------------------------------------------------- */
 
 static CUresult get_limit(size_t *value, CUlimit limit)
 {
@@ -152,7 +152,7 @@ static CUresult from_green(CUcontext *context, CUgreenCtx green)
     return CUDA_SUCCESS;
 }
 
-/* --- A pool of the program's own --- */
+/* --- A pool of the program's own ------------------------------------------------------------------- */
 
 static CUresult make_pool(CUmemoryPool *pool, const CUmemPoolProps *how)
 {
@@ -200,7 +200,7 @@ static CUresult trim(CUmemoryPool pool, size_t keep)
     return CUDA_SUCCESS;
 }
 
-/* --- Old forms --- */
+/* --- Old forms ------------------------------------------------------------------------------------- */
 
 static CUresult alloc_v1(CUdeviceptr_v1 *address, unsigned bytes)
 {

@@ -303,7 +303,7 @@ static void a_program_sees_a_smaller_gpu(void **state)
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
-/* --- Threads --- */
+/* --- Threads --------------------------------------------------------------------------------------- */
 
 static void *allocate_until_refused(void *argument)
 {
@@ -395,7 +395,7 @@ static void contexts_come_and_go_in_threads_and_nothing_is_left(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* --- Children --- */
+/* --- Children -------------------------------------------------------------------------------------- */
 
 /* In a child that knows nothing of its parent: it has the whole limit for itself, and holds nothing. */
 static int child_starts_anew(CUdeviceptr of_parent)

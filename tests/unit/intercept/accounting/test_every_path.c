@@ -39,7 +39,7 @@ static int destroy_context(void **state)
     return used() == 0 && fake_things == 0 ? 0 : -1;
 }
 
-/* --- Arrays --- */
+/* --- Arrays ---------------------------------------------------------------------------------------- */
 
 static void an_array_has_the_bytes_of_its_elements(void **state)
 {
@@ -131,7 +131,7 @@ static void a_sparse_array_holds_what_is_mapped_into_it(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* --- Old forms --- */
+/* --- Old forms ------------------------------------------------------------------------------------- */
 
 static void the_old_forms_are_charged_too(void **state)
 {
@@ -154,7 +154,7 @@ static void the_old_forms_are_charged_too(void **state)
     assert_int_equal(cuMemFree(pitched), CUDA_SUCCESS);
 }
 
-/* --- External memory --- */
+/* --- External memory ------------------------------------------------------------------------------- */
 
 static void external_memory_is_charged_to_who_imports_it(void **state)
 {
@@ -170,7 +170,7 @@ static void external_memory_is_charged_to_who_imports_it(void **state)
     assert_int_equal(cuDestroyExternalMemory(memory), CUDA_ERROR_INVALID_HANDLE);
 }
 
-/* --- Limits of contexts --- */
+/* --- Limits of contexts ---------------------------------------------------------------------------- */
 
 static void a_raised_limit_is_charged_by_what_it_adds(void **state)
 {
@@ -193,7 +193,7 @@ static void a_raised_limit_is_charged_by_what_it_adds(void **state)
     assert_int_equal(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 * MIB), CUDA_SUCCESS);
 }
 
-/* --- Contexts --- */
+/* --- Contexts -------------------------------------------------------------------------------------- */
 
 static void a_context_ends_with_its_last_detach(void **state)
 {
@@ -230,7 +230,7 @@ static void memory_of_a_green_context_goes_with_the_primary_one(void **state)
     real(cuCtxPushCurrent_v2)(context);
 }
 
-/* --- Pools of the program's own --- */
+/* --- Pools of the program's own -------------------------------------------------------------------- */
 
 static const CUmemPoolProps pool_on_device = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};

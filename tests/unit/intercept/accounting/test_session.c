@@ -30,7 +30,7 @@
 #define TOKEN "0f0f"
 #define PATIENCE_MS 20000
 
-/* --- The daemon ---------------------------------------------------------------------------------------- */
+/* --- The daemon ------------------------------------------------------------------------------------ */
 
 static struct {
     char folder[32], socket_path[64];
@@ -166,7 +166,7 @@ static uint64_t slot_bytes(void)
     return ledger_slot_bytes(node.usage, (uint32_t)node.slot, 0);
 }
 
-/* --- The program --------------------------------------------------------------------------------------- */
+/* --- The program ----------------------------------------------------------------------------------- */
 
 static struct {
     pid_t pid;
@@ -327,7 +327,7 @@ static void daemon_returns(uint64_t limit_bytes)
     ledger_epoch_set(node.usage, 2);
 }
 
-/* --- Tests --------------------------------------------------------------------------------------------- */
+/* --- Tests ----------------------------------------------------------------------------------------- */
 
 static void a_process_attaches_at_its_first_context_and_is_held_to_the_limit(void **state)
 {

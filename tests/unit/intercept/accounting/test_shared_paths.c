@@ -45,7 +45,7 @@ static CUdeviceptr allocate(size_t bytes)
     return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;
 }
 
-/* --- Graphs: one, of nodes that are numbers --- */
+/* --- Graphs: one, of nodes that are numbers -------------------------------------------------------- */
 
 static const struct node {
     CUgraphNodeType type;
@@ -203,7 +203,7 @@ static void a_launch_that_took_more_than_it_said_is_charged_as_it_is(void **stat
     assert_int_equal(used(), 0);
 }
 
-/* --- What processes hand to each other --- */
+/* --- What processes hand to each other ------------------------------------------------------------- */
 
 static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -345,7 +345,7 @@ static void an_import_is_charged_once_in_a_session(void **state)
     close(fd);
 }
 
-/* --- Multicast --- */
+/* --- Multicast ------------------------------------------------------------------------------------- */
 
 static CUresult multicast_create(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *how)
 {
@@ -396,7 +396,7 @@ static void a_multicast_object_holds_what_is_bound_to_it(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* --- Modules --- */
+/* --- Modules --------------------------------------------------------------------------------------- */
 
 static CUresult load(CUmodule *module, const void *image)
 {
