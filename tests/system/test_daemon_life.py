@@ -311,7 +311,7 @@ def test_a_failed_start_says_why_and_leaves_no_process(on_demand):
     on_demand.more["GPUSLICE_METRICS_ADDR"] = "nowhere"
     result = on_demand.start()
     assert result.returncode == 1 and "GPUSLICE_METRICS_ADDR" in result.stderr
-    assert lock_holder(on_demand) is None
+    wait_for(lambda: lock_holder(on_demand) is None, "the process that failed to be gone")
 
 
 def test_a_log_file_that_is_a_link_is_refused(on_demand, tmp_path):
