@@ -9,34 +9,13 @@
 #include <cmocka.h>
 
 #include "cuda/array_size.h"
-#include "fake_driver.h"
 #include "fake_more.h"
-#include "intercept/charge.h"
-#include "intercept/real.h"
+#include "fixture.h"
 
-#define MIB (UINT64_C(1) << 20)
-#define LIMIT (64 * MIB)
-
-static uint64_t used(void)
+/* Things of the fake driver that are no memory go too. */
+static int destroy_everything(void **state)
 {
-    static const uint8_t first[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    int gpu = session_gpu(first, 0);
-    return gpu < 0 ? 0 : ledger_used(&session_slot()->ledger, (unsigned)gpu);
-}
-
-static CUcontext context;
-
-static int make_context(void **state)
-{
-    context = fake_context(0);
-    return context ? 0 : -1;
-}
-
-static int destroy_context(void **state)
-{
-    if (cuCtxDestroy_v2(context) != CUDA_SUCCESS)
-        return -1;
-    return used() == 0 && fake_things == 0 ? 0 : -1;
+    return destroy_context(state) == 0 && fake_things == 0 ? 0 : -1;
 }
 
 /* --- Arrays ---------------------------------------------------------------------------------------- */
@@ -314,7 +293,7 @@ static void allocations_at_the_quota_are_never_refused_spuriously(void **state)
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_context)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_everything)
 
 int main(void)
 {

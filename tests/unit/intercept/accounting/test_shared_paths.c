@@ -10,40 +10,7 @@
 #include <cmocka.h>
 
 #include "cuda/driver_more.h"
-#include "fake_driver.h"
-#include "intercept/charge.h"
-#include "intercept/real.h"
-
-#define MIB (UINT64_C(1) << 20)
-#define LIMIT (64 * MIB)
-
-static uint64_t used(void)
-{
-    static const uint8_t first[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    int gpu = session_gpu(first, 0);
-    return gpu < 0 ? 0 : ledger_used(&session_slot()->ledger, (unsigned)gpu);
-}
-
-static CUcontext context;
-
-static int make_context(void **state)
-{
-    context = fake_context(0);
-    return context ? 0 : -1;
-}
-
-static int destroy_context(void **state)
-{
-    if (cuCtxDestroy_v2(context) != CUDA_SUCCESS)
-        return -1;
-    return used() == 0 ? 0 : -1;
-}
-
-static CUdeviceptr allocate(size_t bytes)
-{
-    CUdeviceptr address = 0;
-    return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;
-}
+#include "fixture.h"
 
 /* --- Graphs: one, of nodes that are numbers -------------------------------------------------------- */
 
