@@ -25,7 +25,8 @@ CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, ui
 {
     struct memory_allocation like = {
         .bytes = bytes, .context = context, .kind = kind, .gpu = gpu, .flags = flags, .owner = owner};
-    *address = heap_allocate(&like);
+    *address =
+        memory_is_linear(kind) && context_is_narrow(context) ? low_allocate(&like) : heap_allocate(&like);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -49,13 +50,12 @@ static bool goes_on_elsewhere(const struct memory_allocation *allocation)
 
 bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
 {
-    const unsigned kinds =
-        1u << MEMORY_DEVICE | 1u << MEMORY_MANAGED | 1u << MEMORY_MODULE | 1u << MEMORY_POOL;
     bool elsewhere = heap_find(address, allocation) && allocation->address == address &&
                      allocation->kind == MEMORY_DEVICE && goes_on_elsewhere(allocation);
     if (elsewhere)
         heap_abandon(address);
-    if (!heap_free(address, kinds, allocation))
+    if (!low_free(address, allocation) &&
+        !heap_free(address, MEMORY_LINEAR_KINDS | 1u << MEMORY_POOL, allocation))
         return false;
     if (allocation->kind != MEMORY_POOL && !elsewhere)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
@@ -86,6 +86,10 @@ static void range_unmap(const struct memory_allocation *allocation)
         external_unmap(allocation);
     else if (allocation->kind == MEMORY_IPC)
         ipc_close(allocation);
+    if (!memory_is_linear(allocation->kind))
+        return;
+    low_unmap(allocation);
+    blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
 }
 
 /* Its host memory goes too, and registrations end. */

@@ -7,7 +7,7 @@ from conftest import DEADLINE_S, MIB
 
 LIMIT = 64 * MIB
 OK, OUT_OF_MEMORY = 0, 2
-WAYS = ["array", "oldarray", "mipmap", "pool", "limit", "graph"]
+WAYS = ["array", "oldarray", "narrow", "narrowpitch", "mipmap", "pool", "limit", "graph"]
 
 
 def paths(product, gpu, *words, deadline_s=DEADLINE_S):
