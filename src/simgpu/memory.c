@@ -12,6 +12,7 @@
 #include "simgpu/heap.h"
 #include "simgpu/pool.h"
 #include "simgpu/sim.h"
+#include "simgpu/tiles.h"
 
 #define PITCH_BYTES 512u
 #define PAGE_BYTES 4096u
@@ -67,7 +68,7 @@ static bool is_of_context(struct memory_allocation *allocation, void *context)
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
     allocation->is_abandoned = goes_on_elsewhere(allocation);
-    if (allocation->kind != MEMORY_ADDRESSES && !allocation->is_abandoned)
+    if (!allocation->is_abandoned)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
@@ -97,6 +98,7 @@ void memory_give_back_context(CUcontext context)
 {
     struct memory_allocation allocation;
     heap_free_each(is_of_context, context);
+    tiles_drop_context(context);
     while (ranges_find_context(context, &allocation))
         if (ranges_remove(allocation.address, &allocation))
             range_unmap(&allocation);
@@ -105,7 +107,7 @@ void memory_give_back_context(CUcontext context)
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
 {
     if (heap_find(address, allocation))
-        return allocation->kind != MEMORY_ARRAY && allocation->kind != MEMORY_ADDRESSES;
+        return allocation->kind != MEMORY_ARRAY;
     return ranges_find(address, allocation);
 }
 
@@ -115,6 +117,8 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes)
     while (bytes > 0) {
         struct memory_allocation allocation;
         if (!memory_find(address, &allocation))
+            return false;
+        if (allocation.kind == MEMORY_MULTICAST)
             return false;
         if (allocation.kind == MEMORY_MAPPED && allocation.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             return false; /* mapped, but cuMemSetAccess did not allow it */

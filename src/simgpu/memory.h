@@ -18,12 +18,12 @@ enum memory_kind {
     MEMORY_POOL,       /* cuMemAllocAsync; flags: enum pool_place */
     MEMORY_MODULE,     /* a module's globals; flags: whether declared __managed__ */
     MEMORY_MAPPED,     /* cuMemMap of device memory */
+    MEMORY_MULTICAST,  /* cuMemMap of a multicast object: only multimem instructions reach anything there */
     MEMORY_HOST,       /* cuMemHostAlloc, cuMemAllocHost; cuMemMap of host memory */
     MEMORY_REGISTERED, /* cuMemHostRegister */
     MEMORY_EXTERNAL,   /* a buffer of external memory; owner: its handle, or none */
     MEMORY_IPC,        /* another process's cuMemAlloc; owner: what ipc.c opened */
     MEMORY_ARRAY,      /* an array's; no pointer leads there */
-    MEMORY_ADDRESSES,  /* the same, of an array that takes no memory itself */
     MEMORY_GRAPH,      /* an allocation of a graph, there while that one is launched or until it is freed */
 };
 
