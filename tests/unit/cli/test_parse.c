@@ -115,10 +115,6 @@ static void wrong_words_are_refused(void **state)
          {"--"},
          "'gpuslice run' lacks its command; expected gpuslice run [--] COMMAND [ARGUMENT]..."},
         {&verb_run,
-         {"--compute", "25%", "true"},
-         "'gpuslice run' has no option '--compute'; expected one of --name --gpu --memory --session "
-         "--simulated --help"},
-        {&verb_run,
          {"--oversubscribe", "true"},
          "'gpuslice run' has no option '--oversubscribe'; expected one of --name --gpu --memory --compute "
          "--priority --session --simulated --help"},
