@@ -519,12 +519,12 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 
 /* What a limit takes beyond what a new context's takes, which is part of the context's own cost: the heap and
  * the buffer of printf() as they are, the stack of every thread that can be resident. (measure) */
-static uint64_t limit_bytes(CUlimit limit, size_t value)
+static uint64_t limit_bytes(unsigned gpu, CUlimit limit, size_t value)
 {
     uint64_t unit = 0, usual = 0, bytes;
     if (limit == CU_LIMIT_STACK_SIZE) {
         usual = STACK_BYTES;
-        unit = (uint64_t)profile_value(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+        unit = (uint64_t)profile_gpu_value(gpu, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
                (uint64_t)profile_value(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     } else if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
         usual = limit == CU_LIMIT_PRINTF_FIFO_SIZE ? PRINTF_BYTES : HEAP_BYTES;
@@ -544,7 +544,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     static pthread_mutex_t limits_turn = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&limits_turn);
-    uint64_t held = limit_bytes(limit, context->limits[limit]), wanted = limit_bytes(limit, value);
+    uint64_t held = limit_bytes(context->gpu, limit, context->limits[limit]);
+    uint64_t wanted = limit_bytes(context->gpu, limit, value);
     bool fits = wanted <= held || device_charge(context->gpu, wanted - held);
     if (fits) {
         if (wanted < held)

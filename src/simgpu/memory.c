@@ -219,7 +219,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(free_bytes && total_bytes);
     SIM_TRY(context_current(&context));
-    uint64_t total = device_parameters().total_bytes, used = device_used_bytes(context->gpu);
+    uint64_t total = device_shape(context->gpu)->total_bytes, used = device_used_bytes(context->gpu);
     *total_bytes = total;
     *free_bytes = total > used ? total - used : 0;
     return CUDA_SUCCESS;

@@ -30,6 +30,8 @@ enum sim_kind {
     SIM_TEXTURE = 0x51c0de0c,
     SIM_SURFACE = 0x51c0de0d,
     SIM_EXTERNAL = 0x51c0de0e,
+    SIM_TEXTURE_REFERENCE = 0x51c0de0f,
+    SIM_SURFACE_REFERENCE = 0x51c0de10,
 };
 
 struct simulator {
