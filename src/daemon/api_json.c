@@ -82,14 +82,31 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
     }
     if (strcmp(key, "memory_bytes") == 0)
         return parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
+    if (strcmp(key, "compute") == 0) {
+        const char *text = json_string_value(value);
+        struct error cause;
+        request->has_compute = true;
+        if (!text)
+            return bad_request(error, key, "a string, like \"25%\" or \"20%..60%\"");
+        return units_parse_share(text, &request->compute, &cause) < 0
+                   ? error_set(error, EINVAL, "ERR_BAD_REQUEST", "'compute': %s", cause.message)
+                   : 0;
+    }
+    if (strcmp(key, "priority") == 0) {
+        const char *text = json_string_value(value);
+        request->has_priority = true;
+        return text && session_priority_parse(text, &request->priority)
+                   ? 0
+                   : bad_request(error, key, "\"low\", \"normal\", \"high\" or \"critical\"");
+    }
     if (strcmp(key, "run") == 0 && run) {
         *run = json_is_true(value);
         return json_is_boolean(value) ? 0 : bad_request(error, key, "true or false");
     }
     if (strcmp(key, "gpus") != 0)
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "there is no field '%.80s'; expected name, gpus, memory_bytes%s", key,
-                         run ? ", run" : "");
+                         "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority%s",
+                         key, run ? ", run" : "");
     if (!json_is_array(value) || json_array_size(value) == 0)
         return bad_request(error, key, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     size_t index;
@@ -236,13 +253,15 @@ json_t *api_session_json(const struct session *session)
     /* Oldest first; the list has the newest first. */
     for (const struct process *process = session->processes; process; process = process->next)
         json_array_insert_new(processes, 0, process_json(process));
-    return json_pack("{s:s,s:s,s:I,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
-                     "name", session->name, "owner_uid", (json_int_t)session->owner, "state",
-                     session_state_name(session), "vram_limit_bytes", bytes_json(limit), "used_bytes",
-                     bytes_json(used), "driver_bytes", bytes_json(driver), "orphan_bytes",
-                     bytes_json(orphaned), "created_at", time_json(session->created_at), "updated_at",
-                     time_json(session->updated_at), "expires_at", time_json(session->expires_at), "gpus",
-                     gpus, "processes", processes);
+    return json_pack(
+        "{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
+        "name", session->name, "owner_uid", (json_int_t)session->owner, "state", session_state_name(session),
+        "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
+        (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
+        "vram_limit_bytes", bytes_json(limit), "used_bytes", bytes_json(used), "driver_bytes",
+        bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
+        time_json(session->created_at), "updated_at", time_json(session->updated_at), "expires_at",
+        time_json(session->expires_at), "gpus", gpus, "processes", processes);
 }
 
 json_t *api_environment_json(const struct session *session)

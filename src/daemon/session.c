@@ -169,6 +169,54 @@ static void publish(struct session *session)
                           memory_order_release);
 }
 
+/* What other sessions than `but` have been promised of a card's time. */
+static uint32_t promised_share(const struct daemon *daemon, int gpu, const struct session *but)
+{
+    uint32_t sum = 0;
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count && session != but; i++)
+            if (session->gpus[i].gpu == gpu)
+                sum += session->compute.min;
+    return sum;
+}
+
+static int admit_share(const struct session *session, const struct daemon *daemon, struct share compute,
+                       struct error *error)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        int gpu = session->gpus[i].gpu;
+        int result = gpu < 0
+                         ? 0
+                         : admission_check_share(daemon->gpus[gpu].index,
+                                                 promised_share(daemon, gpu, session), compute.min, error);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static const char *const priority_names[PRIORITY_COUNT] = {
+    [PRIORITY_LOW] = "low",
+    [PRIORITY_NORMAL] = "normal",
+    [PRIORITY_HIGH] = "high",
+    [PRIORITY_CRITICAL] = "critical",
+};
+
+bool session_priority_parse(const char *text, enum session_priority *priority)
+{
+    for (unsigned i = 0; i < PRIORITY_COUNT; i++)
+        if (strcmp(text, priority_names[i]) == 0) {
+            *priority = i;
+            return true;
+        }
+    return false;
+}
+
+const char *session_priority_name(enum session_priority priority)
+{
+    return priority_names[priority];
+}
+
 /* Set the limits that `request` asks for, in the order it names GPUs, or say why not. */
 static int admit(struct daemon *daemon, const struct session_request *request, struct session *session,
                  struct error *error)
@@ -202,7 +250,9 @@ static int admit(struct daemon *daemon, const struct session_request *request, s
             return result;
     }
     session->gpu_count = count;
-    return 0;
+    session->compute = request->has_compute ? request->compute : SHARE_ANY;
+    session->priority = request->has_priority ? request->priority : PRIORITY_NORMAL;
+    return admit_share(session, daemon, session->compute, error);
 }
 
 int session_create(struct daemon *daemon, struct session_request *request, struct session **session_out,
@@ -301,9 +351,15 @@ int session_change(struct session *session, const struct session_request *reques
         result = admission_check(card->label, card->total_bytes,
                                  gpu_reserved(daemon, (unsigned)gpu->gpu, session), bytes[i], error);
     }
+    if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
+        result = admit_share(session, daemon, request->compute, error);
     if (result < 0)
         return result;
 
+    if (request->has_compute)
+        session->compute = request->compute;
+    if (request->has_priority)
+        session->priority = request->priority;
     if (request->name)
         strcpy(session->name, request->name);
     for (unsigned i = 0; i < session->gpu_count; i++) {

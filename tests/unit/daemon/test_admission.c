@@ -37,6 +37,18 @@ static void more_than_the_card_is_refused_as_such(void **state)
     assert_non_null(strstr(error.message, "more than GPU 0 has"));
 }
 
+static void minimum_shares_are_promised_up_to_the_whole(void **state)
+{
+    struct error error = {0};
+    assert_int_equal(admission_check_share(0, 7500, 2500, &error), 0);
+    assert_int_equal(admission_check_share(0, 10000, 0, &error), 0);
+    assert_int_equal(admission_check_share(2, 7500, 2501, &error), -EBUSY);
+    assert_string_equal(error.code, "ERR_ADMISSION");
+    assert_non_null(strstr(error.message, "25.01%"));
+    assert_non_null(strstr(error.message, "GPU 2"));
+    assert_non_null(strstr(error.message, "leaves 25%"));
+}
+
 static void an_overbooked_card_has_nothing_left(void **state)
 {
     assert_int_equal(admission_unreserved(8 * GIB, 9 * GIB), 0);
@@ -54,6 +66,7 @@ static void the_roomiest_card_is_the_first_of_equals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(minimum_shares_are_promised_up_to_the_whole),
         cmocka_unit_test(what_exactly_fits_is_admitted),
         cmocka_unit_test(one_byte_more_is_refused_with_the_numbers),
         cmocka_unit_test(more_than_the_card_is_refused_as_such),
