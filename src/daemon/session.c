@@ -237,13 +237,14 @@ static int admit(struct daemon *daemon, const struct session_request *request, s
         struct session_gpu *gpu = &session->gpus[i];
         gpu->gpu = (int)limits[i].gpu;
         memcpy(gpu->uuid, card->uuid, sizeof(gpu->uuid));
+        gpu->is_mig = card->mig_index >= 0;
         gpu->reserved = limits[i].has_bytes || request->has_bytes;
         gpu->limit_bytes = limits[i].has_bytes  ? limits[i].bytes
                            : request->has_bytes ? request->bytes
                                                 : card->total_bytes;
         if (!gpu->reserved)
             continue;
-        int result = admission_check(card->index, card->total_bytes,
+        int result = admission_check(card->label, card->total_bytes,
                                      gpu_reserved(daemon, limits[i].gpu, NULL), gpu->limit_bytes, error);
         if (result < 0)
             return result;
@@ -306,6 +307,12 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     return 0;
 }
 
+const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT])
+{
+    gpu_uuid_format(gpu->uuid, text);
+    return gpu->is_mig ? gpu_uuid_set_mig(text) : text;
+}
+
 static int find_policy_gpu(const struct session *session, unsigned gpu)
 {
     for (unsigned i = 0; i < session->gpu_count; i++)
@@ -328,8 +335,8 @@ int session_change(struct session *session, const struct session_request *reques
         int at = find_policy_gpu(session, request->limits[i].gpu);
         if (at < 0)
             return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                             "session %s does not have GPU %u; a session's GPUs are fixed when it is created",
-                             session->id, daemon->gpus[request->limits[i].gpu].index);
+                             "session %s does not have GPU %s; a session's GPUs are fixed when it is created",
+                             session->id, daemon->gpus[request->limits[i].gpu].label);
         if (request->limits[i].has_bytes) {
             is_asked[at] = true;
             bytes[at] = request->limits[i].bytes;
@@ -341,7 +348,7 @@ int session_change(struct session *session, const struct session_request *reques
         if (!is_asked[i] || gpu->gpu < 0 || is_lower)
             continue;
         const struct gpu *card = &daemon->gpus[gpu->gpu];
-        result = admission_check(card->index, card->total_bytes,
+        result = admission_check(card->label, card->total_bytes,
                                  gpu_reserved(daemon, (unsigned)gpu->gpu, session), bytes[i], error);
     }
     if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
