@@ -21,9 +21,9 @@
 struct team {
     uint64_t object_bytes, handle_types;
     uint32_t device_count;
-    _Atomic uint32_t gpus; /* a bit for each that was added */
+    _Atomic uint64_t gpus; /* a bit for each that was added */
 };
-_Static_assert(DEVICE_GPUS <= 32, "bits of a team");
+_Static_assert(DEVICE_GPUS <= 64, "bits of a team");
 
 struct binding {
     struct binding *next;
@@ -143,9 +143,9 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle object, CUdevice devi
     CUresult result = handle && handle->multicast ? device_check(device) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         struct team *team = handle->multicast->team;
-        uint32_t own = UINT32_C(1) << simulator.visible[device], gpus = atomic_load(&team->gpus);
+        uint64_t own = UINT64_C(1) << simulator.visible[device], gpus = atomic_load(&team->gpus);
         do {
-            if (gpus & own || (unsigned)__builtin_popcount(gpus) == team->device_count)
+            if (gpus & own || (unsigned)__builtin_popcountll(gpus) == team->device_count)
                 result = CUDA_ERROR_INVALID_VALUE; /* once each, and no more than there is room for */
         } while (result == CUDA_SUCCESS && !atomic_compare_exchange_weak(&team->gpus, &gpus, gpus | own));
     }
@@ -156,7 +156,7 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle object, CUdevice devi
 static bool is_whole(const struct handle *object)
 {
     const struct team *team = object->multicast->team;
-    return (unsigned)__builtin_popcount(atomic_load(&team->gpus)) == team->device_count;
+    return (unsigned)__builtin_popcountll(atomic_load(&team->gpus)) == team->device_count;
 }
 
 void multicast_lock_whole(CUmemGenericAllocationHandle value)
