@@ -86,8 +86,8 @@ static uint64_t end_address(CUmemorytype type, const void *host, CUdeviceptr dev
     return type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
 }
 
-/* An asynchronous copy in a stream that is being captured becomes a node: addresses say whose they are, so contexts
- * are left out. */
+/* An asynchronous copy in a stream that is being captured becomes a node: addresses say whose they are, so
+ * contexts are left out. */
 static bool box_capture(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thread, CUresult *result)
 {
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
@@ -234,12 +234,41 @@ CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
  * rows.
  * ------ */
 
+/* In a stream that is being captured: a node for what lies in one row, which is all there is of the
+ * one-dimensional arrays that these calls are for. What reaches beyond is no box, and is left to be refused.
+ */
+static bool line_capture(CUarray to_array, uint64_t to, CUarray from_array, uint64_t from, uint64_t bytes,
+                         CUstream handle, bool per_thread, CUresult *result)
+{
+    CUarray array = to_array ? to_array : from_array;
+    uint64_t offset = to_array ? to : from;
+    if (array_check(array) != CUDA_SUCCESS || offset >= array->row_bytes || bytes > array->row_bytes - offset)
+        return false;
+    return box_capture(
+        &(CUDA_MEMCPY3D_PEER){.srcXInBytes = to_array ? 0 : from,
+                              .srcMemoryType = to_array ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY,
+                              .srcHost = to_array ? (const void *)(uintptr_t)from : NULL,
+                              .srcArray = from_array,
+                              .dstXInBytes = to_array ? to : 0,
+                              .dstMemoryType = to_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_HOST,
+                              .dstHost = to_array ? NULL : (void *)(uintptr_t)to,
+                              .dstArray = to_array,
+                              .WidthInBytes = bytes,
+                              .Height = 1,
+                              .Depth = 1},
+        handle, per_thread, result);
+}
+
 static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_array, uint64_t from,
                                 uint64_t bytes, enum copy_side host_or_device, CUstream handle,
                                 bool per_thread, bool is_async)
 {
     CUcontext context;
     CUstream stream;
+    CUresult result;
+    if (is_async && capture_is_possible() &&
+        line_capture(to_array, to, from_array, from, bytes, handle, per_thread, &result))
+        return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     enum copy_side to_side = to_array ? COPY_DEVICE : host_or_device;
     enum copy_side from_side = from_array ? COPY_DEVICE : host_or_device;
