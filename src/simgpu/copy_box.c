@@ -81,6 +81,13 @@ static CUresult end_find(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
     return CUDA_SUCCESS;
 }
 
+static struct copy_range end_range(const struct end *end, const CUDA_MEMCPY3D_PEER *copy)
+{
+    return (struct copy_range){end->side, end->address,
+                               (copy->Depth - 1) * end->slice_bytes + (copy->Height - 1) * end->row_bytes +
+                                   copy->WidthInBytes};
+}
+
 static uint64_t end_address(CUmemorytype type, const void *host, CUdeviceptr device)
 {
     return type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
@@ -128,7 +135,7 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thre
                        .height = copy->srcHeight};
     SIM_TRY(end_find(&to, copy));
     SIM_TRY(end_find(&from, copy));
-    copy_submit(context, stream, to.side, from.side,
+    copy_submit(context, stream, end_range(&to, copy), end_range(&from, copy),
                 (uint64_t)copy->WidthInBytes * copy->Height * copy->Depth);
     for (size_t slice = 0; slice < copy->Depth; slice++)
         for (size_t row = 0; row < copy->Height; row++)
@@ -290,7 +297,8 @@ static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_arra
         SIM_TRY(copy_side_check(&to_side, to, bytes));
     if (!from_array)
         SIM_TRY(copy_side_check(&from_side, from, bytes));
-    copy_submit(context, stream, to_side, from_side, bytes);
+    copy_submit(context, stream, (struct copy_range){to_side, to, bytes},
+                (struct copy_range){from_side, from, bytes}, bytes);
     memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     if (!is_async && host_or_device == COPY_HOST)
         stream_wait(context, stream);

@@ -4,6 +4,7 @@
 #include "simgpu/arrays.h"
 #include "simgpu/capture.h"
 #include "simgpu/copy.h"
+#include "simgpu/managed.h"
 
 /* --- Between contexts ------------------------------------------------------------------------------ */
 
@@ -29,10 +30,16 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
         context_wait(to_context);
         context_wait(from_context);
     }
-    if (to_context->gpu == from_context->gpu)
-        copy_submit(context, stream, to_side, from_side, bytes);
-    else
+    if (to_context->gpu == from_context->gpu) {
+        copy_submit(context, stream, (struct copy_range){to_side, to, bytes},
+                    (struct copy_range){from_side, from, bytes}, bytes);
+    } else {
+        struct managed_faults faults = {0};
+        managed_touch(from, bytes, from_context->device, false, &faults);
+        managed_touch(to, bytes, to_context->device, true, &faults);
+        managed_submit(context, stream, &faults);
         stream_submit(context, stream, TIMELINE_COPY_OUT, execution_link_ns(bytes));
+    }
     memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     return CUDA_SUCCESS;
 }
@@ -155,7 +162,8 @@ static CUresult copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, si
         enum copy_side to_side = COPY_ANY, from_side = COPY_ANY;
         SIM_TRY(copy_side_check(&to_side, to[i], bytes[i]));
         SIM_TRY(copy_side_check(&from_side, from[i], bytes[i]));
-        copy_submit(context, stream, to_side, from_side, bytes[i]);
+        copy_submit(context, stream, (struct copy_range){to_side, to[i], bytes[i]},
+                    (struct copy_range){from_side, from[i], bytes[i]}, bytes[i]);
         memmove((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], bytes[i]);
     }
     return CUDA_SUCCESS;

@@ -4,10 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simgpu/execution.h"
 #include "simgpu/memory.h"
 #include "simgpu/pool.h"
 
 #define PAGE_BYTES UINT64_C(4096)
+#define TOUCH_BYTES (UINT64_C(64) << 10)
+#define FAULT_BYTES (UINT64_C(2) << 20)
 #define BUCKETS 256u
 
 const struct managed_pages managed_untouched = {.resident = MANAGED_ON_HOST};
@@ -277,4 +280,90 @@ CUdevice managed_device(CUmemLocation location)
     if (location.type == CU_MEM_LOCATION_TYPE_NONE)
         return MANAGED_NOWHERE;
     return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : MANAGED_CPU;
+}
+
+/* --- Touching -------------------------------------------------------------------------------------- */
+
+struct touch {
+    uint32_t place;
+    bool writes;
+    struct managed_faults *faults;
+};
+
+static void touch_pages(struct managed_pages *pages, uint64_t bytes, void *what)
+{
+    const struct touch *touch = what;
+    struct managed_faults *faults = touch->faults;
+    bool is_kept = pages->is_read_mostly && !touch->writes;
+    bool from_afar =
+        pages->resident && touch->place != MANAGED_ON_HOST && /* which cannot map a device's memory */
+        ((pages->accessed_by & touch->place) || (pages->preferred.type != CU_MEM_LOCATION_TYPE_NONE &&
+                                                 (pages->resident & managed_place(pages->preferred))));
+    if (pages->resident & touch->place) {
+        if (!is_kept)
+            pages->resident = touch->place; /* other copies are no longer true */
+        return;
+    }
+    if (from_afar) {
+        faults->remote_bytes += bytes;
+        return;
+    }
+    uint64_t count = (bytes + FAULT_BYTES - 1) / FAULT_BYTES, moved = pages->resident ? bytes : 0;
+    if (touch->place == MANAGED_ON_HOST || (pages->resident && !(pages->resident & MANAGED_ON_HOST))) {
+        faults->out_count += count;
+        faults->out_bytes += moved;
+    } else {
+        faults->in_count += count;
+        faults->in_bytes += moved;
+    }
+    pages->resident = is_kept ? pages->resident | touch->place : touch->place;
+}
+
+void managed_touch(uint64_t address, uint64_t bytes, CUdevice toucher, bool writes,
+                   struct managed_faults *faults)
+{
+    struct touch touch = {managed_place(managed_location(toucher)), writes, faults};
+    while (bytes > 0) {
+        struct memory_allocation allocation;
+        if (!memory_find(address, &allocation) || !is_managed(&allocation))
+            return;
+        uint64_t base = allocation.address, end = base + allocation.bytes;
+        uint64_t here = end - address < bytes ? end - address : bytes;
+        uint64_t first = address & ~(TOUCH_BYTES - 1),
+                 last = (address + here + TOUCH_BYTES - 1) & ~(TOUCH_BYTES - 1);
+        first = first > base ? first : base;
+        managed_change(first, (last < end ? last : end) - first, touch_pages, &touch);
+        address += here;
+        bytes -= here;
+    }
+}
+
+void managed_touch_rest(uint64_t address, CUdevice toucher, struct managed_faults *faults)
+{
+    struct memory_allocation allocation;
+    if (memory_find(address, &allocation))
+        managed_touch(address, allocation.address + allocation.bytes - address, toucher, true, faults);
+}
+
+void managed_submit(CUcontext context, CUstream stream, const struct managed_faults *faults)
+{
+    uint64_t in_ns = execution_link_ns(faults->in_bytes) + faults->in_count * simulator.page_fault_ns;
+    uint64_t out_ns = execution_link_ns(faults->out_bytes) + faults->out_count * simulator.page_fault_ns;
+    if (in_ns > 0)
+        stream_submit(context, stream, TIMELINE_COPY_IN, in_ns);
+    if (out_ns > 0)
+        stream_submit(context, stream, TIMELINE_COPY_OUT, out_ns);
+}
+
+bool managed_is_on_host(uint64_t address)
+{
+    struct memory_allocation allocation;
+    if (!memory_find(address, &allocation) || !is_managed(&allocation))
+        return false;
+    pthread_mutex_lock(&turn);
+    const struct record *record = record_find(allocation.id);
+    uint32_t resident = record ? record->spans[span_find(record, address - allocation.address)].state.resident
+                               : managed_untouched.resident;
+    pthread_mutex_unlock(&turn);
+    return resident & MANAGED_ON_HOST;
 }

@@ -1,11 +1,12 @@
 /* managed.h - managed memory: where its pages are, and where a program wants them.
  *
- * Host and kernels see the same bytes at once, so nothing is copied. What is known of a page is what the
- * program said of it: pages begin on the host, where programs fill them, and move only by being prefetched.
- * Faults are not seen, so neither are the moves that they cause on a card. Managed memory stays charged to
- * its GPU wherever its pages are.
+ * Host and kernels see the same bytes at once, so nothing is copied: a move is time, and where the page is
+ * said to be. Pages begin on the host, where programs fill them, and move when they are prefetched, or
+ * touched by the GPU's work or a copy. What the program's own instructions touch is not seen, so pages stay
+ * where the GPU had them last. Managed memory stays charged to its GPU wherever its pages are.
  *
  * place   one bit of a set: bit 0 the host, bit 1 + ordinal a device; a page is nowhere after a discard
+ *
  * pages   some of one allocation of which the same is known */
 #pragma once
 
@@ -33,6 +34,31 @@ CUresult managed_change(uint64_t address, uint64_t bytes,
 
 /* What is so of all pages of a range. */
 CUresult managed_ask(uint64_t address, uint64_t bytes, struct managed_pages *common);
+
+/* --- Touching -------------------------------------------------------------------------------------- */
+
+/* What one piece of work has to wait for. */
+struct managed_faults {
+    uint64_t in_bytes, out_bytes; /* over the link, to a device and from one */
+    uint64_t in_count, out_count; /* faults, by the same ways */
+    uint64_t remote_bytes;        /* used over the link, where they stay */
+};
+
+/* Add what happens when the host (MANAGED_CPU) or a device touches the range. Pages that are elsewhere fault,
+ * in whole 64 KiB, one fault for each 2 MiB of a stretch: a block of the driver's fault handler. They move,
+ * or get one more copy where they are read-mostly and only read; those that are nowhere begin there. A device
+ * uses from afar what is advised to be ACCESSED_BY it, or is at its preferred location. Memory that is not
+ * managed is left alone. */
+void managed_touch(uint64_t address, uint64_t bytes, CUdevice toucher, bool writes,
+                   struct managed_faults *faults);
+/* The same, written to, from an address to the end of its allocation. */
+void managed_touch_rest(uint64_t address, CUdevice toucher, struct managed_faults *faults);
+
+/* Let the stream take the time of moves and faults (FAKECUDA_PAGE_FAULT_NS each), before what comes next. */
+void managed_submit(CUcontext context, CUstream stream, const struct managed_faults *faults);
+
+/* Whether the address is of managed memory whose page is on the host. */
+bool managed_is_on_host(uint64_t address);
 
 /* --- Locations ------------------------------------------------------------------------------------- */
 
