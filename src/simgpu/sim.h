@@ -87,7 +87,8 @@ struct CUevent_st {
     uint64_t recorded_ns;
     uint64_t done_ns; /* 0 until it is known */
     CUevent next, previous;
-    struct capture_event *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
+    struct capture_event
+        *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };
 
 /* CUDA_SUCCESS once cuInit has succeeded in this process (not in a parent). */
@@ -100,6 +101,13 @@ CUresult context_current(CUcontext *context);
 CUresult context_check(CUcontext context);
 /* Whether the ordinal is one. */
 CUresult device_check(CUdevice device);
+
+/* Made by the form of cuCtxCreate before CUDA 3.2: its memory lies below 4 GiB (narrow.c). */
+#define CONTEXT_NARROW_API 3010u
+static inline bool context_is_narrow(CUcontext context)
+{
+    return context->api_version == CONTEXT_NARROW_API;
+}
 
 /* Whether any of the process's contexts on `gpu` is alive; its newest. NULL if none is. */
 CUcontext context_of_gpu(unsigned gpu);
