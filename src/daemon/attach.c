@@ -33,6 +33,7 @@ struct connection {
     sd_event_source *source, *timeout;
     struct process *process; /* NULL before HELLO */
     uint32_t asked_gpu;      /* in the policy; while its context is measured */
+    uint16_t version;        /* of the wire, that both sides know; 0 before HELLO, or when there is none */
 };
 
 struct attach {
@@ -83,10 +84,17 @@ struct entry {
     uint64_t start_ticks;
 };
 
+/* A client that has no version in common with us is answered in the oldest. */
+static struct wire_header header_to(const struct connection *connection, enum wire_type type)
+{
+    return (struct wire_header){.type = (uint16_t)type,
+                                .version = connection->version ? connection->version : WIRE_VERSION_OLDEST};
+}
+
 __attribute__((format(printf, 3, 4))) static void refuse(struct connection *connection,
                                                          enum wire_refusal reason, const char *format, ...)
 {
-    struct wire_message answer = {.header.type = WIRE_REFUSED, .refused.reason = reason};
+    struct wire_message answer = {.header = header_to(connection, WIRE_REFUSED), .refused.reason = reason};
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(answer.refused.message, sizeof(answer.refused.message), format, arguments);
@@ -103,8 +111,9 @@ static bool may_enter(struct entry *entry)
     struct connection *connection = entry->connection;
     struct daemon *daemon = connection->attach->daemon;
     const struct wire_hello *hello = entry->hello;
-    if (hello->version_oldest > WIRE_VERSION || hello->version_newest < WIRE_VERSION_OLDEST ||
-        hello->layout_oldest > LEDGER_LAYOUT || hello->layout_newest < LEDGER_LAYOUT) {
+    connection->version = wire_common_version(hello->version_oldest, hello->version_newest);
+    if (!connection->version || hello->layout_oldest > LEDGER_LAYOUT ||
+        hello->layout_newest < LEDGER_LAYOUT) {
         refuse(connection, WIRE_REFUSED_VERSION,
                "the program's libgpuslice.so and gpusliced %s have no version in common; install both anew",
                GPUSLICE_VERSION);
@@ -218,7 +227,7 @@ static void welcome(struct connection *connection, struct process *process)
 {
     struct session *session = process->session;
     struct wire_message answer = {
-        .header.type = WIRE_WELCOME,
+        .header = header_to(connection, WIRE_WELCOME),
         .welcome =
             {
                 .slot = process->slot,
@@ -270,7 +279,7 @@ static void on_hello(struct connection *connection, const struct wire_hello *hel
 
 static void answer_context_cost(struct connection *connection, uint64_t bytes)
 {
-    struct wire_message answer = {.header.type = WIRE_CONTEXT_COST,
+    struct wire_message answer = {.header = header_to(connection, WIRE_CONTEXT_COST),
                                   .context_cost = {.gpu = connection->asked_gpu, .bytes = bytes}};
     if (wire_send(connection->fd, &answer, NULL, 0) < 0)
         hang_up(connection);

@@ -21,6 +21,7 @@ static struct {
     bool open;
     dev_t device;
     ino_t inode;
+    uint16_t version; /* of the wire: what the daemon answered in */
 } connection;
 
 /* By the system call: the function is GLIBC_2.33. */
@@ -44,7 +45,7 @@ void attach_close(void)
 }
 
 /* Keep `fd` out of the way of programs that expect low numbers. */
-static void keep_connection(int fd)
+static void keep_connection(int fd, uint16_t version)
 {
     struct rlimit files;
     struct stat status;
@@ -58,6 +59,7 @@ static void keep_connection(int fd)
     }
     connection.open = file_status(fd, &status) == 0;
     connection.fd = fd;
+    connection.version = version;
     connection.device = status.st_dev;
     connection.inode = status.st_ino;
 }
@@ -134,7 +136,7 @@ static int map_ledger(const struct wire_welcome *welcome, const int fds[static 2
 static int say_hello(int fd, const struct session_settings *settings, const struct attachment *previous,
                      struct attachment *attachment, struct error *error)
 {
-    struct wire_message message = {.header.type = WIRE_HELLO};
+    struct wire_message message = {.header = {.type = WIRE_HELLO, .version = WIRE_VERSION_OLDEST}};
     struct wire_hello *hello = &message.hello;
     hello->version_oldest = WIRE_VERSION_OLDEST;
     hello->version_newest = WIRE_VERSION;
@@ -161,6 +163,7 @@ static int say_hello(int fd, const struct session_settings *settings, const stru
         result =
             error_set(error, EPROTO, NULL, "the daemon at %s gave an answer that this library does not know",
                       settings->socket_path);
+    attachment->version = message.header.version;
     while (count)
         close(fds[--count]);
     return result;
@@ -177,7 +180,7 @@ int attach_open(const struct session_settings *settings, const struct attachment
     if (result < 0)
         close(fd);
     else
-        keep_connection(fd);
+        keep_connection(fd, attachment->version);
     return result;
 }
 
@@ -190,14 +193,16 @@ static int64_t now_ms(void)
 
 void attach_notice(enum wire_notice_kind kind)
 {
-    struct wire_message message = {.header.type = WIRE_NOTICE, .notice.kind = kind};
+    struct wire_message message = {.header = {.type = WIRE_NOTICE, .version = connection.version},
+                                   .notice.kind = kind};
     if (connection_is_ours())
         wire_post(connection.fd, &message);
 }
 
 uint64_t attach_context_cost(uint32_t gpu, int timeout_ms)
 {
-    struct wire_message message = {.header.type = WIRE_CONTEXT_CREATED, .context_created.gpu = gpu};
+    struct wire_message message = {.header = {.type = WIRE_CONTEXT_CREATED, .version = connection.version},
+                                   .context_created.gpu = gpu};
     if (!connection_is_ours() || wire_send(connection.fd, &message, NULL, 0) < 0)
         return 0;
     for (int64_t end = now_ms() + timeout_ms;;) {

@@ -36,14 +36,15 @@ struct shared_gpu {
 struct shared_header {
     _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters stand */
     struct device_parameters parameters;
-    _Atomic uint32_t lost; /* a bit for each GPU that is lost */
+    struct device_shape shapes[DEVICE_GPUS];
+    _Atomic uint32_t lost; /* a bit for each card that is lost */
     struct shared_slot {
         _Atomic uint64_t generation; /* counts owners; the owner raises it before it does anything else */
         _Atomic int32_t pid;
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 4u
+#define SHARED_LAYOUT 5u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

@@ -16,6 +16,12 @@ static size_t packet_bytes(unsigned type)
         [WIRE_CONTEXT_CREATED] = sizeof(struct wire_context_created),
         [WIRE_CONTEXT_COST] = sizeof(struct wire_context_cost),
         [WIRE_NOTICE] = sizeof(struct wire_notice),
+        [WIRE_AGENT] = sizeof(struct wire_agent),
+        [WIRE_WANT] = sizeof(struct wire_want),
+        [WIRE_GRANT] = sizeof(struct wire_grant),
+        [WIRE_REVOKE] = sizeof(struct wire_revoke),
+        [WIRE_RETURNED] = sizeof(struct wire_returned),
+        [WIRE_REPORT] = sizeof(struct wire_report),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0)
         return 0;
@@ -32,7 +38,8 @@ static int send_packet(int socket, struct wire_message *message, const int *fds,
     if (length == 0 || fd_count > WIRE_FDS_MAX)
         return -EINVAL;
     message->header.magic = WIRE_MAGIC;
-    message->header.version = WIRE_VERSION;
+    if (message->header.version == 0)
+        message->header.version = WIRE_VERSION;
 
     struct iovec part = {.iov_base = message, .iov_len = length};
     struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
@@ -53,6 +60,13 @@ static int send_packet(int socket, struct wire_message *message, const int *fds,
     if (sent < 0)
         return -errno;
     return (size_t)sent == length ? 0 : -EPROTO;
+}
+
+uint16_t wire_common_version(uint16_t oldest, uint16_t newest)
+{
+    if (oldest > WIRE_VERSION || newest < WIRE_VERSION_OLDEST)
+        return 0;
+    return newest < WIRE_VERSION ? newest : WIRE_VERSION;
 }
 
 int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count)
@@ -138,6 +152,10 @@ int wire_check(const struct wire_message *message, size_t length)
         message->header.version < WIRE_VERSION_OLDEST || message->header.version > WIRE_VERSION)
         return -EPROTO;
     if (length != packet_bytes(message->header.type))
+        return -EPROTO;
+    if (message->header.type == WIRE_AGENT &&
+        (!is_terminated(message->agent.session_id, sizeof(message->agent.session_id)) ||
+         !is_terminated(message->agent.token, sizeof(message->agent.token))))
         return -EPROTO;
     if (message->header.type == WIRE_HELLO &&
         (!is_terminated(message->hello.session_id, sizeof(message->hello.session_id)) ||

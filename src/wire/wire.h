@@ -13,9 +13,24 @@
  *   NOTICE                 ->       the driver has just taken memory of its own accord, or a request was
  *                                   refused: compare with the card soon. No answer, and nobody waits
  *
- * The client speaks when it has something to ask, and waits for that answer alone, or gives notice: a daemon
- * never sends unasked in this version. End of file tells the daemon to look whether the process lives (DESIGN of
- * death: only the pidfd means death); it tells the client that the daemon is gone. */
+ * There the client speaks when it has something to ask, and waits for that answer alone, or gives notice: the
+ * daemon never sends unasked. End of file tells the daemon to look whether the process lives (DESIGN of
+ * death: only the pidfd means death); it tells the client that the daemon is gone.
+ *
+ * A second connection, since version 2, is the process's agent's: about the GPUs' time. Both sides send there
+ * when they have something to say.
+ *
+ *   agent                           daemon
+ *   AGENT                  ->       the process that holds this slot
+ *                          <-       GRANT or REVOKE, which is the state to begin with, or REFUSED
+ *   WANT                   ->       work waits at the closed gate, or has begun on more GPUs
+ *                          <-       GRANT: open the gate
+ *                          <-       REVOKE: close it, wait out what was submitted
+ *   RETURNED               ->       it is closed and nothing is before the GPUs, or that cannot be had
+ *   REPORT                 ->       how busy the process kept the GPUs, now and then, where GRANT asks for it
+ *
+ * HELLO and AGENT travel in the oldest version, so that any daemon can read which ones the client knows; the
+ * daemon answers in the newest that both know, and both keep to that. */
 #pragma once
 
 #include <stddef.h>
@@ -23,7 +38,7 @@
 #include <sys/types.h>
 
 #define WIRE_MAGIC 0x43494c53u /* "SLIC" */
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define WIRE_VERSION_OLDEST 1
 #define WIRE_SESSION_ID_BYTES 16 /* 12 hex digits and zeros */
 #define WIRE_TOKEN_BYTES 72      /* 64 hex digits and zeros */
@@ -36,6 +51,13 @@ enum wire_type {
     WIRE_CONTEXT_CREATED = 4,
     WIRE_CONTEXT_COST = 5,
     WIRE_NOTICE = 6,
+    /* since version 2 */
+    WIRE_AGENT = 7,
+    WIRE_WANT = 8,
+    WIRE_GRANT = 9,
+    WIRE_REVOKE = 10,
+    WIRE_RETURNED = 11,
+    WIRE_REPORT = 12,
 };
 
 struct wire_header {
@@ -48,33 +70,33 @@ struct wire_header {
  * it holds, and keeps both if the daemon finds the same process in it. */
 struct wire_hello {
     uint16_t version_oldest, version_newest;
-    uint32_t layout_oldest, layout_newest;   /* ledger layouts the client can map */
-    uint32_t slot;                           /* held before, or WIRE_NO_SLOT */
-    uint64_t generation;                     /* of that slot; 0 without one */
-    char session_id[WIRE_SESSION_ID_BYTES];  /* zero-terminated */
-    char token[WIRE_TOKEN_BYTES];            /* zero-terminated; empty when none was given */
+    uint32_t layout_oldest, layout_newest;  /* ledger layouts the client can map */
+    uint32_t slot;                          /* held before, or WIRE_NO_SLOT */
+    uint64_t generation;                    /* of that slot; 0 without one */
+    char session_id[WIRE_SESSION_ID_BYTES]; /* zero-terminated */
+    char token[WIRE_TOKEN_BYTES];           /* zero-terminated; empty when none was given */
 };
 
 struct wire_welcome {
-    uint32_t slot;       /* 0 .. LEDGER_SLOTS-1 */
-    uint32_t layout;     /* of both regions */
-    uint64_t generation; /* of the slot */
-    uint64_t epoch;      /* as in the usage header */
+    uint32_t slot;                      /* 0 .. LEDGER_SLOTS-1 */
+    uint32_t layout;                    /* of both regions */
+    uint64_t generation;                /* of the slot */
+    uint64_t epoch;                     /* as in the usage header */
     uint64_t policy_bytes, usage_bytes; /* how much of each descriptor to map */
 };
 
 enum wire_refusal {
-    WIRE_REFUSED_NO_SESSION = 1,  /* unknown, released or expired */
-    WIRE_REFUSED_NOT_OWNER = 2,   /* the session is another user's */
-    WIRE_REFUSED_FULL = 3,        /* all slots taken */
-    WIRE_REFUSED_VERSION = 4,     /* no common version or layout */
-    WIRE_REFUSED_TOKEN = 5,       /* missing or wrong */
-    WIRE_REFUSED_BROKEN = 6,      /* the session's ledger was damaged */
+    WIRE_REFUSED_NO_SESSION = 1, /* unknown, released or expired */
+    WIRE_REFUSED_NOT_OWNER = 2,  /* the session is another user's */
+    WIRE_REFUSED_FULL = 3,       /* all slots taken */
+    WIRE_REFUSED_VERSION = 4,    /* no common version or layout */
+    WIRE_REFUSED_TOKEN = 5,      /* missing or wrong */
+    WIRE_REFUSED_BROKEN = 6,     /* the session's ledger was damaged */
     WIRE_REFUSED_INTERNAL = 7,
 };
 
 struct wire_refused {
-    uint32_t reason; /* enum wire_refusal */
+    uint32_t reason;   /* enum wire_refusal */
     char message[252]; /* for people, zero-terminated: what is wrong and what to do */
 };
 
@@ -103,6 +125,65 @@ struct wire_notice {
     uint32_t reserved;
 };
 
+/* Open the agent's connection of the process that holds this slot. */
+struct wire_agent {
+    uint16_t version_oldest, version_newest;
+    uint32_t slot;
+    uint64_t generation;
+    char session_id[WIRE_SESSION_ID_BYTES]; /* zero-terminated */
+    char token[WIRE_TOKEN_BYTES];           /* zero-terminated; empty when none was given */
+};
+
+/* Sent by a process without a lease when work comes to its gate, and by one that holds a lease when it begins
+ * to use another GPU. */
+struct wire_want {
+    uint64_t gpus; /* a bit for each GPU of the policy on which the process has a context; 0: none yet */
+};
+
+enum wire_lease_flags {
+    WIRE_LEASE_FREE = 1, /* no share counts on these GPUs: the gate is open, and nothing is to be bounded */
+    WIRE_LEASE_WANTED =
+        2, /* others wait: give the lease back when there has been nothing to do for a while */
+    WIRE_LEASE_REPORT = 4, /* report how busy the process is, every WIRE_REPORT_NS in which it was at all */
+};
+#define WIRE_REPORT_NS UINT64_C(20000000)
+
+/* The gate may be open. Sent again under the same number when the flags change; that number is void once the
+ * process has returned it, so a GRANT that crossed with RETURNED(WIRE_OUTCOME_IDLE) opens nothing. */
+struct wire_grant {
+    uint64_t lease; /* number, new each time the gate is to open; rises; 0 with WIRE_LEASE_FREE */
+    uint32_t flags; /* enum wire_lease_flags */
+    uint32_t reserved;
+};
+
+/* The gate must close. Answered by RETURNED once, also where it was closed already, or never open. */
+struct wire_revoke {
+    uint64_t lease;       /* what is revoked; what RETURNED names. 0: what was free, or the state at first */
+    uint64_t patience_ns; /* how long to wait for the work in flight, beyond the longest piece seen */
+};
+
+enum wire_outcome {
+    WIRE_OUTCOME_DRAINED = 1,   /* the gate is closed and all that was submitted is done */
+    WIRE_OUTCOME_IDLE = 2,      /* the same, unasked: there was nothing to do for a while */
+    WIRE_OUTCOME_UNDRAINED = 3, /* work in flight did not end in time: the gate is open again */
+};
+
+struct wire_returned {
+    uint64_t lease;
+    uint64_t
+        busy_ns; /* how long this process had work before the GPUs since GRANT, or since its last REPORT */
+    uint64_t longest_ns; /* the longest that one piece of work took so far */
+    uint32_t outcome;    /* enum wire_outcome */
+    uint32_t reserved;
+    uint64_t waited_ns; /* how long its threads waited at the gate since the last of these, all together */
+};
+
+/* The same while the lease goes on. */
+struct wire_report {
+    uint64_t lease;
+    uint64_t busy_ns, longest_ns, waited_ns;
+};
+
 struct wire_message {
     struct wire_header header;
     union {
@@ -112,12 +193,21 @@ struct wire_message {
         struct wire_context_created context_created;
         struct wire_context_cost context_cost;
         struct wire_notice notice;
+        struct wire_agent agent;
+        struct wire_want want;
+        struct wire_grant grant;
+        struct wire_revoke revoke;
+        struct wire_returned returned;
+        struct wire_report report;
     };
 };
 
 #define WIRE_FDS_MAX 2
 
-/* Send `message` (type set by the caller, the rest of the header here), with `fd_count` descriptors.
+/* The version that both sides know, from a client's range; 0: there is none. */
+uint16_t wire_common_version(uint16_t oldest, uint16_t newest);
+
+/* Send `message` (type and version set by the caller, version 0 being our own), with `fd_count` descriptors.
  * Never raises SIGPIPE; retries on EINTR. Returns 0 or a negative errno (-EAGAIN on a full non-blocking
  * socket). */
 int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count);
@@ -131,6 +221,6 @@ int wire_post(int socket, struct wire_message *message);
  * non-blocking socket has none; or another negative errno. */
 int wire_receive(int socket, struct wire_message *message, int fds[static WIRE_FDS_MAX], unsigned *fd_count);
 
-/* Check a packet of `length` bytes already in memory, as wire_receive() does. 0 or -EPROTO. The text fields of
- * an accepted message are zero-terminated. */
+/* Check a packet of `length` bytes already in memory, as wire_receive() does. 0 or -EPROTO. The text fields
+ * of an accepted message are zero-terminated. */
 int wire_check(const struct wire_message *message, size_t length);

@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 
-MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 1, 0xFFFFFFFF
+MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 1, 0xFFFFFFFF  # VERSION: the oldest, that HELLO travels in
 HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST = range(1, 6)
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
 SLOTS = 1024
@@ -61,7 +61,8 @@ class Client:
         if not data:
             return None, b"", []
         magic, version, kind = struct.unpack_from("<IHH", data)
-        assert (magic, version) == (MAGIC, VERSION)
+        assert magic == MAGIC
+        self.version = version
         return kind, data[8:], list(fds)
 
     def attach(self, session, token="", map_it=True, **more):

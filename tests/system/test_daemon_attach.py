@@ -99,12 +99,19 @@ def test_who_has_no_business_here_is_told_why(daemon, session, make_daemon):
     assert reason_of(path, "s") == NO_SESSION  # an ID, not a name
     assert reason_of(path, session, "f" * 64) == BAD_TOKEN
     assert reason_of(path, session, token[:-1]) == BAD_TOKEN
-    assert reason_of(path, session, versions=(2, 9)) == BAD_VERSION
+    assert reason_of(path, session, versions=(3, 9)) == BAD_VERSION
     assert reason_of(path, session, versions=(0, 0)) == BAD_VERSION
     assert reason_of(path, session, layouts=(LAYOUT + 1, LAYOUT + 5)) == BAD_VERSION
     Client(path).attach(session, token)
     Client(path).attach(session, token, versions=(0, 9), layouts=(0, 9))
     assert "gpuslice_refused_attaches_total 8" in daemon.request("GET", "/metrics")[1].splitlines()
+
+
+@pytest.mark.parametrize("versions, spoken", [((1, 1), 1), ((1, 2), 2), ((1, 9), 2), ((2, 2), 2)])
+def test_a_client_is_answered_in_the_newest_version_that_both_know(daemon, session, versions, spoken):
+    client = Client(daemon.attach_socket)
+    client.attach(session, versions=versions)
+    assert client.version == spoken
 
 
 def test_a_daemon_that_requires_a_token_requires_it_for_attaching(make_daemon):

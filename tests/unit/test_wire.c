@@ -31,7 +31,7 @@ static void every_message_arrives_as_it_was_sent(void **state)
     int sockets[2], fds[WIRE_FDS_MAX];
     unsigned fd_count;
     open_pair(sockets);
-    for (uint16_t type = WIRE_HELLO; type <= WIRE_NOTICE; type++) {
+    for (uint16_t type = WIRE_HELLO; type <= WIRE_REPORT; type++) {
         struct wire_message sent = {.header.type = type}, received;
         sent.hello.version_newest = type; /* some byte of each body */
         assert_int_equal(wire_send(sockets[0], &sent, NULL, 0), 0);
@@ -130,6 +130,25 @@ static void a_notice_never_waits(void **state)
     close(sockets[1]);
 }
 
+static void both_sides_settle_on_the_newest_version_that_they_know(void **state)
+{
+    assert_int_equal(wire_common_version(WIRE_VERSION_OLDEST, WIRE_VERSION), WIRE_VERSION);
+    assert_int_equal(wire_common_version(1, 1), 1);
+    assert_int_equal(wire_common_version(WIRE_VERSION, WIRE_VERSION + 5), WIRE_VERSION);
+    assert_int_equal(wire_common_version(WIRE_VERSION + 1, WIRE_VERSION + 5), 0);
+    assert_int_equal(wire_common_version(0, 0), 0);
+
+    int sockets[2], fds[WIRE_FDS_MAX];
+    unsigned fd_count;
+    open_pair(sockets);
+    struct wire_message message = {.header = {.type = WIRE_HELLO, .version = 1}};
+    assert_int_equal(wire_send(sockets[0], &message, NULL, 0), 0);
+    assert_int_equal(wire_receive(sockets[1], &message, fds, &fd_count), 0);
+    assert_int_equal(message.header.version, 1);
+    close(sockets[0]);
+    close(sockets[1]);
+}
+
 static void a_closed_peer_is_an_error_not_a_signal(void **state)
 {
     int sockets[2];
@@ -147,6 +166,7 @@ int main(void)
         cmocka_unit_test(descriptors_come_along_close_on_exec),
         cmocka_unit_test(a_bad_packet_is_refused_and_its_descriptors_closed),
         cmocka_unit_test(a_notice_never_waits),
+        cmocka_unit_test(both_sides_settle_on_the_newest_version_that_they_know),
         cmocka_unit_test(a_closed_peer_is_an_error_not_a_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
