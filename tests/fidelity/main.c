@@ -233,7 +233,8 @@ static void print_json(void)
 
 int main(int count, char **words)
 {
-    const struct group *const rooms[] = {groups_of_contexts, groups_of_memory, groups_of_streams};
+    const struct group *const rooms[] = {groups_of_contexts, groups_of_memory, groups_of_streams,
+                                          groups_of_graphs};
     const char *only = NULL;
     bool json = false, found = false;
     for (int i = 1; i < count; i++) {
