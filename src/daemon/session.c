@@ -157,6 +157,7 @@ static void publish(struct session *session)
         struct ledger_policy_gpu *published = &policy->gpus[i];
         const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
         memcpy(published->uuid, gpu->uuid, sizeof(published->uuid));
+        published->is_mig = gpu->is_mig;
         atomic_store_explicit(&published->total_bytes, card ? card->total_bytes : gpu->limit_bytes,
                               memory_order_relaxed);
         atomic_store_explicit(&published->context_bytes, card ? card->context_bytes : 0,
