@@ -215,8 +215,11 @@ void sessions_print_json(const json_t *answer)
 
 void sessions_gpu_cell(struct table_cell *cell, const json_t *gpu)
 {
-    const json_t *index = json_object_get(gpu, "index");
-    if (json_is_integer(index) && json_integer_value(index) >= 0)
+    const json_t *index = json_object_get(gpu, "index"), *mig_index = json_object_get(gpu, "mig_index");
+    if (json_is_integer(index) && json_is_integer(mig_index))
+        table_cell_print(cell, TABLE_PLAIN, "%lld:%lld", (long long)json_integer_value(index),
+                         (long long)json_integer_value(mig_index));
+    else if (json_is_integer(index) && json_integer_value(index) >= 0)
         table_cell_print(cell, TABLE_PLAIN, "%lld", (long long)json_integer_value(index));
     else
         table_cell_print(cell, TABLE_RED, "gone");

@@ -77,8 +77,8 @@ static int parse_gpu(const struct daemon *daemon, json_t *object, struct session
         return bad_request(error, "gpus", "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     for (unsigned i = 0; i < request->limit_count; i++)
         if (request->limits[i].gpu == limit.gpu)
-            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %u is named twice; expected each once",
-                             limit.gpu);
+            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %s is named twice; expected each once",
+                             daemon->gpus[limit.gpu].label);
     request->limits[request->limit_count++] = limit; /* each card once: no more than there are cards */
     return 0;
 }
@@ -205,15 +205,21 @@ static json_t *text_json(const char *text)
     return json ? json : json_string("?");
 }
 
+/* Null for a whole card, or none. */
+static json_t *mig_index_json(const struct gpu *gpu)
+{
+    return gpu && gpu->mig_index >= 0 ? json_integer(gpu->mig_index) : json_null();
+}
+
 static json_t *session_gpu_json(const struct session *session, unsigned policy_gpu)
 {
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
     char uuid[GPU_UUID_TEXT];
-    return json_pack("{s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "index",
-                     card ? json_integer(card->index) : json_null(), "uuid", gpu_uuid_format(gpu->uuid, uuid),
-                     "name", card ? text_json(card->name) : json_null(), "limit_bytes",
-                     bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
+    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "index",
+                     card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card),
+                     "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
+                     "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
                      bytes_json(session_used(session, policy_gpu)), "driver_bytes",
                      bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
                      bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
@@ -233,7 +239,7 @@ static json_t *process_json(const struct process *process)
         driver = add_bytes(driver, share);
         refused += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;
         json_array_append_new(gpus,
-                              json_pack("{s:s,s:o,s:o}", "uuid", gpu_uuid_format(session->gpus[i].uuid, uuid),
+                              json_pack("{s:s,s:o,s:o}", "uuid", session_gpu_uuid(&session->gpus[i], uuid),
                                         "used_bytes", bytes_json(bytes), "driver_bytes", bytes_json(share)));
     }
     return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o}", "pid", (int)process->pid, "command",
@@ -276,7 +282,7 @@ json_t *api_environment_json(const struct session *session)
         char uuid[GPU_UUID_TEXT];
         if (i)
             strcat(uuids, ",");
-        strcat(uuids, gpu_uuid_format(session->gpus[i].uuid, uuid));
+        strcat(uuids, session_gpu_uuid(&session->gpus[i], uuid));
     }
     json_t *environment = json_pack("{s:s,s:s,s:s,s:s}", "GPUSLICE_SESSION", session->id, "GPUSLICE_IPC_SOCK",
                                     session->daemon->paths.attach_socket, "GPUSLICE_IPC_TOKEN",
@@ -321,9 +327,9 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
                                                    "used_bytes", bytes_json(gpu->processes[i].used_bytes),
                                                    "session_id", session ? session->id : NULL));
     }
-    return json_pack("{s:i,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index", (int)gpu->index,
-                     "uuid", gpu->uuid_text, "name", text_json(gpu->name), "simulated",
-                     daemon->options.simulated, "healthy", gpu->healthy, "total_bytes",
+    return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index", (int)gpu->index,
+                     "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name", text_json(gpu->name),
+                     "simulated", daemon->options.simulated, "healthy", gpu->healthy, "total_bytes",
                      bytes_json(gpu->total_bytes), "used_bytes", bytes_json(gpu->used_bytes), "free_bytes",
                      bytes_json(gpu->free_bytes), "reserved_bytes", bytes_json(reserved), "unreserved_bytes",
                      bytes_json(admission_unreserved(gpu->total_bytes, reserved)), "context_bytes",

@@ -53,7 +53,7 @@ int queue_admit_share(const struct session *session, struct share compute, struc
     for (unsigned i = 0; i < session->gpu_count && result == 0; i++) {
         int gpu = session->gpus[i].gpu;
         if (gpu >= 0)
-            result = admission_check_share(daemon->gpus[gpu].index, promised_share(daemon, gpu, session),
+            result = admission_check_share(daemon->gpus[gpu].label, promised_share(daemon, gpu, session),
                                            compute.min, error);
     }
     return result;
@@ -98,14 +98,15 @@ static int admit(struct daemon *daemon, const struct session_request *request, s
         struct session_gpu *gpu = &session->gpus[i];
         gpu->gpu = (int)limits[i].gpu;
         memcpy(gpu->uuid, card->uuid, sizeof(gpu->uuid));
+        gpu->is_mig = card->mig_index >= 0;
         gpu->reserved = limits[i].has_bytes || request->has_bytes;
         gpu->limit_bytes = limit_on(request, &limits[i], card);
         int result = !gpu->reserved ? 0
-                                    : admission_check(card->index, card->total_bytes,
+                                    : admission_check(card->label, card->total_bytes,
                                                       gpu_reserved(daemon, limits[i].gpu, session),
                                                       gpu->limit_bytes, error);
         if (result == 0)
-            result = admission_check_share(card->index, promised_share(daemon, gpu->gpu, session),
+            result = admission_check_share(card->label, promised_share(daemon, gpu->gpu, session),
                                            minimum_of(request), error);
         if (result < 0)
             return result;
@@ -155,8 +156,8 @@ int queue_admit(struct daemon *daemon, const struct session_request *request, st
         if (waiting)
             return error_set(
                 error, EBUSY, "ERR_ADMISSION",
-                "%u session%s for room on GPU %u already; wait behind %s with --wait, or name another GPU",
-                waiting, waiting == 1 ? " waits" : "s wait", daemon->gpus[gpu].index,
+                "%u session%s for room on GPU %s already; wait behind %s with --wait, or name another GPU",
+                waiting, waiting == 1 ? " waits" : "s wait", daemon->gpus[gpu].label,
                 waiting == 1 ? "it" : "them");
     }
     return admit(daemon, request, session, error);

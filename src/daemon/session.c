@@ -170,6 +170,7 @@ static void publish(struct session *session)
         struct ledger_policy_gpu *published = &policy->gpus[i];
         const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
         memcpy(published->uuid, gpu->uuid, sizeof(published->uuid));
+        published->is_mig = gpu->is_mig;
         atomic_store_explicit(&published->total_bytes, card ? card->total_bytes : gpu->limit_bytes,
                               memory_order_relaxed);
         atomic_store_explicit(&published->context_bytes, card ? card->context_bytes : 0,
@@ -287,6 +288,12 @@ int session_activate(struct session *session, struct error *error)
     return 0;
 }
 
+const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT])
+{
+    gpu_uuid_format(gpu->uuid, text);
+    return gpu->is_mig ? gpu_uuid_set_mig(text) : text;
+}
+
 static int find_policy_gpu(const struct session *session, unsigned gpu)
 {
     for (unsigned i = 0; i < session->gpu_count; i++)
@@ -313,8 +320,8 @@ int session_change(struct session *session, const struct session_request *reques
         int at = find_policy_gpu(session, request->limits[i].gpu);
         if (at < 0)
             return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                             "session %s does not have GPU %u; a session's GPUs are fixed when it is created",
-                             session->id, daemon->gpus[request->limits[i].gpu].index);
+                             "session %s does not have GPU %s; a session's GPUs are fixed when it is created",
+                             session->id, daemon->gpus[request->limits[i].gpu].label);
         if (request->limits[i].has_bytes) {
             is_asked[at] = true;
             bytes[at] = request->limits[i].bytes;
@@ -326,7 +333,7 @@ int session_change(struct session *session, const struct session_request *reques
         if (!is_asked[i] || gpu->gpu < 0 || is_lower)
             continue;
         const struct gpu *card = &daemon->gpus[gpu->gpu];
-        result = admission_check(card->index, card->total_bytes,
+        result = admission_check(card->label, card->total_bytes,
                                  gpu_reserved(daemon, (unsigned)gpu->gpu, session), bytes[i], error);
     }
     if (result == 0 && request->has_compute && request->compute.min > session->compute.min)

@@ -29,10 +29,13 @@ const char *session_priority_name(enum session_priority priority);
 
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
-    int gpu; /* index of daemon.gpus; -1 when the card is not there now */
+    bool is_mig; /* a MIG instance: NVML and CUDA write its UUID "MIG-..." */
+    int gpu;     /* index of daemon.gpus; -1 when the card is not there now */
     uint64_t limit_bytes;
     bool reserved; /* the limit was asked for, and counts at admission */
 };
+
+const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT]);
 
 /* The process that a session was made by and ends with. */
 struct session_runner {

@@ -226,7 +226,7 @@ void store_put_session(struct session *session, store_done done, void *argument)
         struct statement *gpu = job_add(job, "INSERT OR REPLACE INTO session_gpus VALUES(?,?,?,?,?)");
         bind_text(gpu, session->id);
         bind_number(gpu, i);
-        bind_text(gpu, gpu_uuid_format(session->gpus[i].uuid, uuid));
+        bind_text(gpu, session_gpu_uuid(&session->gpus[i], uuid));
         bind_number(gpu, (int64_t)session->gpus[i].limit_bytes);
         bind_number(gpu, session->gpus[i].reserved);
     }

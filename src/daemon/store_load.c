@@ -29,6 +29,7 @@ static int load_gpus(sqlite3 *database, struct session *session)
         copy_column(row, 0, uuid, sizeof(uuid));
         if (!gpu_uuid_parse(uuid, gpu->uuid))
             continue;
+        gpu->is_mig = strncmp(uuid, "MIG-", 4) == 0;
         gpu->limit_bytes = (uint64_t)sqlite3_column_int64(row, 1);
         gpu->reserved = sqlite3_column_int(row, 2);
         session->gpu_count++;

@@ -22,6 +22,8 @@ static int set_up(void **state)
     two_cards.gpu_count = 2;
     for (unsigned i = 0; i < 2; i++) {
         two_cards.gpus[i].index = i;
+        two_cards.gpus[i].mig_index = -1;
+        snprintf(two_cards.gpus[i].label, sizeof(two_cards.gpus[i].label), "%u", i);
         strcpy(two_cards.gpus[i].uuid_text, uuids[i]);
         assert_true(gpu_uuid_parse(uuids[i], two_cards.gpus[i].uuid));
     }
