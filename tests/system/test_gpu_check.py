@@ -48,7 +48,7 @@ class GpuCheck:
 
     def processes(self):
         """Those that were started with our folder for temporary files."""
-        mark = f"TMPDIR={self.temporary}\0".encode()
+        mark = f"TMPDIR={self.temporary}".encode()
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             try:
