@@ -6,7 +6,6 @@ from test_driver_line import OUT_OF_MEMORY, environment_of, new_session, sampled
 
 TOTAL = 16 * GIB
 FIRST, SECOND = 2 * GIB, 4 * GIB  # of 1g.2gb and 2g.4gb: eighths of the card
-NOT_FOUND = 6
 
 
 @pytest.fixture
@@ -78,6 +77,15 @@ def test_two_sessions_on_two_instances_of_a_card_are_exact_to_the_byte(daemon, s
     assert [g["used_bytes"] for g in (first, second, whole)] == [300 * MIB, 700 * MIB, 0]
     assert [p["session_id"] for p in first["processes"]] == [sessions["0:0"]["session_id"]]
     assert [p["pid"] for p in second["processes"]] == [programs["0:1"].own_pid]
+
+
+def test_a_refusal_names_the_instance(daemon):
+    uuid = gpus(daemon)[1]["uuid"]
+    code = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); h = ctypes.c_void_p();" \
+           "c.cuCtxCreate_v2(ctypes.byref(h), 0, 0); print(c.cuMemAlloc_v2(ctypes.byref(h), ctypes.c_size_t(1 << 21)))"
+    program = daemon.cli("run", "--gpu", "0:1", "--memory", "1MiB", "--", "/usr/bin/python3", "-c", code)
+    assert program.stdout.strip() == str(OUT_OF_MEMORY)
+    assert f"on {uuid};" in program.stderr
 
 
 def test_an_instance_is_finite_beside_an_emptier_one(daemon, start):  # noqa: F811

@@ -1,5 +1,6 @@
 """NVML's lists of processes beside the running ones: inside a session they hold the session's own and nobody else."""
 import os
+import subprocess
 
 import pytest
 
@@ -99,3 +100,23 @@ def test_accounting_is_of_the_sessions_processes(crowd):
     assert program.do(f"accounted_most({WHOLE}, {mate.own_pid})") == [0, mate.own_pid * 1000]
     assert program.do(f"accounted_most({WHOLE}, {other.own_pid})")[0] == NOT_FOUND
     assert program.do(f"accounted_most({WHOLE}, {os.getpid()})")[0] == NOT_FOUND
+
+
+def test_lists_have_the_pids_of_the_callers_namespace(daemon, product, start, tmp_path):  # noqa: F811
+    outside = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*outside, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no pid namespaces here")
+    folder = product.build / "tests" / "system" / "preloads" / "crowd"
+    session = new_session(daemon, memory_bytes=64 * MIB)
+    pids = tmp_path / "pids"
+    more = {"LD_LIBRARY_PATH": f"{folder}:{product.simulated}", "CROWD_FILE": pids,
+            "CROWD_UUID": session["gpus"][0]["uuid"]}
+    inner = start(environment_of(daemon, session, **more), outside)
+    inner.do("context()")
+    real = daemon.session(session["session_id"])["processes"][0]["pid"]
+    assert inner.own_pid == 1 and real != 1
+    pids.write_text(f"{os.getpid()}\n{real}\n")
+    assert inner.do(f"processes({WHOLE}, '_v3', 'MPSCompute')")[2] == [[1, 5]]
+    assert inner.do(f"details({WHOLE}, 1)")[2] == [[1, 1]]
+    assert inner.do(f"accounting({WHOLE})")[2] == [1]
+    assert inner.do(f"accounted_most({WHOLE}, 1)") == [0, real * 1000]
