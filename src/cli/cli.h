@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cli/gpu_names.h"
 #include "cli/memory_limits.h"
 
@@ -31,6 +32,8 @@ enum cli_kind {
     CLI_SESSION,      /* const char *: a session's ID, prefix of one, or name */
     CLI_GPU,          /* struct gpu_names, one more each time */
     CLI_MEMORY,       /* struct memory_limits */
+    CLI_SHARE,        /* struct share */
+    CLI_PRIORITY,     /* const char *: one of cli_priorities */
     CLI_COMMAND,      /* operands: a program and its arguments */
     CLI_SHELL,        /* operands: bash, zsh or fish */
     CLI_VERB,         /* operands: a verb's name */
@@ -42,7 +45,9 @@ struct cli_arguments {
     const char *session;
     struct gpu_names gpus;
     struct memory_limits memory;
-    char **operands; /* ends with NULL */
+    struct share compute; /* max 0: not given */
+    const char *priority; /* NULL: not given */
+    char **operands;      /* ends with NULL */
     unsigned operand_count;
 };
 
@@ -87,6 +92,9 @@ struct cli_verb {
     int (*check)(const struct cli_arguments *arguments, struct error *error);
     enum cli_status (*act)(const struct cli_arguments *arguments);
 };
+
+/* What --priority takes, lowest first; ends with NULL. */
+extern const char *const cli_priorities[];
 
 /* All verbs, in the order of `gpuslice help`; ends with NULL. */
 extern const struct cli_verb *const cli_verbs[];

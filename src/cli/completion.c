@@ -9,6 +9,8 @@
     "gpuslice list 2>/dev/null | awk 'NR > 1 && /^[^ ]/ { print $1; if ($2 != \"-\") print $2 }'"
 #define LIST_GPUS "gpuslice gpus 2>/dev/null | awk 'NR > 1 { print $1; print $2 }'"
 
+#define PRIORITIES "low normal high critical"
+
 /* How the scripts call each kind. */
 static const char *kind_name(enum cli_kind kind)
 {
@@ -19,6 +21,8 @@ static const char *kind_name(enum cli_kind kind)
         return "gpu";
     case CLI_COMMAND:
         return "command";
+    case CLI_PRIORITY:
+        return "priority";
     case CLI_SHELL:
         return "shell";
     case CLI_VERB:
@@ -91,6 +95,7 @@ static void print_bash(void)
           "    case $1 in\n"
           "    session) " LIST_SESSIONS " ;;\n"
           "    gpu) " LIST_GPUS " ;;\n"
+          "    priority) echo " PRIORITIES " ;;\n"
           "    shell) echo bash zsh fish ;;\n"
           "    verb) echo ",
           stdout);
@@ -152,6 +157,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "_gpuslice_sessions";
     case CLI_GPU:
         return "_gpuslice_gpus";
+    case CLI_PRIORITY:
+        return "(" PRIORITIES ")";
     case CLI_SHELL:
         return "(bash zsh fish)";
     case CLI_VERB:
@@ -235,6 +242,8 @@ static const char *fish_values(enum cli_kind kind)
         return "(__gpuslice_sessions)";
     case CLI_GPU:
         return "(__gpuslice_gpus)";
+    case CLI_PRIORITY:
+        return PRIORITIES;
     case CLI_SHELL:
         return "bash zsh fish";
     case CLI_VERB:
@@ -251,8 +260,8 @@ static void print_fish_condition(const struct cli_verb *verb)
     putchar('\'');
 }
 
-/* Someone else's command line begins behind two words, not counting options and their values. fish drops names of
- * options until the first word that is none; hence the "-". */
+/* Someone else's command line begins behind two words, not counting options and their values. fish drops
+ * names of options until the first word that is none; hence the "-". */
 static void print_fish_command(const struct cli_verb *verb)
 {
     fputs(" -a '(__fish_complete_subcommand --fcs-skip=2 -", stdout);

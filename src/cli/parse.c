@@ -31,6 +31,17 @@ static int check_verb(const char *text, struct error *error)
                      text);
 }
 
+const char *const cli_priorities[] = {"low", "normal", "high", "critical", NULL};
+
+static int check_priority(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_priorities; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(error, EINVAL, NULL, "'%.80s' is no priority; expected low, normal, high or critical",
+                     text);
+}
+
 static int check_operand(enum cli_kind kind, const char *text, struct error *error)
 {
     switch (kind) {
@@ -59,6 +70,11 @@ static int take_value(const struct cli_option *option, const char *value, struct
         return gpu_names_add(target, value, strlen(value), error);
     case CLI_MEMORY:
         return memory_limits_parse(target, value, error);
+    case CLI_SHARE:
+        return units_parse_share(value, target, error);
+    case CLI_PRIORITY:
+        result = check_priority(value, error);
+        break;
     default:
         result = check_operand(option->kind, value, error);
     }

@@ -66,6 +66,11 @@ int sessions_body(const struct cli_arguments *arguments, const char *visible_dev
         json_object_set_new(*body, "gpus", gpus_body(gpus, memory));
     if (memory->every_bytes)
         json_object_set_new(*body, "memory_bytes", json_integer((json_int_t)memory->every_bytes));
+    char share[UNITS_SHARE_TEXT];
+    if (arguments->compute.max)
+        json_object_set_new(*body, "compute", json_string(units_format_share(arguments->compute, share)));
+    if (arguments->priority)
+        json_object_set_new(*body, "priority", json_string(arguments->priority));
     return 0;
 }
 
@@ -152,8 +157,11 @@ void sessions_print_json(const json_t *answer)
 
 void sessions_gpu_cell(struct table_cell *cell, const json_t *gpu)
 {
-    const json_t *index = json_object_get(gpu, "index");
-    if (json_is_integer(index) && json_integer_value(index) >= 0)
+    const json_t *index = json_object_get(gpu, "index"), *mig_index = json_object_get(gpu, "mig_index");
+    if (json_is_integer(index) && json_is_integer(mig_index))
+        table_cell_print(cell, TABLE_PLAIN, "%lld:%lld", (long long)json_integer_value(index),
+                         (long long)json_integer_value(mig_index));
+    else if (json_is_integer(index) && json_integer_value(index) >= 0)
         table_cell_print(cell, TABLE_PLAIN, "%lld", (long long)json_integer_value(index));
     else
         table_cell_print(cell, TABLE_RED, "gone");
@@ -163,6 +171,14 @@ void sessions_gpu_name_cell(struct table_cell *cell, const json_t *gpu)
 {
     const char *name = sessions_text(gpu, "name");
     table_cell_print(cell, TABLE_PLAIN, "%s", strncmp(name, "NVIDIA ", 7) == 0 ? name + 7 : name);
+}
+
+const char *sessions_share(const json_t *session, char text[static UNITS_SHARE_TEXT])
+{
+    double min = json_number_value(json_object_get(session, "compute_min_ratio"));
+    double max = json_number_value(json_object_get(session, "compute_max_ratio"));
+    return units_format_share(
+        (struct share){(uint32_t)(min * SHARE_WHOLE + 0.5), (uint32_t)(max * SHARE_WHOLE + 0.5)}, text);
 }
 
 void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint64_t limit)

@@ -39,6 +39,9 @@ void sessions_gpu_cell(struct table_cell *cell, const json_t *gpu);
 /* A GPU's name, without the maker's. */
 void sessions_gpu_name_cell(struct table_cell *cell, const json_t *gpu);
 
+/* The share of compute that a session was given, as --compute takes it. */
+const char *sessions_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);
+
 /* Two cells: the bar, and "used / limit". */
 void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint64_t limit);
 

@@ -244,7 +244,7 @@ static void show_readiness(struct http_request *request, const char *id)
         if (request->daemon->gpus[i].healthy)
             continue;
         char text[96];
-        snprintf(text, sizeof(text), "GPU %u: NVML does not answer\n", request->daemon->gpus[i].index);
+        snprintf(text, sizeof(text), "GPU %s: NVML does not answer\n", request->daemon->gpus[i].label);
         http_reply_text(request, 503, "text/plain", text);
         return;
     }

@@ -157,6 +157,7 @@ static void publish(struct session *session)
         struct ledger_policy_gpu *published = &policy->gpus[i];
         const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
         memcpy(published->uuid, gpu->uuid, sizeof(published->uuid));
+        published->is_mig = gpu->is_mig;
         atomic_store_explicit(&published->total_bytes, card ? card->total_bytes : gpu->limit_bytes,
                               memory_order_relaxed);
         atomic_store_explicit(&published->context_bytes, card ? card->context_bytes : 0,
@@ -167,6 +168,54 @@ static void publish(struct session *session)
     policy->gpu_count = session->gpu_count;
     atomic_store_explicit(&policy->closed, session->state == SESSION_EXPIRED || session->ledger.broken,
                           memory_order_release);
+}
+
+/* What other sessions than `but` have been promised of a card's time. */
+static uint32_t promised_share(const struct daemon *daemon, int gpu, const struct session *but)
+{
+    uint32_t sum = 0;
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count && session != but; i++)
+            if (session->gpus[i].gpu == gpu)
+                sum += session->compute.min;
+    return sum;
+}
+
+static int admit_share(const struct session *session, const struct daemon *daemon, struct share compute,
+                       struct error *error)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        int gpu = session->gpus[i].gpu;
+        int result = gpu < 0
+                         ? 0
+                         : admission_check_share(daemon->gpus[gpu].index,
+                                                 promised_share(daemon, gpu, session), compute.min, error);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static const char *const priority_names[PRIORITY_COUNT] = {
+    [PRIORITY_LOW] = "low",
+    [PRIORITY_NORMAL] = "normal",
+    [PRIORITY_HIGH] = "high",
+    [PRIORITY_CRITICAL] = "critical",
+};
+
+bool session_priority_parse(const char *text, enum session_priority *priority)
+{
+    for (unsigned i = 0; i < PRIORITY_COUNT; i++)
+        if (strcmp(text, priority_names[i]) == 0) {
+            *priority = i;
+            return true;
+        }
+    return false;
+}
+
+const char *session_priority_name(enum session_priority priority)
+{
+    return priority_names[priority];
 }
 
 /* Set the limits that `request` asks for, in the order it names GPUs, or say why not. */
@@ -189,19 +238,22 @@ static int admit(struct daemon *daemon, const struct session_request *request, s
         struct session_gpu *gpu = &session->gpus[i];
         gpu->gpu = (int)limits[i].gpu;
         memcpy(gpu->uuid, card->uuid, sizeof(gpu->uuid));
+        gpu->is_mig = card->mig_index >= 0;
         gpu->reserved = limits[i].has_bytes || request->has_bytes;
         gpu->limit_bytes = limits[i].has_bytes  ? limits[i].bytes
                            : request->has_bytes ? request->bytes
                                                 : card->total_bytes;
         if (!gpu->reserved)
             continue;
-        int result = admission_check(card->index, card->total_bytes,
+        int result = admission_check(card->label, card->total_bytes,
                                      gpu_reserved(daemon, limits[i].gpu, NULL), gpu->limit_bytes, error);
         if (result < 0)
             return result;
     }
     session->gpu_count = count;
-    return 0;
+    session->compute = request->has_compute ? request->compute : SHARE_ANY;
+    session->priority = request->has_priority ? request->priority : PRIORITY_NORMAL;
+    return admit_share(session, daemon, session->compute, error);
 }
 
 int session_create(struct daemon *daemon, struct session_request *request, struct session **session_out,
@@ -256,6 +308,12 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     return 0;
 }
 
+const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT])
+{
+    gpu_uuid_format(gpu->uuid, text);
+    return gpu->is_mig ? gpu_uuid_set_mig(text) : text;
+}
+
 static int find_policy_gpu(const struct session *session, unsigned gpu)
 {
     for (unsigned i = 0; i < session->gpu_count; i++)
@@ -278,8 +336,8 @@ int session_change(struct session *session, const struct session_request *reques
         int at = find_policy_gpu(session, request->limits[i].gpu);
         if (at < 0)
             return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                             "session %s does not have GPU %u; a session's GPUs are fixed when it is created",
-                             session->id, daemon->gpus[request->limits[i].gpu].index);
+                             "session %s does not have GPU %s; a session's GPUs are fixed when it is created",
+                             session->id, daemon->gpus[request->limits[i].gpu].label);
         if (request->limits[i].has_bytes) {
             is_asked[at] = true;
             bytes[at] = request->limits[i].bytes;
@@ -291,12 +349,18 @@ int session_change(struct session *session, const struct session_request *reques
         if (!is_asked[i] || gpu->gpu < 0 || is_lower)
             continue;
         const struct gpu *card = &daemon->gpus[gpu->gpu];
-        result = admission_check(card->index, card->total_bytes,
+        result = admission_check(card->label, card->total_bytes,
                                  gpu_reserved(daemon, (unsigned)gpu->gpu, session), bytes[i], error);
     }
+    if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
+        result = admit_share(session, daemon, request->compute, error);
     if (result < 0)
         return result;
 
+    if (request->has_compute)
+        session->compute = request->compute;
+    if (request->has_priority)
+        session->priority = request->priority;
     if (request->name)
         strcpy(session->name, request->name);
     for (unsigned i = 0; i < session->gpu_count; i++) {

@@ -7,6 +7,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cuda/uuid.h"
 #include "daemon/ledgers.h"
 #include "daemon/names.h"
@@ -18,12 +19,22 @@ struct process;
 
 enum session_state { SESSION_ACTIVE, SESSION_EXPIRED };
 
+/* Whose turn comes first where several wait for a GPU. Numbers are the state file's. */
+enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
+
+/* "low", "normal", "high", "critical"; false when `text` is none of them. */
+bool session_priority_parse(const char *text, enum session_priority *priority);
+const char *session_priority_name(enum session_priority priority);
+
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
-    int gpu; /* index of daemon.gpus; -1 when the card is not there now */
+    bool is_mig; /* a MIG instance: NVML and CUDA write its UUID "MIG-..." */
+    int gpu;     /* index of daemon.gpus; -1 when the card is not there now */
     uint64_t limit_bytes;
     bool reserved; /* the limit was asked for, and counts at admission */
 };
+
+const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT]);
 
 /* The process that a session was made by and ends with. */
 struct session_runner {
@@ -44,6 +55,8 @@ struct session {
     int64_t created_at, updated_at, expires_at; /* seconds since 1970; expires_at 0: never */
     sd_event_source *expiry;
     struct session_runner runner;
+    struct share compute; /* on each of its GPUs */
+    enum session_priority priority;
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
     struct session_ledger ledger;
@@ -69,6 +82,9 @@ struct session_request {
     struct session_limit limits[LEDGER_GPUS];
     bool has_bytes; /* `bytes` for every GPU that has none of its own */
     uint64_t bytes;
+    bool has_compute, has_priority; /* without: SHARE_ANY and PRIORITY_NORMAL, or unchanged */
+    struct share compute;
+    enum session_priority priority;
     uint64_t ttl_seconds; /* 0: none */
     pid_t run_pid;        /* 0: none */
     uint64_t run_start_ticks;

@@ -163,6 +163,8 @@ static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t b
     unsigned long long enough_mib = (unsigned long long)((enough_bytes + (1 << 20) - 1) >> 20);
 
     gpu_uuid_format(policy->gpus[gpu].uuid, uuid);
+    if (policy->gpus[gpu].is_mig)
+        gpu_uuid_set_mig(uuid);
     units_format_bytes(bytes, asked);
     units_format_bytes(used_bytes, used);
     units_format_bytes(limit_bytes, limit);

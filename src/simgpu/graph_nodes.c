@@ -341,10 +341,21 @@ static CUresult node_fill(CUgraphNode node, CUgraphNodeParams *params, CUcontext
     }
 }
 
+/* Whether a node of the graph frees that address already. */
+static bool is_freed(CUgraph graph, CUdeviceptr address)
+{
+    for (size_t i = 0; i < graph->node_count; i++)
+        if (graph->nodes[i]->params.type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
+            graph->nodes[i]->params.free.dptr == address)
+            return true;
+    return false;
+}
+
 CUresult graph_node_add(CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
                         size_t count, CUgraphNodeParams *params, CUcontext context, CUgraphNode *node_out)
 {
     CUgraphNode node;
+    SIM_REQUIRE(params->type != CU_GRAPH_NODE_TYPE_MEM_FREE || !is_freed(graph, params->free.dptr));
     SIM_TRY(graph_node_make(graph, dependencies, edges, count, &node));
     CUresult result = node_fill(node, params, context);
     if (result != CUDA_SUCCESS) {

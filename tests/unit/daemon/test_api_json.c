@@ -22,6 +22,8 @@ static int set_up(void **state)
     two_cards.gpu_count = 2;
     for (unsigned i = 0; i < 2; i++) {
         two_cards.gpus[i].index = i;
+        two_cards.gpus[i].mig_index = -1;
+        snprintf(two_cards.gpus[i].label, sizeof(two_cards.gpus[i].label), "%u", i);
         strcpy(two_cards.gpus[i].uuid_text, uuids[i]);
         assert_true(gpu_uuid_parse(uuids[i], two_cards.gpus[i].uuid));
     }
@@ -48,7 +50,7 @@ static void all_fields_are_read(void **state)
     assert_int_equal(
         parse(
             "{\"name\":\"a\",\"memory_bytes\":7,\"run\":true,\"gpus\":[{\"gpu\":\"1\"},{\"gpu\":\"gpu-1111\","
-            "\"memory_bytes\":9}]}",
+            "\"memory_bytes\":9}],\"compute\":\"20%..60%\",\"priority\":\"high\"}",
             &request, &run, &error),
         0);
     assert_true(run);
@@ -59,6 +61,11 @@ static void all_fields_are_read(void **state)
     assert_false(request.limits[0].has_bytes);
     assert_int_equal(request.limits[1].gpu, 0);
     assert_int_equal(request.limits[1].bytes, 9);
+    assert_true(request.has_compute);
+    assert_int_equal(request.compute.min, 2000);
+    assert_int_equal(request.compute.max, 6000);
+    assert_true(request.has_priority);
+    assert_int_equal(request.priority, PRIORITY_HIGH);
 }
 
 static void an_empty_body_asks_for_nothing_special(void **state)
@@ -71,6 +78,8 @@ static void an_empty_body_asks_for_nothing_special(void **state)
     assert_int_equal(request.limit_count, 0);
     assert_false(request.has_bytes);
     assert_null(request.name);
+    assert_false(request.has_compute);
+    assert_false(request.has_priority);
 }
 
 static void what_is_wrong_is_refused_and_named(void **state)
@@ -91,6 +100,11 @@ static void what_is_wrong_is_refused_and_named(void **state)
         {"{\"memory_bytes\":1.5}", "ERR_BAD_REQUEST", "memory_bytes"},
         {"{\"memory_bytes\":\"1GiB\"}", "ERR_BAD_REQUEST", "memory_bytes"},
         {"{\"memory_bytes\":9223372036854775808}", "ERR_BAD_REQUEST", "JSON"},
+        {"{\"compute\":25}", "ERR_BAD_REQUEST", "compute"},
+        {"{\"compute\":\"0%\"}", "ERR_BAD_REQUEST", "0%"},
+        {"{\"compute\":\"60%..20%\"}", "ERR_BAD_REQUEST", "upside down"},
+        {"{\"priority\":\"urgent\"}", "ERR_BAD_REQUEST", "priority"},
+        {"{\"priority\":null}", "ERR_BAD_REQUEST", "priority"},
         {"{\"run\":1}", "ERR_BAD_REQUEST", "run"},
         {"{\"gpus\":{}}", "ERR_BAD_REQUEST", "gpus"},
         {"{\"gpus\":[]}", "ERR_BAD_REQUEST", "gpus"},
