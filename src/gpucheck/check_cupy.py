@@ -1,9 +1,15 @@
 """CuPy under a quota: `check_cupy.py QUOTA_BYTES` in a session, `check_cupy.py` outside. Says what gpu-check reads (programs.c)."""
 import sys
 
-import cupy
+try:
+    import cupy
+except ImportError as error:
+    print(f"not-run python3 cannot import cupy: {error}")
+    sys.exit()
 
 QUOTA_BYTES = int(sys.argv[1]) if len(sys.argv) > 1 else None
+
+print(f"text version {cupy.__version__}")
 
 if QUOTA_BYTES:
     held = []

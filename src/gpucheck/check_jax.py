@@ -1,13 +1,22 @@
 """JAX under a quota: `check_jax.py QUOTA_BYTES` in a session, `check_jax.py` outside. Says what gpu-check reads (programs.c)."""
+import hashlib
 import sys
 
-import jax
-import jax.numpy as jnp
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy
+except ImportError as error:
+    print(f"not-run python3 cannot import jax: {error}")
+    sys.exit()
 
 QUOTA_BYTES = int(sys.argv[1]) if len(sys.argv) > 1 else None
 
+print(f"text version {jax.__version__}")
+
 if jax.default_backend() != "gpu":
-    sys.exit("JAX has no GPU here")
+    print(f"not-run this JAX has no GPU: its backend is {jax.default_backend()}")
+    sys.exit()
 
 if QUOTA_BYTES:
     held = []
@@ -33,4 +42,4 @@ def step(values):
 
 for _ in range(20):
     x = step(x)
-print(f"same checksum {x.tobytes().hex()[:64]}")
+print(f"same checksum {hashlib.sha256(numpy.asarray(x).tobytes()).hexdigest()}")

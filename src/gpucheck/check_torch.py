@@ -4,10 +4,20 @@ import sys
 import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic algorithms want it, before the import
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    print(f"not-run python3 cannot import torch: {error}")
+    sys.exit()
 
 QUOTA_BYTES = int(sys.argv[1]) if len(sys.argv) > 1 else None
+
+print(f"text version {torch.__version__}")
+if not torch.cuda.is_available():
+    print("not-run this PyTorch has no CUDA, or none for this driver")
+    sys.exit()
 
 
 def out_of_memory():

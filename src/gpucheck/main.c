@@ -176,7 +176,7 @@ static json_t *describe_run(const json_t *results, double seconds)
 
 static int write_json(const json_t *object, const char *path)
 {
-    const size_t flags = JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12);
+    const size_t flags = JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15);
     if (strcmp(path, "-") == 0)
         return json_dumpf(object, stdout, flags) == 0 && putchar('\n') == '\n' ? 0 : -1;
     return json_dump_file(object, path, flags);

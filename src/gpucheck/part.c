@@ -60,8 +60,8 @@ static void begin_command(struct command *command, struct part_place place, cons
     add(command, "--");
 }
 
-/* Start it with `in` and `out` for its standard streams. It dies with us. */
-static pid_t start(const struct command *command, int in, int out)
+/* Start it with these for its standard streams. It dies with us. */
+static pid_t start(const struct command *command, int in, int out, int errors)
 {
     fflush(NULL);
     pid_t pid = fork();
@@ -72,6 +72,7 @@ static pid_t start(const struct command *command, int in, int out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
     execvp(command->words[0], (char *const *)command->words);
     fprintf(stderr, "%s: %s\n", command->words[0], strerror(errno));
     _exit(127);
@@ -111,7 +112,7 @@ void part_start(struct part *part, struct part_place place, const char *name, co
         add(&command, "--simulated");
     make_pipe(to);
     make_pipe(from);
-    part->pid = start(&command, to[0], from[1]);
+    part->pid = start(&command, to[0], from[1], STDERR_FILENO);
     close(to[0]);
     close(from[1]);
     part->to = fdopen(to[1], "w");
@@ -201,22 +202,23 @@ const char *part_listen(void)
     return line;
 }
 
-static int run(const struct command *command, char *output, size_t size)
+static int run(const struct command *command, bool with_errors, char *output, size_t size)
 {
     int from[2], status = 0;
     make_pipe(from);
     cleanup_close int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    pid_t pid = start(command, nothing, from[1]);
+    pid_t pid = start(command, nothing, from[1], with_errors ? from[1] : STDERR_FILENO);
     close(from[1]);
     size_t length = 0;
-    char rest[512];
     for (;;) {
-        bool is_full = length >= size - 1;
-        ssize_t bytes =
-            is_full ? read(from[0], rest, sizeof(rest)) : read(from[0], output + length, size - 1 - length);
-        if (bytes <= 0 && !(bytes < 0 && errno == EINTR))
+        if (length == size - 1) { /* what was said last says most */
+            length = (size - 1) / 2;
+            memmove(output, output + size - 1 - length, length);
+        }
+        ssize_t bytes = read(from[0], output + length, size - 1 - length);
+        if (bytes == 0 || (bytes < 0 && errno != EINTR))
             break;
-        length += is_full || bytes < 0 ? 0 : (size_t)bytes;
+        length += bytes > 0 ? (size_t)bytes : 0;
     }
     output[length] = '\0';
     close(from[0]);
@@ -224,14 +226,14 @@ static int run(const struct command *command, char *output, size_t size)
     return status;
 }
 
-int program_run(char *const *words, uint64_t quota_bytes, char *output, size_t size)
+int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char *output, size_t size)
 {
     struct command command;
     char name[32];
     begin_command(&command, (struct part_place){.quota_bytes = quota_bytes}, session_name(name));
     for (; *words; words++)
         add(&command, *words);
-    return run(&command, output, size);
+    return run(&command, with_errors, output, size);
 }
 
 struct session_use session_use(const char *session)
@@ -243,7 +245,7 @@ struct session_use session_use(const char *session)
     add(&command, "show");
     add(&command, session);
     add(&command, "--json");
-    if (run(&command, text, sizeof(text)) != 0)
+    if (run(&command, false, text, sizeof(text)) != 0)
         fail_and_end("'gpuslice show %s --json' failed", session);
     json_error_t error;
     json_t *object = json_loads(text, 0, &error);

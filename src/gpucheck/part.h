@@ -1,6 +1,7 @@
 /* part.h - the processes that a check starts beside itself and talks with: a line each way at a time. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -44,8 +45,9 @@ struct part_role {
 extern const struct part_role part_roles[]; /* ends with a NULL name */
 
 /* Another program, inside a session (if `quota_bytes`) or outside, to its end: its wait status. What it
- * prints is in `output`, cut to `size`. */
-int program_run(char *const *words, uint64_t quota_bytes, char *output, size_t size);
+ * prints, with what it says on standard error if `with_errors`, is in `output`: the end of it, if `size` is
+ * too small. */
+int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char *output, size_t size);
 
 /* What the daemon says of a session. */
 struct session_use {

@@ -45,7 +45,7 @@ void check_nvidia_smi(const struct check *check)
         not_run("it speaks to NVIDIA's kernel module, which the simulated GPU is not");
     if (!is_in_path("nvidia-smi"))
         not_run("nvidia-smi is not installed");
-    int status = program_run(words, CHECK_QUOTA_BYTES, output, sizeof(output));
+    int status = program_run(words, CHECK_QUOTA_BYTES, false, output, sizeof(output));
     must_end_well("nvidia-smi", status, output);
     figure("memory_total", strtod(output, NULL), "MiB");
     if (strtod(output, NULL) != (double)(CHECK_QUOTA_BYTES / MIB))
@@ -63,41 +63,47 @@ static void find_script(const char *name, char path[static PATH_MAX])
         fail_and_end("%s", error.message);
 }
 
-static void need_module(const char *module)
+static void need_python(void)
 {
-    static char output[OUTPUT_BYTES];
-    char import[80];
-    char *words[] = {"python3", "-c", import, NULL};
     if (settings.simulated)
         not_run("NVIDIA's runtime library, which it brings along, refuses a simulated driver");
     if (!is_in_path("python3"))
         not_run("python3 is not installed");
-    snprintf(import, sizeof(import), "import %s; print(%s.__version__)", module, module);
-    if (program_run(words, 0, output, sizeof(output)) != 0)
-        not_run("python3 cannot import %s", module);
-    output[strcspn(output, "\n")] = '\0';
-    figure_text("version", "%s", output);
 }
 
-/* The script's words on its standard output: "figure NAME VALUE UNIT", "same NAME TEXT" (what must be equal
- * inside and outside), "failed REASON"; anything else is the framework's. In the session the last line is
- * "done". */
-static void read_words(char *output, char *same, size_t same_bytes)
+/* What a script says of itself: "figure NAME VALUE UNIT", "text NAME TEXT", "same NAME TEXT" (which must be
+ * equal inside and outside), "failed REASON", "not-run REASON"; any other line is the framework's. */
+static void read_words(bool in_session, char *output, char *same, size_t same_bytes)
 {
     char name[81], unit[21], *rest = NULL;
     double value;
+    int used;
     same[0] = '\0';
     for (char *line = strtok_r(output, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        if (sscanf(line, "figure %80s %lf %20s", name, &value, unit) == 3)
-            figure(name, value, unit);
-        else if (strncmp(line, "failed ", 7) == 0)
-            fail("%s", line + 7);
-        else if (strncmp(line, "same ", 5) == 0)
+        if (strncmp(line, "same ", 5) == 0)
             strncat(same, line, same_bytes - strlen(same) - 1);
+        else if (strncmp(line, "failed ", 7) == 0)
+            fail("%s%s", line + 7, in_session ? "" : " (outside)");
+        else if (strncmp(line, "not-run ", 8) == 0 && in_session)
+            fail("outside it runs, and in the session not: %s", line + 8);
+        else if (strncmp(line, "not-run ", 8) == 0)
+            not_run("%s", line + 8);
+        else if (in_session && sscanf(line, "figure %80s %lf %20s", name, &value, unit) == 3)
+            figure(name, value, unit);
+        else if (in_session && sscanf(line, "text %80s %n", name, &used) == 1)
+            figure_text(name, "%s", line + used);
     }
 }
 
-/* In a session of `quota_bytes`, and what must be the same outside. */
+/* The part of a program's output that says why it failed. */
+static const char *end_of(const char *output)
+{
+    const size_t most = 600;
+    size_t length = strlen(output);
+    return length > most ? output + length - most : output;
+}
+
+/* Outside, which shows whether the framework is there at all, and in a session of `quota_bytes`. */
 static void run_script(const char *name, uint64_t quota_bytes)
 {
     static char output[OUTPUT_BYTES], inside[OUTPUT_BYTES], outside[OUTPUT_BYTES];
@@ -105,12 +111,12 @@ static void run_script(const char *name, uint64_t quota_bytes)
     find_script(name, script);
     snprintf(quota, sizeof(quota), "%llu", (unsigned long long)quota_bytes);
     char *in_words[] = {"python3", script, quota, NULL}, *out_words[] = {"python3", script, NULL};
-    int status = program_run(in_words, quota_bytes, output, sizeof(output));
-    const char *tail = strlen(output) > 600 ? output + strlen(output) - 600 : output;
-    must_end_well("the script in the session", status, tail);
-    read_words(output, inside, sizeof(inside));
-    must_end_well("the script outside", program_run(out_words, 0, output, sizeof(output)), output);
-    read_words(output, outside, sizeof(outside));
+    int status = program_run(out_words, 0, true, output, sizeof(output));
+    must_end_well("the script outside", status, end_of(output));
+    read_words(false, output, outside, sizeof(outside));
+    status = program_run(in_words, quota_bytes, true, output, sizeof(output));
+    must_end_well("the script in the session", status, end_of(output));
+    read_words(true, output, inside, sizeof(inside));
     if (!inside[0] || strcmp(inside, outside) != 0)
         fail("inside and outside differ: '%.300s' and '%.300s'", inside, outside);
 }
@@ -119,13 +125,13 @@ static void run_script(const char *name, uint64_t quota_bytes)
 
 void check_torch(const struct check *check)
 {
-    need_module("torch");
+    need_python();
     run_script("torch", FRAMEWORK_QUOTA_BYTES);
 }
 
 void check_torch_expandable(const struct check *check)
 {
-    need_module("torch");
+    need_python();
     setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 1);
     setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", 1);
     run_script("torch", FRAMEWORK_QUOTA_BYTES);
@@ -133,14 +139,14 @@ void check_torch_expandable(const struct check *check)
 
 void check_jax(const struct check *check)
 {
-    need_module("jax");
+    need_python();
     setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false", 1);
     run_script("jax", FRAMEWORK_QUOTA_BYTES);
 }
 
 void check_cupy(const struct check *check)
 {
-    need_module("cupy");
+    need_python();
     run_script("cupy", FRAMEWORK_QUOTA_BYTES);
 }
 
@@ -165,14 +171,16 @@ static const char runtime_source[] =
 static void run_runtime(const char *kind)
 {
     static char output[OUTPUT_BYTES];
-    char folder[] = "/tmp/gpu-check-XXXXXX", source[64], program[64], cudart[32];
+    char folder[64], source[80], program[80], cudart[32];
+    const char *tmp = getenv("TMPDIR"); /* the runner's own folder, which goes with all that is in it */
     char *nvcc = is_in_path("nvcc") ? "nvcc" : "/usr/local/cuda/bin/nvcc";
     int error = -1, value = 0, refused = 0;
     size_t total = 0;
     if (access(nvcc, X_OK) != 0 && nvcc[0] == '/')
         not_run("nvcc is not installed");
+    snprintf(folder, sizeof(folder), "%.40s/nvcc-XXXXXX", tmp);
     if (!mkdtemp(folder))
-        not_run("no folder in /tmp");
+        not_run("cannot make a folder in %s", tmp);
     snprintf(source, sizeof(source), "%s/runtime.cu", folder);
     snprintf(program, sizeof(program), "%s/runtime", folder);
     snprintf(cudart, sizeof(cudart), "--cudart=%s", kind);
@@ -182,14 +190,11 @@ static void run_runtime(const char *kind)
     char *compile[] = {nvcc, cudart, "-arch=native", "-o", program, source, NULL};
     if (settings.simulated)
         compile[2] = "-arch=sm_80";
-    int built = program_run(compile, 0, output, sizeof(output));
+    int built = program_run(compile, 0, true, output, sizeof(output));
     int status =
-        built ? 0 : program_run((char *[]){program, NULL}, CHECK_QUOTA_BYTES, output, sizeof(output));
-    unlink(source);
-    unlink(program);
-    rmdir(folder);
+        built ? 0 : program_run((char *[]){program, NULL}, CHECK_QUOTA_BYTES, false, output, sizeof(output));
     if (built)
-        not_run("nvcc does not compile for this GPU");
+        not_run("nvcc does not compile here: %s", end_of(output));
     must_end_well("the program", status, output);
     if (sscanf(output, "%d %d %zu %d", &error, &value, &total, &refused) != 4)
         fail_and_end("the program said: %s", output);

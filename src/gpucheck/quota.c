@@ -1,5 +1,6 @@
 /* quota.c - the quota's edge, what a session sees of its GPU, and what is left of the dead. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "gpucheck/checks.h"
@@ -87,6 +88,85 @@ void part_hold(const char *argument)
     for (;;)
         part_listen();
 }
+
+/* --- Shared ---------------------------------------------------------------------------------------- */
+
+enum { SHARED_BYTES = 64 << 20, HANDLE_BYTES = sizeof(CUipcMemHandle) };
+
+/* share: takes memory and tells its handle in hexadecimal. */
+void part_share(const char *argument)
+{
+    CUdeviceptr address;
+    CUipcMemHandle handle;
+    char text[2 * HANDLE_BYTES + 1];
+    open_context();
+    must(cuMemAlloc_v2(&address, SHARED_BYTES));
+    must(cuMemsetD32_v2(address, 0x5ca1ab1e, SHARED_BYTES / 4));
+    must(cuCtxSynchronize());
+    CUresult result = cuIpcGetMemHandle(&handle, address);
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        not_run("the driver shares no memory between processes here");
+    must_succeed("cuIpcGetMemHandle", result);
+    for (unsigned i = 0; i < HANDLE_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", (unsigned char)handle.reserved[i]);
+    part_tell("%s", text);
+    for (;;)
+        part_listen();
+}
+
+/* import: opens what it is given, says what is in its last word, and closes it. */
+void part_import(const char *argument)
+{
+    CUdeviceptr address;
+    CUipcMemHandle handle;
+    uint32_t word;
+    open_context();
+    part_tell("0");
+    const char *text = part_listen();
+    for (unsigned i = 0; i < HANDLE_BYTES; i++) {
+        unsigned byte = 0;
+        sscanf(text + 2 * i, "%2x", &byte);
+        handle.reserved[i] = (char)byte;
+    }
+    must(cuIpcOpenMemHandle_v2(&address, handle, 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */));
+    must(cuMemcpyDtoH_v2(&word, address + SHARED_BYTES - 4, 4));
+    part_tell("%u", word);
+    part_listen();
+    must(cuIpcCloseMemHandle(address));
+    part_tell("0");
+    part_listen();
+}
+
+void check_shared(const struct check *check)
+{
+    struct part maker, importer;
+    part_start(&maker, PART_IN_SESSION, "share", "");
+    char handle[2 * HANDLE_BYTES + 1];
+    snprintf(handle, sizeof(handle), "%s", part_hear(&maker));
+    part_start(&importer, PART_BESIDE(&maker), "import", "");
+    part_hear(&importer);
+    uint64_t before = session_use(maker.session).charged_bytes;
+    uint64_t nvml_before = nvml_used_bytes(maker.pid);
+    part_say(&importer, "%s", handle);
+    if ((uint32_t)part_hear_number(&importer) != 0x5ca1ab1e)
+        fail("what the importer reads is not what the maker wrote");
+    int64_t more = (int64_t)(session_use(maker.session).charged_bytes - before);
+    figure("shared", SHARED_BYTES, "bytes");
+    figure("charged_more_with_the_import", (double)more, "bytes");
+    figure("nvml_more_with_the_import", (double)(int64_t)(nvml_used_bytes(maker.pid) - nvml_before), "bytes");
+    if (more != 0)
+        fail("a session's own memory, imported by another of its processes, is charged %lld bytes more",
+             (long long)more);
+    part_say(&importer, "close");
+    part_hear(&importer);
+    more = (int64_t)(session_use(maker.session).charged_bytes - before);
+    if (more != 0)
+        fail("after the import's end %lld bytes more are charged", (long long)more);
+    part_end(&importer);
+    part_end(&maker);
+}
+
+/* --- Death ----------------------------------------------------------------------------------------- */
 
 void check_death(const struct check *check)
 {

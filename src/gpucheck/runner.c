@@ -192,6 +192,12 @@ static int set_environment(const char *gpu, struct error *error)
         unsetenv(foreign[i]);
     set("GPUSLICE_RUNTIME_DIR", "%s/run", runner.folder);
     set("GPUSLICE_STATE_DIR", "%s/state", runner.folder);
+    /* What programs put away for later is no use to anyone: it goes with the folder. */
+    static const char *const caches[] = {"CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
+                                         "CUPY_CACHE_DIR"};
+    for (unsigned i = 0; i < sizeof(caches) / sizeof(caches[0]); i++)
+        set(caches[i], "%s/cache", runner.folder);
+    setenv("TMPDIR", runner.folder, 1);
     if (gpu || !getenv("CUDA_VISIBLE_DEVICES"))
         setenv("CUDA_VISIBLE_DEVICES", gpu ? gpu : "0", 1);
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* NVML's indices */

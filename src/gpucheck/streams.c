@@ -219,14 +219,16 @@ void check_wait_value(const struct check *check)
     must(cuEventCreate(&aside, CU_EVENT_DISABLE_TIMING));
     must(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1, 0));
     figure("wait_nor_supported", has, "bool");
-    must(cuStreamWaitValue32_v2(held, flag_address, 1, 0 /* CU_STREAM_WAIT_VALUE_GEQ */));
+    CUresult result = cuStreamWaitValue32_v2(held, flag_address, 1, 0 /* CU_STREAM_WAIT_VALUE_GEQ */);
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        not_run("the driver does not support cuStreamWaitValue32 here");
+    must_succeed("cuStreamWaitValue32", result);
     launch_fill(fill, memory, 1, 1, held);
     must(cuEventRecord(behind, held));
 
     launch_fill(fill, memory + 64, 1, 1, free_stream);
     must(cuEventRecord(aside, free_stream));
     double start = now_s();
-    CUresult result;
     while ((result = cuEventQuery(aside)) == CUDA_ERROR_NOT_READY && now_s() < start + 0.5)
         sleep_s(0.0005);
     figure_text("another_stream_goes_on", "%s", result == CUDA_SUCCESS ? "yes" : "no");

@@ -11,7 +11,8 @@ static const char *group_name;
 static int record_pipe; /* from the group's process; a record is less than PIPE_BUF */
 _Static_assert(sizeof(struct claim_record) <= 512, "written as one");
 
-const struct group *const claim_rooms[] = {groups_of_contexts, groups_of_memory, groups_of_streams, NULL};
+const struct group *const claim_rooms[] = {groups_of_contexts, groups_of_memory, groups_of_streams,
+                                           groups_of_graphs, NULL};
 
 /* --- In the group's process ------------------------------------------------------------------------ */
 

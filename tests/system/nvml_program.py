@@ -91,6 +91,39 @@ def managed(size):
     return take(cuda.cuMemAllocManaged, size, 1)
 
 
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class PoolProperties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location),
+                ("reserved", ctypes.c_byte * 80)]
+
+
+MANAGED = 2  # CU_MEM_ALLOCATION_TYPE_MANAGED
+NOWHERE, DEVICE = 0, 1  # CU_MEM_LOCATION_TYPE_...
+
+
+def managed_pool(place):
+    """A pool of managed memory that the program makes."""
+    handle = ctypes.c_void_p()
+    how = PoolProperties(type=MANAGED, location=Location(place, 0))
+    return [cuda.cuMemPoolCreate(ctypes.byref(handle), ctypes.byref(how)), handle.value]
+
+
+def default_managed_pool(place):
+    handle = ctypes.c_void_p()
+    return [cuda.cuMemGetDefaultMemPool(ctypes.byref(handle), ctypes.byref(Location(place, 0)), MANAGED), handle.value]
+
+
+def pool_alloc(pool, size):
+    return take(cuda.cuMemAllocFromPoolAsync, size, ctypes.c_void_p(pool), None)
+
+
+def free_async(address):
+    return cuda.cuMemFreeAsync(ctypes.c_uint64(address), None) or cuda.cuCtxSynchronize()
+
+
 def alloc_many(count, size):
     """How many of `count` allocations of `size` were granted."""
     return sum(alloc(size)[0] == 0 for _ in range(count))

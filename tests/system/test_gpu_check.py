@@ -48,7 +48,7 @@ class GpuCheck:
 
     def processes(self):
         """Those that were started with our folder for temporary files."""
-        mark = f"TMPDIR={self.temporary}\0".encode()
+        mark = f"TMPDIR={self.temporary}".encode()
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -233,3 +233,46 @@ def test_results_of_the_simulated_gpu_are_no_cards(tmp_path):
     refused = write_page(tmp_path)
     assert refused.returncode == 1
     assert "not of a card" in refused.stderr
+
+
+CONSTANTS = PAGE.parent / "simulated-constants"
+
+
+@pytest.fixture
+def constants(tmp_path):
+    """A copy of the simulated GPU's constants, and what runs the script on it."""
+    copy = tmp_path / "constants.def"
+    shutil.copy(PAGE.parents[1] / "src" / "simgpu" / "constants.def", copy)
+
+    def run(*words):
+        return subprocess.run([CONSTANTS, "--constants", copy, "--results", tmp_path, *words], capture_output=True, text=True,
+                              timeout=60)
+    return copy, run
+
+
+def test_the_simulated_gpus_constants_come_from_a_cards_results(constants, tmp_path):
+    copy, run = constants
+    result = card_result(False)
+    result["checks"] += [{"name": "driver-costs", "figures": {"context": {"value": 520093696.0, "unit": "bytes"}}},
+                         {"name": "copies", "figures": {"host_to_device_pinned": {"value": 55.4321, "unit": "GB/s"},
+                                                        "inside_the_device": {"value": 1234.567, "unit": "GB/s"}}}]
+    card = tmp_path / "card-2026-01-02.json"
+    card.write_text(json.dumps(result))
+    assert run(card).returncode == 0
+    text = copy.read_text()
+    assert 'SIM_SOURCE("card-2026-01-02.json")' in text
+    assert 'SIM_CONSTANT(CONTEXT_BYTES, 520093696, "driver-costs", "context")' in text
+    assert 'SIM_CONSTANT(LINK_GBPS, 55.4, "copies", "host_to_device_pinned")' in text
+    assert 'SIM_CONSTANT(DEVICE_GBPS, 1235, "copies", "inside_the_device")' in text
+    assert run("--check").returncode == 0
+    copy.write_text(text.replace("520093696", "520093697"))
+    assert run("--check").returncode == 1
+
+
+def test_constants_are_not_taken_from_a_simulation_or_a_run_that_lacks_them(constants, tmp_path):
+    copy, run = constants
+    before = copy.read_text()
+    for simulated in (True, False):
+        (tmp_path / "card.json").write_text(json.dumps(card_result(simulated)))
+        assert run(tmp_path / "card.json").returncode == 1
+    assert copy.read_text() == before
