@@ -1,6 +1,7 @@
 #include "base/units.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +61,8 @@ int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error)
     return 0;
 
 not_a_size:
-    return error_set(error, EINVAL, NULL, "'%.64s' is not a size; write bytes or a unit, like 4GiB or 512M", text);
+    return error_set(error, EINVAL, NULL, "'%.64s' is not a size; write bytes or a unit, like 4GiB or 512M",
+                     text);
 }
 
 int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct error *error)
@@ -78,6 +80,106 @@ int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct 
     }
     *number = value;
     return 0;
+}
+
+/* Read "12.5%" at `*text`, and go on behind it. */
+static bool parse_percentage(const char **text, uint32_t *share)
+{
+    const char *at = *text;
+    uint32_t value = 0;
+    unsigned digits = 0, decimals = 0;
+    for (; *at >= '0' && *at <= '9'; at++, digits++)
+        value = value < SHARE_WHOLE ? value * 10 + (uint32_t)(*at - '0') : value;
+    if (digits && *at == '.') {
+        for (at++; decimals < 2 && *at >= '0' && *at <= '9'; at++, decimals++)
+            value = value < SHARE_WHOLE ? value * 10 + (uint32_t)(*at - '0') : value;
+        if (decimals == 0)
+            return false;
+    }
+    for (; decimals < 2; decimals++)
+        value = value <= SHARE_WHOLE ? value * 10 : value;
+    if (digits == 0 || *at != '%')
+        return false;
+    *text = at + 1;
+    *share = value;
+    return true;
+}
+
+int units_parse_share(const char *text, struct share *share, struct error *error)
+{
+    const char *at = text;
+    struct share parsed;
+    bool is_range = false;
+    if (!parse_percentage(&at, &parsed.min))
+        goto not_a_share;
+    parsed.max = parsed.min;
+    if (at[0] == '.' && at[1] == '.') {
+        is_range = true;
+        at += 2;
+        if (!parse_percentage(&at, &parsed.max))
+            goto not_a_share;
+    }
+    if (*at)
+        goto not_a_share;
+    if (parsed.max == 0 || parsed.max > SHARE_WHOLE || parsed.min > SHARE_WHOLE)
+        return error_set(error, ERANGE, NULL,
+                         "share '%.64s' is out of range; expected %s above 0%% and up to 100%%", text,
+                         is_range ? "its second percentage" : "a percentage");
+    if (parsed.min > parsed.max)
+        return error_set(error, ERANGE, NULL,
+                         "share '%.64s' is upside down; expected MIN%%..MAX%%, like 20%%..60%%", text);
+    *share = parsed;
+    return 0;
+
+not_a_share:
+    return error_set(error, EINVAL, NULL,
+                     "'%.64s' is not a share; write a percentage, like 25%%, or a range, like 20%%..60%%",
+                     text);
+}
+
+int units_parse_duration(const char *text, uint64_t *usec, struct error *error)
+{
+    static const struct {
+        const char *unit;
+        uint64_t usec;
+    } units[] = {{"", 1000000},   {"ms", 1000},      {"s", 1000000},
+                 {"m", 60000000}, {"h", 3600000000}, {"d", 86400000000}};
+    static const uint64_t year_usec = UINT64_C(366) * 24 * 3600 * 1000000;
+    uint64_t number = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && number <= year_usec; at++)
+        number = number * 10 + (unsigned)(*at - '0');
+    for (size_t i = 0; at != text && i < sizeof(units) / sizeof(units[0]); i++) {
+        if (strcmp(at, units[i].unit) != 0)
+            continue;
+        if (number == 0 || number > year_usec / units[i].usec)
+            return error_set(error, EINVAL, NULL,
+                             "duration '%.64s' is out of range; expected above 0 and at most a year", text);
+        *usec = number * units[i].usec;
+        return 0;
+    }
+    return error_set(
+        error, EINVAL, NULL,
+        "'%.64s' is not a duration; write a whole number with a unit, like 500ms, 30s, 5m, 2h or 7d", text);
+}
+
+static size_t format_percentage(uint32_t share, char *buffer, size_t bytes)
+{
+    unsigned whole = share / 100, hundredths = share % 100;
+    int length = hundredths == 0        ? snprintf(buffer, bytes, "%u%%", whole)
+                 : hundredths % 10 == 0 ? snprintf(buffer, bytes, "%u.%u%%", whole, hundredths / 10)
+                                        : snprintf(buffer, bytes, "%u.%02u%%", whole, hundredths);
+    return (size_t)length;
+}
+
+const char *units_format_share(struct share share, char buffer[static UNITS_SHARE_TEXT])
+{
+    size_t length = format_percentage(share.min, buffer, UNITS_SHARE_TEXT);
+    if (share.min != share.max) {
+        memcpy(buffer + length, "..", 2);
+        format_percentage(share.max, buffer + length + 2, UNITS_SHARE_TEXT - length - 2);
+    }
+    return buffer;
 }
 
 const char *units_format_bytes(uint64_t bytes, char buffer[static UNITS_BYTES_TEXT])

@@ -9,6 +9,8 @@
     "gpuslice list 2>/dev/null | awk 'NR > 1 && /^[^ ]/ { print $1; if ($2 != \"-\") print $2 }'"
 #define LIST_GPUS "gpuslice gpus 2>/dev/null | awk 'NR > 1 { print $1; print $2 }'"
 
+#define PRIORITIES "low normal high critical"
+
 /* How the scripts call each kind. */
 static const char *kind_name(enum cli_kind kind)
 {
@@ -19,6 +21,8 @@ static const char *kind_name(enum cli_kind kind)
         return "gpu";
     case CLI_COMMAND:
         return "command";
+    case CLI_PRIORITY:
+        return "priority";
     case CLI_SHELL:
         return "shell";
     case CLI_VERB:
@@ -69,7 +73,7 @@ static void print_bash_verb(const struct cli_verb *verb)
         printf("%s--%s", option == verb->options ? "" : " ", option->name);
     printf("' operand=%s\n        case $1 in\n", verb->operands ? kind_name(verb->operand_kind) : "none");
     for (const struct cli_option *option = verb->options; option->name; option++)
-        if (option->kind != CLI_FLAG)
+        if (cli_option_takes_word(option))
             printf("        --%s) value=%s ;;\n", option->name, kind_name(option->kind));
     puts("        esac\n        ;;");
 }
@@ -91,6 +95,7 @@ static void print_bash(void)
           "    case $1 in\n"
           "    session) " LIST_SESSIONS " ;;\n"
           "    gpu) " LIST_GPUS " ;;\n"
+          "    priority) echo " PRIORITIES " ;;\n"
           "    shell) echo bash zsh fish ;;\n"
           "    verb) echo ",
           stdout);
@@ -152,6 +157,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "_gpuslice_sessions";
     case CLI_GPU:
         return "_gpuslice_gpus";
+    case CLI_PRIORITY:
+        return "(" PRIORITIES ")";
     case CLI_SHELL:
         return "(bash zsh fish)";
     case CLI_VERB:
@@ -170,7 +177,7 @@ static void print_zsh_verb(const struct cli_verb *verb)
         printf(" \\\n            '%s--%s[", option->kind == CLI_GPU ? "*" : "", option->name);
         print_quoted(option->help, "'\\''", "[]:");
         putchar(']');
-        if (option->value)
+        if (cli_option_takes_word(option))
             printf(":%s:%s", option->value, zsh_action(option->kind));
         putchar('\'');
     }
@@ -235,6 +242,8 @@ static const char *fish_values(enum cli_kind kind)
         return "(__gpuslice_sessions)";
     case CLI_GPU:
         return "(__gpuslice_gpus)";
+    case CLI_PRIORITY:
+        return PRIORITIES;
     case CLI_SHELL:
         return "bash zsh fish";
     case CLI_VERB:
@@ -251,13 +260,13 @@ static void print_fish_condition(const struct cli_verb *verb)
     putchar('\'');
 }
 
-/* Someone else's command line begins behind two words, not counting options and their values. fish drops names of
- * options until the first word that is none; hence the "-". */
+/* Someone else's command line begins behind two words, not counting options and their values. fish drops
+ * names of options until the first word that is none; hence the "-". */
 static void print_fish_command(const struct cli_verb *verb)
 {
     fputs(" -a '(__fish_complete_subcommand --fcs-skip=2 -", stdout);
     for (const struct cli_option *option = verb->options; option->name; option++)
-        if (option->value)
+        if (cli_option_takes_word(option))
             printf(" --%s", option->name);
     puts(")'");
 }
@@ -269,7 +278,7 @@ static void print_fish_verb(const struct cli_verb *verb)
     puts("'");
     for (const struct cli_option *option = verb->options; option->name; option++) {
         print_fish_condition(verb);
-        printf(" -l %s%s", option->name, option->value ? " -x" : "");
+        printf(" -l %s%s", option->name, cli_option_takes_word(option) ? " -x" : "");
         if (fish_values(option->kind))
             printf(" -a '%s'", fish_values(option->kind));
         fputs(" -d '", stdout);

@@ -5,7 +5,8 @@
 #include "cli/verbs.h"
 
 static const struct cli_option options[] = {
-    CLI_OPTION_NEW_NAME,  CLI_OPTION_GPU,  CLI_OPTION_MEMORY, CLI_OPTION_JSON,
+    CLI_OPTION_NEW_NAME,  CLI_OPTION_GPU,  CLI_OPTION_MEMORY, CLI_OPTION_COMPUTE,
+    CLI_OPTION_PRIORITY,  CLI_OPTION_TTL,  CLI_OPTION_WAIT,   CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED, CLI_OPTION_HELP, CLI_OPTIONS_END,
 };
 
@@ -33,7 +34,7 @@ const struct cli_verb verb_create = {
     .aliases = {"allocate"},
     .summary = "make a session for several programs, and print its ID",
     .text = "The session lives until 'gpuslice release'. A daemon is started if none is running.",
-    .examples = "  gpuslice create --name train --memory 4GiB\n"
+    .examples = "  gpuslice create --name train --memory 4GiB --compute 25%..50%\n"
                 "  gpuslice run --session train -- python train.py",
     .options = options,
     .check = sessions_check_options,

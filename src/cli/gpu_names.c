@@ -4,10 +4,16 @@
 #include <string.h>
 #include <strings.h>
 
-/* An index, or what can begin a UUID as NVML writes it: "GPU-8f2d...", "MIG-...", or its hex digits alone. */
+/* An index, an index and that of a MIG instance behind a colon, or what can begin a UUID as NVML writes it:
+ * "GPU-8f2d...", "MIG-...", or its hex digits alone. */
 static bool may_name_a_gpu(const char *name)
 {
     static const char hex[] = "0123456789abcdefABCDEF-";
+    size_t digits = strspn(name, "0123456789");
+    if (digits > 0 && name[digits] == ':') {
+        size_t more = strspn(name + digits + 1, "0123456789");
+        return more > 0 && name[digits + 1 + more] == '\0';
+    }
     if (strncasecmp(name, "MIG-", 4) == 0)
         name += 4;
     if (strncasecmp(name, "GPU-", 4) == 0)
@@ -32,10 +38,10 @@ int gpu_names_add(struct gpu_names *names, const char *text, size_t length, stru
     if (length < sizeof(name))
         memcpy(name, text, length);
     if (!may_name_a_gpu(name))
-        return error_set(
-            error, EINVAL, NULL,
-            "'%.*s' names no GPU; expected an index like 0 or the beginning of a UUID like GPU-8f2d",
-            length > 64 ? 64 : (int)length, text);
+        return error_set(error, EINVAL, NULL,
+                         "'%.*s' names no GPU; expected an index like 0, 0:1 for MIG instance 1 of GPU 0, or "
+                         "the beginning of a UUID like GPU-8f2d",
+                         length > 64 ? 64 : (int)length, text);
     if (gpu_names_contain(names, name))
         return error_set(error, EINVAL, NULL, "GPU '%s' is named twice; expected each once", name);
     if (names->count == GPU_NAMES_MAX)

@@ -12,7 +12,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { ID, NAME, STATE, GPU, BAR, USAGE, PROCESSES };
+enum { ID, NAME, STATE, GPU, BAR, USAGE, COMPUTE, PROCESSES };
 
 static const struct table_column columns[] = {
     [ID] = {"ID"},
@@ -21,6 +21,7 @@ static const struct table_column columns[] = {
     [GPU] = {"GPU", .right = true},
     [BAR] = {"MEMORY"},
     [USAGE] = {"USED / LIMIT", .right = true},
+    [COMPUTE] = {"COMPUTE", .right = true},
     [PROCESSES] = {"PROCS", .right = true},
     {NULL},
 };
@@ -39,6 +40,9 @@ static void add_session(struct table *table, const json_t *session)
             table_cell_print(&row[NAME], TABLE_PLAIN, "%s", strcmp(name, id) == 0 ? "-" : name);
             table_cell_print(&row[STATE], strcmp(state, "active") == 0 ? TABLE_PLAIN : TABLE_YELLOW, "%s",
                              state);
+            char share[UNITS_SHARE_TEXT];
+            sessions_share(session, share);
+            table_cell_print(&row[COMPUTE], TABLE_PLAIN, "%s", strcmp(share, "0%..100%") == 0 ? "-" : share);
             table_cell_print(&row[PROCESSES], TABLE_PLAIN, "%zu",
                              json_array_size(json_object_get(session, "processes")));
         }

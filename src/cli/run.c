@@ -18,6 +18,10 @@ static const struct cli_option options[] = {
     CLI_OPTION_NEW_NAME,
     CLI_OPTION_GPU,
     CLI_OPTION_MEMORY,
+    CLI_OPTION_COMPUTE,
+    CLI_OPTION_PRIORITY,
+    CLI_OPTION_TTL,
+    CLI_OPTION_WAIT,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
      "run in this session rather than a new one"},
     CLI_OPTION_SIMULATED,
@@ -30,6 +34,10 @@ static int check(const struct cli_arguments *arguments, struct error *error)
     const char *beside = arguments->name                                                 ? "--name"
                          : arguments->gpus.count                                         ? "--gpu"
                          : arguments->memory.every_bytes || arguments->memory.gpus.count ? "--memory"
+                         : arguments->compute.max                                        ? "--compute"
+                         : arguments->priority                                           ? "--priority"
+                         : arguments->ttl_usec                                           ? "--ttl"
+                         : arguments->wait_usec                                          ? "--wait"
                                                                                          : NULL;
     if (arguments->session && beside)
         return error_set(
@@ -146,7 +154,7 @@ const struct cli_verb verb_run = {
     .text = "Makes a session and becomes COMMAND, with COMMAND's own pid, signals and exit status. "
             "The session ends when COMMAND and all other processes in it have ended. A daemon is "
             "started if none is running.",
-    .examples = "  gpuslice run --memory 4GiB -- python train.py\n"
+    .examples = "  gpuslice run --memory 4GiB --compute 25% -- python train.py\n"
                 "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate",
     .options = options,
     .check = check,

@@ -9,7 +9,7 @@
 #include "cli/client.h"
 #include "cli/table.h"
 
-/* Judge --memory against --gpu: a GPU set apart must be one that is named. */
+/* Judge --memory against --gpu: a GPU set apart must be one that is named; and --ttl. */
 int sessions_check_options(const struct cli_arguments *arguments, struct error *error);
 
 /* The body that asks for what the options say: for POST, or with only what they name, for PATCH. Without
@@ -18,7 +18,8 @@ int sessions_check_options(const struct cli_arguments *arguments, struct error *
 int sessions_body(const struct cli_arguments *arguments, const char *visible_devices, json_t **body,
                   struct error *error);
 
-/* Start a daemon if need be, and make a session from the options. `run`: it belongs to this process. */
+/* Start a daemon if need be, and make a session from the options, waiting for room if --wait says so: then
+ * stderr tells the place in the line. `run`: it belongs to this process. */
 int sessions_create(struct client *client, const struct cli_arguments *arguments, bool run, json_t **session,
                     struct error *error);
 
@@ -38,6 +39,9 @@ void sessions_gpu_cell(struct table_cell *cell, const json_t *gpu);
 
 /* A GPU's name, without the maker's. */
 void sessions_gpu_name_cell(struct table_cell *cell, const json_t *gpu);
+
+/* The share of compute that a session was given, as --compute takes it. */
+const char *sessions_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);
 
 /* Two cells: the bar, and "used / limit". */
 void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint64_t limit);

@@ -5,15 +5,17 @@
 #include "cli/verbs.h"
 
 static const struct cli_option options[] = {
-    CLI_OPTION_NEW_NAME,  CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_JSON,
-    CLI_OPTION_SIMULATED, CLI_OPTION_HELP,           CLI_OPTIONS_END,
+    CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE, CLI_OPTION_PRIORITY,
+    CLI_OPTION_JSON,     CLI_OPTION_SIMULATED,      CLI_OPTION_HELP,    CLI_OPTIONS_END,
 };
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
-    if (arguments->name || arguments->memory.every_bytes || arguments->memory.gpus.count)
+    if (arguments->name || arguments->memory.every_bytes || arguments->memory.gpus.count ||
+        arguments->compute.max || arguments->priority)
         return 0;
-    return error_set(error, EINVAL, NULL, "nothing to change is given; expected --memory or --name");
+    return error_set(error, EINVAL, NULL,
+                     "nothing to change is given; expected --memory, --compute, --priority or --name");
 }
 
 static enum cli_status act(const struct cli_arguments *arguments)
@@ -44,8 +46,8 @@ const struct cli_verb verb_set = {
     .operands_max = 1,
     .summary = "change a session's limits or name while it runs",
     .text = "Takes effect at the next request for memory. A limit below what is used ends no program:"
-            " new memory is refused until enough has been freed.",
-    .examples = "  gpuslice set train --memory 2GiB",
+            " new memory is refused until enough has been freed. A new share holds from the next turn on.",
+    .examples = "  gpuslice set train --memory 2GiB --compute 10%..100%",
     .options = options,
     .check = check,
     .act = act,

@@ -35,6 +35,8 @@ static void print_facts(const json_t *session, bool colour)
     print_fact("State", sessions_text(session, "state"), colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
     print_fact("Owner", text, colour);
+    print_fact("Compute", sessions_share(session, text), colour);
+    print_fact("Priority", sessions_text(session, "priority"), colour);
     print_fact("Created", sessions_time(sessions_text(session, "created_at"), time), colour);
     if (*expires)
         print_fact("Expires", sessions_time(expires, time), colour);

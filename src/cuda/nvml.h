@@ -1,5 +1,5 @@
-/* nvml.h - the part of NVML's ABI that GPU Slice answers, calls or simulates (NVML API reference, R580). Ours,
- * so that nothing needs NVIDIA's headers; never include it beside theirs. */
+/* nvml.h - the part of NVML's ABI that GPU Slice answers, calls or simulates (NVML API reference, R580).
+ * Ours, so that nothing needs NVIDIA's headers; never include it beside theirs. */
 #pragma once
 
 #include <stddef.h>
@@ -51,6 +51,25 @@ typedef struct nvmlProcessInfo_v2_st { /* of the _v2 and _v3 calls */
     unsigned int gpuInstanceId;
     unsigned int computeInstanceId;
 } nvmlProcessInfo_v2_t;
+typedef struct nvmlProcessDetail_v1_st {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId;
+    unsigned int computeInstanceId;
+    unsigned long long usedGpuCcProtectedMemory; /* bytes; of confidential computing */
+} nvmlProcessDetail_v1_t;
+
+typedef struct nvmlProcessDetailList_v1_st {
+    unsigned int version;             /* NVML_PROCESS_DETAIL_LIST_V1, set by the caller */
+    unsigned int mode;                /* NVML_PROCESS_MODE_ */
+    unsigned int numProcArrayEntries; /* room, and becomes how many there are */
+    nvmlProcessDetail_v1_t *procArray;
+} nvmlProcessDetailList_v1_t;
+#define NVML_PROCESS_DETAIL_LIST_V1 NVML_STRUCT_VERSION(nvmlProcessDetailList_v1_t, 1)
+#define NVML_PROCESS_MODE_COMPUTE 0u
+#define NVML_PROCESS_MODE_GRAPHICS 1u
+#define NVML_PROCESS_MODE_MPS 2u
+
 #define NVML_VALUE_NOT_AVAILABLE_U64 ((unsigned long long)-1)
 #define NVML_VALUE_NOT_AVAILABLE_U32 ((unsigned int)-1)
 
@@ -60,9 +79,40 @@ typedef struct nvmlUtilization_st {
 
 typedef struct nvmlProcessUtilizationSample_st {
     unsigned int pid;
-    unsigned long long timeStamp; /* microseconds of the wall clock */
+    unsigned long long timeStamp;                   /* microseconds of the wall clock */
     unsigned int smUtil, memUtil, encUtil, decUtil; /* percent */
 } nvmlProcessUtilizationSample_t;
+
+typedef struct nvmlProcessUtilizationInfo_v1_st {
+    unsigned long long timeStamp; /* microseconds of the wall clock */
+    unsigned int pid;
+    unsigned int smUtil, memUtil, encUtil, decUtil, jpgUtil, ofaUtil; /* percent */
+} nvmlProcessUtilizationInfo_v1_t;
+
+typedef struct nvmlProcessesUtilizationInfo_v1_st {
+    unsigned int version;             /* NVML_PROCESSES_UTILIZATION_INFO_V1, set by the caller */
+    unsigned int processSamplesCount; /* room, and becomes how many there are */
+    unsigned long long lastSeenTimeStamp;
+    nvmlProcessUtilizationInfo_v1_t *procUtilArray;
+} nvmlProcessesUtilizationInfo_v1_t;
+#define NVML_PROCESSES_UTILIZATION_INFO_V1 NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_v1_t, 1)
+
+typedef struct nvmlAccountingStats_st {
+    unsigned int gpuUtilization, memoryUtilization; /* percent of the process's life */
+    unsigned long long maxMemoryUsage;              /* bytes, the most at a time */
+    unsigned long long time;                        /* milliseconds; 0 while it runs */
+    unsigned long long startTime;                   /* microseconds of the wall clock */
+    unsigned int isRunning;
+    unsigned int reserved[5];
+} nvmlAccountingStats_t;
+
+typedef struct nvmlDeviceAttributes_st { /* of a MIG instance */
+    unsigned int multiprocessorCount;
+    unsigned int sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,
+        sharedOfaCount;
+    unsigned int gpuInstanceSliceCount, computeInstanceSliceCount;
+    unsigned long long memorySizeMB; /* MiB */
+} nvmlDeviceAttributes_t;
 
 #define NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE 32
 #define NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE 16

@@ -23,6 +23,12 @@ const char *gpu_uuid_format(const uint8_t uuid[static GPU_UUID_BYTES], char text
     return text;
 }
 
+const char *gpu_uuid_set_mig(char text[static GPU_UUID_TEXT])
+{
+    memcpy(text, "MIG-", 4);
+    return text;
+}
+
 static int hex_digit(char letter)
 {
     if (letter >= '0' && letter <= '9')

@@ -10,7 +10,7 @@ uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes)
     return reserved_bytes < total_bytes ? total_bytes - reserved_bytes : 0;
 }
 
-int admission_check(unsigned gpu_index, uint64_t total_bytes, uint64_t reserved_bytes, uint64_t wanted_bytes,
+int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_bytes, uint64_t wanted_bytes,
                     struct error *error)
 {
     char wanted[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], reserved[UNITS_BYTES_TEXT],
@@ -22,16 +22,31 @@ int admission_check(unsigned gpu_index, uint64_t total_bytes, uint64_t reserved_
     units_format_bytes(total_bytes, total);
     if (wanted_bytes > total_bytes)
         return error_set(error, EBUSY, "ERR_ADMISSION",
-                         "%s (%" PRIu64 " bytes) is more than GPU %u has (%s, %" PRIu64
+                         "%s (%" PRIu64 " bytes) is more than GPU %s has (%s, %" PRIu64
                          " bytes); ask for less",
-                         wanted, wanted_bytes, gpu_index, total, total_bytes);
+                         wanted, wanted_bytes, gpu, total, total_bytes);
     return error_set(
         error, EBUSY, "ERR_ADMISSION",
         "%s (%" PRIu64
-        " bytes) does not fit on GPU %u: of %s, other sessions reserved %s, which leaves %s (%" PRIu64
+        " bytes) does not fit on GPU %s: of %s, other sessions reserved %s, which leaves %s (%" PRIu64
         " bytes); ask for less or release a session",
-        wanted, wanted_bytes, gpu_index, total, units_format_bytes(reserved_bytes, reserved),
+        wanted, wanted_bytes, gpu, total, units_format_bytes(reserved_bytes, reserved),
         units_format_bytes(unreserved, left), unreserved);
+}
+
+int admission_check_share(const char *gpu, uint32_t promised, uint32_t wanted, struct error *error)
+{
+    char wanted_text[UNITS_SHARE_TEXT], promised_text[UNITS_SHARE_TEXT], left_text[UNITS_SHARE_TEXT];
+    uint32_t left = promised < SHARE_WHOLE ? SHARE_WHOLE - promised : 0;
+    if (wanted <= left)
+        return 0;
+    return error_set(error, EBUSY, "ERR_ADMISSION",
+                     "a minimum of %s of GPU %s's time is more than is left: %s is promised to other "
+                     "sessions, which leaves "
+                     "%s; ask for less, for a minimum of 0%%, or release a session",
+                     units_format_share((struct share){wanted, wanted}, wanted_text), gpu,
+                     units_format_share((struct share){promised, promised}, promised_text),
+                     units_format_share((struct share){left, left}, left_text));
 }
 
 size_t admission_roomiest(const uint64_t *unreserved_bytes, size_t count)

@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
 #include "daemon/gpu.h"
+#include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
 
@@ -42,6 +43,15 @@ static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, 
     return 0;
 }
 
+static int parse_ttl(const char *field, const json_t *value, uint64_t *seconds, struct error *error)
+{
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number <= 0 || number > INT32_MAX)
+        return bad_request(error, field, "a whole number of seconds, 1 to 2147483647");
+    *seconds = (uint64_t)number;
+    return 0;
+}
+
 static int parse_gpu(const struct daemon *daemon, json_t *object, struct session_request *request,
                      struct error *error)
 {
@@ -67,13 +77,13 @@ static int parse_gpu(const struct daemon *daemon, json_t *object, struct session
         return bad_request(error, "gpus", "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     for (unsigned i = 0; i < request->limit_count; i++)
         if (request->limits[i].gpu == limit.gpu)
-            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %u is named twice; expected each once",
-                             limit.gpu);
+            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %s is named twice; expected each once",
+                             daemon->gpus[limit.gpu].label);
     request->limits[request->limit_count++] = limit; /* each card once: no more than there are cards */
     return 0;
 }
 
-static int parse_field(const struct daemon *daemon, const char *key, json_t *value, bool *run,
+static int parse_field(const struct daemon *daemon, const char *key, json_t *value, bool creating,
                        struct session_request *request, struct error *error)
 {
     if (strcmp(key, "name") == 0) {
@@ -82,14 +92,33 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
     }
     if (strcmp(key, "memory_bytes") == 0)
         return parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
-    if (strcmp(key, "run") == 0 && run) {
-        *run = json_is_true(value);
+    if (strcmp(key, "compute") == 0) {
+        const char *text = json_string_value(value);
+        struct error cause;
+        request->has_compute = true;
+        if (!text)
+            return bad_request(error, key, "a string, like \"25%\" or \"20%..60%\"");
+        return units_parse_share(text, &request->compute, &cause) < 0
+                   ? error_set(error, EINVAL, "ERR_BAD_REQUEST", "'compute': %s", cause.message)
+                   : 0;
+    }
+    if (strcmp(key, "priority") == 0) {
+        const char *text = json_string_value(value);
+        request->has_priority = true;
+        return text && session_priority_parse(text, &request->priority)
+                   ? 0
+                   : bad_request(error, key, "\"low\", \"normal\", \"high\" or \"critical\"");
+    }
+    if (creating && (strcmp(key, "run") == 0 || strcmp(key, "wait") == 0)) {
+        *(*key == 'r' ? &request->run : &request->wait) = json_is_true(value);
         return json_is_boolean(value) ? 0 : bad_request(error, key, "true or false");
     }
+    if (creating && strcmp(key, "ttl_seconds") == 0)
+        return parse_ttl(key, value, &request->ttl_seconds, error);
     if (strcmp(key, "gpus") != 0)
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "there is no field '%.80s'; expected name, gpus, memory_bytes%s", key,
-                         run ? ", run" : "");
+                         "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority%s",
+                         key, creating ? ", run, wait, ttl_seconds" : "");
     if (!json_is_array(value) || json_array_size(value) == 0)
         return bad_request(error, key, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     size_t index;
@@ -103,7 +132,7 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
     return 0;
 }
 
-int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool *run,
+int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool creating,
                       json_t **document, struct session_request *request, struct error *error)
 {
     const char *key;
@@ -113,7 +142,7 @@ int api_parse_session(const struct daemon *daemon, const char *body, size_t byte
         return result;
     json_object_foreach(*document, key, value)
     {
-        result = parse_field(daemon, key, value, run, request, error);
+        result = parse_field(daemon, key, value, creating, request, error);
         if (result < 0) {
             json_decref(*document);
             *document = NULL;
@@ -132,13 +161,10 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
         return result;
     json_object_foreach(document, key, value)
     {
-        bool has_ttl;
         if (strcmp(key, "limit_bytes") == 0)
             result = parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
         else if (strcmp(key, "ttl_seconds") == 0)
-            result = json_integer_value(value) <= INT32_MAX
-                         ? parse_bytes(key, value, &has_ttl, &request->ttl_seconds, error)
-                         : -EINVAL;
+            result = parse_ttl(key, value, &request->ttl_seconds, error);
         else
             result = -EINVAL;
         if (result < 0) {
@@ -179,15 +205,21 @@ static json_t *text_json(const char *text)
     return json ? json : json_string("?");
 }
 
+/* Null for a whole card, or none. */
+static json_t *mig_index_json(const struct gpu *gpu)
+{
+    return gpu && gpu->mig_index >= 0 ? json_integer(gpu->mig_index) : json_null();
+}
+
 static json_t *session_gpu_json(const struct session *session, unsigned policy_gpu)
 {
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
     char uuid[GPU_UUID_TEXT];
-    return json_pack("{s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "index",
-                     card ? json_integer(card->index) : json_null(), "uuid", gpu_uuid_format(gpu->uuid, uuid),
-                     "name", card ? text_json(card->name) : json_null(), "limit_bytes",
-                     bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
+    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "index",
+                     card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card),
+                     "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
+                     "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
                      bytes_json(session_used(session, policy_gpu)), "driver_bytes",
                      bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
                      bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
@@ -207,7 +239,7 @@ static json_t *process_json(const struct process *process)
         driver = add_bytes(driver, share);
         refused += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;
         json_array_append_new(gpus,
-                              json_pack("{s:s,s:o,s:o}", "uuid", gpu_uuid_format(session->gpus[i].uuid, uuid),
+                              json_pack("{s:s,s:o,s:o}", "uuid", session_gpu_uuid(&session->gpus[i], uuid),
                                         "used_bytes", bytes_json(bytes), "driver_bytes", bytes_json(share)));
     }
     return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o}", "pid", (int)process->pid, "command",
@@ -230,13 +262,17 @@ json_t *api_session_json(const struct session *session)
     /* Oldest first; the list has the newest first. */
     for (const struct process *process = session->processes; process; process = process->next)
         json_array_insert_new(processes, 0, process_json(process));
-    return json_pack("{s:s,s:s,s:I,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
-                     "name", session->name, "owner_uid", (json_int_t)session->owner, "state",
-                     session_state_name(session), "vram_limit_bytes", bytes_json(limit), "used_bytes",
-                     bytes_json(used), "driver_bytes", bytes_json(driver), "orphan_bytes",
-                     bytes_json(orphaned), "created_at", time_json(session->created_at), "updated_at",
-                     time_json(session->updated_at), "expires_at", time_json(session->expires_at), "gpus",
-                     gpus, "processes", processes);
+    return json_pack("{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id",
+                     session->id, "name", session->name, "owner_uid", (json_int_t)session->owner, "state",
+                     session_state_name(session), "compute_min_ratio",
+                     (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
+                     (double)session->compute.max / SHARE_WHOLE, "priority",
+                     session_priority_name(session->priority), "vram_limit_bytes", bytes_json(limit),
+                     "used_bytes", bytes_json(used), "driver_bytes", bytes_json(driver), "orphan_bytes",
+                     bytes_json(orphaned), "created_at", time_json(session->created_at), "queue_position",
+                     session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(),
+                     "updated_at", time_json(session->updated_at), "expires_at",
+                     time_json(session->expires_at_ms / 1000), "gpus", gpus, "processes", processes);
 }
 
 json_t *api_environment_json(const struct session *session)
@@ -246,7 +282,7 @@ json_t *api_environment_json(const struct session *session)
         char uuid[GPU_UUID_TEXT];
         if (i)
             strcat(uuids, ",");
-        strcat(uuids, gpu_uuid_format(session->gpus[i].uuid, uuid));
+        strcat(uuids, session_gpu_uuid(&session->gpus[i], uuid));
     }
     json_t *environment = json_pack("{s:s,s:s,s:s,s:s}", "GPUSLICE_SESSION", session->id, "GPUSLICE_IPC_SOCK",
                                     session->daemon->paths.attach_socket, "GPUSLICE_IPC_TOKEN",
@@ -291,9 +327,9 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
                                                    "used_bytes", bytes_json(gpu->processes[i].used_bytes),
                                                    "session_id", session ? session->id : NULL));
     }
-    return json_pack("{s:i,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index", (int)gpu->index,
-                     "uuid", gpu->uuid_text, "name", text_json(gpu->name), "simulated",
-                     daemon->options.simulated, "healthy", gpu->healthy, "total_bytes",
+    return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index", (int)gpu->index,
+                     "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name", text_json(gpu->name),
+                     "simulated", daemon->options.simulated, "healthy", gpu->healthy, "total_bytes",
                      bytes_json(gpu->total_bytes), "used_bytes", bytes_json(gpu->used_bytes), "free_bytes",
                      bytes_json(gpu->free_bytes), "reserved_bytes", bytes_json(reserved), "unreserved_bytes",
                      bytes_json(admission_unreserved(gpu->total_bytes, reserved)), "context_bytes",

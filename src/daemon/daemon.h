@@ -20,6 +20,7 @@ struct store;
 struct attach;
 struct http;
 struct worker;
+struct queue;
 
 struct daemon_options {
     bool system, simulated;
@@ -55,6 +56,7 @@ struct daemon {
     struct store *store;
     struct attach *attach;
     struct http *http;
+    struct queue *queue;
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;

@@ -66,7 +66,7 @@ static int compare_rows(const void *a, const void *b)
     return (one->pid > other->pid) - (one->pid < other->pid);
 }
 
-/* NVML lists a process once for each MIG instance that it is on. */
+/* NVML lists a process once for each compute instance that it is on. */
 static bool make_table(const struct nvml_sample *sample, struct table *table)
 {
     *table =

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -68,7 +69,7 @@ static void answer(struct waiter **list)
 static void take_sample(struct gpu *gpu, struct nvml_sample *sample)
 {
     if (gpu->healthy != sample->ok)
-        log_warning("GPU %u: NVML %s", gpu->index, sample->ok ? "answers again" : "cannot say how it is");
+        log_warning("GPU %s: NVML %s", gpu->label, sample->ok ? "answers again" : "cannot say how it is");
     gpu->healthy = sample->ok;
     if (!sample->ok)
         return;
@@ -217,9 +218,16 @@ static void on_listed(struct worker_job *worker_job)
     struct daemon *daemon = sampler->daemon;
     for (unsigned i = 0; i < list->count; i++) {
         struct gpu *gpu = &daemon->gpus[i];
-        gpu->index = i;
+        gpu->index = list->cards[i].index;
+        gpu->mig_index = list->cards[i].mig_index;
         memcpy(gpu->uuid, list->cards[i].uuid, sizeof(gpu->uuid));
         gpu_uuid_format(gpu->uuid, gpu->uuid_text);
+        if (gpu->mig_index < 0) {
+            snprintf(gpu->label, sizeof(gpu->label), "%u", gpu->index);
+        } else {
+            snprintf(gpu->label, sizeof(gpu->label), "%u:%d", gpu->index, gpu->mig_index);
+            gpu_uuid_set_mig(gpu->uuid_text);
+        }
         memcpy(gpu->name, list->cards[i].name, sizeof(gpu->name));
         gpu->healthy = true;
     }
@@ -265,7 +273,8 @@ static int list_cards(struct daemon *daemon, struct error *error)
     }
     if (result == 0 && daemon->gpu_count == 0)
         return error_set(error, ENODEV, NULL,
-                         "the NVIDIA driver shows no GPU; add --simulated for a simulated one");
+                         "the NVIDIA driver shows no GPU, nor any MIG instance of one in MIG mode; add "
+                         "--simulated for a simulated one");
     if (result == 0) {
         gpu_refresh(daemon, set_true, &has_sample);
         result = wait_for(daemon, &has_sample);
@@ -275,8 +284,8 @@ static int list_cards(struct daemon *daemon, struct error *error)
                                (unsigned long long)START_USEC / 1000000);
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         if (!daemon->gpus[i].healthy)
-            return error_set(error, EIO, NULL, "NVML does not say how much memory GPU %u has; see nvidia-smi",
-                             i);
+            return error_set(error, EIO, NULL, "NVML does not say how much memory GPU %s has; see nvidia-smi",
+                             daemon->gpus[i].label);
     return 0;
 }
 
@@ -347,21 +356,37 @@ static bool begins_with(const struct gpu *gpu, const char *text)
 {
     size_t length = strlen(text);
     return strncasecmp(gpu->uuid_text, text, length) == 0 ||
-           strncasecmp(gpu->uuid_text + strlen("GPU-"), text, length) == 0;
+           strncasecmp(gpu->uuid_text + strlen("GPU-"), text, length) == 0; /* or "MIG-" */
+}
+
+static int find_label(const struct daemon *daemon, const char *text, unsigned *gpu, struct error *error)
+{
+    const size_t length = strlen(text);
+    const struct gpu *instance = NULL;
+    for (unsigned i = 0; i < daemon->gpu_count; i++) {
+        const char *label = daemon->gpus[i].label;
+        if (strcmp(label, text) == 0) {
+            *gpu = i;
+            return 0;
+        }
+        if (strncmp(label, text, length) == 0 && label[length] == ':')
+            instance = &daemon->gpus[i];
+    }
+    if (instance)
+        return error_set(
+            error, ENOENT, "ERR_GPU_NOT_FOUND",
+            "GPU %s is in MIG mode; name one of its instances, like %s, as GET /v1/gpus lists them", text,
+            instance->label);
+    return error_set(error, ENOENT, "ERR_GPU_NOT_FOUND",
+                     "there is no GPU %.40s; there are %u, counted from 0", text, daemon->gpu_count);
 }
 
 int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struct error *error)
 {
     uint64_t index;
     /* Up to three digits are an index; more may begin a UUID. */
-    if (strlen(text) <= 3 && units_parse_number(text, 999, &index, NULL) == 0) {
-        if (index < daemon->gpu_count) {
-            *gpu = (unsigned)index;
-            return 0;
-        }
-        return error_set(error, ENOENT, "ERR_GPU_NOT_FOUND",
-                         "there is no GPU %s; there are %u, counted from 0", text, daemon->gpu_count);
-    }
+    if ((strlen(text) <= 3 && units_parse_number(text, 999, &index, NULL) == 0) || strchr(text, ':'))
+        return find_label(daemon, text, gpu, error);
     unsigned count = 0;
     for (unsigned i = 0; i < daemon->gpu_count && *text; i++) {
         if (!begins_with(&daemon->gpus[i], text))
@@ -413,7 +438,7 @@ static void keep_context_cost(struct daemon *daemon, unsigned gpu, uint64_t byte
                 atomic_store_explicit(&session->ledger.policy->gpus[i].context_bytes, bytes,
                                       memory_order_release);
     store_put_context_cost(daemon, daemon->gpus[gpu].uuid, bytes);
-    log_info("a context on GPU %u costs %llu bytes", gpu, (unsigned long long)bytes);
+    log_info("a context on GPU %s costs %llu bytes", daemon->gpus[gpu].label, (unsigned long long)bytes);
 }
 
 void gpu_measure_cancel(struct gpu_measurement *measurement)

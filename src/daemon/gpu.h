@@ -1,4 +1,7 @@
-/* gpu.h - the cards: what NVML last said of them, and what a context costs on each. */
+/* gpu.h - the GPUs: what NVML last said of them, and what a context costs on each.
+ *
+ * A GPU is a card, or a MIG instance of one; a card in MIG mode is none. Which there are is seen at the
+ * start. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,8 +14,12 @@
 struct daemon;
 struct gpu_sampler;
 
+#define GPU_LABEL_BYTES 24
+
 struct gpu {
-    unsigned index; /* NVML's */
+    unsigned index;              /* NVML's, of the card */
+    int mig_index;               /* NVML's, of the instance on its card; -1: the whole card */
+    char label[GPU_LABEL_BYTES]; /* what people call it: "0", or "0:1" for instance 1 of card 0 */
     uint8_t uuid[GPU_UUID_BYTES];
     char uuid_text[GPU_UUID_TEXT];
     char name[96];
@@ -36,8 +43,9 @@ void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argu
  * line (driver_line.h) should know. */
 void gpu_sample_soon(struct daemon *daemon);
 
-/* The card that people call `text`: an NVML index, or the beginning of a UUID with or without "GPU-". -ENOENT
- * with ERR_GPU_NOT_FOUND, or -EBUSY with ERR_AMBIGUOUS. */
+/* The GPU that people call `text`: an NVML index, "CARD:INSTANCE" by NVML's indices for a MIG instance, or
+ * the beginning of a UUID with or without "GPU-" or "MIG-". -ENOENT with ERR_GPU_NOT_FOUND, or -EBUSY with
+ * ERR_AMBIGUOUS. */
 int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struct error *error);
 int gpu_find_uuid(const struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES]); /* or -1 */
 

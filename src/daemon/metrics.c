@@ -260,7 +260,7 @@ static void write_sessions(FILE *out, const struct metric *metric, struct subjec
                 fprintf(out, ",session_id=\"%s\"", session->id);
             if (gpu >= 0)
                 fprintf(out, ",gpu=\"%u\"", subject->daemon->gpus[gpu].index);
-            fprintf(out, ",UUID=\"%s\"} %" PRIu64 "\n", gpu_uuid_format(session->gpus[i].uuid, uuid),
+            fprintf(out, ",UUID=\"%s\"} %" PRIu64 "\n", session_gpu_uuid(&session->gpus[i], uuid),
                     metric->value(subject));
         }
     }

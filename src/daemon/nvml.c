@@ -17,6 +17,10 @@ struct nvml {
     nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
     nvmlReturn_t (*driver_version)(char *, unsigned);
     const char *(*error_string)(nvmlReturn_t);
+    /* NULL in drivers that know no MIG. */
+    nvmlReturn_t (*mig_mode)(nvmlDevice_t, unsigned *current, unsigned *pending);
+    nvmlReturn_t (*mig_most)(nvmlDevice_t, unsigned *);
+    nvmlReturn_t (*mig_handle)(nvmlDevice_t, unsigned, nvmlDevice_t *);
     nvml_processes_call processes;
     size_t process_bytes; /* of one entry of `processes` */
     bool has_listed;
@@ -59,6 +63,18 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
     }
     const struct {
         const char *name;
+        void *slot;
+    } optional[] = {
+        {"nvmlDeviceGetMigMode", &nvml->mig_mode},
+        {"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_most},
+        {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_handle},
+    };
+    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
+        void *symbol = dlsym(handle, optional[i].name);
+        memcpy(optional[i].slot, &symbol, sizeof(symbol));
+    }
+    const struct {
+        const char *name;
         size_t entry_bytes;
     } versions[] = {
         {"nvmlDeviceGetComputeRunningProcesses_v3", sizeof(nvmlProcessInfo_v2_t)},
@@ -74,6 +90,60 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
     return 0;
 }
 
+/* Add one GPU to the list, unless it is full. False, with the list's error set, when NVML does not name it.
+ */
+static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t device, unsigned index,
+                     int mig_index)
+{
+    if (list->count == LEDGER_GPUS)
+        return true;
+    struct nvml_card *card = &list->cards[list->count];
+    card->index = index;
+    card->mig_index = mig_index;
+    nvmlReturn_t result = nvml->uuid(device, card->uuid_text, sizeof(card->uuid_text));
+    if (result == NVML_SUCCESS)
+        result = nvml->name(device, card->name, sizeof(card->name));
+    if (result != NVML_SUCCESS) {
+        error_set(&list->error, ENODEV, NULL, "NVML cannot name GPU %u: %s", index,
+                  nvml->error_string(result));
+        return false;
+    }
+    card->uuid_text[sizeof(card->uuid_text) - 1] = card->name[sizeof(card->name) - 1] = '\0';
+    if (!gpu_uuid_parse(card->uuid_text, card->uuid)) {
+        error_set(&list->error, EPROTO, NULL, "NVML gives GPU %u the UUID '%s', which is none", index,
+                  card->uuid_text);
+        return false;
+    }
+    nvml->devices[list->count++] = device;
+    return true;
+}
+
+static bool is_in_mig_mode(struct nvml *nvml, nvmlDevice_t device)
+{
+    unsigned current, pending;
+    return nvml->mig_mode && nvml->mig_most && nvml->mig_handle &&
+           nvml->mig_mode(device, &current, &pending) == NVML_SUCCESS && current != 0;
+}
+
+/* A card in MIG mode runs nothing but in its instances: those are listed in its place. Indices may have gaps.
+ */
+static bool list_instances(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t card, unsigned index)
+{
+    unsigned most = 0;
+    nvmlReturn_t result = nvml->mig_most(card, &most);
+    bool is_well = result == NVML_SUCCESS;
+    for (unsigned i = 0; is_well && i < most; i++) {
+        nvmlDevice_t instance;
+        result = nvml->mig_handle(card, i, &instance);
+        is_well = result == NVML_SUCCESS ? list_gpu(nvml, list, instance, index, (int)i)
+                                         : result == NVML_ERROR_NOT_FOUND;
+    }
+    if (!is_well && list->error.status == 0)
+        error_set(&list->error, ENODEV, NULL, "NVML cannot list the MIG instances of GPU %u: %s", index,
+                  nvml->error_string(result));
+    return is_well;
+}
+
 static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
 {
     nvmlReturn_t result = nvml->initialise();
@@ -84,32 +154,22 @@ static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
         error_set(&list->error, ENODEV, NULL, "NVML does not start: %s", nvml->error_string(result));
         return;
     }
-    if (count > LEDGER_GPUS)
-        count = LEDGER_GPUS;
-    for (unsigned i = 0; i < count; i++) {
-        struct nvml_card *card = &list->cards[i];
-        result = nvml->handle(i, &nvml->devices[i]);
-        if (result == NVML_SUCCESS)
-            result = nvml->uuid(nvml->devices[i], card->uuid_text, sizeof(card->uuid_text));
-        if (result == NVML_SUCCESS)
-            result = nvml->name(nvml->devices[i], card->name, sizeof(card->name));
+    for (unsigned i = 0; i < count && i < LEDGER_GPUS; i++) {
+        nvmlDevice_t device;
+        result = nvml->handle(i, &device);
         if (result != NVML_SUCCESS) {
-            error_set(&list->error, ENODEV, NULL, "NVML cannot name GPU %u: %s", i,
+            error_set(&list->error, ENODEV, NULL, "NVML does not find GPU %u: %s", i,
                       nvml->error_string(result));
             return;
         }
-        card->uuid_text[sizeof(card->uuid_text) - 1] = card->name[sizeof(card->name) - 1] = '\0';
-        if (!gpu_uuid_parse(card->uuid_text, card->uuid)) {
-            error_set(&list->error, EPROTO, NULL, "NVML gives GPU %u the UUID '%s', which is none", i,
-                      card->uuid_text);
+        if (!(is_in_mig_mode(nvml, device) ? list_instances(nvml, list, device, i)
+                                           : list_gpu(nvml, list, device, i, -1)))
             return;
-        }
     }
     if (nvml->driver_version(list->driver_version, sizeof(list->driver_version)) != NVML_SUCCESS)
         list->driver_version[0] = '\0';
-    nvml->device_count = count;
+    nvml->device_count = list->count;
     nvml->has_listed = true;
-    list->count = count;
 }
 
 /* NVML says how many there are, and by the next call there may be more. */

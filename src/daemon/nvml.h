@@ -28,13 +28,16 @@ struct nvml_sample {
     unsigned process_count;
 };
 
+/* A GPU: a card, or a MIG instance of a card in MIG mode, which is then none itself. */
 struct nvml_card {
+    unsigned index; /* NVML's, of the card */
+    int mig_index;  /* NVML's, of the instance on its card; -1: the whole card */
     uint8_t uuid[GPU_UUID_BYTES];
     char uuid_text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
 };
 
-/* Ask for samples of the cards `first_gpu` to `last_gpu`, by NVML index. */
+/* Ask for samples of the cards `first_gpu` to `last_gpu`, in the order of the list. */
 struct nvml_job {
     struct worker_job job;
     struct gpu_sampler *sampler;

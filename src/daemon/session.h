@@ -7,6 +7,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cuda/uuid.h"
 #include "daemon/ledgers.h"
 #include "daemon/names.h"
@@ -15,15 +16,26 @@
 struct daemon;
 struct orphan;
 struct process;
+struct release;
 
-enum session_state { SESSION_ACTIVE, SESSION_EXPIRED };
+enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
+
+/* Whose turn comes first where several wait for a GPU. Numbers are the state file's. */
+enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
+
+/* "low", "normal", "high", "critical"; false when `text` is none of them. */
+bool session_priority_parse(const char *text, enum session_priority *priority);
+const char *session_priority_name(enum session_priority priority);
 
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
-    int gpu; /* index of daemon.gpus; -1 when the card is not there now */
+    bool is_mig; /* a MIG instance: NVML and CUDA write its UUID "MIG-..." */
+    int gpu;     /* index of daemon.gpus; -1 when the card is not there now */
     uint64_t limit_bytes;
     bool reserved; /* the limit was asked for, and counts at admission */
 };
+
+const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT]);
 
 /* The process that a session was made by and ends with. */
 struct session_runner {
@@ -41,9 +53,15 @@ struct session {
     char token[SESSION_TOKEN_TEXT]; /* what its programs attach with */
     uid_t owner;
     enum session_state state;
-    int64_t created_at, updated_at, expires_at; /* seconds since 1970; expires_at 0: never */
+    int64_t created_at, updated_at; /* seconds since 1970 */
+    int64_t expires_at_ms;          /* milliseconds since 1970; 0: never */
+    uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
     sd_event_source *expiry;
     struct session_runner runner;
+    bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
+    struct release *release; /* while its processes are being ended; NULL otherwise */
+    struct share compute;    /* on each of its GPUs */
+    enum session_priority priority;
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
     struct session_ledger ledger;
@@ -69,7 +87,12 @@ struct session_request {
     struct session_limit limits[LEDGER_GPUS];
     bool has_bytes; /* `bytes` for every GPU that has none of its own */
     uint64_t bytes;
+    bool has_compute, has_priority; /* without: SHARE_ANY and PRIORITY_NORMAL, or unchanged */
+    struct share compute;
+    enum session_priority priority;
     uint64_t ttl_seconds; /* 0: none */
+    bool wait;            /* be queued where there is no room now */
+    bool run;             /* it ends with process run_pid; else that one is watched while it is queued */
     pid_t run_pid;        /* 0: none */
     uint64_t run_start_ticks;
     int run_pidfd; /* taken over on success */
@@ -77,6 +100,9 @@ struct session_request {
 
 int session_create(struct daemon *daemon, struct session_request *request, struct session **session,
                    struct error *error);
+
+/* There is room for a queued session: make it active. On failure it is for the caller to end. */
+int session_activate(struct session *session, struct error *error);
 
 /* New limits and name, all or none. In force when this returns. */
 int session_change(struct session *session, const struct session_request *request, struct error *error);

@@ -19,14 +19,16 @@
 #include "daemon/worker.h"
 
 /* The layout's number is SQLite's user_version; 0 is a new file. */
-#define STORE_LAYOUT 1
+#define STORE_LAYOUT 2
 #define STOP_SECONDS 30
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE sessions(id TEXT PRIMARY KEY, name TEXT NOT NULL, owner_uid INTEGER NOT NULL,"
     " token TEXT NOT NULL, expired INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT "
     "NULL,"
-    " expires_at INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL) WITHOUT ROWID;"
+    " expires_at_ms INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL,"
+    " compute_min INTEGER NOT NULL DEFAULT 0, compute_max INTEGER NOT NULL DEFAULT 10000,"
+    " priority INTEGER NOT NULL DEFAULT 1) WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
@@ -35,6 +37,15 @@ static const char schema[] =
     " attached_at INTEGER NOT NULL, PRIMARY KEY(session_id, slot)) WITHOUT ROWID;"
     "CREATE TABLE context_costs(uuid TEXT NOT NULL, driver_version TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " PRIMARY KEY(uuid, driver_version)) WITHOUT ROWID;";
+
+/* From each layout to the next. */
+static const char *const migrations[STORE_LAYOUT] = {
+    [1] = "ALTER TABLE sessions ADD COLUMN compute_min INTEGER NOT NULL DEFAULT 0;"
+          "ALTER TABLE sessions ADD COLUMN compute_max INTEGER NOT NULL DEFAULT 10000;"
+          "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;"
+          "ALTER TABLE sessions RENAME COLUMN expires_at TO expires_at_ms;"
+          "UPDATE sessions SET expires_at_ms=expires_at_ms*1000;",
+};
 
 struct store {
     sqlite3 *database; /* the thread's once it runs */
@@ -50,7 +61,7 @@ struct statement {
         bool is_text;
         int64_t number;
         char text[96];
-    } values[10];
+    } values[13];
 };
 
 struct store_job {
@@ -193,9 +204,10 @@ void store_put_session(struct session *session, store_done done, void *argument)
 {
     struct store_job *job = job_make(done, argument);
     struct statement *put =
-        job_add(job, "INSERT INTO sessions VALUES(?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
+        job_add(job, "INSERT INTO sessions VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
                      " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
-                     " expires_at=excluded.expires_at");
+                     " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
+                     " compute_max=excluded.compute_max, priority=excluded.priority");
     bind_text(put, session->id);
     bind_text(put, session->name);
     bind_number(put, session->owner);
@@ -203,15 +215,18 @@ void store_put_session(struct session *session, store_done done, void *argument)
     bind_number(put, session->state == SESSION_EXPIRED);
     bind_number(put, session->created_at);
     bind_number(put, session->updated_at);
-    bind_number(put, session->expires_at);
+    bind_number(put, session->expires_at_ms);
     bind_number(put, session->runner.pid);
     bind_number(put, (int64_t)session->runner.start_ticks);
+    bind_number(put, session->compute.min);
+    bind_number(put, session->compute.max);
+    bind_number(put, session->priority);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         struct statement *gpu = job_add(job, "INSERT OR REPLACE INTO session_gpus VALUES(?,?,?,?,?)");
         bind_text(gpu, session->id);
         bind_number(gpu, i);
-        bind_text(gpu, gpu_uuid_format(session->gpus[i].uuid, uuid));
+        bind_text(gpu, session_gpu_uuid(&session->gpus[i], uuid));
         bind_number(gpu, (int64_t)session->gpus[i].limit_bytes);
         bind_number(gpu, session->gpus[i].reserved);
     }
@@ -288,9 +303,10 @@ static int make_layout(sqlite3 *database, const char *path, struct error *error)
                          ", this one knows %d); run that "
                          "one, or move the file away",
                          path, layout, STORE_LAYOUT);
-    if (layout == 0) {
+    for (; layout < STORE_LAYOUT; layout = layout ? layout + 1 : STORE_LAYOUT) {
         char sql[sizeof(schema) + 64];
-        snprintf(sql, sizeof(sql), "BEGIN; %s PRAGMA user_version=%d; COMMIT", schema, STORE_LAYOUT);
+        snprintf(sql, sizeof(sql), "BEGIN; %s PRAGMA user_version=%d; COMMIT",
+                 layout ? migrations[layout] : schema, layout ? (int)layout + 1 : STORE_LAYOUT);
         if (sqlite3_exec(database, sql, NULL, NULL, NULL) != SQLITE_OK)
             return database_error(error, database, path);
     }

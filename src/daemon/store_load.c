@@ -29,6 +29,7 @@ static int load_gpus(sqlite3 *database, struct session *session)
         copy_column(row, 0, uuid, sizeof(uuid));
         if (!gpu_uuid_parse(uuid, gpu->uuid))
             continue;
+        gpu->is_mig = strncmp(uuid, "MIG-", 4) == 0;
         gpu->limit_bytes = (uint64_t)sqlite3_column_int64(row, 1);
         gpu->reserved = sqlite3_column_int(row, 2);
         session->gpu_count++;
@@ -69,9 +70,17 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->state = sqlite3_column_int(row, 4) ? SESSION_EXPIRED : SESSION_ACTIVE;
     session->created_at = sqlite3_column_int64(row, 5);
     session->updated_at = sqlite3_column_int64(row, 6);
-    session->expires_at = sqlite3_column_int64(row, 7);
+    session->expires_at_ms = sqlite3_column_int64(row, 7);
     session->runner.pid = sqlite3_column_int(row, 8);
     session->runner.start_ticks = (uint64_t)sqlite3_column_int64(row, 9);
+    session->compute =
+        (struct share){(uint32_t)sqlite3_column_int64(row, 10), (uint32_t)sqlite3_column_int64(row, 11)};
+    if (session->compute.max == 0 || session->compute.max > SHARE_WHOLE ||
+        session->compute.min > session->compute.max)
+        session->compute = SHARE_ANY;
+    int priority = sqlite3_column_int(row, 12);
+    session->priority =
+        priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
     if (names_is_id(session->id) && names_is_valid(session->name))
         return true;
     log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
@@ -81,11 +90,11 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
 int store_load_sessions(sqlite3 *database, struct loaded_session **list)
 {
     sqlite3_stmt *row;
-    int result =
-        sqlite3_prepare_v2(database,
-                           "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at,"
-                           " run_pid, run_start_ticks FROM sessions ORDER BY created_at, id",
-                           -1, &row, NULL);
+    int result = sqlite3_prepare_v2(
+        database,
+        "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
+        " run_pid, run_start_ticks, compute_min, compute_max, priority FROM sessions ORDER BY created_at, id",
+        -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
     while (result == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW) {

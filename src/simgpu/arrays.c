@@ -6,12 +6,12 @@
 #include "simgpu/blocks.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
+#include "simgpu/tiles.h"
 
 #define GOB_BYTES UINT64_C(64) /* the card's smallest block: 64 bytes x 8 rows */
 #define GOB_ROWS UINT64_C(8)
 #define BLOCK_MOST UINT64_C(16)
 #define LINE_BYTES UINT64_C(512)
-#define ARRAY_KINDS (1u << MEMORY_ARRAY | 1u << MEMORY_ADDRESSES)
 
 /* --- Formats --------------------------------------------------------------------------------------- */
 
@@ -228,6 +228,8 @@ static void array_free(CUarray array)
 /* From here on the struct stays. */
 static void array_publish(CUarray array, uint64_t address)
 {
+    if (array->tiles && !array->tiles_across && array->descriptor.Flags & ARRAY_DEFERRED)
+        array->tail_offset = address;
     array->address = address;
     for (unsigned i = 0; i < array->plane_count; i++) {
         array_publish(array->planes[i], address);
@@ -236,12 +238,16 @@ static void array_publish(CUarray array, uint64_t address)
     atomic_store(&array->kind, SIM_ARRAY);
 }
 
-static CUresult array_memory(CUcontext context, unsigned flags, uint64_t *bytes, uint64_t *address)
+/* Memory for an array or the levels of one: `*bytes` in whole pages at `*address`, or tiles. */
+static CUresult array_memory(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray *levels,
+                             unsigned level_count, uint64_t *bytes, uint64_t *address)
 {
+    struct tiles *tiles;
     *bytes = round_up(*bytes, ARRAY_PAGE_BYTES);
-    if (flags & (ARRAY_SPARSE | ARRAY_DEFERRED))
-        return memory_place(context, context->gpu, MEMORY_ADDRESSES, *bytes, flags, NULL, address);
-    return memory_take(context, context->gpu, MEMORY_ARRAY, *bytes, flags, address);
+    *address = 0;
+    if (descriptor->Flags & (ARRAY_SPARSE | ARRAY_DEFERRED))
+        return tiles_make(context, descriptor, levels, level_count, *bytes, &tiles);
+    return memory_take(context, context->gpu, MEMORY_ARRAY, *bytes, descriptor->Flags, address);
 }
 
 static CUresult array_create(CUarray *array_out, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
@@ -255,7 +261,7 @@ static CUresult array_create(CUarray *array_out, const CUDA_ARRAY3D_DESCRIPTOR *
     if (!array)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t address;
-    CUresult result = array_memory(context, descriptor->Flags, &array->bytes, &address);
+    CUresult result = array_memory(context, descriptor, &array, 1, &array->bytes, &address);
     if (result != CUDA_SUCCESS) {
         array_free(array);
         return result;
@@ -327,11 +333,13 @@ CUresult mipmap_check(CUmipmappedArray mipmap)
     return owner_check(mipmap->context, mipmap->context_id);
 }
 
-static void memory_return(CUcontext context, uint64_t address)
+static void memory_return(CUcontext context, CUarray array)
 {
     struct memory_allocation allocation;
     context_wait(context);
-    if (heap_free(address, ARRAY_KINDS, &allocation) && allocation.kind == MEMORY_ARRAY)
+    if (array->tiles)
+        tiles_end(array->tiles);
+    else if (heap_free(array->address, 1u << MEMORY_ARRAY, &allocation))
         blocks_give_back(allocation.gpu, allocation.kind, allocation.bytes);
 }
 
@@ -351,7 +359,7 @@ CUresult cuArrayDestroy(CUarray array)
     if (!atomic_compare_exchange_strong(&array->kind, &kind, SIM_DESTROYED))
         return CUDA_ERROR_INVALID_HANDLE;
     array_retire(array);
-    memory_return(array->context, array->address);
+    memory_return(array->context, array);
     return CUDA_SUCCESS;
 }
 
@@ -433,43 +441,16 @@ CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *o
     return requirements(out, mipmap->descriptor.Flags, mipmap->bytes, device);
 }
 
-/* Tiles of 64 KiB, in the shapes that graphics APIs have agreed on; what is smaller than a tile is the tail.
- */
-static CUresult sparse_properties(CUDA_ARRAY_SPARSE_PROPERTIES *out, const CUDA_ARRAY3D_DESCRIPTOR *d,
-                                  unsigned level_count)
-{
-    static const uint16_t flat[5][2] = {{256, 256}, {256, 128}, {128, 128}, {128, 64}, {64, 64}};
-    static const uint16_t volume[5][3] = {
-        {64, 32, 32}, {32, 32, 32}, {32, 32, 16}, {32, 16, 16}, {16, 16, 16}};
-    SIM_REQUIRE(out && d->Flags & ARRAY_SPARSE);
-    struct array_texel texel = array_texel_of(d->Format, d->NumChannels);
-    unsigned size = (unsigned)__builtin_ctz(texel.bytes);
-    bool layered = (d->Flags & (ARRAY_LAYERED | ARRAY_CUBEMAP)) || d->Depth == 0;
-    *out = (CUDA_ARRAY_SPARSE_PROPERTIES){0};
-    out->tileExtent.width = (layered ? flat[size][0] : volume[size][0]) * texel.block_edge;
-    out->tileExtent.height = (layered ? flat[size][1] : volume[size][1]) * texel.block_edge;
-    out->tileExtent.depth = layered ? 1 : volume[size][2];
-    unsigned level = 0;
-    while (level < level_count && d->Width >> level >= out->tileExtent.width &&
-           d->Height >> level >= out->tileExtent.height &&
-           (layered || d->Depth >> level >= out->tileExtent.depth))
-        level++;
-    out->miptailFirstLevel = level;
-    if (level < level_count)
-        out->miptailSize = ARRAY_PAGE_BYTES * (layered ? extent_or_one(d->Depth) : 1);
-    return CUDA_SUCCESS;
-}
-
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *out, CUarray array)
 {
     SIM_TRY(array_check(array));
-    return sparse_properties(out, &array->descriptor, 1);
+    return tiles_properties(out, &array->descriptor, 1);
 }
 
 CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *out, CUmipmappedArray mipmap)
 {
     SIM_TRY(mipmap_check(mipmap));
-    return sparse_properties(out, &mipmap->descriptor, mipmap->level_count);
+    return tiles_properties(out, &mipmap->descriptor, mipmap->level_count);
 }
 
 /* --- Mipmapped arrays ------------------------------------------------------------------------------ */
@@ -537,12 +518,12 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap_out, const CUDA_ARRAY3D
     if (!mipmap)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t address;
-    CUresult result = array_memory(context, descriptor->Flags, &mipmap->bytes, &address);
+    CUresult result =
+        array_memory(context, descriptor, mipmap->levels, mipmap->level_count, &mipmap->bytes, &address);
     if (result != CUDA_SUCCESS) {
         mipmap_free(mipmap);
         return result;
     }
-    mipmap->address = address;
     for (unsigned level = 0; level < mipmap->level_count; level++) {
         array_publish(mipmap->levels[level], address);
         address += mipmap->levels[level]->bytes;
@@ -568,6 +549,6 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned level = 0; level < mipmap->level_count; level++)
         array_retire(mipmap->levels[level]);
-    memory_return(mipmap->context, mipmap->address);
+    memory_return(mipmap->context, mipmap->levels[0]);
     return CUDA_SUCCESS;
 }

@@ -7,7 +7,7 @@
  * face, level and plane begins at a block page     the whole takes pages of 64 KiB
  *
  * One-dimensional arrays are rows of 512 bytes. Sparse arrays and those whose mapping is deferred take
- * nothing themselves: their memory is what is mapped into them (vmm.c). */
+ * nothing themselves: their memory is what is mapped into them (tiles.h). */
 #pragma once
 
 #include "simgpu/memory.h"
@@ -48,6 +48,11 @@ struct CUarray_st {
     CUarray planes[ARRAY_PLANES];
     unsigned plane_count;
     uint64_t bytes; /* that it takes when it is mapped */
+
+    /* Of what is mapped in tiles (tiles.h). */
+    struct tiles *tiles; /* NULL: its memory is its own, at `address` */
+    uint64_t first_tile, tiles_across, tiles_down;
+    uint64_t tail_offset; /* where it begins in the tail, if `tiles_across` is 0 */
 };
 
 struct CUmipmappedArray_st {
@@ -57,7 +62,7 @@ struct CUmipmappedArray_st {
     CUDA_ARRAY3D_DESCRIPTOR descriptor;
     unsigned level_count;
     CUarray *levels;
-    uint64_t address, bytes;
+    uint64_t bytes;
 };
 
 /* INVALID_HANDLE unless it is an array that lives. */

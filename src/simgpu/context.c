@@ -101,14 +101,14 @@ static CUresult context_start(CUcontext context, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-static CUcontext context_make(CUdevice device)
+static CUcontext context_make(CUdevice device, unsigned api_version)
 {
     CUcontext context = calloc(1, sizeof(*context));
     if (!context)
         return NULL;
     context->device = device;
     context->gpu = simulator.visible[device];
-    context->api_version = CUDA_VERSION;
+    context->api_version = api_version;
     atomic_store(&context->kind, SIM_DESTROYED);
     pthread_mutex_lock(&contexts_turn);
     context->next = contexts;
@@ -143,14 +143,14 @@ static CUresult push(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-static CUresult create(CUcontext *context_out, unsigned flags, CUdevice device)
+static CUresult create(CUcontext *context_out, unsigned flags, CUdevice device, unsigned api_version)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(context_out && (flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0);
     unsigned schedule = flags & CU_CTX_SCHED_MASK;
     SIM_REQUIRE(schedule == 0 || (schedule & (schedule - 1)) == 0); /* one way to wait at most */
     SIM_TRY(device_check(device));
-    CUcontext context = context_make(device);
+    CUcontext context = context_make(device, api_version);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     SIM_TRY(context_start(context, flags));
@@ -165,12 +165,12 @@ static CUresult create(CUcontext *context_out, unsigned flags, CUdevice device)
 
 CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    return create(context, flags, device);
+    return create(context, flags, device, CONTEXT_NARROW_API);
 }
 
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    return create(context, flags, device);
+    return create(context, flags, device, CUDA_VERSION);
 }
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int affinity_count,
@@ -180,7 +180,7 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int a
     SIM_REQUIRE(affinity_count >= 0);
     if (affinity_count > 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    return create(context, flags, device);
+    return create(context, flags, device, CUDA_VERSION);
 }
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
@@ -191,7 +191,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsig
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     if (parameters && parameters->cigParams)
         return CUDA_ERROR_NOT_SUPPORTED;
-    return create(context, flags, device);
+    return create(context, flags, device, CUDA_VERSION);
 }
 
 static CUresult destroy(CUcontext context)
@@ -248,7 +248,7 @@ static CUresult primary_retain(CUcontext *context, CUdevice device)
 {
     struct primary *primary = &primaries[device];
     if (!primary->context) {
-        primary->context = context_make(device);
+        primary->context = context_make(device, CUDA_VERSION);
         if (!primary->context)
             return CUDA_ERROR_OUT_OF_MEMORY;
         primary->context->primary = true;
@@ -519,12 +519,12 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 
 /* What a limit takes beyond what a new context's takes, which is part of the context's own cost: the heap and
  * the buffer of printf() as they are, the stack of every thread that can be resident. (measure) */
-static uint64_t limit_bytes(CUlimit limit, size_t value)
+static uint64_t limit_bytes(unsigned gpu, CUlimit limit, size_t value)
 {
     uint64_t unit = 0, usual = 0, bytes;
     if (limit == CU_LIMIT_STACK_SIZE) {
         usual = STACK_BYTES;
-        unit = (uint64_t)profile_value(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+        unit = (uint64_t)profile_gpu_value(gpu, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
                (uint64_t)profile_value(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     } else if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
         usual = limit == CU_LIMIT_PRINTF_FIFO_SIZE ? PRINTF_BYTES : HEAP_BYTES;
@@ -544,7 +544,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     static pthread_mutex_t limits_turn = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&limits_turn);
-    uint64_t held = limit_bytes(limit, context->limits[limit]), wanted = limit_bytes(limit, value);
+    uint64_t held = limit_bytes(context->gpu, limit, context->limits[limit]);
+    uint64_t wanted = limit_bytes(context->gpu, limit, value);
     bool fits = wanted <= held || device_charge(context->gpu, wanted - held);
     if (fits) {
         if (wanted < held)

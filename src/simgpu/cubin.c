@@ -2,7 +2,8 @@
  * ptxas 13.0 writes:
  *
  *   .symtab            an entry point is a function with STO_CUDA_ENTRY; a variable is an object in one of
- * the sections of globals, with STO_CUDA_MANAGED where it is managed .nv.info.KERNEL    attributes of one
+ * the sections of globals, with STO_CUDA_MANAGED where it is managed; texture and surface references are symbols of
+ * types of their own, in no section .nv.info.KERNEL    attributes of one
  * kernel: a format and an attribute byte, a 16-bit value or length, and with EIFMT_SVAL so many bytes; among
  * them a parameter's number, offset and size .nv.shared.KERNEL  its static shared memory
  */
@@ -15,6 +16,8 @@
 #define EM_CUDA_MACHINE 190
 #define OSABI_CUDA_BEFORE_13 0x33 /* architecture in the low byte of the flags */
 #define OSABI_CUDA_13 0x41        /* architecture in the next byte */
+#define STT_CUDA_TEXTURE 10
+#define STT_CUDA_SURFACE 12
 #define STO_CUDA_ENTRY 0x10
 #define STO_CUDA_MANAGED 0x04
 
@@ -176,13 +179,19 @@ static CUresult read_symbols(struct cubin *cubin, const Elf64_Shdr *table, struc
         Elf64_Sym symbol;
         memcpy(&symbol, cubin->bytes + table->sh_offset + i * sizeof(symbol), sizeof(symbol));
         unsigned type = ELF64_ST_TYPE(symbol.st_info);
-        if (symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT))
+        bool is_reference = type == STT_CUDA_TEXTURE || type == STT_CUDA_SURFACE; /* in no section */
+        if (!is_reference && (symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT)))
             continue;
         const char *name =
             text_at(cubin, strings.sh_offset, strings.sh_offset + strings.sh_size, symbol.st_name);
         if (!name || !name[0] || !spend(cubin, strlen(name)))
             return damaged(error, "a symbol without a name");
-        if (type == STT_OBJECT) {
+        if (is_reference) {
+            struct sim_global *global = image_add_global(image, name, strlen(name));
+            if (!global)
+                return out_of_memory(error);
+            global->kind = type == STT_CUDA_TEXTURE ? SIM_GLOBAL_TEXTURE : SIM_GLOBAL_SURFACE;
+        } else if (type == STT_OBJECT) {
             CUresult result = read_global(cubin, &symbol, name, image, error);
             if (result)
                 return result;

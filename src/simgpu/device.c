@@ -15,6 +15,8 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "simgpu/faults.h"
+#include "simgpu/mig.h"
+#include "simgpu/constants.h"
 #include "simgpu/profile.h"
 #include "simgpu/shared.h"
 
@@ -206,10 +208,10 @@ static int environment_parameters(struct device_parameters *parameters, struct e
 {
     uint64_t gpu_count = 1;
     const char *gpus = secure_getenv("FAKECUDA_GPUS");
-    if (gpus && *gpus && (units_parse_number(gpus, DEVICE_GPUS, &gpu_count, NULL) != 0 || gpu_count == 0))
+    if (gpus && *gpus && (units_parse_number(gpus, DEVICE_CARDS, &gpu_count, NULL) != 0 || gpu_count == 0))
         return error_set(error, EINVAL, NULL, "FAKECUDA_GPUS is '%s'; set a number from 1 to %u", gpus,
-                         DEVICE_GPUS);
-    parameters->gpu_count = (unsigned)gpu_count;
+                         DEVICE_CARDS);
+    parameters->card_count = parameters->gpu_count = (unsigned)gpu_count;
     const char *card = secure_getenv("FAKECUDA_DEVICE");
     int profile = profile_find(card && *card ? card : "default");
     if (profile < 0)
@@ -221,8 +223,45 @@ static int environment_parameters(struct device_parameters *parameters, struct e
         result = error_set(error, EINVAL, NULL, "FAKECUDA_TOTAL_MEM is '%s'; set 1 byte to 4096GiB",
                            secure_getenv("FAKECUDA_TOTAL_MEM"));
     return result < 0 ? result
-                      : environment_bytes("FAKECUDA_CONTEXT_BYTES", UINT64_C(256) << 20,
+                      : environment_bytes("FAKECUDA_CONTEXT_BYTES", (uint64_t)SIM_CONTEXT_BYTES,
                                           &parameters->context_bytes, error);
+}
+
+/* The cards, and behind them their MIG instances. */
+static int environment_shapes(struct device_parameters *parameters, struct device_shape shapes[DEVICE_GPUS],
+                              struct error *error)
+{
+    const struct device_profile *card = profile_at(parameters->profile);
+    const char *given = secure_getenv("FAKECUDA_TOTAL_MEM"), *text = secure_getenv("FAKECUDA_MIG");
+    text = text ? text : "";
+    if (mig_card_count(text) > parameters->card_count)
+        return error_set(error, EINVAL, NULL,
+                         "FAKECUDA_MIG is '%.100s', of %u GPUs, and there are %u; set more by "
+                         "FAKECUDA_GPUS",
+                         text, mig_card_count(text), parameters->card_count);
+    for (unsigned i = 0; i < parameters->card_count; i++) {
+        unsigned profiles[MIG_INSTANCES], count;
+        int result = mig_read(text, i, card->key, profiles, &count, error);
+        if (result < 0)
+            return result;
+        if (parameters->gpu_count + count > DEVICE_GPUS)
+            return error_set(error, EINVAL, NULL,
+                             "FAKECUDA_MIG is '%.100s': more than %u GPUs and instances; set fewer", text,
+                             DEVICE_GPUS);
+        shapes[i] = (struct device_shape){.card = i,
+                                          .instance = DEVICE_WHOLE,
+                                          .instance_count = count,
+                                          .first_instance = parameters->gpu_count,
+                                          .total_bytes = parameters->total_bytes};
+        for (unsigned instance = 0; instance < count; instance++)
+            shapes[parameters->gpu_count++] = (struct device_shape){
+                .card = i,
+                .instance = instance,
+                .mig_profile = profiles[instance],
+                .total_bytes = mig_bytes(mig_profile_at(profiles[instance]),
+                                         given && *given ? parameters->total_bytes : 0, card->total_bytes)};
+    }
+    return 0;
 }
 
 /* --- Attaching ------------------------------------------------------------------------------------- */
@@ -231,8 +270,9 @@ static int environment_parameters(struct device_parameters *parameters, struct e
 static int initialise(int fd, struct error *error)
 {
     struct device_parameters parameters;
+    struct device_shape shapes[DEVICE_GPUS] = {0};
     int result = environment_parameters(&parameters, error);
-    if (result < 0)
+    if (result < 0 || (result = environment_shapes(&parameters, shapes, error)) < 0)
         return result;
     off_t bytes = header_bytes() + (off_t)parameters.gpu_count * (off_t)sizeof(struct shared_gpu);
     if (ftruncate(fd, 0) < 0 || ftruncate(fd, bytes) < 0)
@@ -242,6 +282,7 @@ static int initialise(int fd, struct error *error)
     if (header == MAP_FAILED)
         return error_set_errno(error, errno, "cannot map the simulated GPU's file /dev/shm/%s", device_key);
     header->parameters = parameters;
+    memcpy(header->shapes, shapes, sizeof(shapes));
     atomic_store_explicit(&header->ready, SHARED_LAYOUT, memory_order_release); /* with is_ready */
     munmap(header, (size_t)header_bytes());
     return 0;
@@ -429,14 +470,26 @@ struct device_parameters device_parameters(void)
     return view.header->parameters;
 }
 
+const struct device_shape *device_shape(unsigned gpu)
+{
+    return &view.header->shapes[gpu];
+}
+
+bool device_is_instance(unsigned gpu)
+{
+    return device_shape(gpu)->instance != DEVICE_WHOLE;
+}
+
 void device_uuid(unsigned gpu, uint8_t uuid[static 16])
 {
-    /* FNV-1a, twice with different beginnings, over the file's name and the index. */
+    const struct device_shape *shape = device_shape(gpu);
+    uint64_t number = device_is_instance(gpu) ? (shape->instance + 1) * DEVICE_CARDS + shape->card : gpu;
+    /* FNV-1a, twice with different beginnings, over the file's name and the number. */
     for (unsigned half = 0; half < 2; half++) {
         uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (half * UINT64_C(0x9e3779b97f4a7c15));
         for (const char *at = device_key; *at; at++)
             hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
-        hash = (hash ^ (gpu + 1)) * UINT64_C(0x100000001b3);
+        hash = (hash ^ (number + 1)) * UINT64_C(0x100000001b3);
         hash ^= hash >> 29;
         hash *= UINT64_C(0xbf58476d1ce4e5b9);
         hash ^= hash >> 32;
@@ -448,7 +501,7 @@ void device_uuid(unsigned gpu, uint8_t uuid[static 16])
 
 unsigned device_pci_bus(unsigned gpu)
 {
-    return gpu + 1;
+    return device_shape(gpu)->card + 1;
 }
 
 /* --- Taking and telling ---------------------------------------------------------------------------- */
@@ -506,7 +559,7 @@ static void account_read_reaped(unsigned gpu, struct account *copy)
 
 bool device_charge(unsigned gpu, uint64_t bytes)
 {
-    uint64_t total_bytes = view.header->parameters.total_bytes;
+    uint64_t total_bytes = device_shape(gpu)->total_bytes;
     if (fault_of_memory())
         return false;
     pthread_mutex_lock(&account_turn[gpu]);
@@ -560,12 +613,12 @@ void device_unhide(unsigned gpu, uint64_t bytes)
 
 void device_lose(unsigned gpu)
 {
-    atomic_fetch_or(&view.header->lost, 1u << gpu);
+    atomic_fetch_or(&view.header->lost, 1u << device_shape(gpu)->card);
 }
 
 bool device_is_lost(unsigned gpu)
 {
-    return atomic_load_explicit(&view.header->lost, memory_order_relaxed) >> gpu & 1;
+    return atomic_load_explicit(&view.header->lost, memory_order_relaxed) >> device_shape(gpu)->card & 1;
 }
 
 uint64_t device_own_bytes(unsigned gpu)

@@ -5,10 +5,10 @@
  *
  * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so
  * the kernel says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of
- * it. A second lock, of an open file, goes on with what the process forked, until that exits or execs: as on a
- * card, memory stays taken, under the dead one's pid, while somebody has the device open. account    who holds how many bytes of a GPU: a small table that changes as one (published.h) reaping
- * whoever looks drops what the account says of slots whose owner is gone, before it tells, refuses or lists
- * anything
+ * it. A second lock, of an open file, goes on with what the process forked, until that exits or execs: as on
+ * a card, memory stays taken, under the dead one's pid, while somebody has the device open. account    who
+ * holds how many bytes of a GPU: a small table that changes as one (published.h) reaping whoever looks drops
+ * what the account says of slots whose owner is gone, before it tells, refuses or lists anything
  *
  * The first process alive decides how many GPUs there are and how big; the others find them so. */
 #pragma once
@@ -19,17 +19,19 @@
 
 #include "base/error.h"
 
-#define DEVICE_GPUS 16u     /* most GPUs there can be */
+#define DEVICE_CARDS 16u    /* most cards there can be */
+#define DEVICE_GPUS 64u     /* most GPUs: cards, and MIG instances of them (mig.h) */
 #define DEVICE_SLOTS 1024u  /* most processes at a time */
 #define DEVICE_SHARES 1024u /* most shares of a GPU */
 #define DEVICE_NAME "GPU Slice Simulated GPU"
 
 /* What the environment asks for, or what the first process made of it. */
 struct device_parameters {
-    unsigned gpu_count;     /* FAKECUDA_GPUS, 1 .. DEVICE_GPUS; default 1 */
+    unsigned card_count;    /* FAKECUDA_GPUS, 1 .. DEVICE_CARDS; default 1 */
+    unsigned gpu_count;     /* cards, and behind them the MIG instances of them all (FAKECUDA_MIG) */
     unsigned profile;       /* FAKECUDA_DEVICE: which card it looks like (profile.h) */
-    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each GPU; default is the card's */
-    uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default 256 MiB */
+    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each card; default is the card's */
+    uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default SIM_CONTEXT_BYTES */
 };
 
 /* Attach this process: map the file, own a slot. Does nothing when it has one; attaches anew in a forked
@@ -39,10 +41,25 @@ bool device_is_attached(void);
 
 struct device_parameters device_parameters(void);
 
+/* What a GPU is: a card, or a MIG instance of one. */
+struct device_shape {
+    uint32_t card;     /* the GPU whose instance this is; of a card, itself */
+    uint32_t instance; /* of a MIG instance its number on the card, from 0, and DEVICE_WHOLE of a card */
+    uint32_t instance_count; /* of a card: what it is partitioned into. 0: MIG mode is off */
+    uint32_t first_instance; /* of a partitioned card: its first one's GPU */
+    uint32_t mig_profile;    /* of a MIG instance (mig.h) */
+    uint64_t total_bytes;
+};
+#define DEVICE_WHOLE UINT32_MAX
+
 /* GPU `gpu` is 0 .. gpu_count-1, the same in all processes (CUDA_VISIBLE_DEVICES does not count here). */
+const struct device_shape *device_shape(unsigned gpu);
+bool device_is_instance(unsigned gpu);
+
+/* A UUID derives from FAKECUDA_NAME and what the GPU is. */
 void device_uuid(unsigned gpu, uint8_t uuid[static 16]);
 
-/* "0000:01:00.0" and following: the bus number of GPU 0 is 1. Domain and device are 0. */
+/* "0000:01:00.0" and following: the bus number of card 0 is 1. Domain and device are 0. */
 unsigned device_pci_bus(unsigned gpu);
 
 /* Bytes taken by all living processes, after the dead were reaped. */
@@ -89,7 +106,7 @@ bool device_share_leave(struct device_share *share, bool take_back);
 void device_hide(unsigned gpu, uint64_t bytes);
 void device_unhide(unsigned gpu, uint64_t bytes);
 
-/* The GPU fell off the bus (faults.h): for all processes, until none of them is left. */
+/* The GPU's card fell off the bus (faults.h): for all processes, until none of them is left. */
 void device_lose(unsigned gpu);
 bool device_is_lost(unsigned gpu);
 

@@ -42,7 +42,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory_out,
     int fd = descriptor->handle.fd;
     struct handle *handle = NULL;
     CUresult result = handle_import(fd, &handle);
-    if (result == CUDA_SUCCESS && descriptor->size > handle->bytes) {
+    if (result == CUDA_SUCCESS && (handle->multicast || descriptor->size > handle->bytes)) {
         pthread_mutex_lock(&vmm_turn);
         handle->references--;
         handle_settle(handle);

@@ -34,7 +34,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t step)
 
 CUresult graph_memory_make(unsigned gpu, uint64_t bytes, struct graph_memory **memory_out, uint64_t *address)
 {
-    if (bytes > device_parameters().total_bytes)
+    if (bytes > device_shape(gpu)->total_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct graph_memory *memory = calloc(1, sizeof(*memory));
     if (!memory)

@@ -67,6 +67,11 @@ static unsigned partition_least(void)
     return architecture >= 90 ? 8 : architecture >= 80 ? 4 : 2;
 }
 
+static unsigned multiprocessors_of(CUdevice device)
+{
+    return (unsigned)profile_gpu_value(simulator.visible[device], CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+}
+
 static CUdevResource resource_make(CUdevice device, unsigned count)
 {
     CUdevResource resource = {.type = CU_DEV_RESOURCE_TYPE_SM,
@@ -97,7 +102,7 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevR
     SIM_TRY(device_check(device));
     if (type != CU_DEV_RESOURCE_TYPE_SM)
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    *resource = resource_make(device, (unsigned)profile_value(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+    *resource = resource_make(device, multiprocessors_of(device));
     return CUDA_SUCCESS;
 }
 
@@ -159,7 +164,7 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource
             return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         multiprocessors += resources[i].sm.smCount;
     }
-    if (multiprocessors > (unsigned)profile_value(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT))
+    if (multiprocessors > multiprocessors_of(device))
         return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     CUdevResourceDesc made = malloc(sizeof(*made));
     if (!made)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cuda/uuid.h"
+#include "simgpu/constants.h"
 #include "simgpu/execution.h"
 #include "simgpu/faults.h"
 #include "simgpu/heap.h"
@@ -23,9 +24,16 @@ static void mark_child(void)
     pthread_mutex_init(&init_turn, NULL);
 }
 
-/* One element of CUDA_VISIBLE_DEVICES: an index or the beginning of one UUID. DEVICE_GPUS when it names none.
- */
-static unsigned visible_parse(const char *text, size_t length, unsigned gpu_count)
+/* What a program that names the card gets: of a partitioned one its first instance. */
+static unsigned usable(unsigned card)
+{
+    const struct device_shape *shape = device_shape(card);
+    return shape->instance_count ? shape->first_instance : card;
+}
+
+/* One element of CUDA_VISIBLE_DEVICES: an index, or the beginning of one UUID: "GPU-...", or "MIG-..." of an
+ * instance. DEVICE_GPUS when it names none. */
+static unsigned visible_parse(const char *text, size_t length, struct device_parameters parameters)
 {
     char item[64];
     while (length > 0 && isspace((unsigned char)*text)) {
@@ -42,38 +50,41 @@ static unsigned visible_parse(const char *text, size_t length, unsigned gpu_coun
     if (isdigit((unsigned char)item[0])) {
         char *end;
         unsigned long index = strtoul(item, &end, 10);
-        return *end == '\0' && index < gpu_count ? (unsigned)index : DEVICE_GPUS;
+        return *end == '\0' && index < parameters.card_count ? usable((unsigned)index) : DEVICE_GPUS;
     }
-    if (strncasecmp(item, "GPU-", 4) != 0)
+    if (strncasecmp(item, "GPU-", 4) != 0 && strncasecmp(item, "MIG-", 4) != 0)
         return DEVICE_GPUS;
     unsigned found = DEVICE_GPUS;
-    for (unsigned gpu = 0; gpu < gpu_count; gpu++) {
+    for (unsigned gpu = 0; gpu < parameters.gpu_count; gpu++) {
         uint8_t uuid[GPU_UUID_BYTES];
         char uuid_text[GPU_UUID_TEXT];
         device_uuid(gpu, uuid);
-        if (strncasecmp(gpu_uuid_format(uuid, uuid_text), item, length) != 0)
+        gpu_uuid_format(uuid, uuid_text);
+        if (device_is_instance(gpu))
+            gpu_uuid_set_mig(uuid_text);
+        if (strncasecmp(uuid_text, item, length) != 0)
             continue;
         if (found != DEVICE_GPUS)
             return DEVICE_GPUS; /* names more than one */
         found = gpu;
     }
-    return found;
+    return found < parameters.card_count ? usable(found) : found;
 }
 
 /* The list ends at the first element that names no GPU, or one that is there already (CUDA programming
  * guide). */
-static unsigned visible_read(unsigned visible[DEVICE_GPUS], unsigned gpu_count)
+static unsigned visible_list(unsigned visible[DEVICE_GPUS], struct device_parameters parameters)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     unsigned count = 0;
     if (!list) {
-        for (; count < gpu_count; count++)
-            visible[count] = count;
+        for (; count < parameters.card_count; count++)
+            visible[count] = usable(count);
         return count;
     }
     for (;;) {
         size_t length = strcspn(list, ",");
-        unsigned gpu = visible_parse(list, length, gpu_count);
+        unsigned gpu = visible_parse(list, length, parameters);
         if (gpu == DEVICE_GPUS)
             return count;
         for (unsigned i = 0; i < count; i++)
@@ -84,6 +95,19 @@ static unsigned visible_read(unsigned visible[DEVICE_GPUS], unsigned gpu_count)
             return count;
         list += length + 1;
     }
+}
+
+/* A process sees one MIG instance, the first there is, and beside it no GPU that is not partitioned (MIG user
+ * guide, "CUDA Device Enumeration"). */
+static unsigned visible_read(unsigned visible[DEVICE_GPUS], struct device_parameters parameters)
+{
+    unsigned count = visible_list(visible, parameters);
+    for (unsigned i = 0; i < count; i++)
+        if (device_is_instance(visible[i])) {
+            visible[0] = visible[i];
+            return 1;
+        }
+    return count;
 }
 
 static double environment_number(const char *name, double fallback)
@@ -113,12 +137,16 @@ static CUresult initialise(void)
         return CUDA_ERROR_NO_DEVICE;
     }
     struct device_parameters parameters = device_parameters();
-    simulator.device_count = visible_read(simulator.visible, parameters.gpu_count);
+    simulator.device_count = visible_read(simulator.visible, parameters);
     if (simulator.device_count == 0)
         return CUDA_ERROR_NO_DEVICE;
     simulator.kernel_ns = (uint64_t)environment_number("FAKECUDA_KERNEL_NS", 0);
-    simulator.link_bytes_per_ns = environment_number("FAKECUDA_LINK_GBPS", 25);
-    if (!heap_init(parameters.total_bytes * parameters.gpu_count)) {
+    simulator.page_fault_ns = (uint64_t)environment_number("FAKECUDA_PAGE_FAULT_NS", 20000);
+    simulator.link_bytes_per_ns = environment_number("FAKECUDA_LINK_GBPS", SIM_LINK_GBPS);
+    uint64_t total_bytes = 0;
+    for (unsigned gpu = 0; gpu < parameters.gpu_count; gpu++)
+        total_bytes += device_shape(gpu)->total_bytes;
+    if (!heap_init(total_bytes)) {
         fprintf(stderr, "simulated GPU: cannot reserve addresses for its memory; raise `ulimit -v`\n");
         return CUDA_ERROR_OPERATING_SYSTEM;
     }

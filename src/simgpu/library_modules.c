@@ -118,6 +118,7 @@ void module_drop(CUmodule module)
     for (uint32_t i = 0; i < module->image->kernel_count; i++)
         atomic_store(&module->functions[i].kind, SIM_DESTROYED);
     globals_give_back(module);
+    references_drop(module);
     free(module->globals);
     sim_image_free(module->image);
     module->image = NULL;
@@ -287,7 +288,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, C
 CUresult global_find(CUmodule module, const char *name, CUdeviceptr *pointer, size_t *bytes)
 {
     const struct sim_global *global = sim_image_global(module->image, name);
-    if (!global)
+    if (!global || global->kind != SIM_GLOBAL_MEMORY)
         return CUDA_ERROR_NOT_FOUND;
     if (pointer)
         *pointer = module->globals[global - module->image->globals];

@@ -12,6 +12,7 @@
 #include "simgpu/heap.h"
 #include "simgpu/pool.h"
 #include "simgpu/sim.h"
+#include "simgpu/tiles.h"
 
 #define PITCH_BYTES 512u
 #define PAGE_BYTES 4096u
@@ -25,7 +26,8 @@ CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, ui
 {
     struct memory_allocation like = {
         .bytes = bytes, .context = context, .kind = kind, .gpu = gpu, .flags = flags, .owner = owner};
-    *address = heap_allocate(&like);
+    *address =
+        memory_is_linear(kind) && context_is_narrow(context) ? low_allocate(&like) : heap_allocate(&like);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -49,13 +51,12 @@ static bool goes_on_elsewhere(const struct memory_allocation *allocation)
 
 bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
 {
-    const unsigned kinds =
-        1u << MEMORY_DEVICE | 1u << MEMORY_MANAGED | 1u << MEMORY_MODULE | 1u << MEMORY_POOL;
     bool elsewhere = heap_find(address, allocation) && allocation->address == address &&
                      allocation->kind == MEMORY_DEVICE && goes_on_elsewhere(allocation);
     if (elsewhere)
         heap_abandon(address);
-    if (!heap_free(address, kinds, allocation))
+    if (!low_free(address, allocation) &&
+        !heap_free(address, MEMORY_LINEAR_KINDS | 1u << MEMORY_POOL, allocation))
         return false;
     if (allocation->kind != MEMORY_POOL && !elsewhere)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
@@ -67,7 +68,7 @@ static bool is_of_context(struct memory_allocation *allocation, void *context)
     if (allocation->context != context || allocation->kind == MEMORY_POOL)
         return false;
     allocation->is_abandoned = goes_on_elsewhere(allocation);
-    if (allocation->kind != MEMORY_ADDRESSES && !allocation->is_abandoned)
+    if (!allocation->is_abandoned)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
 }
@@ -86,6 +87,10 @@ static void range_unmap(const struct memory_allocation *allocation)
         external_unmap(allocation);
     else if (allocation->kind == MEMORY_IPC)
         ipc_close(allocation);
+    if (!memory_is_linear(allocation->kind))
+        return;
+    low_unmap(allocation);
+    blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
 }
 
 /* Its host memory goes too, and registrations end. */
@@ -93,6 +98,7 @@ void memory_give_back_context(CUcontext context)
 {
     struct memory_allocation allocation;
     heap_free_each(is_of_context, context);
+    tiles_drop_context(context);
     while (ranges_find_context(context, &allocation))
         if (ranges_remove(allocation.address, &allocation))
             range_unmap(&allocation);
@@ -101,7 +107,7 @@ void memory_give_back_context(CUcontext context)
 bool memory_find(uint64_t address, struct memory_allocation *allocation)
 {
     if (heap_find(address, allocation))
-        return allocation->kind != MEMORY_ARRAY && allocation->kind != MEMORY_ADDRESSES;
+        return allocation->kind != MEMORY_ARRAY;
     return ranges_find(address, allocation);
 }
 
@@ -111,6 +117,8 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes)
     while (bytes > 0) {
         struct memory_allocation allocation;
         if (!memory_find(address, &allocation))
+            return false;
+        if (allocation.kind == MEMORY_MULTICAST)
             return false;
         if (allocation.kind == MEMORY_MAPPED && allocation.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             return false; /* mapped, but cuMemSetAccess did not allow it */
@@ -211,7 +219,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(free_bytes && total_bytes);
     SIM_TRY(context_current(&context));
-    uint64_t total = device_parameters().total_bytes, used = device_used_bytes(context->gpu);
+    uint64_t total = device_shape(context->gpu)->total_bytes, used = device_used_bytes(context->gpu);
     *total_bytes = total;
     *free_bytes = total > used ? total - used : 0;
     return CUDA_SUCCESS;

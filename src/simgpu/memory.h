@@ -18,14 +18,21 @@ enum memory_kind {
     MEMORY_POOL,       /* cuMemAllocAsync; flags: enum pool_place */
     MEMORY_MODULE,     /* a module's globals; flags: whether declared __managed__ */
     MEMORY_MAPPED,     /* cuMemMap of device memory */
+    MEMORY_MULTICAST,  /* cuMemMap of a multicast object: only multimem instructions reach anything there */
     MEMORY_HOST,       /* cuMemHostAlloc, cuMemAllocHost; cuMemMap of host memory */
     MEMORY_REGISTERED, /* cuMemHostRegister */
     MEMORY_EXTERNAL,   /* a buffer of external memory; owner: its handle, or none */
     MEMORY_IPC,        /* another process's cuMemAlloc; owner: what ipc.c opened */
     MEMORY_ARRAY,      /* an array's; no pointer leads there */
-    MEMORY_ADDRESSES,  /* the same, of an array that takes no memory itself */
     MEMORY_GRAPH,      /* an allocation of a graph, there while that one is launched or until it is freed */
 };
+
+/* What cuMemFree and a module's end give back. */
+#define MEMORY_LINEAR_KINDS (1u << MEMORY_DEVICE | 1u << MEMORY_MANAGED | 1u << MEMORY_MODULE)
+static inline bool memory_is_linear(enum memory_kind kind)
+{
+    return MEMORY_LINEAR_KINDS >> kind & 1;
+}
 
 struct memory_allocation {
     uint64_t address;
@@ -76,6 +83,12 @@ bool graph_memory_is_accessible(const struct memory_allocation *allocation);
 /* Unmap a buffer of external memory (external.c); close what was opened of another process's (ipc.c). */
 void external_unmap(const struct memory_allocation *mapping);
 void ipc_close(const struct memory_allocation *opened);
+
+/* Linear memory below 4 GiB, entered as a range (low.c): 0 if there are no such addresses left; false if none
+ * begins at `address`. low_unmap() is for a range that was taken out already. */
+uint64_t low_allocate(const struct memory_allocation *like);
+bool low_free(uint64_t address, struct memory_allocation *allocation);
+void low_unmap(const struct memory_allocation *allocation);
 
 /* Ranges that are not of the heap: host memory and mappings (ranges.c). */
 void ranges_add(const struct memory_allocation *allocation);

@@ -33,9 +33,13 @@ struct sim_kernel_image {
     struct sim_parameter *parameters;
 };
 
+/* What a module variable is. A reference is no memory: it names what cuModuleGetTexRef() and cuModuleGetSurfRef() find. */
+enum sim_global_kind { SIM_GLOBAL_MEMORY, SIM_GLOBAL_TEXTURE, SIM_GLOBAL_SURFACE };
+
 struct sim_global {
     char *name;
-    uint64_t size_bytes;
+    enum sim_global_kind kind;
+    uint64_t size_bytes; /* 0 for a reference */
     uint32_t alignment_bytes; /* a power of two */
     bool is_managed;
     uint8_t

@@ -186,12 +186,23 @@ nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
+nvmlReturn_t nvml_find_card(nvmlDevice_t device, unsigned *gpu)
+{
+    TRY_FIND(device, gpu);
+    return device_is_instance(*gpu) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+nvmlDevice_t nvml_handle(unsigned gpu)
+{
+    return &devices[gpu];
+}
+
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
     TRY_READY();
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *count = device_parameters().gpu_count;
+    *count = device_parameters().card_count;
     return NVML_SUCCESS;
 }
 
@@ -203,7 +214,7 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
     TRY_READY();
-    if (!device || index >= device_parameters().gpu_count)
+    if (!device || index >= device_parameters().card_count)
         return NVML_ERROR_INVALID_ARGUMENT;
     *device = &devices[index];
     return NVML_SUCCESS;
@@ -220,11 +231,12 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
     TRY_READY();
     if (!uuid || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (strncmp(uuid, "GPU-", 4) != 0 || !gpu_uuid_parse(uuid, wanted))
+    bool is_mig = strncmp(uuid, "MIG-", 4) == 0;
+    if ((!is_mig && strncmp(uuid, "GPU-", 4) != 0) || !gpu_uuid_parse(uuid, wanted))
         return NVML_ERROR_NOT_FOUND;
     for (unsigned gpu = 0; gpu < device_parameters().gpu_count; gpu++) {
         device_uuid(gpu, have);
-        if (memcmp(have, wanted, sizeof(have)) == 0) {
+        if (device_is_instance(gpu) == is_mig && memcmp(have, wanted, sizeof(have)) == 0) {
             *device = &devices[gpu];
             return NVML_SUCCESS;
         }
@@ -247,7 +259,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
         used = 0;
         is_whole = sscanf(bus_id, "%2x:%2x.0%n", &bus, &slot, &used) == 2 && used && !bus_id[used];
     }
-    for (unsigned gpu = 0; is_whole && gpu < device_parameters().gpu_count; gpu++)
+    for (unsigned gpu = 0; is_whole && gpu < device_parameters().card_count; gpu++)
         if (domain == 0 && slot == 0 && bus == device_pci_bus(gpu)) {
             *device = &devices[gpu];
             return NVML_SUCCESS;
@@ -260,18 +272,21 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
     return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
+/* Of a MIG instance that on its card, for nvmlDeviceGetMigDeviceHandleByIndex. */
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     unsigned gpu;
     TRY_FIND(device, &gpu);
     if (!index)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *index = gpu;
+    *index = device_is_instance(gpu) ? device_shape(gpu)->instance : gpu;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 {
+    unsigned gpu;
+    TRY_FIND_CARD(device, &gpu);
     return nvmlDeviceGetIndex(device, minor);
 }
 
@@ -279,7 +294,8 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
 {
     unsigned gpu;
     TRY_FIND(device, &gpu);
-    return answer_text(profile_current()->name, name, length);
+    char text[PROFILE_NAME_BYTES];
+    return answer_text(profile_gpu_name(gpu, text), name, length);
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
@@ -289,7 +305,8 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
     char text[GPU_UUID_TEXT];
     TRY_FIND(device, &gpu);
     device_uuid(gpu, bytes);
-    return answer_text(gpu_uuid_format(bytes, text), uuid, length);
+    gpu_uuid_format(bytes, text);
+    return answer_text(device_is_instance(gpu) ? gpu_uuid_set_mig(text) : text, uuid, length);
 }
 
 static void pci_info(unsigned gpu, nvmlPciInfo_t *pci)
@@ -304,7 +321,7 @@ static void pci_info(unsigned gpu, nvmlPciInfo_t *pci)
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
     unsigned gpu;
-    TRY_FIND(device, &gpu);
+    TRY_FIND_CARD(device, &gpu);
     if (!pci)
         return NVML_ERROR_INVALID_ARGUMENT;
     pci_info(gpu, pci);
@@ -317,7 +334,7 @@ static nvmlReturn_t pci_info_older(nvmlDevice_t device, void *answer, size_t byt
 {
     nvmlPciInfo_t pci;
     unsigned gpu;
-    TRY_FIND(device, &gpu);
+    TRY_FIND_CARD(device, &gpu);
     if (!answer)
         return NVML_ERROR_INVALID_ARGUMENT;
     pci_info(gpu, &pci);
@@ -335,6 +352,13 @@ nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, void *pci_v1)
     return pci_info_older(device, pci_v1, offsetof(nvmlPciInfo_t, pciSubSystemId));
 }
 
+/* What the driver keeps for itself beside the programs' memory. A MIG instance has no such part. (measure) */
+static uint64_t reserved_bytes(unsigned gpu)
+{
+    return device_is_instance(gpu) ? 0 : profile_current()->reserved_bytes;
+}
+
+/* A partitioned card shows what its instances hold together. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     unsigned gpu;
@@ -342,8 +366,11 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     if (!memory)
         return NVML_ERROR_INVALID_ARGUMENT;
     /* Here what the driver keeps for itself counts as used (nvml API reference). */
-    uint64_t reserved = profile_current()->reserved_bytes;
-    uint64_t total = device_parameters().total_bytes + reserved, used = device_used_bytes(gpu) + reserved;
+    const struct device_shape *shape = device_shape(gpu);
+    uint64_t reserved = reserved_bytes(gpu), total = shape->total_bytes + reserved;
+    uint64_t used = device_used_bytes(gpu) + reserved;
+    for (unsigned i = 0; i < shape->instance_count; i++)
+        used += device_used_bytes(shape->first_instance + i);
     *memory = (nvmlMemory_t){.total = total, .free = total > used ? total - used : 0, .used = used};
     return NVML_SUCCESS;
 }
@@ -361,105 +388,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     if (result != NVML_SUCCESS)
         return result;
     memory->total = plain.total;
-    memory->reserved = profile_current()->reserved_bytes;
+    memory->reserved = reserved_bytes(gpu);
     memory->free = plain.free;
     memory->used = plain.used - memory->reserved;
     return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
-{
-    unsigned gpu;
-    TRY_FIND(device, &gpu);
-    return current && pending ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
-}
-
-/* --- Processes ------------------------------------------------------------------------------------- */
-
-/* List processes with `store` writing element `index` of the caller's array. `*count` is the array's room,
- * and becomes how many there are. */
-static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos,
-                                   void (*store)(void *infos, unsigned index, const struct device_process *))
-{
-    unsigned gpu;
-    TRY_FIND(device, &gpu);
-    if (!count || (*count && !infos))
-        return NVML_ERROR_INVALID_ARGUMENT;
-    cleanup_free struct device_process *processes = calloc(DEVICE_SLOTS, sizeof(struct device_process));
-    if (!processes)
-        return NVML_ERROR_UNKNOWN;
-    unsigned room = *count, found = device_processes(gpu, processes, DEVICE_SLOTS);
-    if (found > DEVICE_SLOTS)
-        found = DEVICE_SLOTS;
-    *count = found;
-    if (found > room)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < found; i++)
-        store(infos, i, &processes[i]);
-    return NVML_SUCCESS;
-}
-
-static void store_v1(void *infos, unsigned index, const struct device_process *process)
-{
-    ((nvmlProcessInfo_v1_t *)infos)[index] = (nvmlProcessInfo_v1_t){
-        .pid = (unsigned)process->pid,
-        .usedGpuMemory = process->bytes,
-    };
-}
-
-static void store_v2(void *infos, unsigned index, const struct device_process *process)
-{
-    ((nvmlProcessInfo_v2_t *)infos)[index] = (nvmlProcessInfo_v2_t){
-        .pid = (unsigned)process->pid,
-        .usedGpuMemory = process->bytes,
-        .gpuInstanceId = NVML_VALUE_NOT_AVAILABLE_U32,
-        .computeInstanceId = NVML_VALUE_NOT_AVAILABLE_U32,
-    };
-}
-
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                  nvmlProcessInfo_v1_t *infos)
-{
-    return list_processes(device, count, infos, store_v1);
-}
-
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v2_t *infos)
-{
-    return list_processes(device, count, infos, store_v2);
-}
-
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v2_t *infos)
-{
-    return list_processes(device, count, infos, store_v2);
-}
-
-/* Nothing draws on a simulated GPU. */
-static nvmlReturn_t list_nobody(nvmlDevice_t device, unsigned int *count, const void *infos)
-{
-    unsigned gpu;
-    TRY_FIND(device, &gpu);
-    if (!count || (*count && !infos))
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *count = 0;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                   nvmlProcessInfo_v1_t *infos)
-{
-    return list_nobody(device, count, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_v2_t *infos)
-{
-    return list_nobody(device, count, infos);
-}
-
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_v2_t *infos)
-{
-    return list_nobody(device, count, infos);
 }

@@ -39,9 +39,11 @@ static void slot_busy(unsigned gpu, uint32_t slot, uint64_t from_ns, uint64_t to
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
     unsigned gpu;
-    TRY_FIND(device, &gpu);
+    TRY_FIND_CARD(device, &gpu);
     if (!utilization)
         return NVML_ERROR_INVALID_ARGUMENT;
+    if (device_shape(gpu)->instance_count > 0)
+        return NVML_ERROR_NOT_SUPPORTED; /* "On MIG-enabled GPUs ... not currently supported" */
     execution_advance(gpu);
     uint64_t now_ns = shared_now_ns(), compute_ns = 0, copy_ns = 0;
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
@@ -62,15 +64,22 @@ static uint64_t wall_clock_us(void)
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 }
 
+/* What processes did lately, of which NVML's two structures have more or less. */
+struct activity {
+    unsigned pid, compute_percent, copy_percent;
+    uint64_t at_us;
+};
+typedef void store_function(void *samples, unsigned index, const struct activity *);
+
 /* One sample a process that did something since `last_seen_us`, or in the last second if that is longer ago.
- */
-nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
-                                             unsigned int *count, unsigned long long last_seen_us)
+ * Nothing of partitioned cards (nvml API reference). */
+static nvmlReturn_t list_activity(nvmlDevice_t device, unsigned int *count, void *samples,
+                                  uint64_t last_seen_us, store_function *store)
 {
     unsigned gpu;
-    TRY_FIND(device, &gpu);
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    TRY_FIND_CARD(device, &gpu);
+    if (device_shape(gpu)->instance_count > 0)
+        return NVML_ERROR_NOT_SUPPORTED;
     execution_advance(gpu);
     uint64_t now_ns = shared_now_ns(), now_us = wall_clock_us(), window_ns = SAMPLE_LONGEST_NS;
     if (last_seen_us < now_us && (now_us - last_seen_us) * 1000 < window_ns)
@@ -84,12 +93,13 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
         if ((compute_ns == 0 && copy_ns == 0) || !shared_slot_is_alive(slot))
             continue;
         if (found < room)
-            samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = (unsigned)atomic_load(&shared_view()->header->slots[slot].pid),
-                .timeStamp = now_us,
-                .smUtil = percent(compute_ns, window_ns),
-                .memUtil = percent(copy_ns, window_ns),
-            };
+            store(samples, found,
+                  &(struct activity){
+                      .pid = (unsigned)atomic_load(&shared_view()->header->slots[slot].pid),
+                      .compute_percent = percent(compute_ns, window_ns),
+                      .copy_percent = percent(copy_ns, window_ns),
+                      .at_us = now_us,
+                  });
         found++;
     }
     *count = found;
@@ -98,12 +108,51 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
+static void store_sample(void *samples, unsigned index, const struct activity *activity)
+{
+    ((nvmlProcessUtilizationSample_t *)samples)[index] = (nvmlProcessUtilizationSample_t){
+        .pid = activity->pid,
+        .timeStamp = activity->at_us,
+        .smUtil = activity->compute_percent,
+        .memUtil = activity->copy_percent,
+    };
+}
+
+static void store_info(void *samples, unsigned index, const struct activity *activity)
+{
+    ((nvmlProcessUtilizationInfo_v1_t *)samples)[index] = (nvmlProcessUtilizationInfo_v1_t){
+        .timeStamp = activity->at_us,
+        .pid = activity->pid,
+        .smUtil = activity->compute_percent,
+        .memUtil = activity->copy_percent,
+    };
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
+                                             unsigned int *count, unsigned long long last_seen_us)
+{
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return list_activity(device, count, samples, last_seen_us, store_sample);
+}
+
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_v1_t *info)
+{
+    if (!info)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (info->version != NVML_PROCESSES_UTILIZATION_INFO_V1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    return list_activity(device, &info->processSamplesCount, info->procUtilArray, info->lastSeenTimeStamp,
+                         store_info);
+}
+
 /* --- Numbers that do not change -------------------------------------------------------------------- */
 
 static nvmlReturn_t answer(nvmlDevice_t device, unsigned int *value, unsigned fixed)
 {
     unsigned gpu;
-    TRY_FIND(device, &gpu);
+    TRY_FIND_CARD(device, &gpu);
     if (!value)
         return NVML_ERROR_INVALID_ARGUMENT;
     *value = fixed;
@@ -114,14 +163,14 @@ static nvmlReturn_t answer_attribute(nvmlDevice_t device, unsigned int *value, C
                                      unsigned divisor)
 {
     unsigned gpu;
-    TRY_FIND(device, &gpu);
+    TRY_FIND_CARD(device, &gpu);
     return answer(device, value, (unsigned)profile_value(attribute) / divisor);
 }
 
 static nvmlReturn_t not_supported(nvmlDevice_t device, const void *value)
 {
     unsigned gpu;
-    TRY_FIND(device, &gpu);
+    TRY_FIND_CARD(device, &gpu);
     return value ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
 }
 
@@ -180,7 +229,7 @@ nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
     unsigned gpu;
-    TRY_FIND(device, &gpu);
+    TRY_FIND_CARD(device, &gpu);
     if (!major || !minor)
         return NVML_ERROR_INVALID_ARGUMENT;
     *major = profile_value(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
@@ -217,18 +266,19 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *current, un
                                   : result;
 }
 
-nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is_mig)
+/* --- Accounting: off, as it is where nobody turned it on ------------------------------------------- */
+
+nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, unsigned int *mode)
 {
-    return answer(device, is_mig, 0);
+    return answer(device, mode, 0);
 }
 
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
+nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids)
 {
-    return answer(device, count, 0);
+    return not_supported(device, count);
 }
 
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
-                                                 nvmlDevice_t *instance)
+nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats)
 {
-    return not_supported(device, instance);
+    return not_supported(device, stats);
 }

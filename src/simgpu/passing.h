@@ -13,7 +13,7 @@
 
 #define PASSING_MAGIC UINT64_C(0x6770752d73686172)
 
-enum passing_kind { PASSING_MEMORY, PASSING_POOL };
+enum passing_kind { PASSING_MEMORY, PASSING_POOL, PASSING_MULTICAST };
 
 struct passing {
     uint64_t magic; /* PASSING_MAGIC */

@@ -1,9 +1,11 @@
 #include "simgpu/profile.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "simgpu/device.h"
+#include "simgpu/mig.h"
 
 static const struct device_profile profiles[] = {
 #define DEVICE_PROFILE(key, name, device, subsystem, total_bytes, reserved_bytes)                            \
@@ -55,6 +57,32 @@ int profile_value(CUdevice_attribute attribute)
     assert(known);
     (void)known;
     return value;
+}
+
+int profile_gpu_value(unsigned gpu, CUdevice_attribute attribute)
+{
+    int value = profile_value(attribute);
+    if (!device_is_instance(gpu))
+        return value;
+    const struct mig_profile *mig = mig_profile_at(device_shape(gpu)->mig_profile);
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        return (int)mig->multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+        return (int)mig->copy_engines < value ? (int)mig->copy_engines : value;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+        return value / 8 * (int)mig->memory_slices;
+    default:
+        return value;
+    }
+}
+
+const char *profile_gpu_name(unsigned gpu, char name[static PROFILE_NAME_BYTES])
+{
+    snprintf(name, PROFILE_NAME_BYTES, "%s%s%s", profile_current()->name,
+             device_is_instance(gpu) ? " MIG " : "",
+             device_is_instance(gpu) ? mig_profile_at(device_shape(gpu)->mig_profile)->name : "");
+    return name;
 }
 
 unsigned profile_architecture(void)

@@ -32,5 +32,12 @@ bool profile_attribute(CUdevice_attribute attribute, int *value);
 /* The same for attributes that are in the table. */
 int profile_value(CUdevice_attribute attribute);
 
+/* The same of one GPU (device.h): a MIG instance has a part of its card's engines and caches. */
+int profile_gpu_value(unsigned gpu, CUdevice_attribute attribute);
+
+/* The GPU's name, as CUDA and NVML have it: "NVIDIA H100 80GB HBM3 MIG 1g.10gb". */
+#define PROFILE_NAME_BYTES 96
+const char *profile_gpu_name(unsigned gpu, char name[static PROFILE_NAME_BYTES]);
+
 /* 10 * major + minor: what code has to be made for. */
 unsigned profile_architecture(void);

@@ -394,14 +394,19 @@ static uint64_t count_elements(struct ptx ptx)
     return count;
 }
 
-/* After .global or .const. */
-static void read_variables(struct ptx *ptx, bool is_extern)
+/* After .global, .const or .tex: a variable of the last is a texture reference whatever its type (PTX ISA, "Texture
+ * State Space"). */
+static void read_variables(struct ptx *ptx, bool is_extern, enum sim_global_kind kind)
 {
     uint32_t alignment = 0, type = 0, lanes = 1;
     bool is_managed = false;
     while (!ptx->result && !is_name(ptx)) {
         uint32_t bytes = type_bytes(ptx);
         if (bytes) {
+            if (is(ptx, ".texref"))
+                kind = SIM_GLOBAL_TEXTURE;
+            else if (is(ptx, ".surfref"))
+                kind = SIM_GLOBAL_SURFACE;
             type = bytes;
             next(ptx);
         } else if (accept(ptx, ".align")) {
@@ -449,7 +454,8 @@ static void read_variables(struct ptx *ptx, bool is_extern)
             fail(ptx, CUDA_ERROR_OUT_OF_MEMORY, "no host memory");
             return;
         }
-        global->size_bytes = bytes;
+        global->kind = kind;
+        global->size_bytes = kind == SIM_GLOBAL_MEMORY ? bytes : 0;
         global->alignment_bytes = alignment > type * lanes ? alignment : type * lanes;
         global->is_managed = is_managed;
         if (has_value && !ptx->result)
@@ -541,9 +547,10 @@ static void read_declaration(struct ptx *ptx)
     else if (accept(ptx, ".func"))
         skip_function(ptx);
     else if (accept(ptx, ".global") || accept(ptx, ".const"))
-        read_variables(ptx, is_extern);
-    else if (accept(ptx, ".shared") || accept(ptx, ".local") || accept(ptx, ".tex") ||
-             accept(ptx, ".pragma") || accept(ptx, ".alias"))
+        read_variables(ptx, is_extern, SIM_GLOBAL_MEMORY);
+    else if (accept(ptx, ".tex"))
+        read_variables(ptx, is_extern, SIM_GLOBAL_TEXTURE);
+    else if (accept(ptx, ".shared") || accept(ptx, ".local") || accept(ptx, ".pragma") || accept(ptx, ".alias"))
         skip_statement(ptx);
     else if (accept(ptx, ".address_size"))
         read_number(ptx);

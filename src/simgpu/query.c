@@ -37,7 +37,16 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(name && length > 0);
     SIM_TRY(device_check(device));
-    snprintf(name, (size_t)length, "%s", profile_current()->name);
+    char text[PROFILE_NAME_BYTES];
+    snprintf(name, (size_t)length, "%s", profile_gpu_name(simulator.visible[device], text));
+    return CUDA_SUCCESS;
+}
+
+static CUresult uuid_of(unsigned gpu, CUuuid *uuid)
+{
+    uint8_t bytes[16];
+    device_uuid(gpu, bytes);
+    memcpy(uuid->bytes, bytes, sizeof(bytes));
     return CUDA_SUCCESS;
 }
 
@@ -46,15 +55,16 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(uuid);
     SIM_TRY(device_check(device));
-    uint8_t bytes[16];
-    device_uuid(simulator.visible[device], bytes);
-    memcpy(uuid->bytes, bytes, sizeof(bytes));
-    return CUDA_SUCCESS;
+    return uuid_of(simulator.visible[device], uuid);
 }
 
+/* The old one knows no MIG instances: it answers with their card's (driver API reference). */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
-    return cuDeviceGetUuid_v2(uuid, device);
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(uuid);
+    SIM_TRY(device_check(device));
+    return uuid_of(device_shape(simulator.visible[device])->card, uuid);
 }
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *node_mask, CUdevice device)
@@ -68,7 +78,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(bytes);
     SIM_TRY(device_check(device));
-    *bytes = device_parameters().total_bytes;
+    *bytes = device_shape(simulator.visible[device])->total_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -84,8 +94,8 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice device)
         return (int)profile_current()->pci_subsystem;
     default:
         /* PCI domain and device are 0, and so is the compute mode: anybody may use it. */
-        profile_attribute(attribute, &value);
-        return value;
+        return profile_attribute(attribute, &value) ? profile_gpu_value(simulator.visible[device], attribute)
+                                                    : 0;
     }
 }
 

@@ -36,14 +36,15 @@ struct shared_gpu {
 struct shared_header {
     _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters stand */
     struct device_parameters parameters;
-    _Atomic uint32_t lost; /* a bit for each GPU that is lost */
+    struct device_shape shapes[DEVICE_GPUS];
+    _Atomic uint32_t lost; /* a bit for each card that is lost */
     struct shared_slot {
         _Atomic uint64_t generation; /* counts owners; the owner raises it before it does anything else */
         _Atomic int32_t pid;
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 4u
+#define SHARED_LAYOUT 5u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {
@@ -71,8 +72,8 @@ const char *shared_key(void); /* the file's name in /dev/shm */
 bool shares_are_held(void);
 
 /* Take one row of `slot` out, and the share with its last one unless its byte is held (share.c). `freed`:
- * what the share's end gives back. */
-void share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed);
+ * what the share's end gives back. True if it has ended. */
+bool share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed);
 /* Drop what nobody holds any more. Returns whether there was any. */
 bool shares_tidy(struct account *account, unsigned gpu);
 /* Close what a forked child has of its parent's. */

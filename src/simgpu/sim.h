@@ -30,6 +30,9 @@ enum sim_kind {
     SIM_TEXTURE = 0x51c0de0c,
     SIM_SURFACE = 0x51c0de0d,
     SIM_EXTERNAL = 0x51c0de0e,
+    SIM_SEMAPHORE = 0x51c0de11,
+    SIM_TEXTURE_REFERENCE = 0x51c0de0f,
+    SIM_SURFACE_REFERENCE = 0x51c0de10,
 };
 
 struct simulator {
@@ -37,7 +40,8 @@ struct simulator {
     unsigned device_count;         /* of those below */
     unsigned visible[DEVICE_GPUS]; /* the GPU (device.h) behind each device ordinal */
     uint64_t kernel_ns;            /* FAKECUDA_KERNEL_NS: what a kernel takes that we do not know */
-    double link_bytes_per_ns;      /* FAKECUDA_LINK_GBPS, each direction; default 25 */
+    uint64_t page_fault_ns;        /* FAKECUDA_PAGE_FAULT_NS: what handling one takes; default 20,000 */
+    double link_bytes_per_ns;      /* FAKECUDA_LINK_GBPS, each direction; default SIM_LINK_GBPS */
 };
 extern struct simulator simulator;
 
@@ -85,7 +89,9 @@ struct CUevent_st {
     uint64_t recorded_ns;
     uint64_t done_ns; /* 0 until it is known */
     CUevent next, previous;
-    struct capture_event *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
+    struct event_place *place; /* of an interprocess event, instead of the above; NULL: it is none */
+    struct capture_event
+        *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };
 
 /* CUDA_SUCCESS once cuInit has succeeded in this process (not in a parent). */
@@ -98,6 +104,13 @@ CUresult context_current(CUcontext *context);
 CUresult context_check(CUcontext context);
 /* Whether the ordinal is one. */
 CUresult device_check(CUdevice device);
+
+/* Made by the form of cuCtxCreate before CUDA 3.2: its memory lies below 4 GiB (narrow.c). */
+#define CONTEXT_NARROW_API 3010u
+static inline bool context_is_narrow(CUcontext context)
+{
+    return context->api_version == CONTEXT_NARROW_API;
+}
 
 /* Whether any of the process's contexts on `gpu` is alive; its newest. NULL if none is. */
 CUcontext context_of_gpu(unsigned gpu);

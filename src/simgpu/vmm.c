@@ -164,6 +164,8 @@ void handle_settle(struct handle *handle)
         return;
     atomic_store(&handle->kind, SIM_DESTROYED);
     close(handle->fd);
+    if (handle->multicast)
+        multicast_end(handle);
     if (handle->share)
         device_share_leave(handle->share, false);
     else if (handle->is_device)
@@ -189,7 +191,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
 {
     SIM_TRY(sim_ready());
     struct handle *handle = handle_of(value);
-    SIM_REQUIRE(properties && handle);
+    SIM_REQUIRE(properties && handle && !handle->multicast);
     *properties = handle->properties;
     return CUDA_SUCCESS;
 }
@@ -200,15 +202,19 @@ static CUresult map(uint64_t address, uint64_t bytes, struct handle *handle)
 {
     SIM_REQUIRE(handle && handle->references > 0 && bytes <= handle->bytes);
     SIM_REQUIRE(*reservation_find(address, bytes) && !ranges_overlap(address, bytes));
-    if (mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, handle->fd,
-             0) == MAP_FAILED)
+    /* What a multicast object shows is nowhere in memory: its addresses stay without any. */
+    if (!handle->multicast && mmap((void *)(uintptr_t)address, bytes, PROT_NONE,
+                                   MAP_SHARED | MAP_FIXED | MAP_NORESERVE, handle->fd, 0) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     madvise((void *)(uintptr_t)address, bytes, MADV_DONTFORK);
+    enum memory_kind kind = handle->is_device ? MEMORY_MAPPED : MEMORY_HOST;
+    if (handle->multicast)
+        kind = MEMORY_MULTICAST;
     handle->mappings++;
     ranges_add(&(struct memory_allocation){
         .address = address,
         .bytes = bytes,
-        .kind = handle->is_device ? MEMORY_MAPPED : MEMORY_HOST,
+        .kind = kind,
         .gpu = handle->gpu,
         .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE,
         .owner = handle,
@@ -222,7 +228,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
     SIM_TRY(sim_ready());
     SIM_REQUIRE(bytes > 0 && is_granular(pointer) && is_granular(bytes) && flags == 0);
     SIM_REQUIRE(offset == 0); /* all that the driver takes (driver API reference) */
-    pthread_mutex_lock(&vmm_turn);
+    multicast_lock_whole(value);
     CUresult result = map(pointer, bytes, handle_of(value));
     pthread_mutex_unlock(&vmm_turn);
     return result;
@@ -230,7 +236,8 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
 
 static bool is_mapping(const struct memory_allocation *range)
 {
-    return range->owner && (range->kind == MEMORY_MAPPED || range->kind == MEMORY_HOST);
+    return range->owner &&
+           (range->kind == MEMORY_MAPPED || range->kind == MEMORY_HOST || range->kind == MEMORY_MULTICAST);
 }
 
 /* Whether [address, address + bytes) is made of whole mappings. */
@@ -297,7 +304,7 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
             simulator.visible[access->location.id] != handle->gpu)
             return CUDA_ERROR_NOT_SUPPORTED;
         int protection = (access->flags & 1 ? PROT_READ : 0) | (access->flags & 2 ? PROT_WRITE : 0);
-        if (mprotect((void *)(uintptr_t)at, mapping.bytes, protection) < 0)
+        if (!handle->multicast && mprotect((void *)(uintptr_t)at, mapping.bytes, protection) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
         ranges_set_flags(at, access->flags);
         at += mapping.bytes;

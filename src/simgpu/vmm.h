@@ -14,8 +14,9 @@ struct handle {
     bool is_device;
     unsigned gpu;
     uint64_t bytes;
-    int fd;
-    struct device_share *share; /* once other processes can have it */
+    int fd;                      /* the memory; of a multicast object its team */
+    struct multicast *multicast; /* NULL: it is memory (multicast.c) */
+    struct device_share *share;  /* once other processes can have it */
     unsigned references, mappings;
 };
 
@@ -32,3 +33,11 @@ bool handle_share(struct handle *handle);
 
 /* A handle of memory that a descriptor brings (passing.h). INVALID_VALUE if it is none, or gone. */
 CUresult handle_import(int fd, struct handle **handle);
+
+/* A multicast object's handle for the team that lies in `fd`, which it keeps; NULL without memory. */
+struct handle *multicast_join(int fd);
+/* Nothing refers to the object any more: let go of what is bound to it. Under vmm_turn. */
+void multicast_end(struct handle *object);
+/* Take vmm_turn; first wait until a multicast object's devices have all been added, as a card's driver does
+ * (driver API reference, cuMulticastAddDevice). At once for any other value. */
+void multicast_lock_whole(CUmemGenericAllocationHandle value);

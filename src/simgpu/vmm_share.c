@@ -1,4 +1,4 @@
-/* vmm_share.c - physical memory that goes to other processes through descriptors. */
+/* vmm_share.c - physical memory and multicast objects that go to other processes through descriptors. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ static CUresult export(int *fd, struct handle *handle)
     if (!handle_share(handle))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct passing what = {.magic = PASSING_MAGIC,
-                           .kind = PASSING_MEMORY,
+                           .kind = handle->multicast ? PASSING_MULTICAST : PASSING_MEMORY,
                            .gpu = handle->gpu,
                            .is_device = handle->is_device,
                            .bytes = handle->bytes,
@@ -61,6 +61,10 @@ static CUdevice ordinal_of(unsigned gpu)
 static CUresult import_read(const struct passing *what, int memory, struct handle **handle_out)
 {
     struct stat file;
+    if (what->kind == PASSING_MULTICAST) {
+        *handle_out = multicast_join(memory);
+        return *handle_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
     SIM_REQUIRE(what->kind == PASSING_MEMORY && fstat(memory, &file) == 0 &&
                 (uint64_t)file.st_size == what->bytes);
     CUdevice ordinal = ordinal_of(what->gpu);

@@ -144,19 +144,21 @@ enum wire_lease_flags {
     WIRE_LEASE_FREE = 1, /* no share counts on these GPUs: the gate is open, and nothing is to be bounded */
     WIRE_LEASE_WANTED =
         2, /* others wait: give the lease back when there has been nothing to do for a while */
-    WIRE_LEASE_REPORT = 4, /* others hold leases beside this one: report how busy the process is */
+    WIRE_LEASE_REPORT = 4, /* report how busy the process is, every WIRE_REPORT_NS in which it was at all */
 };
+#define WIRE_REPORT_NS UINT64_C(20000000)
 
-/* The gate may be open. Sent again under the same number when the flags change. */
+/* The gate may be open. Sent again under the same number when the flags change; that number is void once the
+ * process has returned it, so a GRANT that crossed with RETURNED(WIRE_OUTCOME_IDLE) opens nothing. */
 struct wire_grant {
-    uint64_t lease; /* number, rises within a connection; 0 with WIRE_LEASE_FREE */
+    uint64_t lease; /* number, new each time the gate is to open; rises; 0 with WIRE_LEASE_FREE */
     uint32_t flags; /* enum wire_lease_flags */
     uint32_t reserved;
 };
 
-/* The gate must close. Answered by RETURNED once, also where it was closed already. */
+/* The gate must close. Answered by RETURNED once, also where it was closed already, or never open. */
 struct wire_revoke {
-    uint64_t lease;       /* what is revoked; what RETURNED names */
+    uint64_t lease;       /* what is revoked; what RETURNED names. 0: what was free, or the state at first */
     uint64_t patience_ns; /* how long to wait for the work in flight, beyond the longest piece seen */
 };
 

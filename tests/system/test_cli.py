@@ -72,6 +72,36 @@ def test_set_changes_limit_and_name(daemon):
     assert json.loads(daemon.cli("set", "new", "--memory", "0=3MiB", "--json").stdout)["vram_limit_bytes"] == 3 * MIB
 
 
+def test_a_share_and_a_priority_are_given_shown_and_changed(daemon):
+    def facts():
+        session = daemon.session("a")
+        return session["compute_min_ratio"], session["compute_max_ratio"], session["priority"]
+
+    daemon.cli("create", "--name", "a")
+    assert facts() == (0, 1, "normal")
+    daemon.cli("set", "a", "--compute", "20%..62.5%", "--priority", "high")
+    assert facts() == (0.2, 0.625, "high")
+    assert "20%..62.5%" in daemon.cli("show", "a").stdout
+    assert "20%..62.5%" in daemon.cli("list").stdout
+    daemon.cli("set", "a", "--compute", "25%")
+    assert facts() == (0.25, 0.25, "high")
+    daemon.stop()
+    daemon.start()
+    assert facts() == (0.25, 0.25, "high")
+
+
+def test_minimum_shares_beyond_the_whole_are_refused(make_daemon, make_gpu):
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2)).start()
+    daemon.cli("create", "--gpu", "0", "--compute", "60%")
+    daemon.cli("create", "--gpu", "0", "--name", "b", "--compute", "30%..100%")
+    assert "ERR" not in (line := refused(daemon, "create", "--gpu", "0", "--compute", "10.01%"))
+    assert "leaves 10%" in line
+    assert "leaves 40%" in refused(daemon, "set", "b", "--compute", "41%")
+    assert daemon.session("b")["compute_min_ratio"] == 0.3
+    daemon.cli("set", "b", "--compute", "40%")
+    daemon.cli("create", "--gpu", "1", "--compute", "100%")
+
+
 def test_release_ends_each_session_named_also_behind_an_unknown_one(daemon):
     for name in "abc":
         daemon.cli("create", "--name", name)
@@ -86,9 +116,9 @@ def test_list_is_a_table_that_says_what_is_used(daemon):
     first = daemon.cli("create", "--name", "a-long-name", "--memory", "256MiB").stdout.strip()
     second = daemon.cli("create", "--memory", "1536KiB").stdout.strip()
     assert daemon.cli("list").stdout.splitlines() == [
-        "ID            NAME         STATE   GPU  MEMORY        USED / LIMIT  PROCS",
-        f"{first}  a-long-name  active    0  [..........]   0B / 256MiB      0",
-        f"{second}  -            active    0  [..........]   0B / 1.5MiB      0",
+        "ID            NAME         STATE   GPU  MEMORY        USED / LIMIT  COMPUTE  PROCS",
+        f"{first}  a-long-name  active    0  [..........]   0B / 256MiB        -      0",
+        f"{second}  -            active    0  [..........]   0B / 1.5MiB        -      0",
     ]
 
 
@@ -98,7 +128,7 @@ def test_list_and_show_follow_a_program(daemon, product, reap):
                                 env=daemon.environment(ALLOC_BYTES=128 * MIB, ITERATIONS=3, HOLD="stdin")))
     wait_for(lambda: daemon.session("train")["used_bytes"] == 256 * MIB, "two allocations to be charged")
     wait_for(lambda: daemon.session("train")["processes"][0]["denied_allocations"] == 1, "the third to be refused")
-    assert "[##########]  256MiB / 256MiB      1" in daemon.cli("list").stdout
+    assert "[##########]  256MiB / 256MiB        -      1" in daemon.cli("list").stdout
     row = daemon.cli("show", "train").stdout.splitlines()[-1].split()
     assert row[:4] == [str(program.pid), "target_app", "256MiB", "1"]
     program.stdin.close()
@@ -144,7 +174,10 @@ def test_version_names_the_daemon_that_runs(make_daemon):
     ["run", "--"],
     ["run", "--memory", "1GiB"],
     ["run", "--memory", "0", "true"],
-    ["run", "--compute", "25%", "true"],
+    ["run", "--compute", "25", "true"],
+    ["set", "kept", "--compute", "0%"],
+    ["create", "--compute", "50%..101%"],
+    ["create", "--priority", "9"],
     ["run", "--session", "kept", "--memory", "1GiB", "true"],
     ["set", "kept"],
     ["set", "kept", "--memory", "0"],
@@ -187,8 +220,8 @@ def test_what_is_not_there_or_does_not_fit_ends_with_1_and_changes_nothing(daemo
 
 
 def test_an_option_of_later_versions_is_named(daemon):
-    assert refused(daemon, "run", "--compute", "25%", "true", status=2).startswith(
-        "'gpuslice run' has no option '--compute'; expected one of ")
+    assert refused(daemon, "run", "--oversubscribe", "true", status=2).startswith(
+        "'gpuslice run' has no option '--oversubscribe'; expected one of ")
 
 
 def test_help_needs_no_daemon_and_names_every_option(make_daemon):

@@ -125,6 +125,23 @@ def test_an_execed_process_is_not_taken_for_the_one_it_was(daemon):
     child.kill()
 
 
+def test_a_state_file_of_the_first_layout_is_brought_up_to_date(daemon):
+    daemon.cli("create", "--name", "a", "--memory", "1MiB", "--compute", "25%")
+    daemon.stop()
+    with sqlite3.connect(daemon.state / "simulated" / "state.db") as state:
+        for column in ("compute_min", "compute_max", "priority"):
+            state.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
+        state.execute("ALTER TABLE sessions RENAME COLUMN expires_at_ms TO expires_at")
+        state.execute("UPDATE sessions SET expires_at=4102444800")
+        state.execute("PRAGMA user_version=1")
+    state.close()
+    daemon.start()
+    session = daemon.session("a")
+    assert (session["compute_min_ratio"], session["compute_max_ratio"], session["priority"]) == (0, 1, "normal")
+    assert (session["vram_limit_bytes"], session["expires_at"]) == (1 << 20, "2100-01-01T00:00:00Z")
+    daemon.cli("set", "a", "--compute", "30%")
+
+
 def test_the_state_file_is_believed_before_a_hostile_slot(daemon):
     session = create(daemon, name="s")["session_id"]
     child = Child(daemon.attach_socket, session, held_bytes=MIB)

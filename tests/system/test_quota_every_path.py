@@ -7,11 +7,12 @@ from conftest import DEADLINE_S, MIB
 
 LIMIT = 64 * MIB
 OK, OUT_OF_MEMORY = 0, 2
-WAYS = ["array", "oldarray", "mipmap", "pool", "limit", "graph"]
+STEPS = {"multicast": 2 * MIB, "tiles": 2 * MIB}  # what a way's sizes are multiples of
+WAYS = ["array", "oldarray", "narrow", "narrowpitch", "mipmap", "pool", "limit", "graph", "multicast", "tiles"]
 
 
 def paths(product, gpu, *words, deadline_s=DEADLINE_S):
-    output = subprocess.run([product.program("paths"), *map(str, words)], env=gpu.standalone(LIMIT), check=True,
+    output = subprocess.run([product.program("paths"), *map(str, words)], env=gpu.standalone(LIMIT, FAKECUDA_DEVICE="h100"), check=True,
                             capture_output=True, text=True, timeout=deadline_s).stdout
     return [int(word) for word in output.split()]
 
@@ -24,7 +25,7 @@ def test_a_way_is_charged_by_what_it_takes_and_given_back(product, gpu, way):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_way_is_granted_the_whole_quota_and_not_more(product, gpu, way):
     assert paths(product, gpu, way, LIMIT) == [OK, LIMIT, 0]
-    result, taken, left = paths(product, gpu, way, LIMIT + 1024)
+    result, taken, left = paths(product, gpu, way, LIMIT + STEPS.get(way, 1024))
     assert (result, taken, left) == (OUT_OF_MEMORY, 0, 0)
 
 

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <errno.h>
@@ -49,11 +50,69 @@ static void what_is_no_size_is_refused_and_changes_nothing(void **state)
 
 static void sizes_beyond_64_bits_are_refused(void **state)
 {
-    static const char *const rows[] = {"18446744073709551616", "16384P", "99999999999999999999999999999999999999999G"};
+    static const char *const rows[] = {"18446744073709551616", "16384P",
+                                       "99999999999999999999999999999999999999999G"};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t bytes = 77;
         assert_int_equal(units_parse_bytes(rows[i], &bytes, NULL), -ERANGE);
         assert_int_equal(bytes, 77);
+    }
+}
+
+static void shares_are_read_and_written_the_same(void **state)
+{
+    static const struct {
+        const char *text;
+        struct share share;
+        const char *written;
+    } rows[] = {
+        {"25%", {2500, 2500}, "25%"},         {"20%..60%", {2000, 6000}, "20%..60%"},
+        {"12.5%", {1250, 1250}, "12.5%"},     {"0.05%..33.33%", {5, 3333}, "0.05%..33.33%"},
+        {"0%..100%", {0, 10000}, "0%..100%"}, {"100.00%", {10000, 10000}, "100%"},
+        {"007.10%", {710, 710}, "7.1%"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct share share = {1, 2};
+        char text[UNITS_SHARE_TEXT];
+        assert_int_equal(units_parse_share(rows[i].text, &share, NULL), 0);
+        assert_int_equal(share.min, rows[i].share.min);
+        assert_int_equal(share.max, rows[i].share.max);
+        assert_string_equal(units_format_share(share, text), rows[i].written);
+    }
+}
+
+static void what_is_no_share_is_refused_and_changes_nothing(void **state)
+{
+    static const struct {
+        const char *text;
+        int status;
+    } rows[] = {
+        {"", EINVAL},
+        {"25", EINVAL},
+        {"%", EINVAL},
+        {"-5%", EINVAL},
+        {"25%..", EINVAL},
+        {"..25%", EINVAL},
+        {"25%-50%", EINVAL},
+        {"2.%", EINVAL},
+        {"1.234%", EINVAL},
+        {"25%..50% ", EINVAL},
+        {"1e1%", EINVAL},
+        {"0%", ERANGE},
+        {"0%..0%", ERANGE},
+        {"100.01%", ERANGE},
+        {"50%..25%", ERANGE},
+        {"10%..101%", ERANGE},
+        {"99999999999999999999%", ERANGE},
+        {"200%..300%", ERANGE},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct share share = {1, 2};
+        struct error error = {0};
+        assert_int_equal(units_parse_share(rows[i].text, &share, &error), -rows[i].status);
+        assert_int_equal(share.min, 1);
+        assert_int_equal(share.max, 2);
+        assert_true(error.message[0]);
     }
 }
 
@@ -63,8 +122,13 @@ static void sizes_are_written_in_the_largest_unit(void **state)
         uint64_t bytes;
         const char *text;
     } rows[] = {
-        {0, "0B"}, {1023, "1023B"}, {1024, "1KiB"}, {1536, "1.5KiB"}, {4ull << 30, "4GiB"},
-        {(1ull << 30) - 1, "1023.9MiB"}, {UINT64_MAX, "16383.9PiB"},
+        {0, "0B"},
+        {1023, "1023B"},
+        {1024, "1KiB"},
+        {1536, "1.5KiB"},
+        {4ull << 30, "4GiB"},
+        {(1ull << 30) - 1, "1023.9MiB"},
+        {UINT64_MAX, "16383.9PiB"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[UNITS_BYTES_TEXT];
@@ -84,9 +148,31 @@ static void numbers_stop_at_their_bound(void **state)
     assert_int_equal(number, 65535);
 }
 
+static void durations_have_units(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t usec;
+    } good[] = {{"500ms", 500000},  {"30s", 30000000},    {"30", 30000000},        {"5m", 300000000},
+                {"2h", 7200000000}, {"7d", 604800000000}, {"366d", 31622400000000}};
+    static const char *const bad[] = {
+        "", "s", "0", "0s", "-1s", "1.5s", "367d", "1w", "5M", "10 s", "99999999999999999999s", "9999h9"};
+    uint64_t usec;
+    struct error error;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(units_parse_duration(good[i].text, &usec, NULL), 0);
+        assert_int_equal(usec, good[i].usec);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(units_parse_duration(bad[i], &usec, &error), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(durations_have_units),
+        cmocka_unit_test(shares_are_read_and_written_the_same),
+        cmocka_unit_test(what_is_no_share_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_are_read_in_every_unit),
         cmocka_unit_test(what_is_no_size_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_beyond_64_bits_are_refused),

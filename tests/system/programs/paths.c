@@ -1,14 +1,15 @@
 /* paths.c - takes memory by one of the rarer ways, and says what the driver's result was and how much less
  * was free:
  *
- *   paths array B | oldarray B | sparse B | deferred B | mipmap B | pool B | limit B | graph B
- *                                                           one of B bytes, then its end: RESULT TAKEN LEFT
- *   paths async B N | small B N                             N times: how often it succeeded
+ * - array B, oldarray B, narrow B, narrowpitch B, sparse B, deferred B, mipmap B, pool B, limit B, graph B,
+ *   multicast B, tiles B: one of B bytes, then its end: RESULT TAKEN LEFT
+ * - async B N, small B N: N times: how often it succeeded
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/driver_more.h"
 #include "cuda/prototypes.h"
 
 #define SPARSE 0x40           /* CUDA_ARRAY3D_SPARSE */
@@ -26,6 +27,51 @@ static CUmipmappedArray mipmap;
 static CUmemoryPool pool;
 static CUdeviceptr address;
 static CUgraphExec exec;
+static CUmemGenericAllocationHandle object;
+
+/* Memory that nothing but its binding to a multicast object holds. */
+static CUresult make_bound(size_t bytes)
+{
+    CUmemGenericAllocationHandle memory;
+    CUmulticastObjectProp team = {.numDevices = 1, .size = bytes};
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUresult result = cuMemCreate(&memory, bytes, &how, 0);
+    if (result)
+        return result;
+    if ((result = cuMulticastCreate(&object, &team)) == CUDA_SUCCESS &&
+        (result = cuMulticastAddDevice(object, 0)) == CUDA_SUCCESS)
+        result = cuMulticastBindMem(object, 0, memory, 0, bytes, 0);
+    cuMemRelease(memory);
+    return result;
+}
+
+/* Memory that nothing but the sparse array which it is mapped into holds. */
+static CUresult make_tiles(size_t bytes)
+{
+    CUmemGenericAllocationHandle memory;
+    CUDA_ARRAY3D_DESCRIPTOR sparse = {
+        .Width = 64, .Height = bytes / 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4, .Flags = SPARSE};
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                               .allocFlags.usage = 1 /* CU_MEM_CREATE_USAGE_TILE_POOL */};
+    CUresult result = cuMemCreate(&memory, bytes, &how, 0);
+    if (result)
+        return result;
+    CUarrayMapInfo part = {.resourceType = CU_RESOURCE_TYPE_ARRAY,
+                           .subresource.sparseLevel = {.extentWidth = 64,
+                                                       .extentHeight = (unsigned)sparse.Height,
+                                                       .extentDepth = 1},
+                           .memOperationType = CU_MEM_OPERATION_TYPE_MAP,
+                           .memHandle.memHandle = memory,
+                           .deviceBitMask = 1};
+    result = cuArray3DCreate_v2(&array, &sparse);
+    part.resource.array = array;
+    if (!result)
+        result = cuMemMapArrayAsync(&part, 1, NULL);
+    cuMemRelease(memory);
+    return result;
+}
 
 static CUresult make_graph(size_t bytes)
 {
@@ -48,6 +94,15 @@ static CUresult make_graph(size_t bytes)
 
 static CUresult take(const char *what, size_t bytes)
 {
+    CUdeviceptr_v1 narrow = 0;
+    unsigned pitch;
+    if (strncmp(what, "narrow", 6) == 0) {
+        CUresult result = strcmp(what, "narrow") == 0
+                              ? cuMemAlloc(&narrow, (unsigned)bytes)
+                              : cuMemAllocPitch(&narrow, &pitch, 1000, (unsigned)(bytes / 1024), 4);
+        address = narrow;
+        return result;
+    }
     CUDA_ARRAY3D_DESCRIPTOR how = {
         .Width = bytes / 1024, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -70,6 +125,10 @@ static CUresult take(const char *what, size_t bytes)
         return cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, (8u << 20) + bytes);
     if (strcmp(what, "graph") == 0)
         return make_graph(bytes);
+    if (strcmp(what, "multicast") == 0)
+        return make_bound(bytes);
+    if (strcmp(what, "tiles") == 0)
+        return make_tiles(bytes);
     CUresult result = cuMemPoolCreate(&pool, &properties);
     return result ? result : cuMemAllocFromPoolAsync(&address, bytes, pool, NULL);
 }
@@ -77,10 +136,14 @@ static CUresult take(const char *what, size_t bytes)
 static void end(const char *what)
 {
     if (strcmp(what, "array") == 0 || strcmp(what, "oldarray") == 0 || strcmp(what, "sparse") == 0 ||
-        strcmp(what, "deferred") == 0)
+        strcmp(what, "deferred") == 0 || strcmp(what, "tiles") == 0)
         cuArrayDestroy(array);
+    else if (strncmp(what, "narrow", 6) == 0)
+        cuMemFree((CUdeviceptr_v1)address);
     else if (strcmp(what, "mipmap") == 0)
         cuMipmappedArrayDestroy(mipmap);
+    else if (strcmp(what, "multicast") == 0)
+        cuMemRelease(object);
     else if (strcmp(what, "limit") == 0)
         cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8u << 20);
     else if (strcmp(what, "graph") == 0) {
@@ -110,7 +173,9 @@ static int repeat(const char *what, size_t bytes, unsigned times)
 int main(int argc, char *argv[])
 {
     CUcontext context;
-    if (argc < 3 || cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
+    if (argc < 3 || cuInit(0))
+        return 1;
+    if (strncmp(argv[1], "narrow", 6) == 0 ? cuCtxCreate(&context, 0, 0) : cuCtxCreate_v2(&context, 0, 0))
         return 1;
     size_t bytes = strtoull(argv[2], NULL, 10), before = free_now();
     if (argc > 3)

@@ -115,13 +115,28 @@ static void wrong_words_are_refused(void **state)
          {"--"},
          "'gpuslice run' lacks its command; expected gpuslice run [--] COMMAND [ARGUMENT]..."},
         {&verb_run,
-         {"--compute", "25%", "true"},
-         "'gpuslice run' has no option '--compute'; expected one of --name --gpu --memory --session "
-         "--simulated --help"},
+         {"--oversubscribe", "true"},
+         "'gpuslice run' has no option '--oversubscribe'; expected one of --name --gpu --memory --compute "
+         "--priority --ttl --wait --session --simulated --help"},
         {&verb_run,
-         {"--compute=25%", "true"},
-         "'gpuslice run' has no option '--compute'; expected one of --name --gpu --memory --session "
-         "--simulated --help"},
+         {"--compute", "25", "true"},
+         "--compute: '25' is not a share; write a percentage, like 25%, or a range, like 20%..60%"},
+        {&verb_run,
+         {"--compute=60%..20%", "true"},
+         "--compute: share '60%..20%' is upside down; expected MIN%..MAX%, like 20%..60%"},
+        {&verb_run,
+         {"--priority", "urgent", "true"},
+         "--priority: 'urgent' is no priority; expected low, normal, high or critical"},
+        {&verb_run,
+         {"--ttl", "1500ms", "true"},
+         "--ttl is no whole number of seconds; expected one, like 90s or 2h"},
+        {&verb_run,
+         {"--wait=soon", "true"},
+         "--wait: 'soon' is not a duration; write a whole number with a unit, like 500ms, 30s, 5m, 2h or 7d"},
+        {&verb_run,
+         {"--session", "x", "--compute", "25%", "true"},
+         "--session runs in a session that is there, and --compute is for a new one; expected one of them; "
+         "'gpuslice set' changes a session"},
         {&verb_list,
          {"-simulated"},
          "'gpuslice list' has no option '-simulated'; expected one of --json --simulated --help"},
@@ -156,14 +171,15 @@ static void wrong_words_are_refused(void **state)
         {&verb_release,
          {"a", "../b"},
          "'../b' is no session's ID or name; expected 1 to 63 of A-Z a-z 0-9 . _ -"},
-        {&verb_set, {"a"}, "nothing to change is given; expected --memory or --name"},
+        {&verb_set, {"a"}, "nothing to change is given; expected --memory, --compute, --priority or --name"},
         {&verb_completion, {"csh"}, "'csh' is no shell known here; expected bash, zsh or fish"},
         {&verb_help, {"fly"}, "there is no verb 'fly'; expected one that 'gpuslice help' lists"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct cli_arguments arguments;
         struct error error = {0};
-        assert_int_equal(cli_parse(rows[i].verb, rows[i].words, &arguments, &error), -EINVAL);
+        int result = cli_parse(rows[i].verb, rows[i].words, &arguments, &error);
+        assert_true(result < 0 && result == -error.status);
         assert_string_equal(error.message, rows[i].message);
     }
 }

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <string.h>
@@ -18,6 +19,7 @@ static void a_uuid_survives_being_written_and_read(void **state)
     assert_string_equal(gpu_uuid_format(example, text), "GPU-8f2d0c6e-2f0b-5d2c-9a51-0d7a6f1c3b42");
     assert_true(gpu_uuid_parse(text, uuid));
     assert_memory_equal(uuid, example, sizeof(example));
+    assert_string_equal(gpu_uuid_set_mig(text), "MIG-8f2d0c6e-2f0b-5d2c-9a51-0d7a6f1c3b42");
 }
 
 static void either_case_mig_and_bare_forms_are_read(void **state)
@@ -34,7 +36,10 @@ static void either_case_mig_and_bare_forms_are_read(void **state)
 
 static void anything_else_changes_nothing(void **state)
 {
-    static const char *const rows[] = {"", "GPU-", "0", "GPU-8f2d0c6e-2f0b-5d2c-9a51-0d7a6f1c3b4",
+    static const char *const rows[] = {"",
+                                       "GPU-",
+                                       "0",
+                                       "GPU-8f2d0c6e-2f0b-5d2c-9a51-0d7a6f1c3b4",
                                        "GPU-8f2d0c6e-2f0b-5d2c-9a51-0d7a6f1c3b422",
                                        "GPU-8f2d0c6e+2f0b-5d2c-9a51-0d7a6f1c3b42",
                                        "GPU-8f2d0c6g-2f0b-5d2c-9a51-0d7a6f1c3b42"};

@@ -136,6 +136,21 @@ static void ptx_tells_variables_and_their_simple_contents(void **state)
     sim_image_free(image);
 }
 
+static void ptx_tells_references_which_are_no_memory(void **state)
+{
+    struct sim_image *image = parse_ptx(PTX_HEAD ".visible .global .texref picture;\n"
+                                                 ".tex .u32 old;\n"
+                                                 ".global .surfref canvas;\n"
+                                                 ".global .u32 word;\n");
+    assert_int_equal(image->global_count, 4);
+    assert_int_equal(sim_image_global(image, "picture")->kind, SIM_GLOBAL_TEXTURE);
+    assert_int_equal(sim_image_global(image, "picture")->size_bytes, 0);
+    assert_int_equal(sim_image_global(image, "old")->kind, SIM_GLOBAL_TEXTURE);
+    assert_int_equal(sim_image_global(image, "canvas")->kind, SIM_GLOBAL_SURFACE);
+    assert_int_equal(sim_image_global(image, "word")->kind, SIM_GLOBAL_MEMORY);
+    sim_image_free(image);
+}
+
 static void ptx_of_known_length_needs_no_zero(void **state)
 {
     char text[sizeof(PTX_HEAD) + 20];
@@ -190,13 +205,13 @@ static size_t append(struct bytes *bytes, const void *data, size_t length)
 enum { NAMES = 1, STRINGS, SYMBOLS, INFO, SHARED, GLOBAL, INITIALISED, CODE, SECTIONS };
 
 /* A cubin for sm_90 with a kernel `k` of (u32, u64), another without parameters, a device function, 100 zero
- * bytes `z`, and a managed 4-byte `m` behind a 2-byte `s`. */
+ * bytes `z`, a managed 4-byte `m` behind a 2-byte `s`, a texture reference `t` and a surface reference `u`. */
 static struct bytes make_cubin(void)
 {
     static const char names[] = "\0.shstrtab\0.strtab\0.symtab\0.nv.info.k\0.nv.shared.k\0.nv.global\0"
                                 ".nv.global.init\0.text.k";
     static const uint32_t name_of[SECTIONS] = {0, 1, 11, 19, 27, 38, 51, 62, 78};
-    static const char strings[] = "\0k\0z\0m\0s\0f\0l";
+    static const char strings[] = "\0k\0z\0m\0s\0f\0l\0t\0u";
     static const Elf64_Sym symbols[] = {
         {0},
         {.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_other = 0x10, .st_shndx = CODE},
@@ -213,6 +228,8 @@ static struct bytes make_cubin(void)
          .st_size = 2},
         {.st_name = 9, .st_info = ELF64_ST_INFO(STB_LOCAL, STT_FUNC), .st_shndx = CODE},
         {.st_name = 11, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_other = 0x10, .st_shndx = CODE},
+        {.st_name = 13, .st_info = ELF64_ST_INFO(STB_GLOBAL, 10), .st_shndx = SHN_UNDEF},
+        {.st_name = 15, .st_info = ELF64_ST_INFO(STB_GLOBAL, 12), .st_shndx = SHN_UNDEF},
     };
     static const uint8_t info[] = {
         4, 0x37, 4,  0, 0x82, 0, 0, 0,                                  /* something else */
@@ -278,7 +295,9 @@ static void assert_is_made_cubin(const struct sim_image *image)
     assert_int_equal(kernel->shared_bytes, 256);
     assert_int_equal(sim_image_kernel(image, "l")->parameter_count, 0);
     assert_null(sim_image_kernel(image, "f"));
-    assert_int_equal(image->global_count, 3);
+    assert_int_equal(image->global_count, 5);
+    assert_int_equal(sim_image_global(image, "t")->kind, SIM_GLOBAL_TEXTURE);
+    assert_int_equal(sim_image_global(image, "u")->kind, SIM_GLOBAL_SURFACE);
     const struct sim_global *global = sim_image_global(image, "z");
     assert_int_equal(global->size_bytes, 100);
     assert_null(global->data);
@@ -643,6 +662,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(ptx_tells_kernels_and_their_parameters),
         cmocka_unit_test(ptx_tells_variables_and_their_simple_contents),
+        cmocka_unit_test(ptx_tells_references_which_are_no_memory),
         cmocka_unit_test(ptx_of_known_length_needs_no_zero),
         cmocka_unit_test(what_is_no_ptx_is_told_with_its_line),
         cmocka_unit_test(a_cubin_tells_kernels_and_variables),

@@ -124,7 +124,8 @@ static void wrong_arguments_are_told_apart(void **state)
                      NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     assert_int_equal(nvmlDeviceGetUUID(device_of(0), text, sizeof(text)), NVML_ERROR_INSUFFICIENT_SIZE);
     assert_int_equal(nvmlDeviceGetName(device_of(0), NULL, 10), NVML_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(nvmlDeviceGetMigMode(device_of(0), &count, &count), NVML_ERROR_NOT_SUPPORTED);
+    assert_int_equal(nvmlDeviceGetMigMode(device_of(0), &count, NULL), NVML_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(nvmlDeviceGetAccountingPids(device_of(0), &count, NULL), NVML_ERROR_NOT_SUPPORTED);
     assert_int_equal(nvmlSystemGetProcessName(1u << 30, text, sizeof(text)), NVML_ERROR_NOT_FOUND);
     assert_string_equal(nvmlErrorString(NVML_ERROR_NOT_FOUND), "Not Found");
     assert_string_equal(nvmlErrorString((nvmlReturn_t)12345), "Unknown Error");

@@ -48,6 +48,7 @@ static void nvml_counts_what_the_driver_keeps(void **state)
     assert_int_equal(memory.total, 15360 * MIB);
     assert_int_equal(memory.used, 15360 * MIB - 15843721216u);
     assert_int_equal(memory.free, 15843721216u);
+    assert_int_equal(nvmlDeviceGetMigMode(device, &(unsigned){0}, &(unsigned){0}), NVML_ERROR_NOT_SUPPORTED);
     assert_int_equal(nvmlDeviceGetMemoryInfo_v2(device, &memory_v2), NVML_SUCCESS);
     assert_int_equal(memory_v2.reserved, memory.used);
     assert_int_equal(memory_v2.used, 0);
