@@ -19,6 +19,7 @@ struct session;
 struct store;
 struct attach;
 struct http;
+struct leases;
 struct worker;
 
 struct daemon_options {
@@ -54,6 +55,7 @@ struct daemon {
 
     struct store *store;
     struct attach *attach;
+    struct leases *leases;
     struct http *http;
 
     struct gpu_counters counters[LEDGER_GPUS];

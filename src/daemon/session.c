@@ -11,6 +11,7 @@
 #include "daemon/admission.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
 #include "daemon/reaper.h"
@@ -370,6 +371,7 @@ int session_change(struct session *session, const struct session_request *reques
     }
     session->updated_at = time(NULL);
     publish(session);
+    lease_session_changed(session);
     return 0;
 }
 
@@ -410,6 +412,7 @@ static void free_session(struct session *session, bool remove)
     if (session->runner.pidfd >= 0)
         close(session->runner.pidfd);
     driver_line_forget(session);
+    lease_forget(session);
     ledgers_close(&session->ledger, remove);
     free(session);
 }
