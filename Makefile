@@ -2,7 +2,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: build test bench demo run-server install uninstall clean
+.PHONY: build test bench gpu-check demo run-server install uninstall clean
 
 build:
 	scripts/install-deps build
@@ -13,6 +13,10 @@ test:
 
 bench:
 	./scripts/bench
+
+# On this machine's GPU, or with SIMULATED=1 on a simulated one; OPTIONS are those of gpu-check --help.
+gpu-check: build
+	"$$(scripts/stage)"/bin/gpu-check $(if $(SIMULATED),--simulated) $(OPTIONS)
 
 demo:
 	./run-demo

@@ -137,6 +137,32 @@ not_a_share:
                      text);
 }
 
+int units_parse_duration(const char *text, uint64_t *usec, struct error *error)
+{
+    static const struct {
+        const char *unit;
+        uint64_t usec;
+    } units[] = {{"", 1000000},   {"ms", 1000},      {"s", 1000000},
+                 {"m", 60000000}, {"h", 3600000000}, {"d", 86400000000}};
+    static const uint64_t year_usec = UINT64_C(366) * 24 * 3600 * 1000000;
+    uint64_t number = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && number <= year_usec; at++)
+        number = number * 10 + (unsigned)(*at - '0');
+    for (size_t i = 0; at != text && i < sizeof(units) / sizeof(units[0]); i++) {
+        if (strcmp(at, units[i].unit) != 0)
+            continue;
+        if (number == 0 || number > year_usec / units[i].usec)
+            return error_set(error, EINVAL, NULL,
+                             "duration '%.64s' is out of range; expected above 0 and at most a year", text);
+        *usec = number * units[i].usec;
+        return 0;
+    }
+    return error_set(
+        error, EINVAL, NULL,
+        "'%.64s' is not a duration; write a whole number with a unit, like 500ms, 30s, 5m, 2h or 7d", text);
+}
+
 static size_t format_percentage(uint32_t share, char *buffer, size_t bytes)
 {
     unsigned whole = share / 100, hundredths = share % 100;

@@ -1,5 +1,5 @@
-/* units.h - bytes and shares as people write them. Allocates nothing, and uses no function newer than
- * glibc 2.17. */
+/* units.h - bytes, shares and durations as people write them. Allocates nothing, and uses no function newer
+ * than glibc 2.17. */
 #pragma once
 
 #include <stddef.h>
@@ -31,6 +31,10 @@ int units_parse_share(const char *text, struct share *share, struct error *error
 /* Write a share as units_parse_share() reads it: "25%", "20%..60%", "12.5%", "0%..100%". Returns `buffer`. */
 #define UNITS_SHARE_TEXT 24
 const char *units_format_share(struct share share, char buffer[static UNITS_SHARE_TEXT]);
+
+/* Parse `500ms`, `30s`, `5m`, `2h`, `7d`, or plain seconds: a whole number above 0, at most a year. -EINVAL.
+ */
+int units_parse_duration(const char *text, uint64_t *usec, struct error *error);
 
 /* Write `bytes` for people, in the largest unit that keeps it at 1 or more: "4GiB", "1.5GiB", "512MiB",
  * "17B". At most one decimal, rounded down. Returns `buffer`. */

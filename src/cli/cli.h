@@ -27,16 +27,18 @@ enum cli_status {
 /* What a word is: how it is checked, stored and completed. The comment names the type it is stored in. */
 enum cli_kind {
     CLI_NOTHING,
-    CLI_FLAG,         /* bool */
-    CLI_SESSION_NAME, /* const char *: a name for a session */
-    CLI_SESSION,      /* const char *: a session's ID, prefix of one, or name */
-    CLI_GPU,          /* struct gpu_names, one more each time */
-    CLI_MEMORY,       /* struct memory_limits */
-    CLI_SHARE,        /* struct share */
-    CLI_PRIORITY,     /* const char *: one of cli_priorities */
-    CLI_COMMAND,      /* operands: a program and its arguments */
-    CLI_SHELL,        /* operands: bash, zsh or fish */
-    CLI_VERB,         /* operands: a verb's name */
+    CLI_FLAG,           /* bool */
+    CLI_SESSION_NAME,   /* const char *: a name for a session */
+    CLI_SESSION,        /* const char *: a session's ID, prefix of one, or name */
+    CLI_GPU,            /* struct gpu_names, one more each time */
+    CLI_MEMORY,         /* struct memory_limits */
+    CLI_SHARE,          /* struct share */
+    CLI_PRIORITY,       /* const char *: one of cli_priorities */
+    CLI_DURATION,       /* uint64_t: microseconds, above 0 */
+    CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
+    CLI_COMMAND,        /* operands: a program and its arguments */
+    CLI_SHELL,          /* operands: bash, zsh or fish */
+    CLI_VERB,           /* operands: a verb's name */
 };
 
 struct cli_arguments {
@@ -47,7 +49,10 @@ struct cli_arguments {
     struct memory_limits memory;
     struct share compute; /* max 0: not given */
     const char *priority; /* NULL: not given */
-    char **operands;      /* ends with NULL */
+    uint64_t ttl_usec;    /* 0: not given */
+    uint64_t wait_usec;   /* 0: not given; UINT64_MAX: for ever */
+    bool kill;
+    char **operands; /* ends with NULL */
     unsigned operand_count;
 };
 
@@ -95,6 +100,9 @@ struct cli_verb {
 
 /* What --priority takes, lowest first; ends with NULL. */
 extern const char *const cli_priorities[];
+
+/* Whether the option takes the next word for its value. */
+bool cli_option_takes_word(const struct cli_option *option);
 
 /* All verbs, in the order of `gpuslice help`; ends with NULL. */
 extern const struct cli_verb *const cli_verbs[];

@@ -137,7 +137,7 @@ static int refused(long status, const char *method, const char *path, const json
     static const char *const codes[] = {
         "ERR_BAD_REQUEST",   "ERR_UNAUTHORIZED", "ERR_FORBIDDEN", "ERR_SESSION_NOT_FOUND",
         "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",    "ERR_AMBIGUOUS", "ERR_NAME_TAKEN",
-        "ERR_SESSION_BUSY",  "ERR_ADMISSION",    "ERR_TOO_LARGE", "ERR_METHOD_NOT_ALLOWED",
+        "ERR_SESSION_BUSY",  "ERR_ADMISSION", "ERR_SESSION_QUEUED",   "ERR_TOO_LARGE", "ERR_METHOD_NOT_ALLOWED",
         "ERR_INTERNAL"};
     const json_t *description = json_object_get(answer, "error");
     const char *message = json_string_value(json_object_get(description, "message"));

@@ -73,7 +73,7 @@ static void print_bash_verb(const struct cli_verb *verb)
         printf("%s--%s", option == verb->options ? "" : " ", option->name);
     printf("' operand=%s\n        case $1 in\n", verb->operands ? kind_name(verb->operand_kind) : "none");
     for (const struct cli_option *option = verb->options; option->name; option++)
-        if (option->kind != CLI_FLAG)
+        if (cli_option_takes_word(option))
             printf("        --%s) value=%s ;;\n", option->name, kind_name(option->kind));
     puts("        esac\n        ;;");
 }
@@ -177,7 +177,7 @@ static void print_zsh_verb(const struct cli_verb *verb)
         printf(" \\\n            '%s--%s[", option->kind == CLI_GPU ? "*" : "", option->name);
         print_quoted(option->help, "'\\''", "[]:");
         putchar(']');
-        if (option->value)
+        if (cli_option_takes_word(option))
             printf(":%s:%s", option->value, zsh_action(option->kind));
         putchar('\'');
     }
@@ -266,7 +266,7 @@ static void print_fish_command(const struct cli_verb *verb)
 {
     fputs(" -a '(__fish_complete_subcommand --fcs-skip=2 -", stdout);
     for (const struct cli_option *option = verb->options; option->name; option++)
-        if (option->value)
+        if (cli_option_takes_word(option))
             printf(" --%s", option->name);
     puts(")'");
 }
@@ -278,7 +278,7 @@ static void print_fish_verb(const struct cli_verb *verb)
     puts("'");
     for (const struct cli_option *option = verb->options; option->name; option++) {
         print_fish_condition(verb);
-        printf(" -l %s%s", option->name, option->value ? " -x" : "");
+        printf(" -l %s%s", option->name, cli_option_takes_word(option) ? " -x" : "");
         if (fish_values(option->kind))
             printf(" -a '%s'", fish_values(option->kind));
         fputs(" -d '", stdout);

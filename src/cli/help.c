@@ -33,8 +33,8 @@ static void print_wrapped(const char *text, size_t at, size_t indent)
 static void print_option(const struct cli_option *option)
 {
     char left[64];
-    int length = snprintf(left, sizeof(left), "  --%s%s%s", option->name, option->value ? " " : "",
-                          option->value ? option->value : "");
+    int length = snprintf(left, sizeof(left), "  --%s%s%s", option->name,
+                          cli_option_takes_word(option) ? " " : "", option->value ? option->value : "");
     printf("%-*s", OPTION_COLUMN, left);
     print_wrapped(option->help, length < OPTION_COLUMN ? OPTION_COLUMN : (size_t)length, OPTION_COLUMN);
 }

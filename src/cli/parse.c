@@ -75,6 +75,9 @@ static int take_value(const struct cli_option *option, const char *value, struct
     case CLI_PRIORITY:
         result = check_priority(value, error);
         break;
+    case CLI_DURATION:
+    case CLI_MAYBE_DURATION:
+        return units_parse_duration(value, target, error);
     default:
         result = check_operand(option->kind, value, error);
     }
@@ -113,6 +116,11 @@ static int blame_option(const struct cli_option *option, const struct error *cau
     return error_set(error, cause->status, cause->code, "--%s: %s", option->name, cause->message);
 }
 
+bool cli_option_takes_word(const struct cli_option *option)
+{
+    return option->kind != CLI_FLAG && option->kind != CLI_MAYBE_DURATION;
+}
+
 /* Read the option at `words[0]` and its value. Returns how many words that were. */
 static int parse_option(const struct cli_verb *verb, char **words, struct cli_arguments *arguments,
                         struct error *error)
@@ -130,6 +138,10 @@ static int parse_option(const struct cli_verb *verb, char **words, struct cli_ar
             return error_set(error, EINVAL, NULL, "--%s has the value '%.80s'; expected none", option->name,
                              equals + 1);
         *(bool *)((char *)arguments + option->offset) = true;
+        return 1;
+    }
+    if (option->kind == CLI_MAYBE_DURATION && !equals) {
+        *(uint64_t *)(void *)((char *)arguments + option->offset) = UINT64_MAX;
         return 1;
     }
     const char *value = equals ? equals + 1 : words[1];

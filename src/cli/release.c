@@ -5,6 +5,8 @@
 #include "cli/verbs.h"
 
 static const struct cli_option options[] = {
+    {"kill", NULL, CLI_FLAG, offsetof(struct cli_arguments, kill),
+     "end the processes in it first: SIGTERM, and SIGKILL after 10 seconds"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -20,7 +22,8 @@ static enum cli_status act(const struct cli_arguments *arguments)
     if (result < 0)
         return cli_report(&error);
     for (unsigned i = 0; i < arguments->operand_count && result != -ENOTCONN; i++) {
-        result = client_request_session(&client, "DELETE", arguments->operands[i], "", NULL, NULL, &error);
+        result = client_request_session(&client, "DELETE", arguments->operands[i],
+                                        arguments->kill ? "?kill=true" : "", NULL, NULL, &error);
         if (result < 0)
             status = cli_report(&error);
     }
@@ -34,7 +37,7 @@ const struct cli_verb verb_release = {
     .operand_kind = CLI_SESSION,
     .operands_min = 1,
     .operands_max = (unsigned)-1,
-    .summary = "end sessions in which no process runs",
+    .summary = "end sessions in which no process runs, or with --kill any",
     .options = options,
     .act = act,
 };

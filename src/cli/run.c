@@ -20,6 +20,8 @@ static const struct cli_option options[] = {
     CLI_OPTION_MEMORY,
     CLI_OPTION_COMPUTE,
     CLI_OPTION_PRIORITY,
+    CLI_OPTION_TTL,
+    CLI_OPTION_WAIT,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
      "run in this session rather than a new one"},
     CLI_OPTION_SIMULATED,
@@ -34,6 +36,8 @@ static int check(const struct cli_arguments *arguments, struct error *error)
                          : arguments->memory.every_bytes || arguments->memory.gpus.count ? "--memory"
                          : arguments->compute.max                                        ? "--compute"
                          : arguments->priority                                           ? "--priority"
+                         : arguments->ttl_usec                                           ? "--ttl"
+                         : arguments->wait_usec                                          ? "--wait"
                                                                                          : NULL;
     if (arguments->session && beside)
         return error_set(

@@ -3,11 +3,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cli/start.h"
 
 /* With less than this beside its context hardly any program starts. */
 #define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)
+
+/* How long one question about the place in the line may wait for its answer. */
+#define LINE_ASK_SECONDS 10
 
 /* --- Asking ---------------------------------------------------------------------------------------- */
 
@@ -20,6 +25,9 @@ int sessions_check_options(const struct cli_arguments *arguments, struct error *
                 error, EINVAL, NULL,
                 "--memory sets GPU '%s' apart, which no --gpu names; expected the same words in both",
                 apart->names[i]);
+    if (arguments->ttl_usec % 1000000 || arguments->ttl_usec / 1000000 > INT32_MAX)
+        return error_set(error, EINVAL, NULL,
+                         "--ttl is no whole number of seconds; expected one, like 90s or 2h");
     return 0;
 }
 
@@ -69,6 +77,8 @@ int sessions_body(const struct cli_arguments *arguments, const char *visible_dev
     char share[UNITS_SHARE_TEXT];
     if (arguments->compute.max)
         json_object_set_new(*body, "compute", json_string(units_format_share(arguments->compute, share)));
+    if (arguments->ttl_usec)
+        json_object_set_new(*body, "ttl_seconds", json_integer((json_int_t)(arguments->ttl_usec / 1000000)));
     if (arguments->priority)
         json_object_set_new(*body, "priority", json_string(arguments->priority));
     return 0;
@@ -105,6 +115,50 @@ static void warn_of_small_limits(struct client *client, const json_t *session)
     json_decref(gpus);
 }
 
+static uint64_t now_usec(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Ask again about a queued session until it is active, for `patience_usec` at most; else it is released. */
+static int wait_in_line(struct client *client, uint64_t patience_usec, json_t **session, struct error *error)
+{
+    uint64_t start = now_usec(), told = 0;
+    char id[32], query[96];
+    int result = 0;
+    snprintf(id, sizeof(id), "%s", sessions_text(*session, "session_id"));
+    while (result == 0 && strcmp(sessions_text(*session, "state"), "queued") == 0) {
+        uint64_t place = sessions_number(*session, "queue_position"), waited = now_usec() - start;
+        if (place != told)
+            fprintf(stderr, "gpuslice: session %s waits for room, at place %llu in the line\n", id,
+                    (unsigned long long)place);
+        told = place;
+        if (waited >= patience_usec) {
+            client_request_session(client, "DELETE", id, "", NULL, NULL, NULL);
+            return error_set(error, ETIMEDOUT, NULL,
+                             "no room came within the time of --wait, at place %llu in the line; wait "
+                             "longer, or ask for less",
+                             (unsigned long long)place);
+        }
+        uint64_t left_seconds = (patience_usec - waited) / 1000000;
+        snprintf(query, sizeof(query), "?queue_position=%llu&wait_seconds=%llu", (unsigned long long)place,
+                 (unsigned long long)(left_seconds < LINE_ASK_SECONDS ? left_seconds : LINE_ASK_SECONDS));
+        if (left_seconds == 0)
+            usleep((useconds_t)(patience_usec - waited));
+        json_decref(*session);
+        *session = NULL;
+        result = client_request_session(client, "GET", id, query, NULL, session, error);
+    }
+    json_t *environment = NULL;
+    if (result == 0)
+        result = client_request_session(client, "GET", id, "/environment", NULL, &environment, error);
+    if (result == 0)
+        json_object_set_new(*session, "environment", environment);
+    return result;
+}
+
 int sessions_create(struct client *client, const struct cli_arguments *arguments, bool run, json_t **session,
                     struct error *error)
 {
@@ -117,8 +171,12 @@ int sessions_create(struct client *client, const struct cli_arguments *arguments
     }
     if (run)
         json_object_set_new(body, "run", json_true());
+    if (arguments->wait_usec)
+        json_object_set_new(body, "wait", json_true());
     result = client_request(client, "POST", "/v1/sessions", body, session, error);
     json_decref(body);
+    if (result == 0 && strcmp(sessions_text(*session, "state"), "queued") == 0)
+        result = wait_in_line(client, arguments->wait_usec, session, error);
     if (result == 0)
         warn_of_small_limits(client, *session);
     return result;

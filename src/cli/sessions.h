@@ -9,7 +9,7 @@
 #include "cli/client.h"
 #include "cli/table.h"
 
-/* Judge --memory against --gpu: a GPU set apart must be one that is named. */
+/* Judge --memory against --gpu: a GPU set apart must be one that is named; and --ttl. */
 int sessions_check_options(const struct cli_arguments *arguments, struct error *error);
 
 /* The body that asks for what the options say: for POST, or with only what they name, for PATCH. Without
@@ -18,7 +18,8 @@ int sessions_check_options(const struct cli_arguments *arguments, struct error *
 int sessions_body(const struct cli_arguments *arguments, const char *visible_devices, json_t **body,
                   struct error *error);
 
-/* Start a daemon if need be, and make a session from the options. `run`: it belongs to this process. */
+/* Start a daemon if need be, and make a session from the options, waiting for room if --wait says so: then
+ * stderr tells the place in the line. `run`: it belongs to this process. */
 int sessions_create(struct client *client, const struct cli_arguments *arguments, bool run, json_t **session,
                     struct error *error);
 

@@ -35,6 +35,16 @@ extern const struct cli_verb verb_run, verb_create, verb_list, verb_show, verb_s
         "priority", "LEVEL", CLI_PRIORITY, offsetof(struct cli_arguments, priority),                         \
             "who comes first where several want a GPU: low, normal, high or critical; without, normal"       \
     }
+#define CLI_OPTION_TTL                                                                                       \
+    {                                                                                                        \
+        "ttl", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, ttl_usec),                           \
+            "the session expires after this time, like 90s or 2h; its programs then get no more GPU memory"  \
+    }
+#define CLI_OPTION_WAIT                                                                                      \
+    {                                                                                                        \
+        "wait", "[=DURATION]", CLI_MAYBE_DURATION, offsetof(struct cli_arguments, wait_usec),                \
+            "where there is no room, wait in line for it, for ever or as long as is said"                    \
+    }
 #define CLI_OPTION_MEMORY_CHANGED                                                                            \
     {                                                                                                        \
         "memory", "SIZE", CLI_MEMORY, offsetof(struct cli_arguments, memory),                                \

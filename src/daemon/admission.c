@@ -34,17 +34,17 @@ int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_byt
         units_format_bytes(unreserved, left), unreserved);
 }
 
-int admission_check_share(unsigned gpu_index, uint32_t promised, uint32_t wanted, struct error *error)
+int admission_check_share(const char *gpu, uint32_t promised, uint32_t wanted, struct error *error)
 {
     char wanted_text[UNITS_SHARE_TEXT], promised_text[UNITS_SHARE_TEXT], left_text[UNITS_SHARE_TEXT];
     uint32_t left = promised < SHARE_WHOLE ? SHARE_WHOLE - promised : 0;
     if (wanted <= left)
         return 0;
     return error_set(error, EBUSY, "ERR_ADMISSION",
-                     "a minimum of %s of GPU %u's time is more than is left: %s is promised to other "
+                     "a minimum of %s of GPU %s's time is more than is left: %s is promised to other "
                      "sessions, which leaves "
                      "%s; ask for less, for a minimum of 0%%, or release a session",
-                     units_format_share((struct share){wanted, wanted}, wanted_text), gpu_index,
+                     units_format_share((struct share){wanted, wanted}, wanted_text), gpu,
                      units_format_share((struct share){promised, promised}, promised_text),
                      units_format_share((struct share){left, left}, left_text));
 }

@@ -16,7 +16,7 @@ int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_byt
 
 /* Whether a minimum share of `wanted` may be promised on a GPU of whose time `promised` is promised to others
  * (both in ten-thousandths): 0, or -EBUSY with ERR_ADMISSION and the numbers. */
-int admission_check_share(unsigned gpu_index, uint32_t promised, uint32_t wanted, struct error *error);
+int admission_check_share(const char *gpu, uint32_t promised, uint32_t wanted, struct error *error);
 
 /* Index of the card with most unreserved memory, the first of equals. `count` is above 0. */
 size_t admission_roomiest(const uint64_t *unreserved_bytes, size_t count);

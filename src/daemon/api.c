@@ -13,11 +13,14 @@
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/peer.h"
+#include "daemon/queue.h"
 #include "daemon/reaper.h"
+#include "daemon/release.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
 
 #define SEGMENT_BYTES 128
+#define WAIT_SECONDS_MAX 20 /* below http.c's idle time */
 
 /* --- Sessions -------------------------------------------------------------------------------------- */
 
@@ -67,7 +70,10 @@ static void create(struct http_request *request, struct session_request *wanted)
         return;
     }
     strcpy(request->session_id, session->id);
-    store_put_session(session, on_created, request);
+    if (session->state == SESSION_QUEUED)
+        http_reply_json(request, 202, api_session_json(session));
+    else
+        store_put_session(session, on_created, request);
 }
 
 static void create_session(struct http_request *request, const char *id)
@@ -75,20 +81,19 @@ static void create_session(struct http_request *request, const char *id)
     struct session_request wanted = {.run_pidfd = -1};
     struct error error;
     json_t *document;
-    bool run = false;
-    int result = api_parse_session(request->daemon, request->body, request->body_bytes, &run, &document,
+    int result = api_parse_session(request->daemon, request->body, request->body_bytes, true, &document,
                                    &wanted, &error);
     if (result < 0) {
         http_reply_error(request, &error);
         return;
     }
-    if (run) {
+    if (wanted.run || wanted.wait) {
         struct peer peer;
         result = peer_identity(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks);
         wanted.run_pid = peer.pid;
         if (result < 0)
             error_set(&error, -result, "ERR_BAD_REQUEST",
-                      "'run' is true, but the process that asks cannot be seen from here: %s",
+                      "'run' or 'wait' is true, but the process that asks cannot be seen from here: %s",
                       strerror(-result));
     }
     if (result < 0)
@@ -134,14 +139,37 @@ static struct session *find_session(struct http_request *request, const char *id
 static void show_session(struct http_request *request, const char *id)
 {
     const struct session *session = find_session(request, id);
-    if (session)
+    const char *position = http_argument(request, "queue_position"),
+               *wait = http_argument(request, "wait_seconds");
+    uint64_t place, seconds;
+    struct error error, cause;
+    if (!session)
+        return;
+    if (!position && !wait) {
         http_reply_json(request, 200, api_session_json(session));
+        return;
+    }
+    if (!position || !wait || units_parse_number(position, UINT32_MAX, &place, &cause) < 0 ||
+        units_parse_number(wait, WAIT_SECONDS_MAX, &seconds, &cause) < 0) {
+        error_set(&error, EINVAL, "ERR_BAD_REQUEST",
+                  "the query is wrong; expected both queue_position and wait_seconds, the latter up to %d",
+                  WAIT_SECONDS_MAX);
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    queue_wait(request, (unsigned)place, (unsigned)seconds);
 }
 
 static void show_environment(struct http_request *request, const char *id)
 {
     const struct session *session = find_session(request, id);
-    if (session)
+    struct error error;
+    if (session && session->state == SESSION_QUEUED) {
+        error_set(&error, EBUSY, "ERR_SESSION_QUEUED", "session %s waits to be admitted, at place %u",
+                  session->id, queue_position(session));
+        http_reply_error(request, &error);
+    } else if (session)
         http_reply_json(request, 200, api_environment_json(session));
 }
 
@@ -166,7 +194,7 @@ static void change_session(struct http_request *request, const char *id)
     json_t *document;
     if (!session)
         return;
-    int result = api_parse_session(request->daemon, request->body, request->body_bytes, NULL, &document,
+    int result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
                                    &wanted, &error);
     if (result == 0) {
         result = session_change(session, &wanted, &error);
@@ -198,9 +226,17 @@ static void release_session(struct http_request *request, const char *id)
     struct error error;
     if (!session)
         return;
+    const char *kill = http_argument(request, "kill");
+    if (session->processes && kill && strcmp(kill, "true") == 0) {
+        log_info("session %s '%s': uid %u ends its %u processes", session->id, session->name,
+                 (unsigned)request->peer.uid, session->process_count);
+        release_begin(session, request);
+        return;
+    }
     if (session->processes) {
         error_set(&error, EBUSY, "ERR_SESSION_BUSY",
-                  "%u processes are attached to session %s, the newest is %d (%s); end them first",
+                  "%u processes are attached to session %s, the newest is %d (%s); end them first, or "
+                  "release it with --kill",
                   session->process_count, session->id, (int)session->processes->pid,
                   session->processes->command);
         http_reply_error(request, &error);

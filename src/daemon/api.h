@@ -19,8 +19,8 @@ void api_handle(struct http_request *request);
 /* --- JSON (api_json.c) ----------------------------------------------------------------------------- */
 
 /* Read the body of a POST (`creating`) or PATCH. Strings in `request` live as long as `*document`, which the
- * caller releases. An empty body is an empty object. `run` is NULL where it is no field. */
-int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool *run,
+ * caller releases. An empty body is an empty object. */
+int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool creating,
                       json_t **document, struct session_request *request, struct error *error);
 
 /* The body of gslice's POST /sessions. */

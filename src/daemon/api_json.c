@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
 #include "daemon/gpu.h"
+#include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
 
@@ -42,6 +43,15 @@ static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, 
     return 0;
 }
 
+static int parse_ttl(const char *field, const json_t *value, uint64_t *seconds, struct error *error)
+{
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number <= 0 || number > INT32_MAX)
+        return bad_request(error, field, "a whole number of seconds, 1 to 2147483647");
+    *seconds = (uint64_t)number;
+    return 0;
+}
+
 static int parse_gpu(const struct daemon *daemon, json_t *object, struct session_request *request,
                      struct error *error)
 {
@@ -73,7 +83,7 @@ static int parse_gpu(const struct daemon *daemon, json_t *object, struct session
     return 0;
 }
 
-static int parse_field(const struct daemon *daemon, const char *key, json_t *value, bool *run,
+static int parse_field(const struct daemon *daemon, const char *key, json_t *value, bool creating,
                        struct session_request *request, struct error *error)
 {
     if (strcmp(key, "name") == 0) {
@@ -99,14 +109,16 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
                    ? 0
                    : bad_request(error, key, "\"low\", \"normal\", \"high\" or \"critical\"");
     }
-    if (strcmp(key, "run") == 0 && run) {
-        *run = json_is_true(value);
+    if (creating && (strcmp(key, "run") == 0 || strcmp(key, "wait") == 0)) {
+        *(*key == 'r' ? &request->run : &request->wait) = json_is_true(value);
         return json_is_boolean(value) ? 0 : bad_request(error, key, "true or false");
     }
+    if (creating && strcmp(key, "ttl_seconds") == 0)
+        return parse_ttl(key, value, &request->ttl_seconds, error);
     if (strcmp(key, "gpus") != 0)
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
                          "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority%s",
-                         key, run ? ", run" : "");
+                         key, creating ? ", run, wait, ttl_seconds" : "");
     if (!json_is_array(value) || json_array_size(value) == 0)
         return bad_request(error, key, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     size_t index;
@@ -120,7 +132,7 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
     return 0;
 }
 
-int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool *run,
+int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool creating,
                       json_t **document, struct session_request *request, struct error *error)
 {
     const char *key;
@@ -130,7 +142,7 @@ int api_parse_session(const struct daemon *daemon, const char *body, size_t byte
         return result;
     json_object_foreach(*document, key, value)
     {
-        result = parse_field(daemon, key, value, run, request, error);
+        result = parse_field(daemon, key, value, creating, request, error);
         if (result < 0) {
             json_decref(*document);
             *document = NULL;
@@ -149,13 +161,10 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
         return result;
     json_object_foreach(document, key, value)
     {
-        bool has_ttl;
         if (strcmp(key, "limit_bytes") == 0)
             result = parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
         else if (strcmp(key, "ttl_seconds") == 0)
-            result = json_integer_value(value) <= INT32_MAX
-                         ? parse_bytes(key, value, &has_ttl, &request->ttl_seconds, error)
-                         : -EINVAL;
+            result = parse_ttl(key, value, &request->ttl_seconds, error);
         else
             result = -EINVAL;
         if (result < 0) {
@@ -253,15 +262,17 @@ json_t *api_session_json(const struct session *session)
     /* Oldest first; the list has the newest first. */
     for (const struct process *process = session->processes; process; process = process->next)
         json_array_insert_new(processes, 0, process_json(process));
-    return json_pack(
-        "{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
-        "name", session->name, "owner_uid", (json_int_t)session->owner, "state", session_state_name(session),
-        "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
-        (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
-        "vram_limit_bytes", bytes_json(limit), "used_bytes", bytes_json(used), "driver_bytes",
-        bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
-        time_json(session->created_at), "updated_at", time_json(session->updated_at), "expires_at",
-        time_json(session->expires_at), "gpus", gpus, "processes", processes);
+    return json_pack("{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id",
+                     session->id, "name", session->name, "owner_uid", (json_int_t)session->owner, "state",
+                     session_state_name(session), "compute_min_ratio",
+                     (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
+                     (double)session->compute.max / SHARE_WHOLE, "priority",
+                     session_priority_name(session->priority), "vram_limit_bytes", bytes_json(limit),
+                     "used_bytes", bytes_json(used), "driver_bytes", bytes_json(driver), "orphan_bytes",
+                     bytes_json(orphaned), "created_at", time_json(session->created_at), "queue_position",
+                     session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(),
+                     "updated_at", time_json(session->updated_at), "expires_at",
+                     time_json(session->expires_at_ms / 1000), "gpus", gpus, "processes", processes);
 }
 
 json_t *api_environment_json(const struct session *session)

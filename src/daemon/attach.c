@@ -150,6 +150,12 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
                session->id);
         return false;
     }
+    if (session->state == SESSION_QUEUED || session->release) {
+        refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s %s", session->id,
+               session->release ? "is being released; create another"
+                                : "waits to be admitted; try again when it is active");
+        return false;
+    }
     if (session->state == SESSION_EXPIRED) {
         refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s has expired; create another", session->id);
         return false;

@@ -21,6 +21,7 @@ struct attach;
 struct http;
 struct leases;
 struct worker;
+struct queue;
 
 struct daemon_options {
     bool system, simulated;
@@ -57,6 +58,7 @@ struct daemon {
     struct attach *attach;
     struct leases *leases;
     struct http *http;
+    struct queue *queue;
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;

@@ -41,10 +41,11 @@ unsigned http_status_of(const char *code)
         const char *code;
         unsigned status;
     } codes[] = {
-        {"ERR_BAD_REQUEST", 400},        {"ERR_UNAUTHORIZED", 401},  {"ERR_FORBIDDEN", 403},
-        {"ERR_SESSION_NOT_FOUND", 404},  {"ERR_GPU_NOT_FOUND", 404}, {"ERR_NOT_FOUND", 404},
-        {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},     {"ERR_NAME_TAKEN", 409},
-        {"ERR_SESSION_BUSY", 409},       {"ERR_ADMISSION", 409},     {"ERR_TOO_LARGE", 413},
+        {"ERR_BAD_REQUEST", 400},        {"ERR_UNAUTHORIZED", 401},   {"ERR_FORBIDDEN", 403},
+        {"ERR_SESSION_NOT_FOUND", 404},  {"ERR_GPU_NOT_FOUND", 404},  {"ERR_NOT_FOUND", 404},
+        {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},      {"ERR_NAME_TAKEN", 409},
+        {"ERR_SESSION_BUSY", 409},       {"ERR_SESSION_QUEUED", 409}, {"ERR_ADMISSION", 409},
+        {"ERR_TOO_LARGE", 413},
     };
     for (size_t i = 0; code && i < sizeof(codes) / sizeof(codes[0]); i++)
         if (strcmp(codes[i].code, code) == 0)
@@ -101,6 +102,11 @@ int http_socket(const struct http_request *request)
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info ? info->connect_fd : -1;
+}
+
+const char *http_argument(const struct http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
 const char *http_bearer_token(const struct http_request *request)

@@ -49,6 +49,8 @@ void http_reply_error(struct http_request *request, const struct error *error);
 
 /* The peer's connection, for peer_identity(). */
 int http_socket(const struct http_request *request);
+/* An argument of the query (`?name=value`), decoded; NULL without it. */
+const char *http_argument(const struct http_request *request, const char *name);
 /* The bearer token that came along, or NULL. */
 const char *http_bearer_token(const struct http_request *request);
 

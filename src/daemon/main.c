@@ -23,6 +23,7 @@
 #include "daemon/ledgers.h"
 #include "daemon/log.h"
 #include "daemon/names.h"
+#include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/runtime.h"
 #include "daemon/session.h"
@@ -135,10 +136,9 @@ static int read_environment(struct daemon_options *chosen, struct error *error)
     const char *interval = getenv("GPUSLICE_RECOVERY_INTERVAL"), *token = getenv("GPUSLICE_IPC_TOKEN");
     const char *address = getenv("GPUSLICE_METRICS_ADDR");
     chosen->recovery_usec = RECOVERY_USEC;
-    if (interval && *interval && names_parse_duration(interval, &chosen->recovery_usec) < 0)
-        return error_set(error, EINVAL, NULL,
-                         "GPUSLICE_RECOVERY_INTERVAL is '%.40s'; expected a duration like 500ms, 30s or 5m",
-                         interval);
+    struct error cause;
+    if (interval && *interval && units_parse_duration(interval, &chosen->recovery_usec, &cause) < 0)
+        return error_set(error, EINVAL, NULL, "GPUSLICE_RECOVERY_INTERVAL: %s", cause.message);
     chosen->control_token = token && *token ? token : NULL;
     chosen->control_token_required = is_set("GPUSLICE_IPC_TOKEN_REQUIRED");
     if (chosen->control_token_required && !chosen->control_token)
@@ -326,8 +326,8 @@ static int start(struct program *program, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");
     if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
-        (result = lease_start(daemon, error)) < 0 || (result = store_open(daemon, error)) < 0 ||
-        (result = store_load(daemon, error)) < 0)
+        (result = lease_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
+        (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
         return result;
     remove_stray_ledgers(daemon);
     if ((result = reaper_start(daemon, error)) < 0 ||
@@ -365,6 +365,7 @@ static void stop(struct program *program)
     struct daemon *daemon = &program->daemon;
     sd_notify(0, "STOPPING=1");
     runtime_remove_sockets(&program->runtime);
+    queue_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);

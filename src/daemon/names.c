@@ -55,26 +55,3 @@ const char *names_format_time(int64_t seconds, char text[static TIME_TEXT])
         strcpy(text, "1970-01-01T00:00:00Z");
     return text;
 }
-
-int names_parse_duration(const char *text, uint64_t *usec)
-{
-    static const struct {
-        const char *unit;
-        uint64_t usec;
-    } units[] = {{"", 1000000}, {"ms", 1000}, {"s", 1000000}, {"m", 60000000}, {"h", 3600000000}};
-    static const uint64_t year_usec = UINT64_C(366) * 24 * 3600 * 1000000;
-    if (*text < '0' || *text > '9')
-        return -EINVAL;
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-        if (strcmp(end, units[i].unit) != 0)
-            continue;
-        if (errno || number == 0 || number > year_usec / units[i].usec)
-            return -EINVAL;
-        *usec = number * units[i].usec;
-        return 0;
-    }
-    return -EINVAL;
-}

@@ -22,6 +22,3 @@ bool names_token_matches(const char *expected, const char *given);
 
 /* "2026-01-31T12:00:00Z" from seconds since 1970. Returns `text`. */
 const char *names_format_time(int64_t seconds, char text[static TIME_TEXT]);
-
-/* "500ms", "30s", "5m", "2h", or plain seconds, as microseconds; above 0 and at most a year. 0 or -EINVAL. */
-int names_parse_duration(const char *text, uint64_t *usec);

@@ -14,8 +14,13 @@
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
+#include "daemon/queue.h"
 #include "daemon/reaper.h"
+#include "daemon/release.h"
 #include "daemon/store.h"
+
+/* How late a session may expire. */
+#define EXPIRY_ACCURACY_USEC 1000
 
 /* --- Finding --------------------------------------------------------------------------------------- */
 
@@ -140,12 +145,20 @@ static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 static int watch_expiry(struct session *session, struct error *error)
 {
-    if (!session->expires_at || session->state == SESSION_EXPIRED)
+    if (!session->expires_at_ms || session->state == SESSION_EXPIRED)
         return 0;
-    int result = sd_event_add_time(session->daemon->loop, &session->expiry, CLOCK_REALTIME,
-                                   (uint64_t)session->expires_at * 1000000, 0, on_expiry, session);
+    int result =
+        sd_event_add_time(session->daemon->loop, &session->expiry, CLOCK_REALTIME,
+                          (uint64_t)session->expires_at_ms * 1000, EXPIRY_ACCURACY_USEC, on_expiry, session);
     return result < 0 ? error_set_errno(error, -result, "cannot watch the time") : 0;
 }
 
@@ -158,6 +171,7 @@ static void publish(struct session *session)
         struct ledger_policy_gpu *published = &policy->gpus[i];
         const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
         memcpy(published->uuid, gpu->uuid, sizeof(published->uuid));
+        published->is_mig = gpu->is_mig;
         atomic_store_explicit(&published->total_bytes, card ? card->total_bytes : gpu->limit_bytes,
                               memory_order_relaxed);
         atomic_store_explicit(&published->context_bytes, card ? card->context_bytes : 0,
@@ -168,32 +182,6 @@ static void publish(struct session *session)
     policy->gpu_count = session->gpu_count;
     atomic_store_explicit(&policy->closed, session->state == SESSION_EXPIRED || session->ledger.broken,
                           memory_order_release);
-}
-
-/* What other sessions than `but` have been promised of a card's time. */
-static uint32_t promised_share(const struct daemon *daemon, int gpu, const struct session *but)
-{
-    uint32_t sum = 0;
-    for (const struct session *session = daemon->sessions; session; session = session->next)
-        for (unsigned i = 0; i < session->gpu_count && session != but; i++)
-            if (session->gpus[i].gpu == gpu)
-                sum += session->compute.min;
-    return sum;
-}
-
-static int admit_share(const struct session *session, const struct daemon *daemon, struct share compute,
-                       struct error *error)
-{
-    for (unsigned i = 0; i < session->gpu_count; i++) {
-        int gpu = session->gpus[i].gpu;
-        int result = gpu < 0
-                         ? 0
-                         : admission_check_share(daemon->gpus[gpu].index,
-                                                 promised_share(daemon, gpu, session), compute.min, error);
-        if (result < 0)
-            return result;
-    }
-    return 0;
 }
 
 static const char *const priority_names[PRIORITY_COUNT] = {
@@ -218,42 +206,23 @@ const char *session_priority_name(enum session_priority priority)
     return priority_names[priority];
 }
 
-/* Set the limits that `request` asks for, in the order it names GPUs, or say why not. */
-static int admit(struct daemon *daemon, const struct session_request *request, struct session *session,
-                 struct error *error)
+/* Make the ledger of an admitted session, whose time runs from now on. */
+static int begin(struct session *session, struct error *error)
 {
-    struct session_limit limits[LEDGER_GPUS];
-    unsigned count = request->limit_count;
-    memcpy(limits, request->limits, count * sizeof(limits[0]));
-    if (count == 0) {
-        uint64_t unreserved[LEDGER_GPUS];
-        for (unsigned i = 0; i < daemon->gpu_count; i++)
-            unreserved[i] = admission_unreserved(daemon->gpus[i].total_bytes, gpu_reserved(daemon, i, NULL));
-        limits[0] =
-            (struct session_limit){.gpu = (unsigned)admission_roomiest(unreserved, daemon->gpu_count)};
-        count = 1;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        const struct gpu *card = &daemon->gpus[limits[i].gpu];
-        struct session_gpu *gpu = &session->gpus[i];
-        gpu->gpu = (int)limits[i].gpu;
-        memcpy(gpu->uuid, card->uuid, sizeof(gpu->uuid));
-        gpu->is_mig = card->mig_index >= 0;
-        gpu->reserved = limits[i].has_bytes || request->has_bytes;
-        gpu->limit_bytes = limits[i].has_bytes  ? limits[i].bytes
-                           : request->has_bytes ? request->bytes
-                                                : card->total_bytes;
-        if (!gpu->reserved)
-            continue;
-        int result = admission_check(card->label, card->total_bytes,
-                                     gpu_reserved(daemon, limits[i].gpu, NULL), gpu->limit_bytes, error);
-        if (result < 0)
-            return result;
-    }
-    session->gpu_count = count;
-    session->compute = request->has_compute ? request->compute : SHARE_ANY;
-    session->priority = request->has_priority ? request->priority : PRIORITY_NORMAL;
-    return admit_share(session, daemon, session->compute, error);
+    struct daemon *daemon = session->daemon;
+    if (session->ttl_seconds)
+        session->expires_at_ms = now_ms() + (int64_t)session->ttl_seconds * 1000;
+    int result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
+    if (result == 0)
+        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
+                                    false, error);
+    if (result == 0)
+        result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
+    if (result == 0)
+        result = watch_expiry(session, error);
+    if (result == 0)
+        publish(session);
+    return result;
 }
 
 int session_create(struct daemon *daemon, struct session_request *request, struct session **session_out,
@@ -268,8 +237,9 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     struct session *session = calloc(1, sizeof(*session));
     if (!session)
         return error_set_errno(error, ENOMEM, "cannot make a session");
-    result = admit(daemon, request, session, error);
-    if (result < 0) {
+    result = queue_admit(daemon, request, session, error);
+    bool is_admitted = result == 0;
+    if (!is_admitted && (result != -EBUSY || !request->wait || !queue_has_hope(daemon, request))) {
         free(session);
         return result;
     }
@@ -280,19 +250,14 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     names_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
     strcpy(session->name, request->name ? request->name : session->id);
     session->owner = request->owner;
+    session->state = is_admitted ? SESSION_ACTIVE : SESSION_QUEUED;
     session->created_at = session->updated_at = time(NULL);
-    session->expires_at = request->ttl_seconds ? session->created_at + (int64_t)request->ttl_seconds : 0;
+    session->ttl_seconds = request->ttl_seconds;
+    session->runner_queues = !is_admitted && !request->run;
     session->runner = (struct session_runner){
         .pid = request->run_pid, .start_ticks = request->run_start_ticks, .pidfd = -1};
     link_session(daemon, session);
-    result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
-    if (result == 0)
-        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
-                                    false, error);
-    if (result == 0)
-        result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
-    if (result == 0)
-        result = watch_expiry(session, error);
+    result = is_admitted ? begin(session, error) : queue_join(session, request, error);
     if (result == 0 && request->run_pid) {
         result = watch_runner(session, request->run_pidfd, error);
         if (result == 0)
@@ -302,9 +267,25 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
         session_end(session);
         return result;
     }
-    publish(session);
-    log_info("session %s '%s' created by uid %u", session->id, session->name, (unsigned)session->owner);
+    log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
+             is_admitted ? "" : ", and waits to be admitted");
     *session_out = session;
+    return 0;
+}
+
+int session_activate(struct session *session, struct error *error)
+{
+    int result = begin(session, error);
+    if (result < 0)
+        return result;
+    session->state = SESSION_ACTIVE;
+    session->updated_at = time(NULL);
+    if (session->runner_queues) {
+        session->runner.source = sd_event_source_disable_unref(session->runner.source);
+        close(session->runner.pidfd);
+        session->runner = (struct session_runner){.pidfd = -1};
+    }
+    log_info("session %s '%s' is admitted", session->id, session->name);
     return 0;
 }
 
@@ -325,6 +306,10 @@ static int find_policy_gpu(const struct session *session, unsigned gpu)
 int session_change(struct session *session, const struct session_request *request, struct error *error)
 {
     struct daemon *daemon = session->daemon;
+    if (session->state == SESSION_QUEUED)
+        return error_set(error, EBUSY, "ERR_SESSION_QUEUED",
+                         "session %s waits to be admitted and cannot be changed; release it and make another",
+                         session->id);
     bool is_asked[LEDGER_GPUS] = {false};
     uint64_t bytes[LEDGER_GPUS];
     int result = request->name ? check_name(daemon, session->owner, request->name, session, error) : 0;
@@ -353,7 +338,7 @@ int session_change(struct session *session, const struct session_request *reques
                                  gpu_reserved(daemon, (unsigned)gpu->gpu, session), bytes[i], error);
     }
     if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
-        result = admit_share(session, daemon, request->compute, error);
+        result = queue_admit_share(session, request->compute, error);
     if (result < 0)
         return result;
 
@@ -372,6 +357,7 @@ int session_change(struct session *session, const struct session_request *reques
     session->updated_at = time(NULL);
     publish(session);
     lease_session_changed(session);
+    queue_advance_soon(daemon);
     return 0;
 }
 
@@ -411,6 +397,9 @@ static void free_session(struct session *session, bool remove)
     sd_event_source_disable_unref(session->runner.source);
     if (session->runner.pidfd >= 0)
         close(session->runner.pidfd);
+    queue_leave(session);
+    queue_advance_soon(daemon);
+    release_forget(session);
     driver_line_forget(session);
     lease_forget(session);
     ledgers_close(&session->ledger, remove);
@@ -435,7 +424,9 @@ void session_end_if_over(struct session *session)
 {
     if (session->processes)
         return;
-    if (session->state == SESSION_EXPIRED)
+    if (session->release)
+        release_finish(session);
+    else if (session->state == SESSION_EXPIRED)
         session_end_stored(session, "it has expired and nobody is attached");
     else if (session->runner.pid && session->runner.pidfd < 0)
         session_end_stored(session, "its program has gone");
@@ -454,7 +445,9 @@ void session_free_all(struct daemon *daemon)
 
 const char *session_state_name(const struct session *session)
 {
-    return session->state == SESSION_EXPIRED ? "expired" : "active";
+    static const char *const names[] = {
+        [SESSION_QUEUED] = "queued", [SESSION_ACTIVE] = "active", [SESSION_EXPIRED] = "expired"};
+    return names[session->state];
 }
 
 uint64_t session_used(const struct session *session, unsigned policy_gpu)
@@ -502,6 +495,6 @@ bool session_is_broken(struct session *session)
 void session_check_ledger_file(struct daemon *daemon, const char *name)
 {
     struct session *session = session_find_id(daemon, name);
-    if (session && !ledgers_check_length(&session->ledger))
+    if (session && session->ledger.usage && !ledgers_check_length(&session->ledger))
         session_is_broken(session);
 }

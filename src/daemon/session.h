@@ -17,8 +17,9 @@ struct arbiter_session;
 struct daemon;
 struct orphan;
 struct process;
+struct release;
 
-enum session_state { SESSION_ACTIVE, SESSION_EXPIRED };
+enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
 
 /* Whose turn comes first where several wait for a GPU. Numbers are the state file's. */
 enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
@@ -53,10 +54,14 @@ struct session {
     char token[SESSION_TOKEN_TEXT]; /* what its programs attach with */
     uid_t owner;
     enum session_state state;
-    int64_t created_at, updated_at, expires_at; /* seconds since 1970; expires_at 0: never */
+    int64_t created_at, updated_at; /* seconds since 1970 */
+    int64_t expires_at_ms;          /* milliseconds since 1970; 0: never */
+    uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
     sd_event_source *expiry;
     struct session_runner runner;
-    struct share compute; /* on each of its GPUs */
+    bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
+    struct release *release; /* while its processes are being ended; NULL otherwise */
+    struct share compute;    /* on each of its GPUs */
     enum session_priority priority;
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
@@ -88,6 +93,8 @@ struct session_request {
     struct share compute;
     enum session_priority priority;
     uint64_t ttl_seconds; /* 0: none */
+    bool wait;            /* be queued where there is no room now */
+    bool run;             /* it ends with process run_pid; else that one is watched while it is queued */
     pid_t run_pid;        /* 0: none */
     uint64_t run_start_ticks;
     int run_pidfd; /* taken over on success */
@@ -95,6 +102,9 @@ struct session_request {
 
 int session_create(struct daemon *daemon, struct session_request *request, struct session **session,
                    struct error *error);
+
+/* There is room for a queued session: make it active. On failure it is for the caller to end. */
+int session_activate(struct session *session, struct error *error);
 
 /* New limits and name, all or none. In force when this returns. */
 int session_change(struct session *session, const struct session_request *request, struct error *error);

@@ -26,7 +26,7 @@ static const char schema[] =
     "CREATE TABLE sessions(id TEXT PRIMARY KEY, name TEXT NOT NULL, owner_uid INTEGER NOT NULL,"
     " token TEXT NOT NULL, expired INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT "
     "NULL,"
-    " expires_at INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL,"
+    " expires_at_ms INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL,"
     " compute_min INTEGER NOT NULL DEFAULT 0, compute_max INTEGER NOT NULL DEFAULT 10000,"
     " priority INTEGER NOT NULL DEFAULT 1) WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
@@ -42,7 +42,9 @@ static const char schema[] =
 static const char *const migrations[STORE_LAYOUT] = {
     [1] = "ALTER TABLE sessions ADD COLUMN compute_min INTEGER NOT NULL DEFAULT 0;"
           "ALTER TABLE sessions ADD COLUMN compute_max INTEGER NOT NULL DEFAULT 10000;"
-          "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;",
+          "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;"
+          "ALTER TABLE sessions RENAME COLUMN expires_at TO expires_at_ms;"
+          "UPDATE sessions SET expires_at_ms=expires_at_ms*1000;",
 };
 
 struct store {
@@ -204,7 +206,7 @@ void store_put_session(struct session *session, store_done done, void *argument)
     struct statement *put =
         job_add(job, "INSERT INTO sessions VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
                      " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
-                     " expires_at=excluded.expires_at, compute_min=excluded.compute_min,"
+                     " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
                      " compute_max=excluded.compute_max, priority=excluded.priority");
     bind_text(put, session->id);
     bind_text(put, session->name);
@@ -213,7 +215,7 @@ void store_put_session(struct session *session, store_done done, void *argument)
     bind_number(put, session->state == SESSION_EXPIRED);
     bind_number(put, session->created_at);
     bind_number(put, session->updated_at);
-    bind_number(put, session->expires_at);
+    bind_number(put, session->expires_at_ms);
     bind_number(put, session->runner.pid);
     bind_number(put, (int64_t)session->runner.start_ticks);
     bind_number(put, session->compute.min);

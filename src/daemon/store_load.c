@@ -70,7 +70,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->state = sqlite3_column_int(row, 4) ? SESSION_EXPIRED : SESSION_ACTIVE;
     session->created_at = sqlite3_column_int64(row, 5);
     session->updated_at = sqlite3_column_int64(row, 6);
-    session->expires_at = sqlite3_column_int64(row, 7);
+    session->expires_at_ms = sqlite3_column_int64(row, 7);
     session->runner.pid = sqlite3_column_int(row, 8);
     session->runner.start_ticks = (uint64_t)sqlite3_column_int64(row, 9);
     session->compute =
@@ -92,7 +92,7 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
     sqlite3_stmt *row;
     int result = sqlite3_prepare_v2(
         database,
-        "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at,"
+        "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
         " run_pid, run_start_ticks, compute_min, compute_max, priority FROM sessions ORDER BY created_at, id",
         -1, &row, NULL);
     if (result != SQLITE_OK)

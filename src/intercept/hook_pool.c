@@ -94,7 +94,7 @@ static enum charge_place find_pool(const struct request *request, struct pool **
         pools_calls_begin(&mode);
         if (real(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
             handle = pool_of(request, device);
-        *pool = handle ? pools_get(handle, charge.gpu) : NULL;
+        *pool = handle ? pools_get(handle, charge.gpu, false) : NULL;
         pools_calls_end(&mode);
         if (!handle)
             place = CHARGE_NOWHERE;
@@ -200,26 +200,37 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 
 /* --- Pools ----------------------------------------------------------------------------------------- */
 
-static bool is_on_device(const CUmemLocation *location)
+/* The device whose memory a pool takes; false: none's. Managed memory without a device's location
+ * (cuda.h 13.0) may come to any: it is charged as that of cuMemAllocManaged is, where the program works; to
+ * the first device before that. */
+static bool device_of(const CUmemLocation *location, CUmemAllocationType type, CUdevice *device)
 {
-    return location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    *device = location->id;
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return true;
+    if (type != CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return false;
+    if (!real(cuCtxGetDevice) || real(cuCtxGetDevice)(device) != CUDA_SUCCESS)
+        *device = 0;
+    return true;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     struct charge charge;
+    CUdevice device;
     if (!real_ready() || !real(cuMemPoolCreate) || !real(cuMemPoolDestroy))
         return real_absent();
-    if (!pool || !properties || !is_on_device(&properties->location))
+    if (!pool || !properties || !device_of(&properties->location, properties->allocType, &device))
         return real(cuMemPoolCreate)(pool, properties);
-    enum charge_place place = charge_place_device(&charge, properties->location.id);
+    enum charge_place place = charge_place_device(&charge, device);
     if (place == CHARGE_FORBIDDEN) {
         charge_say_refused(false, 0, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = real(cuMemPoolCreate)(pool, properties);
     if (result == CUDA_SUCCESS && place == CHARGE_ON_GPU &&
-        !pools_get_made(*pool, properties->location.id, charge.gpu)) {
+        !pools_get_made(*pool, device, charge.gpu, properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)) {
         real(cuMemPoolDestroy)(*pool); /* more pools than we can account */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -227,11 +238,11 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 }
 
 /* A device's own pools may be allocated from in streams of any device: remember where they are. */
-static void remember_pool(CUresult result, const CUmemoryPool *pool, CUdevice device)
+static void remember_pool(CUresult result, const CUmemoryPool *pool, CUdevice device, bool managed)
 {
     struct charge charge;
     if (result == CUDA_SUCCESS && pool && *pool && charge_place_device(&charge, device) == CHARGE_ON_GPU)
-        pools_get(*pool, charge.gpu);
+        pools_get(*pool, charge.gpu, managed);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
@@ -239,7 +250,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
     if (!real_ready() || !real(cuDeviceGetDefaultMemPool))
         return real_absent();
     CUresult result = real(cuDeviceGetDefaultMemPool)(pool, device);
-    remember_pool(result, pool, device);
+    remember_pool(result, pool, device, false);
     return result;
 }
 
@@ -248,27 +259,29 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
     if (!real_ready() || !real(cuDeviceGetMemPool))
         return real_absent();
     CUresult result = real(cuDeviceGetMemPool)(pool, device);
-    remember_pool(result, pool, device);
+    remember_pool(result, pool, device, false);
     return result;
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
+    CUdevice device;
     if (!real_ready() || !real(cuMemGetDefaultMemPool))
         return real_absent();
     CUresult result = real(cuMemGetDefaultMemPool)(pool, location, type);
-    if (location && is_on_device(location))
-        remember_pool(result, pool, location->id);
+    if (location && device_of(location, type, &device))
+        remember_pool(result, pool, device, type == CU_MEM_ALLOCATION_TYPE_MANAGED);
     return result;
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
+    CUdevice device;
     if (!real_ready() || !real(cuMemGetMemPool))
         return real_absent();
     CUresult result = real(cuMemGetMemPool)(pool, location, type);
-    if (location && is_on_device(location))
-        remember_pool(result, pool, location->id);
+    if (location && device_of(location, type, &device))
+        remember_pool(result, pool, device, type == CU_MEM_ALLOCATION_TYPE_MANAGED);
     return result;
 }
 

@@ -134,6 +134,11 @@ static bool charge_mapped(CUdeviceptr address, enum record_kind kind)
     size_t bytes = 0;
     int device;
     struct charge charge, current;
+    CUmemorytype type;
+    if (real(cuPointerGetAttribute) &&
+        real(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+        type == CU_MEMORYTYPE_HOST)
+        return true; /* of a pool of host memory */
     if (!real(cuMemGetAddressRange_v2) || !real(cuPointerGetAttribute) ||
         real(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS ||
         real(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)

@@ -67,6 +67,7 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pool->gpu = gpu;
         pool->charged_bytes = 0;
         pool->made = kind.made;
+        pool->managed = kind.managed;
         pool->graphs = kind.graphs;
         pool->device = kind.device;
         pool->asleep = false;
@@ -80,14 +81,14 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
     return found;
 }
 
-struct pool *pools_get(CUmemoryPool handle, uint32_t gpu)
+struct pool *pools_get(CUmemoryPool handle, uint32_t gpu, bool managed)
 {
-    return get(handle, gpu, (struct pool){.made = false});
+    return get(handle, gpu, (struct pool){.managed = managed});
 }
 
-struct pool *pools_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu)
+struct pool *pools_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed)
 {
-    return get(handle, gpu, (struct pool){.made = true, .device = device});
+    return get(handle, gpu, (struct pool){.made = true, .managed = managed, .device = device});
 }
 
 bool pools_is_dying(CUmemoryPool handle)
@@ -142,6 +143,22 @@ static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *by
     return true;
 }
 
+/* The ledger holds `bytes` more for the pool, or it shall hold as many less. */
+static void grown(struct pool *pool, uint64_t bytes)
+{
+    pool->charged_bytes += bytes;
+    if (pool->managed)
+        ledger_hide(session_slot(), pool->gpu, bytes);
+}
+
+static void shrink(struct pool *pool, uint64_t bytes)
+{
+    if (pool->managed)
+        ledger_unhide(session_slot(), pool->gpu, bytes);
+    charge_release(pool->gpu, bytes);
+    pool->charged_bytes -= bytes;
+}
+
 /* Set the charge to what the pool reserves. What the driver took unasked is charged whether it fits or not.
  */
 static void set_charge(struct pool *pool)
@@ -149,11 +166,13 @@ static void set_charge(struct pool *pool)
     uint64_t reserved;
     if (!attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved))
         return;
-    if (reserved < pool->charged_bytes)
-        charge_release(pool->gpu, pool->charged_bytes - reserved);
-    else if (reserved > pool->charged_bytes)
-        ledger_charge(session_slot(), pool->gpu, reserved - pool->charged_bytes);
-    pool->charged_bytes = reserved;
+    if (reserved < pool->charged_bytes) {
+        shrink(pool, pool->charged_bytes - reserved);
+    } else if (reserved > pool->charged_bytes) {
+        uint64_t growth = reserved - pool->charged_bytes;
+        ledger_charge(session_slot(), pool->gpu, growth);
+        grown(pool, growth);
+    }
 }
 
 static bool trim(struct pool *pool)
@@ -180,7 +199,7 @@ static bool reserve_growth(struct pool *pool, uint64_t bytes, bool within)
     uint64_t growth = bytes > unused ? bytes - unused : 0;
     if (!ledger_reserve(session_slot(), pool->gpu, growth))
         return false;
-    pool->charged_bytes += growth;
+    grown(pool, growth);
     return true;
 }
 
@@ -237,7 +256,7 @@ bool pools_settle(struct pool *pool)
         uint64_t growth = reserved - pool->charged_bytes;
         fits = ledger_reserve(session_slot(), pool->gpu, growth);
         if (fits)
-            pool->charged_bytes = reserved;
+            grown(pool, growth);
     } else {
         set_charge(pool);
     }
@@ -335,8 +354,7 @@ CUresult pools_destroy(struct pool *pool)
 
 void pools_forget(struct pool *pool)
 {
-    charge_release(pool->gpu, pool->charged_bytes);
-    pool->charged_bytes = 0;
+    shrink(pool, pool->charged_bytes);
     atomic_store_explicit(&pool->handle, GONE, memory_order_release); /* handle_of() */
     atomic_store_explicit(&pool->dying, false, memory_order_relaxed);
 }
@@ -345,9 +363,9 @@ void pools_forget_gpu(uint32_t gpu)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
-        if (pool->gpu == gpu && pool->made && !atomic_load_explicit(&pool->dying, memory_order_relaxed)) {
-            charge_release(gpu, pool->charged_bytes);
-            pool->charged_bytes = 0;
+        bool is_kept = pool->made || pool->managed; /* asked for by its place, it would not be known again */
+        if (pool->gpu == gpu && is_kept && !atomic_load_explicit(&pool->dying, memory_order_relaxed)) {
+            shrink(pool, pool->charged_bytes);
             pool->asleep = true;
         } else if (pool->gpu == gpu) {
             if (atomic_load_explicit(&pool->dying, memory_order_relaxed))

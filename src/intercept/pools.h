@@ -14,13 +14,13 @@
 void pools_calls_begin(CUstreamCaptureMode *mode);
 void pools_calls_end(CUstreamCaptureMode *mode);
 
-/* The pool with this handle; added, for `gpu`, when it is new. NULL when there are too many. Call between the
- * above. */
-struct pool *pools_get(CUmemoryPool handle, uint32_t gpu);
+/* The pool with this handle; added, for `gpu`, when it is new: `managed` is whether its memory is. NULL when
+ * there are too many. Call between the above. */
+struct pool *pools_get(CUmemoryPool handle, uint32_t gpu, bool managed);
 struct pool *pools_find(CUmemoryPool handle);
 
 /* A pool that the program made: it is forgotten when the program destroys it, not before. */
-struct pool *pools_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu);
+struct pool *pools_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed);
 
 /* What the graphs of a device reserve for their memory nodes, treated as one more pool. */
 struct pool *pools_get_graphs(CUdevice device, uint32_t gpu);
@@ -43,8 +43,8 @@ void pools_accept(struct pool *pool);
 /* Give back what this process's pools on `gpu` reserve and do not use. Whether that was anything. */
 bool pools_trim(uint32_t gpu);
 
-/* The program destroys a pool. While allocations of it are left, the driver keeps their memory but would not tell of it
- * any more: so the driver's pool is kept, unseen, until the last of them is freed. */
+/* The program destroys a pool. While allocations of it are left, the driver keeps their memory but would not
+ * tell of it any more: so the driver's pool is kept, unseen, until the last of them is freed. */
 CUresult pools_destroy(struct pool *pool);
 
 /* Whether the program has destroyed this pool, which still is there for the driver. */

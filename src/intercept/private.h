@@ -25,7 +25,8 @@ struct pool {
     uint32_t gpu;           /* under `turn`: index in the policy */
     bool made;              /* under `turn`: by the program, which destroys it: it outlives contexts */
     bool asleep; /* under `turn`: all contexts of the GPU are gone; not to be looked at before its next use */
-    bool graphs; /* under `turn`: no pool, but what the graphs of `device` reserve */
+    bool managed; /* under `turn`: of managed memory, wherever it is: NVML shows none of it (charge_hide()) */
+    bool graphs;  /* under `turn`: no pool, but what the graphs of `device` reserve */
     atomic_bool dying; /* the program destroyed it with allocations left: it goes with the last of them */
     CUdevice device;   /* of graphs and made pools */
     _Atomic uint32_t trims; /* how often it was trimmed: what was mapped before may have gone */
@@ -39,7 +40,7 @@ struct private_area {
     _Atomic uint64_t next_try_ns; /* CLOCK_MONOTONIC: no attempt to reach the daemon before */
     pthread_mutex_t deciding;     /* to set the three above */
     _Atomic uint64_t noticed_ns;  /* when notice was given last */
-    pthread_mutex_t turn;         /* the slot's: threads take turns to ask the ledger */
+    struct lock turn;             /* the slot's: threads take turns to ask the ledger */
     atomic_bool said_refused, said_denied;
 
     /* hook_context.c: held while a context of that GPU dies, and while one is entered in the records */

@@ -62,8 +62,8 @@ static void read_settings(void)
 }
 
 /* Set up `attachment` as the settings say. 0 or a negative errno. */
-static int open_ledger(const struct attachment *previous, pthread_mutex_t *turn,
-                       struct attachment *attachment, struct error *error)
+static int open_ledger(const struct attachment *previous, struct lock *turn, struct attachment *attachment,
+                       struct error *error)
 {
     if (settings_bad)
         return error_set(
@@ -117,6 +117,8 @@ static void move_charges(struct private_area *area, struct ledger_slot *slot)
         struct pool *pool = &area->pools[i];
         pthread_mutex_lock(&pool->turn); /* nobody who has it asks for `deciding` */
         held.bytes[pool->gpu] += pool->charged_bytes;
+        if (pool->managed)
+            held.hidden_bytes[pool->gpu] += pool->charged_bytes;
         pthread_mutex_unlock(&pool->turn);
     }
     for (unsigned gpu = 0; gpu < LEDGER_GPUS; gpu++) {

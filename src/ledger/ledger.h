@@ -17,12 +17,13 @@
  * it (wrong answers, but no fault, no endless loop and no write outside the two regions). */
 #pragma once
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "base/lock.h"
 
 #define LEDGER_MAGIC UINT64_C(0x52454744454c5347) /* "GSLEDGER" */
 #define LEDGER_LAYOUT 1
@@ -33,22 +34,25 @@
 
 /* One GPU that the session may use. Written by the daemon, read by all; limits change live. */
 struct ledger_policy_gpu {
-    uint8_t uuid[16];               /* as cuDeviceGetUuid_v2 gives it; fixed */
-    _Atomic uint64_t limit_bytes;   /* most bytes the session may hold; never LEDGER_UNLIMITED from the daemon */
+    uint8_t uuid[16]; /* as cuDeviceGetUuid_v2 gives it; fixed */
+    _Atomic uint64_t
+        limit_bytes; /* most bytes the session may hold; never LEDGER_UNLIMITED from the daemon */
     _Atomic uint64_t context_bytes; /* what a context costs on this GPU; 0 while unknown */
     _Atomic uint64_t total_bytes;   /* the card's memory */
-    _Atomic uint64_t driver_bytes;  /* what the driver took for the session's processes beyond what they charged */
-    _Atomic uint64_t orphan_bytes;  /* what the card still holds for processes of the session that have died */
-    uint64_t reserved;
+    _Atomic uint64_t
+        driver_bytes; /* what the driver took for the session's processes beyond what they charged */
+    _Atomic uint64_t orphan_bytes; /* what the card still holds for processes of the session that have died */
+    uint32_t is_mig;               /* a MIG instance, whose UUID is written "MIG-..."; fixed */
+    uint32_t reserved;
 };
 
 struct ledger_policy {
     uint64_t magic;
     uint32_t layout;
-    uint32_t gpu_count;             /* 0 .. LEDGER_GPUS; fixed */
-    uint64_t epoch;                 /* under which this policy was made; fixed */
+    uint32_t gpu_count; /* 0 .. LEDGER_GPUS; fixed */
+    uint64_t epoch;     /* under which this policy was made; fixed */
     char session_id[LEDGER_SESSION_ID_BYTES];
-    _Atomic uint32_t closed;        /* not 0: no new memory (released or expired) */
+    _Atomic uint32_t closed; /* not 0: no new memory (released or expired) */
     uint32_t reserved[7];
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };
@@ -66,7 +70,7 @@ struct ledger_slot {
     struct ledger ledger;
     uint32_t index;
     uint64_t generation;
-    pthread_mutex_t *turn; /* process-private: threads take turns to request and release */
+    struct lock *turn; /* process-private: threads take turns to request and release */
 };
 
 /* --- Making and checking regions ------------------------------------------------------------------- */
@@ -74,13 +78,13 @@ struct ledger_slot {
 #define LEDGER_POLICY_BYTES sizeof(struct ledger_policy)
 size_t ledger_usage_bytes(void); /* a multiple of 4096 */
 
-/* How much of it, from its beginning, is touched by a ledger of `gpu_count` GPUs: what a sparse file should have room
- * for, before a full disk makes a fault of a first touch. */
+/* How much of it, from its beginning, is touched by a ledger of `gpu_count` GPUs: what a sparse file should
+ * have room for, before a full disk makes a fault of a first touch. */
 size_t ledger_usage_touched_bytes(unsigned gpu_count);
 
-/* Fill zeroed, page-aligned memory (a mapping; a fresh sparse file will do). Called before anyone else maps it.
- * The policy has no GPUs yet: the caller fills `gpus` and `gpu_count`. Every later policy for the same usage
- * region must give each GPU the index it has in this one. */
+/* Fill zeroed, page-aligned memory (a mapping; a fresh sparse file will do). Called before anyone else maps
+ * it. The policy has no GPUs yet: the caller fills `gpus` and `gpu_count`. Every later policy for the same
+ * usage region must give each GPU the index it has in this one. */
 void ledger_policy_init(struct ledger_policy *policy, const char *session_id, uint64_t epoch);
 void ledger_usage_init(struct ledger_usage *usage, uint64_t epoch);
 
@@ -88,20 +92,21 @@ void ledger_usage_init(struct ledger_usage *usage, uint64_t epoch);
 bool ledger_policy_is_valid(const struct ledger_policy *policy, size_t mapped_bytes);
 bool ledger_usage_is_valid(const struct ledger_usage *usage, size_t mapped_bytes);
 
-/* The epoch of the policy that holds now. A process whose policy has another one maps a new policy; until then
- * its own requests are judged by the limits it knows, and it decides other processes' by theirs. */
+/* The epoch of the policy that holds now. A process whose policy has another one maps a new policy; until
+ * then its own requests are judged by the limits it knows, and it decides other processes' by theirs. */
 uint64_t ledger_epoch(const struct ledger_usage *usage);
-void ledger_epoch_set(struct ledger_usage *usage, uint64_t epoch); /* the daemon, after it made a new policy */
+void ledger_epoch_set(struct ledger_usage *usage,
+                      uint64_t epoch); /* the daemon, after it made a new policy */
 
 /* Index in the policy of the GPU with this UUID, or -1: the session does not name it, its limit is 0. */
 int ledger_gpu_find(const struct ledger_policy *policy, const uint8_t uuid[static 16]);
 
 /* --- The owner of a slot --------------------------------------------------------------------------- */
 
-/* Reserve `bytes` on GPU `gpu` for the slot's process, before the driver is asked. Returns true and charges the
- * slot if they fit beside all bytes granted in the session; false changes nothing, and says that at some moment
- * of the call they did not fit (or that the policy is closed, or the slot was cleared meanwhile). The limit is
- * that of some moment of the call. 0 bytes always fit unless the policy is closed. Undo with
+/* Reserve `bytes` on GPU `gpu` for the slot's process, before the driver is asked. Returns true and charges
+ * the slot if they fit beside all bytes granted in the session; false changes nothing, and says that at some
+ * moment of the call they did not fit (or that the policy is closed, or the slot was cleared meanwhile). The
+ * limit is that of some moment of the call. 0 bytes always fit unless the policy is closed. Undo with
  * ledger_release(). Thread-safe. */
 bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
@@ -110,8 +115,8 @@ bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
  * Thread-safe. */
 void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
-/* Give `bytes` back. More than the slot holds gives back what it holds: our own mistake or a hostile neighbour's
- * doing, and no reason to end the program. Thread-safe. */
+/* Give `bytes` back. More than the slot holds gives back what it holds: our own mistake or a hostile
+ * neighbour's doing, and no reason to end the program. Thread-safe. */
 void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
 /* What a session holds on `gpu` and no slot says: the driver line and orphans, by the policy. It counts at
@@ -130,12 +135,18 @@ void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 void ledger_move_begin(struct ledger_slot *slot);
 void ledger_move_end(struct ledger_slot *slot);
 
+/* ledger_move_begin() and then ledger_reserve(), in one turn; the move has begun whatever the answer is. And
+ * ledger_release() and then ledger_move_end(). */
+bool ledger_move_and_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+void ledger_release_and_settle(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+
 /* --- What processes of a session hand to each other ------------------------------------------------ */
 
-/* Memory that one process exports and another imports is charged to the first; the second must know that it is
- * one of the session. The owner of a slot notes the name of what it exports, a hash of what the importer will hold in
- * its hands, not 0; the note ends with the owner, or when room is needed. ledger_is_exported() says whether a living
- * process of the session noted that name. Thread-safe; notes may get lost when many are made at once. */
+/* Memory that one process exports and another imports is charged to the first; the second must know that it
+ * is one of the session. The owner of a slot notes the name of what it exports, a hash of what the importer
+ * will hold in its hands, not 0; the note ends with the owner, or when room is needed. ledger_is_exported()
+ * says whether a living process of the session noted that name. Thread-safe; notes may get lost when many are
+ * made at once. */
 void ledger_export(const struct ledger_slot *slot, uint64_t name);
 bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
 
@@ -145,8 +156,8 @@ uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu);
 
 /* --- Handing slots out and taking them back -------------------------------------------------------- */
-/* For the daemon, or where there is none for any process that maps the region: all of these are safe to call in
- * several processes at once, and to die in. */
+/* For the daemon, or where there is none for any process that maps the region: all of these are safe to call
+ * in several processes at once, and to die in. */
 
 struct ledger_owner {
     pid_t pid;            /* in the claimer's pid namespace */
@@ -159,13 +170,15 @@ int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uin
 /* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, so that not even a helper
  * with an old view can grant it more; adds them to `recovered_bytes[gpu]` (of LEDGER_GPUS) if not NULL.
  * Returns false if it was free already. A slot half cleared by someone who died at it counts as owned until
- * the next call finishes the work. Clears whoever owns the slot: only for the one process that also claims. */
+ * the next call finishes the work. Clears whoever owns the slot: only for the one process that also claims.
+ */
 bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes);
 
-/* The same for the owner with this generation alone: where several processes reap, a slot may be the next owner's
- * by the time one of them acts. Returns false if another generation, or nobody, owns the slot. Of several at
- * once, each adds what it took back itself. */
-bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation, uint64_t *recovered_bytes);
+/* The same for the owner with this generation alone: where several processes reap, a slot may be the next
+ * owner's by the time one of them acts. Returns false if another generation, or nobody, owns the slot. Of
+ * several at once, each adds what it took back itself. */
+bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation,
+                      uint64_t *recovered_bytes);
 
 /* Who holds a slot; false when it is free. Hostile contents give a wrong owner, never a fault: the daemon
  * trusts its own record and uses this only to find processes again after a restart. */
@@ -175,7 +188,8 @@ bool ledger_slot_owner(const struct ledger_usage *usage, uint32_t index, struct 
 /* Bytes that slot `index` holds on `gpu`. */
 uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
-/* How often requests were refused, and granted, in this slot on this GPU since it was claimed (for metrics). */
+/* How often requests were refused, and granted, in this slot on this GPU since it was claimed (for metrics).
+ */
 struct ledger_counts {
     uint64_t granted, refused;
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "simgpu/capture.h"
+#include "simgpu/managed.h"
 
 CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
 {
@@ -17,17 +18,31 @@ CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
     }
     if (!known || !memory_is_accessible(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    *side = allocation.kind == MEMORY_HOST || allocation.kind == MEMORY_REGISTERED ? COPY_HOST : COPY_DEVICE;
+    bool on_host = allocation.kind == MEMORY_HOST || allocation.kind == MEMORY_REGISTERED ||
+                   (*side == COPY_ANY && managed_is_on_host(address));
+    *side = on_host ? COPY_HOST : COPY_DEVICE;
     return CUDA_SUCCESS;
 }
 
-void copy_submit(CUcontext context, CUstream stream, enum copy_side to, enum copy_side from, uint64_t bytes)
+static void range_touch(CUcontext context, struct copy_range range, bool writes,
+                        struct managed_faults *faults)
 {
-    if (to == COPY_DEVICE && from == COPY_DEVICE)
+    managed_touch(range.address, range.bytes, range.side == COPY_HOST ? MANAGED_CPU : context->device, writes,
+                  faults);
+}
+
+void copy_submit(CUcontext context, CUstream stream, struct copy_range to, struct copy_range from,
+                 uint64_t bytes)
+{
+    struct managed_faults faults = {0};
+    range_touch(context, from, false, &faults);
+    range_touch(context, to, true, &faults);
+    managed_submit(context, stream, &faults);
+    if (to.side == COPY_DEVICE && from.side == COPY_DEVICE)
         stream_submit(context, stream, TIMELINE_COMPUTE, execution_device_ns(bytes));
-    else if (to == COPY_DEVICE)
+    else if (to.side == COPY_DEVICE)
         stream_submit(context, stream, TIMELINE_COPY_IN, execution_link_ns(bytes));
-    else if (from == COPY_DEVICE)
+    else if (from.side == COPY_DEVICE)
         stream_submit(context, stream, TIMELINE_COPY_OUT, execution_link_ns(bytes));
 }
 
@@ -42,11 +57,13 @@ struct copy {
 
 static CUmemorytype side_type(enum copy_side side)
 {
-    return side == COPY_HOST ? CU_MEMORYTYPE_HOST : side == COPY_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+    return side == COPY_HOST     ? CU_MEMORYTYPE_HOST
+           : side == COPY_DEVICE ? CU_MEMORYTYPE_DEVICE
+                                 : CU_MEMORYTYPE_UNIFIED;
 }
 
-bool copy_capture(enum copy_side to_side, uint64_t to, enum copy_side from_side, uint64_t from, uint64_t bytes,
-                  CUstream stream, bool per_thread, CUresult *result)
+bool copy_capture(enum copy_side to_side, uint64_t to, enum copy_side from_side, uint64_t from,
+                  uint64_t bytes, CUstream stream, bool per_thread, CUresult *result)
 {
     CUgraphNodeParams params = {
         .type = CU_GRAPH_NODE_TYPE_MEMCPY,
@@ -69,15 +86,16 @@ static CUresult copy_linear(struct copy copy)
     CUstream stream;
     CUresult result;
     if (copy.is_async && capture_is_possible() &&
-        copy_capture(copy.to_side, copy.to, copy.from_side, copy.from, copy.bytes, copy.stream, copy.per_thread,
-                     &result))
+        copy_capture(copy.to_side, copy.to, copy.from_side, copy.from, copy.bytes, copy.stream,
+                     copy.per_thread, &result))
         return result;
     SIM_TRY(stream_resolve(copy.stream, copy.per_thread, &context, &stream));
     if (copy.bytes == 0)
         return CUDA_SUCCESS;
     SIM_TRY(copy_side_check(&copy.to_side, copy.to, copy.bytes));
     SIM_TRY(copy_side_check(&copy.from_side, copy.from, copy.bytes));
-    copy_submit(context, stream, copy.to_side, copy.from_side, copy.bytes);
+    copy_submit(context, stream, (struct copy_range){copy.to_side, copy.to, copy.bytes},
+                (struct copy_range){copy.from_side, copy.from, copy.bytes}, copy.bytes);
     memmove((void *)(uintptr_t)copy.to, (const void *)(uintptr_t)copy.from, copy.bytes);
     /* Within the device even cuMemcpy returns at once (CUDA: API synchronisation behaviour). */
     if (!copy.is_async && (copy.to_side == COPY_HOST || copy.from_side == COPY_HOST))

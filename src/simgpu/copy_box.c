@@ -82,6 +82,13 @@ static CUresult end_find(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
     return CUDA_SUCCESS;
 }
 
+static struct copy_range end_range(const struct end *end, const CUDA_MEMCPY3D_PEER *copy)
+{
+    return (struct copy_range){end->side, end->address,
+                               (copy->Depth - 1) * end->slice_bytes + (copy->Height - 1) * end->row_bytes +
+                                   copy->WidthInBytes};
+}
+
 static uint64_t end_address(CUmemorytype type, const void *host, CUdeviceptr device)
 {
     return type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
@@ -129,7 +136,7 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thre
                        .height = copy->srcHeight};
     SIM_TRY(end_find(&to, copy));
     SIM_TRY(end_find(&from, copy));
-    copy_submit(context, stream, to.side, from.side,
+    copy_submit(context, stream, end_range(&to, copy), end_range(&from, copy),
                 (uint64_t)copy->WidthInBytes * copy->Height * copy->Depth);
     for (size_t slice = 0; slice < copy->Depth; slice++)
         for (size_t row = 0; row < copy->Height; row++)
@@ -234,12 +241,41 @@ CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
  * rows.
  * ------ */
 
+/* In a stream that is being captured: a node for what lies in one row, which is all there is of the
+ * one-dimensional arrays that these calls are for. What reaches beyond is no box, and is left to be refused.
+ */
+static bool line_capture(CUarray to_array, uint64_t to, CUarray from_array, uint64_t from, uint64_t bytes,
+                         CUstream handle, bool per_thread, CUresult *result)
+{
+    CUarray array = to_array ? to_array : from_array;
+    uint64_t offset = to_array ? to : from;
+    if (array_check(array) != CUDA_SUCCESS || offset >= array->row_bytes || bytes > array->row_bytes - offset)
+        return false;
+    return box_capture(
+        &(CUDA_MEMCPY3D_PEER){.srcXInBytes = to_array ? 0 : from,
+                              .srcMemoryType = to_array ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY,
+                              .srcHost = to_array ? (const void *)(uintptr_t)from : NULL,
+                              .srcArray = from_array,
+                              .dstXInBytes = to_array ? to : 0,
+                              .dstMemoryType = to_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_HOST,
+                              .dstHost = to_array ? NULL : (void *)(uintptr_t)to,
+                              .dstArray = to_array,
+                              .WidthInBytes = bytes,
+                              .Height = 1,
+                              .Depth = 1},
+        handle, per_thread, result);
+}
+
 static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_array, uint64_t from,
                                 uint64_t bytes, enum copy_side host_or_device, CUstream handle,
                                 bool per_thread, bool is_async)
 {
     CUcontext context;
     CUstream stream;
+    CUresult result;
+    if (is_async && capture_is_possible() &&
+        line_capture(to_array, to, from_array, from, bytes, handle, per_thread, &result))
+        return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     enum copy_side to_side = to_array ? COPY_DEVICE : host_or_device;
     enum copy_side from_side = from_array ? COPY_DEVICE : host_or_device;
@@ -260,7 +296,8 @@ static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_arra
         SIM_TRY(copy_side_check(&to_side, to, bytes));
     if (!from_array)
         SIM_TRY(copy_side_check(&from_side, from, bytes));
-    copy_submit(context, stream, to_side, from_side, bytes);
+    copy_submit(context, stream, (struct copy_range){to_side, to, bytes},
+                (struct copy_range){from_side, from, bytes}, bytes);
     array_move(to_array, to, from_array, from, bytes);
     if (!is_async && host_or_device == COPY_HOST)
         stream_wait(context, stream);

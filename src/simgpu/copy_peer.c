@@ -4,6 +4,7 @@
 #include "simgpu/arrays.h"
 #include "simgpu/capture.h"
 #include "simgpu/copy.h"
+#include "simgpu/managed.h"
 
 /* --- Between contexts ------------------------------------------------------------------------------ */
 
@@ -29,10 +30,16 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
         context_wait(to_context);
         context_wait(from_context);
     }
-    if (to_context->gpu == from_context->gpu)
-        copy_submit(context, stream, to_side, from_side, bytes);
-    else
+    if (to_context->gpu == from_context->gpu) {
+        copy_submit(context, stream, (struct copy_range){to_side, to, bytes},
+                    (struct copy_range){from_side, from, bytes}, bytes);
+    } else {
+        struct managed_faults faults = {0};
+        managed_touch(from, bytes, from_context->device, false, &faults);
+        managed_touch(to, bytes, to_context->device, true, &faults);
+        managed_submit(context, stream, &faults);
         stream_submit(context, stream, TIMELINE_COPY_OUT, execution_link_ns(bytes));
+    }
     memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     return CUDA_SUCCESS;
 }
@@ -111,11 +118,21 @@ static CUresult attributes_check(const CUmemcpyAttributes *attributes, const siz
     return CUDA_SUCCESS;
 }
 
-/* Batches go to streams that a program made, or to its own default stream, never to the legacy one. */
+/* Batches go to streams that a program made, or to its own default stream, never to the legacy one. The
+ * reference does not say so, but none can be captured, and other than what else is refused the attempt does
+ * not end the capture (seen of cuMemcpyBatchAsync on CUDA 13: github.com/rapidsai/rmm issue 2518; taken to be
+ * the same for boxes). */
 static CUresult batch_stream(CUstream handle, bool per_thread, CUcontext *context, CUstream *stream)
 {
-    SIM_TRY(stream_resolve(handle, per_thread, context, stream));
-    return *stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    struct capture_info capture;
+    SIM_TRY(stream_find(handle, per_thread, context, stream));
+    SIM_REQUIRE(*stream);
+    if (!capture_is_possible())
+        return CUDA_SUCCESS;
+    SIM_TRY(capture_ask(*context, *stream, &capture));
+    return capture.status == CU_STREAM_CAPTURE_STATUS_NONE     ? CUDA_SUCCESS
+           : capture.status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                                               : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
 static CUresult copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
@@ -145,7 +162,8 @@ static CUresult copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, si
         enum copy_side to_side = COPY_ANY, from_side = COPY_ANY;
         SIM_TRY(copy_side_check(&to_side, to[i], bytes[i]));
         SIM_TRY(copy_side_check(&from_side, from[i], bytes[i]));
-        copy_submit(context, stream, to_side, from_side, bytes[i]);
+        copy_submit(context, stream, (struct copy_range){to_side, to[i], bytes[i]},
+                    (struct copy_range){from_side, from[i], bytes[i]}, bytes[i]);
         memmove((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], bytes[i]);
     }
     return CUDA_SUCCESS;

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "simgpu/faults.h"
 #include "simgpu/mig.h"
+#include "simgpu/constants.h"
 #include "simgpu/profile.h"
 #include "simgpu/shared.h"
 
@@ -222,7 +223,7 @@ static int environment_parameters(struct device_parameters *parameters, struct e
         result = error_set(error, EINVAL, NULL, "FAKECUDA_TOTAL_MEM is '%s'; set 1 byte to 4096GiB",
                            secure_getenv("FAKECUDA_TOTAL_MEM"));
     return result < 0 ? result
-                      : environment_bytes("FAKECUDA_CONTEXT_BYTES", UINT64_C(256) << 20,
+                      : environment_bytes("FAKECUDA_CONTEXT_BYTES", (uint64_t)SIM_CONTEXT_BYTES,
                                           &parameters->context_bytes, error);
 }
 

@@ -31,7 +31,7 @@ struct device_parameters {
     unsigned gpu_count;     /* cards, and behind them the MIG instances of them all (FAKECUDA_MIG) */
     unsigned profile;       /* FAKECUDA_DEVICE: which card it looks like (profile.h) */
     uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each card; default is the card's */
-    uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default 256 MiB */
+    uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default SIM_CONTEXT_BYTES */
 };
 
 /* Attach this process: map the file, own a slot. Does nothing when it has one; attaches anew in a forked

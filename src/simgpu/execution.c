@@ -8,13 +8,12 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "simgpu/constants.h"
 #include "simgpu/events.h"
 #include "simgpu/faults.h"
 #include "simgpu/memops.h"
 #include "simgpu/shared.h"
 
-#define DEVICE_BYTES_PER_NS                                                                                  \
-    1500.0                      /* copies within the device; an H100's memory less reading what it writes */
 #define SPIN_NS UINT64_C(20000) /* below this, sleeping takes longer than what is waited for */
 #define SLEEP_LATE_NS UINT64_C(60000) /* a sleep's usual delay (timer slack), begun that much earlier */
 #define SLEEP_MOST_NS UINT64_C(5000000)
@@ -59,7 +58,7 @@ uint64_t execution_link_ns(uint64_t bytes)
 
 uint64_t execution_device_ns(uint64_t bytes)
 {
-    return (uint64_t)((double)bytes / DEVICE_BYTES_PER_NS);
+    return (uint64_t)((double)bytes / SIM_DEVICE_GBPS);
 }
 
 /* Find out how far our work is. Under the lock. */

@@ -3,6 +3,7 @@
 
 #include "simgpu/capture.h"
 #include "simgpu/execution.h"
+#include "simgpu/managed.h"
 #include "simgpu/memory.h"
 
 struct fill {
@@ -62,6 +63,9 @@ static CUresult fill_run(struct fill fill)
     SIM_REQUIRE(fill.height == 1 || fill.pitch >= row_bytes);
     SIM_REQUIRE(!__builtin_mul_overflow(fill.pitch, fill.height - 1, &last));
     SIM_REQUIRE(memory_is_accessible(fill.address, last + row_bytes));
+    struct managed_faults faults = {0};
+    managed_touch(fill.address, last + row_bytes, context->device, true, &faults);
+    managed_submit(context, stream, &faults);
     stream_submit(context, stream, TIMELINE_COMPUTE, execution_device_ns((uint64_t)row_bytes * fill.height));
     for (size_t row = 0; row < fill.height; row++)
         fill_row((char *)(uintptr_t)(fill.address + row * fill.pitch), &fill);
@@ -84,38 +88,38 @@ static CUresult fill_run(struct fill fill)
     }                                                                                                        \
     CUresult cuMemsetD##suffix##_v2(CUdeviceptr to, type value, size_t count)                                \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, NULL, false, false);                                           \
+        return fill_##suffix(to, 0, value, count, 1, NULL, false, false);                                    \
     }                                                                                                        \
     CUresult cuMemsetD##suffix##_v2_ptds(CUdeviceptr to, type value, size_t count)                           \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, NULL, true, false);                                            \
+        return fill_##suffix(to, 0, value, count, 1, NULL, true, false);                                     \
     }                                                                                                        \
     CUresult cuMemsetD##suffix##Async(CUdeviceptr to, type value, size_t count, CUstream stream)             \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, stream, false, true);                                         \
+        return fill_##suffix(to, 0, value, count, 1, stream, false, true);                                   \
     }                                                                                                        \
     CUresult cuMemsetD##suffix##Async_ptsz(CUdeviceptr to, type value, size_t count, CUstream stream)        \
     {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, stream, true, true);                                          \
+        return fill_##suffix(to, 0, value, count, 1, stream, true, true);                                    \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, NULL, false, false);                                  \
+        return fill_##suffix(to, pitch, value, width, height, NULL, false, false);                           \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##_v2_ptds(CUdeviceptr to, size_t pitch, type value, size_t width,           \
                                            size_t height)                                                    \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, NULL, true, false);                                   \
+        return fill_##suffix(to, pitch, value, width, height, NULL, true, false);                            \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##Async(CUdeviceptr to, size_t pitch, type value, size_t width,              \
                                         size_t height, CUstream stream)                                      \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, stream, false, true);                                \
+        return fill_##suffix(to, pitch, value, width, height, stream, false, true);                          \
     }                                                                                                        \
     CUresult cuMemsetD2D##suffix##Async_ptsz(CUdeviceptr to, size_t pitch, type value, size_t width,         \
                                              size_t height, CUstream stream)                                 \
     {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, stream, true, true);                                 \
+        return fill_##suffix(to, pitch, value, width, height, stream, true, true);                           \
     }
 
 FILL(8, unsigned char)

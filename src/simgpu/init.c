@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cuda/uuid.h"
+#include "simgpu/constants.h"
 #include "simgpu/execution.h"
 #include "simgpu/faults.h"
 #include "simgpu/heap.h"
@@ -140,7 +141,8 @@ static CUresult initialise(void)
     if (simulator.device_count == 0)
         return CUDA_ERROR_NO_DEVICE;
     simulator.kernel_ns = (uint64_t)environment_number("FAKECUDA_KERNEL_NS", 0);
-    simulator.link_bytes_per_ns = environment_number("FAKECUDA_LINK_GBPS", 25);
+    simulator.page_fault_ns = (uint64_t)environment_number("FAKECUDA_PAGE_FAULT_NS", 20000);
+    simulator.link_bytes_per_ns = environment_number("FAKECUDA_LINK_GBPS", SIM_LINK_GBPS);
     uint64_t total_bytes = 0;
     for (unsigned gpu = 0; gpu < parameters.gpu_count; gpu++)
         total_bytes += device_shape(gpu)->total_bytes;

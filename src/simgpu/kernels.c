@@ -23,7 +23,8 @@ static uint32_t argument_u32(void *const *arguments, unsigned index)
 
 /* Whether the kernel may use `count` elements of `each_bytes` at `address`. Nothing is used when there are
  * none. */
-static CUresult check(const struct sim_launch *launch, uint64_t address, uint64_t count, uint64_t each_bytes)
+static CUresult check(const struct sim_launch *launch, uint64_t address, uint64_t count, uint64_t each_bytes,
+                      bool writes)
 {
     uint64_t bytes, end;
     if (!count)
@@ -31,7 +32,7 @@ static CUresult check(const struct sim_launch *launch, uint64_t address, uint64_
     if (address % each_bytes)
         return CUDA_ERROR_MISALIGNED_ADDRESS;
     if (__builtin_mul_overflow(count, each_bytes, &bytes) || __builtin_add_overflow(address, bytes, &end) ||
-        !launch->is_mapped(launch->memory, address, bytes))
+        !launch->is_mapped(launch->memory, address, bytes, writes))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     return CUDA_SUCCESS;
 }
@@ -40,7 +41,7 @@ static CUresult run_fill_u32(const struct sim_launch *launch, void *const *argum
 {
     uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 2);
     uint32_t value = argument_u32(arguments, 1);
-    CUresult result = check(launch, address, count, sizeof(uint32_t));
+    CUresult result = check(launch, address, count, sizeof(uint32_t), true);
     if (result)
         return result;
     uint32_t *to = (uint32_t *)(uintptr_t)address;
@@ -57,9 +58,9 @@ static CUresult run_saxpy_f32(const struct sim_launch *launch, void *const *argu
     uint64_t x_address = argument_u64(arguments, 2), y_address = argument_u64(arguments, 3);
     float a;
     memcpy(&a, arguments[1], sizeof(a));
-    CUresult result = check(launch, x_address, count, sizeof(float));
+    CUresult result = check(launch, x_address, count, sizeof(float), false);
     if (!result)
-        result = check(launch, y_address, count, sizeof(float));
+        result = check(launch, y_address, count, sizeof(float), true);
     if (result)
         return result;
     const float *x = (const float *)(uintptr_t)x_address;
@@ -77,9 +78,9 @@ static CUresult run_checksum_u32(const struct sim_launch *launch, void *const *a
 {
     uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 1);
     uint64_t out = argument_u64(arguments, 2);
-    CUresult result = check(launch, address, count, sizeof(uint32_t));
+    CUresult result = check(launch, address, count, sizeof(uint32_t), false);
     if (!result)
-        result = check(launch, out, 1, sizeof(uint32_t));
+        result = check(launch, out, 1, sizeof(uint32_t), true);
     if (result)
         return result;
     const uint32_t *from = (const uint32_t *)(uintptr_t)address;
@@ -94,9 +95,9 @@ static CUresult run_checksum_u64(const struct sim_launch *launch, void *const *a
 {
     uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 1);
     uint64_t out = argument_u64(arguments, 2);
-    CUresult result = check(launch, address, count, sizeof(uint64_t));
+    CUresult result = check(launch, address, count, sizeof(uint64_t), false);
     if (!result)
-        result = check(launch, out, 1, sizeof(uint64_t));
+        result = check(launch, out, 1, sizeof(uint64_t), true);
     if (result)
         return result;
     const uint64_t *from = (const uint64_t *)(uintptr_t)address;

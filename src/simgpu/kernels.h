@@ -8,9 +8,8 @@
  *   gs_saxpy_f32(u64 count, f32 a, u64 x, u64 y)             y[i] = fma(a, x[i], y[i])
  *   gs_checksum_u32(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^32
  *   gs_checksum_u64(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^64
- *   gs_set_conditional_u32(u64 handle, u32 value)            what cudaGraphSetConditional does; not in the PTX, as
- *                                                            a card needs the device runtime for it
- *   gs_spin_us(u64 microseconds)                             takes that long
+ *   gs_set_conditional_u32(u64 handle, u32 value)            what cudaGraphSetConditional does; not in the
+ * PTX, as a card needs the device runtime for it gs_spin_us(u64 microseconds) takes that long
  *
  * Sums are taken in any order and added to `*out` atomically, so zero it first. The shape of the launch never
  * changes a result. */
@@ -26,9 +25,9 @@ struct sim_launch {
     uint32_t grid[3], block[3];
     uint32_t shared_bytes;
 
-    /* Whether device code may use all of address .. address + bytes - 1. Called from run() only; with bytes >
-     * 0, and never with a range that wraps. */
-    bool (*is_mapped)(void *memory, uint64_t address, uint64_t bytes);
+    /* Whether device code may use all of address .. address + bytes - 1, which it then does. Called from
+     * run() only; with bytes > 0, and never with a range that wraps. */
+    bool (*is_mapped)(void *memory, uint64_t address, uint64_t bytes, bool writes);
     void *memory;
 };
 

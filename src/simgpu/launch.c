@@ -6,6 +6,7 @@
 #include "simgpu/execution.h"
 #include "simgpu/launch.h"
 #include "simgpu/library.h"
+#include "simgpu/managed.h"
 #include "simgpu/memory.h"
 
 struct launch {
@@ -20,9 +21,19 @@ struct launch {
     bool is_cooperative;
 };
 
-static bool is_mapped(void *memory, uint64_t address, uint64_t bytes)
+/* The memory that a kernel touches, and the faults that it takes. */
+struct touched {
+    CUdevice device;
+    struct managed_faults faults;
+};
+
+static bool is_mapped(void *memory, uint64_t address, uint64_t bytes, bool writes)
 {
-    return memory_is_accessible(address, bytes);
+    struct touched *touched = memory;
+    if (!memory_is_accessible(address, bytes))
+        return false;
+    managed_touch(address, bytes, touched->device, writes, &touched->faults);
+    return true;
 }
 
 CUresult launch_extra_read(void **extra, const char **buffer, size_t *bytes)
@@ -44,7 +55,7 @@ CUresult launch_extra_read(void **extra, const char **buffer, size_t *bytes)
 
 /* Compute a built-in kernel; its time. */
 static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfunction function,
-                           uint64_t *duration_ns)
+                           struct touched *touched, uint64_t *duration_ns)
 {
     const struct sim_kernel_image *image = function->image;
     const struct sim_kernel *kernel = function->kernel;
@@ -53,6 +64,7 @@ static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfun
         .block = {launch->block[0], launch->block[1], launch->block[2]},
         .shared_bytes = launch->shared_bytes,
         .is_mapped = is_mapped,
+        .memory = touched,
     };
     void *arguments[8];
     void **given = launch->parameters;
@@ -72,6 +84,29 @@ static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfun
     if (result != CUDA_SUCCESS)
         atomic_store(&context->sticky, (int)result); /* told by whatever the program calls next */
     return CUDA_SUCCESS;
+}
+
+/* What a kernel that we do not know touches: all that is behind the pointers to managed memory among its
+ * parameters. Its parameters are left alone where a program gives fewer than the image asks for. */
+static void kernel_touch(const struct launch *launch, CUfunction function, struct touched *touched)
+{
+    const struct sim_kernel_image *image = function->image;
+    const char *buffer = NULL;
+    size_t bytes = 0;
+    if (launch->extra && launch_extra_read(launch->extra, &buffer, &bytes) != CUDA_SUCCESS)
+        return;
+    for (uint32_t i = 0; i < image->parameter_count && (buffer || launch->parameters); i++) {
+        const struct sim_parameter *parameter = &image->parameters[i];
+        uint64_t address;
+        if (parameter->size_bytes != sizeof(address) ||
+            (buffer && parameter->offset_bytes + sizeof(address) > bytes))
+            continue;
+        const void *from = buffer ? buffer + parameter->offset_bytes : launch->parameters[i];
+        if (!from)
+            return;
+        memcpy(&address, from, sizeof(address));
+        managed_touch_rest(address, touched->device, &touched->faults);
+    }
 }
 
 static bool is_launchable(const struct sim_kernel_image *image, const unsigned grid[3],
@@ -131,8 +166,14 @@ static CUresult launch_run(const struct launch *launch)
     SIM_REQUIRE(!(launch->parameters && launch->extra));
     SIM_TRY(launch_check(function, launch->grid, launch->block, launch->shared_bytes));
     uint64_t duration_ns = simulator.kernel_ns;
+    struct touched touched = {.device = context->device};
     if (function->kernel)
-        SIM_TRY(kernel_run(context, launch, function, &duration_ns));
+        SIM_TRY(kernel_run(context, launch, function, &touched, &duration_ns));
+    else
+        kernel_touch(launch, function, &touched);
+    managed_submit(context, stream, &touched.faults);
+    if (touched.faults.remote_bytes > 0)
+        duration_ns += execution_link_ns(touched.faults.remote_bytes);
     stream_submit(context, stream, TIMELINE_COMPUTE, duration_ns);
     return CUDA_SUCCESS;
 }

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "simgpu/blocks.h"
 #include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
@@ -17,9 +18,25 @@ void pool_trim(CUmemoryPool pool, uint64_t keep_bytes)
     uint64_t keep = pool_steps(keep_bytes > pool->used_bytes ? keep_bytes : pool->used_bytes);
     if (pool->reserved_bytes <= keep)
         return;
-    if (pool->place != POOL_ON_HOST)
-        device_credit(pool->gpu, pool->reserved_bytes - keep);
+    uint64_t unused = pool->reserved_bytes - keep;
+    if (pool->place == POOL_MANAGED)
+        blocks_give_back(pool->gpu, MEMORY_MANAGED, unused);
+    else if (pool->place == POOL_ON_DEVICE)
+        device_credit(pool->gpu, unused);
     pool->reserved_bytes = keep;
+}
+
+/* Steps are whole blocks of a device's; of managed memory NVML shows none. */
+static bool take_steps(CUmemoryPool pool, uint64_t bytes)
+{
+    switch (pool->place) {
+    case POOL_ON_DEVICE:
+        return device_charge(pool->gpu, bytes);
+    case POOL_MANAGED:
+        return blocks_take(pool->gpu, MEMORY_MANAGED, bytes);
+    default:
+        return true;
+    }
 }
 
 /* Reserve `missing` bytes more, if the pool may grow so far and the device has them. */
@@ -28,7 +45,7 @@ static bool pool_grow(CUmemoryPool pool, uint64_t missing)
     uint64_t most = pool->properties.maxSize ? pool_steps(pool->properties.maxSize) : UINT64_MAX;
     if (missing > most || pool->reserved_bytes > most - missing)
         return false;
-    if (missing > 0 && pool->place != POOL_ON_HOST && !device_charge(pool->gpu, missing))
+    if (missing > 0 && !take_steps(pool, missing))
         return false;
     pool->reserved_bytes += missing;
     return true;

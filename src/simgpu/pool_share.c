@@ -4,7 +4,8 @@
  * The descriptor brings the exporter's heap, so that pointers can be imported as long as their memory is
  * there, and holds no memory itself. Each exported allocation is a share (device.h), of the bytes that it
  * uses in its pool: counted once, however many have imported it. As on a card, whole blocks are mapped, so
- * that neighbours of small allocations can be seen. Only pools of a device's own memory are exported. */
+ * that neighbours of small allocations can be seen. Pools of host memory go the same way: their shares have
+ * no bytes of a device. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -58,7 +59,13 @@ static CUresult check_exportable(CUmemoryPool pool)
 {
     SIM_REQUIRE(!pool->is_imported);
     SIM_REQUIRE(pool->properties.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    return pool->place == POOL_ON_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    return CUDA_SUCCESS; /* and not of managed memory: those have no handle types (pools.c) */
+}
+
+/* What of an allocation is a device's. */
+static uint64_t share_bytes(CUmemoryPool pool, uint64_t bytes)
+{
+    return pool->place == POOL_ON_DEVICE ? pool_grains(bytes) : 0;
 }
 
 /* --- Pools ----------------------------------------------------------------------------------------- */
@@ -73,7 +80,7 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CU
     const struct passing what = {.magic = PASSING_MAGIC,
                                  .kind = PASSING_POOL,
                                  .gpu = pool->gpu,
-                                 .is_device = true,
+                                 .is_device = pool->place == POOL_ON_DEVICE,
                                  .pool = (uint64_t)(uintptr_t)pool,
                                  .pool_properties = pool->properties};
     int fd = passing_make(&what, heap_descriptor(), -1);
@@ -90,11 +97,12 @@ static CUresult import_pool(CUmemoryPool *pool_out, const struct passing *what, 
     CUdevice ordinal = 0;
     while ((unsigned)ordinal < simulator.device_count && simulator.visible[ordinal] != what->gpu)
         ordinal++;
-    if ((unsigned)ordinal == simulator.device_count)
+    if (what->is_device && (unsigned)ordinal == simulator.device_count)
         return CUDA_ERROR_INVALID_DEVICE;
     CUmemPoolProps properties = what->pool_properties;
-    properties.location.id = ordinal;
-    CUmemoryPool pool = pool_make(&properties, POOL_ON_DEVICE, what->gpu);
+    if (what->is_device)
+        properties.location.id = ordinal;
+    CUmemoryPool pool = pool_make(&properties, what->is_device ? POOL_ON_DEVICE : POOL_ON_HOST, what->gpu);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&pool->turn);
@@ -142,7 +150,7 @@ static CUresult export_pointer(struct exported *data, CUmemoryPool pool, CUdevic
     SIM_REQUIRE(allocation.kind == MEMORY_POOL && allocation.address == pointer);
     SIM_REQUIRE(heap_place_of(pointer, &place));
     if (!allocation.share) {
-        allocation.share = device_share_begin(pool->gpu, pool_grains(allocation.bytes));
+        allocation.share = device_share_begin(pool->gpu, share_bytes(pool, allocation.bytes));
         if (!allocation.share)
             return CUDA_ERROR_OUT_OF_MEMORY;
         heap_set_share(pointer, allocation.share);
@@ -181,7 +189,7 @@ bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocat
 {
     if (!allocation->share || device_share_leave(allocation->share, true))
         return false;
-    pool->reserved_bytes -= pool_grains(allocation->bytes);
+    pool->reserved_bytes -= share_bytes(pool, allocation->bytes);
     return true;
 }
 
@@ -196,7 +204,7 @@ static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const st
     if (!imported)
         return CUDA_ERROR_OUT_OF_MEMORY;
     imported->share = device_share_join(pool->gpu, data->share_index, data->share_generation);
-    if (!imported->share || imported->share->bytes != pool_grains(data->bytes)) {
+    if (!imported->share || imported->share->bytes != share_bytes(pool, data->bytes)) {
         if (imported->share)
             device_share_leave(imported->share, false);
         free(imported);
@@ -222,7 +230,7 @@ static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const st
                                            .bytes = data->bytes,
                                            .kind = MEMORY_POOL,
                                            .gpu = pool->gpu,
-                                           .flags = POOL_ON_DEVICE,
+                                           .flags = pool->place,
                                            .owner = pool});
     pthread_mutex_unlock(&imports_turn);
     *pointer = imported->pointer;

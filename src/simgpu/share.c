@@ -61,7 +61,7 @@ static void row_remove(struct account *account, uint32_t row)
         account->shares[row] = account->shares[row + 1];
 }
 
-void share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed)
+bool share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed)
 {
     struct account_share *share = &account->shares[row];
     bool is_last = true;
@@ -70,11 +70,12 @@ void share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_
             is_last = false;
     if (is_last && share_is_held(gpu, share->index)) {
         share->slot = SHARE_NOBODY;
-        return;
+        return false;
     }
     if (is_last)
         *freed += share->bytes;
     row_remove(account, row);
+    return is_last;
 }
 
 bool shares_tidy(struct account *account, unsigned gpu)
@@ -247,8 +248,7 @@ bool device_share_leave(struct device_share *share, bool take_back)
             row++;
         if (row == own->share_count)
             break;
-        share_row_drop(own, gpu, row, &freed);
-        freed_all = freed > 0;
+        freed_all = share_row_drop(own, gpu, row, &freed);
         if (take_back)
             own->bytes[view->slot] += freed;
         else

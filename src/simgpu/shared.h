@@ -72,8 +72,8 @@ const char *shared_key(void); /* the file's name in /dev/shm */
 bool shares_are_held(void);
 
 /* Take one row of `slot` out, and the share with its last one unless its byte is held (share.c). `freed`:
- * what the share's end gives back. */
-void share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed);
+ * what the share's end gives back. True if it has ended. */
+bool share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed);
 /* Drop what nobody holds any more. Returns whether there was any. */
 bool shares_tidy(struct account *account, unsigned gpu);
 /* Close what a forked child has of its parent's. */

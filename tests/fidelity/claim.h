@@ -18,8 +18,8 @@ struct group {
     const char *name;
     void (*run)(void);
 };
-extern const struct group groups_of_contexts[], groups_of_memory[],
-    groups_of_streams[]; /* end with a NULL name */
+extern const struct group groups_of_contexts[], groups_of_memory[], groups_of_streams[],
+    groups_of_graphs[]; /* end with a NULL name */
 
 void claim_result(const char *name, CUresult claimed, CUresult observed);
 void claim_number(const char *name, uint64_t claimed, uint64_t observed);

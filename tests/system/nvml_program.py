@@ -24,6 +24,40 @@ class Process2(ctypes.Structure):
     _fields_ = [*Process1._fields_, ("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]
 
 
+class Detail(ctypes.Structure):
+    _fields_ = [*Process2._fields_, ("protected", ctypes.c_ulonglong)]
+
+
+class DetailList(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint), ("mode", ctypes.c_uint), ("count", ctypes.c_uint),
+                ("entries", ctypes.POINTER(Detail))]
+
+
+class Sample(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("time", ctypes.c_ulonglong),
+                *((name, ctypes.c_uint) for name in ("sm", "mem", "enc", "dec"))]
+
+
+class Activity(ctypes.Structure):
+    _fields_ = [("time", ctypes.c_ulonglong), ("pid", ctypes.c_uint),
+                *((name, ctypes.c_uint) for name in ("sm", "mem", "enc", "dec", "jpg", "ofa"))]
+
+
+class ActivityList(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint), ("count", ctypes.c_uint), ("since", ctypes.c_ulonglong),
+                ("entries", ctypes.POINTER(Activity))]
+
+
+class Stats(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint), ("most", ctypes.c_ulonglong),
+                ("time", ctypes.c_ulonglong), ("start", ctypes.c_ulonglong), ("running", ctypes.c_uint),
+                ("reserved", ctypes.c_uint * 5)]
+
+
+def versioned(structure, version):
+    return ctypes.sizeof(structure) | version << 24
+
+
 class NvmlError(Exception):
     pass
 
@@ -55,6 +89,39 @@ def alloc(size):
 
 def managed(size):
     return take(cuda.cuMemAllocManaged, size, 1)
+
+
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class PoolProperties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location),
+                ("reserved", ctypes.c_byte * 80)]
+
+
+MANAGED = 2  # CU_MEM_ALLOCATION_TYPE_MANAGED
+NOWHERE, DEVICE = 0, 1  # CU_MEM_LOCATION_TYPE_...
+
+
+def managed_pool(place):
+    """A pool of managed memory that the program makes."""
+    handle = ctypes.c_void_p()
+    how = PoolProperties(type=MANAGED, location=Location(place, 0))
+    return [cuda.cuMemPoolCreate(ctypes.byref(handle), ctypes.byref(how)), handle.value]
+
+
+def default_managed_pool(place):
+    handle = ctypes.c_void_p()
+    return [cuda.cuMemGetDefaultMemPool(ctypes.byref(handle), ctypes.byref(Location(place, 0)), MANAGED), handle.value]
+
+
+def pool_alloc(pool, size):
+    return take(cuda.cuMemAllocFromPoolAsync, size, ctypes.c_void_p(pool), None)
+
+
+def free_async(address):
+    return cuda.cuMemFreeAsync(ctypes.c_uint64(address), None) or cuda.cuCtxSynchronize()
 
 
 def alloc_many(count, size):
@@ -109,6 +176,27 @@ def uuid_of(handle):
     return text.value.decode()
 
 
+def is_mig(handle):
+    told = ctypes.c_uint()
+    check(nvml.nvmlDeviceIsMigDeviceHandle(handle, ctypes.byref(told)), "kind")
+    return bool(told.value)
+
+
+def has_instances(handle):
+    """Whether it is a MIG instance, or a card that has some."""
+    if is_mig(handle):
+        return True
+    told = ctypes.c_uint()
+    check(nvml.nvmlDeviceGetMaxMigDeviceCount(handle, ctypes.byref(told)), "count")
+    return told.value > 0
+
+
+def instance(card, index):
+    handle = ctypes.c_void_p()
+    check(nvml.nvmlDeviceGetMigDeviceHandleByIndex(by_index(card), index, ctypes.byref(handle)), "instance")
+    return handle
+
+
 def device_count():
     count = ctypes.c_uint()
     check(nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)), "count")
@@ -130,8 +218,68 @@ def processes(handle, version="_v3", kind="Compute", room=64):
     result = function(handle, ctypes.byref(count), entries if room else None)
     listed = [] if result else [[e.pid, e.bytes] for e in entries[:count.value]]
     if not result and version:
-        assert all(e.gpu_instance == ABSENT_32 for e in entries[:count.value])
+        assert all((e.gpu_instance != ABSENT_32) == has_instances(handle) for e in entries[:count.value])
     return [result, count.value, listed]
+
+
+def instance_ids(handle):
+    """[[pid, GPU instance, compute instance], ...] of the detailed list, and those of the handle."""
+    entries = (Detail * 64)()
+    told = DetailList(versioned(DetailList, 1), 0, 64, entries)
+    check(nvml.nvmlDeviceGetRunningProcessDetailList(handle, ctypes.byref(told)), "details")
+    own = [ctypes.c_uint(), ctypes.c_uint()]
+    check(nvml.nvmlDeviceGetGpuInstanceId(handle, ctypes.byref(own[0])), "ID")
+    check(nvml.nvmlDeviceGetComputeInstanceId(handle, ctypes.byref(own[1])), "ID")
+    return [[[e.pid, e.gpu_instance, e.compute_instance] for e in entries[:told.count]], [o.value for o in own]]
+
+
+def details(handle, mode=0, room=64, version=1):
+    """[result, count, [[pid, bytes], ...]]"""
+    entries = (Detail * 64)()
+    told = DetailList(versioned(DetailList, version), mode, room, entries)
+    result = nvml.nvmlDeviceGetRunningProcessDetailList(handle, ctypes.byref(told))
+    return [result, told.count, [] if result else [[e.pid, e.bytes] for e in entries[:told.count]]]
+
+
+def utilization(handle, room=64):
+    """[result, count, pids of who did something]"""
+    samples = (Sample * 64)()
+    count = ctypes.c_uint(room)
+    result = nvml.nvmlDeviceGetProcessUtilization(handle, samples if room else None, ctypes.byref(count),
+                                                  ctypes.c_ulonglong(0))
+    return [result, count.value, [] if result else [s.pid for s in samples[:count.value]]]
+
+
+def utilization_info(handle, room=64, version=1):
+    entries = (Activity * 64)()
+    told = ActivityList(versioned(ActivityList, version), room, 0, entries if room else None)
+    result = nvml.nvmlDeviceGetProcessesUtilizationInfo(handle, ctypes.byref(told))
+    return [result, told.count, [] if result else [e.pid for e in entries[:told.count]]]
+
+
+def accounting(handle, room=64):
+    pids = (ctypes.c_uint * 64)()
+    count = ctypes.c_uint(room)
+    result = nvml.nvmlDeviceGetAccountingPids(handle, ctypes.byref(count), pids if room else None)
+    return [result, count.value, [] if result else list(pids[:count.value])]
+
+
+def accounted_most(handle, pid):
+    """[result, the most bytes that the process had]"""
+    stats = Stats()
+    result = nvml.nvmlDeviceGetAccountingStats(handle, ctypes.c_uint(pid), ctypes.byref(stats))
+    return [result, stats.most]
+
+
+def spin(milliseconds):
+    """Keep the compute engine busy, by the kernel that the simulated GPU has for it, to the end."""
+    image = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gs_spin_us(.param .u64 us){ret;}\n\0"
+    handle, kernel, amount = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64(milliseconds * 1000)
+    check(cuda.cuModuleLoadData(ctypes.byref(handle), image), "module")
+    check(cuda.cuModuleGetFunction(ctypes.byref(kernel), handle, b"gs_spin_us"), "kernel")
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(amount))
+    check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, arguments, None), "launch")
+    return cuda.cuCtxSynchronize()
 
 
 def fork_idle():

@@ -131,12 +131,14 @@ def test_a_state_file_of_the_first_layout_is_brought_up_to_date(daemon):
     with sqlite3.connect(daemon.state / "simulated" / "state.db") as state:
         for column in ("compute_min", "compute_max", "priority"):
             state.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
+        state.execute("ALTER TABLE sessions RENAME COLUMN expires_at_ms TO expires_at")
+        state.execute("UPDATE sessions SET expires_at=4102444800")
         state.execute("PRAGMA user_version=1")
     state.close()
     daemon.start()
     session = daemon.session("a")
     assert (session["compute_min_ratio"], session["compute_max_ratio"], session["priority"]) == (0, 1, "normal")
-    assert session["vram_limit_bytes"] == 1 << 20
+    assert (session["vram_limit_bytes"], session["expires_at"]) == (1 << 20, "2100-01-01T00:00:00Z")
     daemon.cli("set", "a", "--compute", "30%")
 
 

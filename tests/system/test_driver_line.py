@@ -136,6 +136,32 @@ def test_managed_memory_is_charged_once(daemon, start):
     assert sampled(daemon, session)["used_bytes"] == 0
 
 
+@pytest.mark.parametrize("place", ["NOWHERE", "DEVICE"])
+@pytest.mark.parametrize("pool", ["managed_pool", "default_managed_pool"])
+def test_a_pool_of_managed_memory_is_charged_once_wherever_it_is(daemon, start, pool, place):
+    session = new_session(daemon, memory_bytes=64 * MIB)
+    program = start(environment_of(daemon, session))
+    handle = program.do("context()")
+    program.do(f"module({4 * MIB})")
+    assert sampled(daemon, session)["driver_bytes"] == 4 * MIB
+    result, made = program.do(f"{pool}({place})")
+    assert result == 0
+    result, address = program.do(f"pool_alloc({made}, {16 * MIB})")
+    assert result == 0
+    shown = sampled(daemon, session)
+    assert (shown["used_bytes"], shown["driver_bytes"]) == (20 * MIB, 4 * MIB)
+    assert program.do(f"pool_alloc({made}, {44 * MIB + 1})")[0] == OUT_OF_MEMORY
+    assert program.do(f"free_async({address})") == 0
+    shown = sampled(daemon, session)
+    assert (shown["used_bytes"], shown["driver_bytes"]) == (4 * MIB, 4 * MIB)
+    assert program.do(f"pool_alloc({made}, {32 * MIB})")[0] == 0
+    assert program.do(f"destroy({handle})") == 0
+    assert sampled(daemon, session)["used_bytes"] == 0
+    program.do("context()")
+    assert program.do(f"pool_alloc({made}, {48 * MIB})")[0] == 0
+    assert sampled(daemon, session)["used_bytes"] == 48 * MIB
+
+
 def test_a_stopped_process_is_never_counted_twice(make_daemon, start):
     """Stopped at moments all over an allocation: the session never shows more than was asked for and the module."""
     daemon = make_daemon().start()

@@ -288,9 +288,9 @@ def test_memory_that_its_dead_exporter_leaves_open_is_on_the_driver_line(daemon,
 
 # --- Memory of pools, pointer by pointer -----------------------------------------------------------------------
 
-def pooled(exporter, importer):
+def pooled(exporter, importer, kind="sharedpool"):
     """(what the exporter has in a pool, the pool as the importer has it, the memory's name)."""
-    pool = exporter.get("sharedpool")
+    pool = exporter.get(kind)
     made = exporter.get("poolalloc", pool, SIZE)
     exporter.get("poolexport", pool)
     imported = importer.take(socket.recv_fds(exporter.socket, 1, 1)[1][0], "poolimport")
@@ -308,6 +308,14 @@ def test_pool_memory_imported_in_its_session_is_charged_once(daemon, session, st
     assert lines(daemon, session) == (SIZE, 0, 0)
     exporter.kill()
     becomes(daemon, session, (0, 0, 0))
+
+
+def test_pool_memory_of_the_host_is_charged_to_nobody(daemon, session, other, start):
+    exporter, importer = start(daemon, session), start(daemon, other)
+    _, pool, name = pooled(exporter, importer, "sharedhostpool")
+    importer.get("pointeropen", pool, name)
+    assert lines(daemon, session) == lines(daemon, other) == (0, 0, 0)
+    assert importer.code("alloc", LIMIT) == OK
 
 
 def test_pool_memory_of_another_session_is_charged_until_freed(daemon, session, other, start):

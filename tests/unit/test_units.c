@@ -148,9 +148,29 @@ static void numbers_stop_at_their_bound(void **state)
     assert_int_equal(number, 65535);
 }
 
+static void durations_have_units(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t usec;
+    } good[] = {{"500ms", 500000},  {"30s", 30000000},    {"30", 30000000},        {"5m", 300000000},
+                {"2h", 7200000000}, {"7d", 604800000000}, {"366d", 31622400000000}};
+    static const char *const bad[] = {
+        "", "s", "0", "0s", "-1s", "1.5s", "367d", "1w", "5M", "10 s", "99999999999999999999s", "9999h9"};
+    uint64_t usec;
+    struct error error;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(units_parse_duration(good[i].text, &usec, NULL), 0);
+        assert_int_equal(usec, good[i].usec);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(units_parse_duration(bad[i], &usec, &error), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(durations_have_units),
         cmocka_unit_test(shares_are_read_and_written_the_same),
         cmocka_unit_test(what_is_no_share_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_are_read_in_every_unit),

@@ -3,7 +3,7 @@
  *
  * - shareable B, export I, import B, retainhandle I: memory of cuMemCreate, by descriptor; B: its bytes.
  * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc.
- * - sharedpool, poolalloc I B, poolexport I, poolimport: a pool of one's own, by descriptor.
+ * - sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport: a pool of one's own, by descriptor.
  * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
  * - external B, buffer I B, endexternal I: a descriptor as memory of another API.
  * - green D, endgreen I, attach, detach: green contexts; uses of the current context.
@@ -129,11 +129,10 @@ static CUresult detach(void)
     return result ? result : call(cuCtxDetach)(context);
 }
 
-static CUresult make_pool(struct thing *thing)
+static CUresult make_pool(struct thing *thing, CUmemLocationType place)
 {
-    CUmemPoolProps how = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                          .handleTypes = POSIX,
-                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemPoolProps how = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = POSIX, .location = {place, 0}};
     return call(cuMemPoolCreate)(&thing->pool, &how);
 }
 
@@ -151,7 +150,9 @@ static bool obey_pool(const char *verb, const char *digits, struct thing *given,
     CUmemPoolPtrExportData data = {{0}};
     int fd = -1;
     if (strcmp(verb, "sharedpool") == 0) {
-        answer_thing(make_pool(next));
+        answer_thing(make_pool(next, CU_MEM_LOCATION_TYPE_DEVICE));
+    } else if (strcmp(verb, "sharedhostpool") == 0) {
+        answer_thing(make_pool(next, CU_MEM_LOCATION_TYPE_HOST));
     } else if (strcmp(verb, "poolalloc") == 0) {
         answer_thing(call(cuMemAllocFromPoolAsync)(&next->address, bytes, given->pool, NULL));
     } else if (strcmp(verb, "poolexport") == 0) {

@@ -83,22 +83,18 @@ static void what_is_no_limit_is_refused_and_changes_nothing(void **state)
 
 static void gpus_are_named_by_index_or_uuid(void **state)
 {
-    static const char *const good[] = {"0",
-                                       "12",
-                                       "GPU-8",
-                                       "gpu-8F2D0c6e-2f0b-5d2c-9a51-0d7a6f1c3b42",
-                                       "8f2d",
-                                       "MIG-8f2d",
-                                       "MIG-GPU-8f2d0c6e-2f0b-5d2c-9a51-0d7a6f1c3b42/1/0"};
-    static const char *const bad[] = {"",   "-1", "x",   "GPU-", "MIG-", "GPU-xyz",
-                                      "0 ", " 0", "0,1", "/",    "1.0"};
+    static const char *const good[] = {
+        "0",        "12",  "GPU-8", "gpu-8F2D0c6e-2f0b-5d2c-9a51-0d7a6f1c3b42",        "8f2d",
+        "MIG-8f2d", "0:1", "12:6",  "MIG-GPU-8f2d0c6e-2f0b-5d2c-9a51-0d7a6f1c3b42/1/0"};
+    static const char *const bad[] = {"",     "-1",   "x",       "0:", ":1", "0:1:2", "0:x", "GPU-8f:1",
+                                      "GPU-", "MIG-", "GPU-xyz", "0 ", " 0", "0,1",   "/",   "1.0"};
     struct gpu_names names = {0};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         assert_int_equal(gpu_names_add(&names, good[i], strlen(good[i]), NULL), 0);
-    assert_int_equal(names.count, 7);
+    assert_int_equal(names.count, 9);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(gpu_names_add(&names, bad[i], strlen(bad[i]), NULL), -EINVAL);
-    assert_int_equal(names.count, 7);
+    assert_int_equal(names.count, 9);
     assert_int_equal(gpu_names_add(&names, "gpu-8", 5, NULL), -EINVAL); /* there already */
     assert_true(gpu_names_contain(&names, "gpu-8"));
     assert_false(gpu_names_contain(&names, "1"));

@@ -117,7 +117,7 @@ static void wrong_words_are_refused(void **state)
         {&verb_run,
          {"--oversubscribe", "true"},
          "'gpuslice run' has no option '--oversubscribe'; expected one of --name --gpu --memory --compute "
-         "--priority --session --simulated --help"},
+         "--priority --ttl --wait --session --simulated --help"},
         {&verb_run,
          {"--compute", "25", "true"},
          "--compute: '25' is not a share; write a percentage, like 25%, or a range, like 20%..60%"},
@@ -127,6 +127,12 @@ static void wrong_words_are_refused(void **state)
         {&verb_run,
          {"--priority", "urgent", "true"},
          "--priority: 'urgent' is no priority; expected low, normal, high or critical"},
+        {&verb_run,
+         {"--ttl", "1500ms", "true"},
+         "--ttl is no whole number of seconds; expected one, like 90s or 2h"},
+        {&verb_run,
+         {"--wait=soon", "true"},
+         "--wait: 'soon' is not a duration; write a whole number with a unit, like 500ms, 30s, 5m, 2h or 7d"},
         {&verb_run,
          {"--session", "x", "--compute", "25%", "true"},
          "--session runs in a session that is there, and --compute is for a new one; expected one of them; "

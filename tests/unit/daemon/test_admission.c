@@ -40,9 +40,9 @@ static void more_than_the_card_is_refused_as_such(void **state)
 static void minimum_shares_are_promised_up_to_the_whole(void **state)
 {
     struct error error = {0};
-    assert_int_equal(admission_check_share(0, 7500, 2500, &error), 0);
-    assert_int_equal(admission_check_share(0, 10000, 0, &error), 0);
-    assert_int_equal(admission_check_share(2, 7500, 2501, &error), -EBUSY);
+    assert_int_equal(admission_check_share("0", 7500, 2500, &error), 0);
+    assert_int_equal(admission_check_share("0", 10000, 0, &error), 0);
+    assert_int_equal(admission_check_share("2", 7500, 2501, &error), -EBUSY);
     assert_string_equal(error.code, "ERR_ADMISSION");
     assert_non_null(strstr(error.message, "25.01%"));
     assert_non_null(strstr(error.message, "GPU 2"));

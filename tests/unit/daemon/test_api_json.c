@@ -31,12 +31,11 @@ static int set_up(void **state)
 }
 
 /* Parse as POST does; the document is dropped, so strings in `request` are not to be read after. */
-static int parse(const char *body, struct session_request *request, bool *run, struct error *error)
+static int parse(const char *body, struct session_request *request, struct error *error)
 {
     json_t *document;
     *request = (struct session_request){0};
-    *run = false;
-    int result = api_parse_session(&two_cards, body, strlen(body), run, &document, request, error);
+    int result = api_parse_session(&two_cards, body, strlen(body), true, &document, request, error);
     if (result == 0)
         json_decref(document);
     return result;
@@ -46,14 +45,15 @@ static void all_fields_are_read(void **state)
 {
     struct session_request request;
     struct error error;
-    bool run;
     assert_int_equal(
         parse(
-            "{\"name\":\"a\",\"memory_bytes\":7,\"run\":true,\"gpus\":[{\"gpu\":\"1\"},{\"gpu\":\"gpu-1111\","
+            "{\"name\":\"a\",\"memory_bytes\":7,\"run\":true,\"wait\":true,\"ttl_seconds\":90,\"gpus\":[{\"gpu\":\"1\"},{\"gpu\":\"gpu-1111\","
             "\"memory_bytes\":9}],\"compute\":\"20%..60%\",\"priority\":\"high\"}",
-            &request, &run, &error),
+            &request, &error),
         0);
-    assert_true(run);
+    assert_true(request.run);
+    assert_true(request.wait);
+    assert_int_equal(request.ttl_seconds, 90);
     assert_true(request.has_bytes);
     assert_int_equal(request.bytes, 7);
     assert_int_equal(request.limit_count, 2);
@@ -72,9 +72,8 @@ static void an_empty_body_asks_for_nothing_special(void **state)
 {
     struct session_request request;
     struct error error;
-    bool run;
-    assert_int_equal(parse("", &request, &run, &error), 0);
-    assert_int_equal(parse("{}", &request, &run, &error), 0);
+    assert_int_equal(parse("", &request, &error), 0);
+    assert_int_equal(parse("{}", &request, &error), 0);
     assert_int_equal(request.limit_count, 0);
     assert_false(request.has_bytes);
     assert_null(request.name);
@@ -105,6 +104,10 @@ static void what_is_wrong_is_refused_and_named(void **state)
         {"{\"compute\":\"60%..20%\"}", "ERR_BAD_REQUEST", "upside down"},
         {"{\"priority\":\"urgent\"}", "ERR_BAD_REQUEST", "priority"},
         {"{\"priority\":null}", "ERR_BAD_REQUEST", "priority"},
+        {"{\"wait\":1}", "ERR_BAD_REQUEST", "wait"},
+        {"{\"ttl_seconds\":0}", "ERR_BAD_REQUEST", "ttl_seconds"},
+        {"{\"ttl_seconds\":1.5}", "ERR_BAD_REQUEST", "ttl_seconds"},
+        {"{\"ttl_seconds\":2147483648}", "ERR_BAD_REQUEST", "ttl_seconds"},
         {"{\"run\":1}", "ERR_BAD_REQUEST", "run"},
         {"{\"gpus\":{}}", "ERR_BAD_REQUEST", "gpus"},
         {"{\"gpus\":[]}", "ERR_BAD_REQUEST", "gpus"},
@@ -121,8 +124,7 @@ static void what_is_wrong_is_refused_and_named(void **state)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct session_request request;
         struct error error = {0};
-        bool run;
-        if (parse(wrong[i].body, &request, &run, &error) >= 0)
+            if (parse(wrong[i].body, &request, &error) >= 0)
             fail_msg("accepted: %s", wrong[i].body);
         assert_string_equal(error.code, wrong[i].code);
         if (!strstr(error.message, wrong[i].named))
@@ -149,8 +151,7 @@ static void more_cards_than_there_are_cannot_be_named(void **state)
     strcat(body, "{\"gpu\":\"1\"}]}");
     struct session_request request;
     struct error error;
-    bool run;
-    assert_int_equal(parse(body, &request, &run, &error), -EINVAL);
+    assert_int_equal(parse(body, &request, &error), -EINVAL);
 }
 
 static void gslices_body_needs_a_limit(void **state)

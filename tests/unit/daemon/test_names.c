@@ -1,4 +1,4 @@
-/* Names, IDs, tokens, times and durations. */
+/* Names, IDs, tokens and times. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,24 +70,6 @@ static void times_are_utc_in_rfc_3339(void **state)
     assert_string_equal(names_format_time(1769860800, text), "2026-01-31T12:00:00Z");
 }
 
-static void durations_have_units(void **state)
-{
-    static const struct {
-        const char *text;
-        uint64_t usec;
-    } good[] = {
-        {"500ms", 500000}, {"30s", 30000000}, {"30", 30000000}, {"5m", 300000000}, {"2h", 7200000000}};
-    static const char *const bad[] = {
-        "", "s", "0", "0s", "-1s", "1.5s", "1d", "10 s", "99999999999999999999s", "9999h9"};
-    uint64_t usec;
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        assert_int_equal(names_parse_duration(good[i].text, &usec), 0);
-        assert_int_equal(usec, good[i].usec);
-    }
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(names_parse_duration(bad[i], &usec), -EINVAL);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,7 +78,6 @@ int main(void)
         cmocka_unit_test(a_name_has_1_to_63_harmless_characters),
         cmocka_unit_test(a_token_matches_itself_alone),
         cmocka_unit_test(times_are_utc_in_rfc_3339),
-        cmocka_unit_test(durations_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

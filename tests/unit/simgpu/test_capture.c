@@ -324,6 +324,127 @@ static void to_ask_or_wait_for_what_is_captured_invalidates_it(void **state)
     assert_cuda(cuMemFree_v2(at));
 }
 
+/* A graph of what `stream` captures, launched and gone. */
+static void launch_and_drop(CUgraph graph)
+{
+    CUgraphExec exec;
+    assert_cuda(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    assert_cuda(cuGraphLaunch(exec, stream));
+    assert_cuda(cuStreamSynchronize(stream));
+    assert_cuda(cuGraphExecDestroy(exec));
+    assert_cuda(cuGraphDestroy(graph));
+}
+
+static void boxes_and_lines_of_arrays_are_captured_as_copies(void **state)
+{
+    enum { WIDTH = 8, HEIGHT = 4, DEPTH = 2, BYTES = WIDTH * HEIGHT * DEPTH };
+    CUarray volume, line;
+    CUdeviceptr flat;
+    unsigned char out[BYTES], back[BYTES] = {0}, row[WIDTH] = {0};
+    for (unsigned i = 0; i < BYTES; i++)
+        out[i] = (unsigned char)(i + 1);
+    assert_cuda(cuMemAlloc_v2(&flat, BYTES));
+    assert_cuda(cuMemsetD8_v2(flat, 0, BYTES));
+    assert_cuda(cuArray3DCreate_v2(
+        &volume, &(CUDA_ARRAY3D_DESCRIPTOR){WIDTH, HEIGHT, DEPTH, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}));
+    assert_cuda(cuArray3DCreate_v2(
+        &line,
+        &(CUDA_ARRAY3D_DESCRIPTOR){.Width = WIDTH, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1}));
+    CUDA_MEMCPY3D in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                        .srcHost = out,
+                        .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                        .dstArray = volume,
+                        .WidthInBytes = WIDTH,
+                        .Height = HEIGHT,
+                        .Depth = DEPTH};
+    CUDA_MEMCPY3D_PEER over = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                               .srcArray = volume,
+                               .srcContext = context,
+                               .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .dstDevice = flat,
+                               .dstContext = context,
+                               .dstPitch = WIDTH,
+                               .dstHeight = HEIGHT,
+                               .WidthInBytes = WIDTH,
+                               .Height = HEIGHT,
+                               .Depth = DEPTH};
+    CUDA_MEMCPY2D home = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = flat,
+                          .srcPitch = WIDTH,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = back,
+                          .dstPitch = WIDTH,
+                          .WidthInBytes = WIDTH,
+                          .Height = HEIGHT * DEPTH};
+    begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_cuda(cuMemcpy3DAsync_v2(&in, stream));
+    assert_cuda(cuMemcpy3DPeerAsync(&over, stream));
+    assert_cuda(cuMemcpy2DAsync_v2(&home, stream));
+    assert_cuda(cuMemcpyHtoAAsync_v2(line, 2, out, 5, stream));
+    assert_cuda(cuMemcpyAtoHAsync_v2(row, line, 3, 4, stream));
+    CUgraph graph = end(stream);
+    size_t count = 0;
+    assert_cuda(cuGraphGetNodes(graph, NULL, &count));
+    assert_int_equal(count, 5);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(type_of(graph, i), CU_GRAPH_NODE_TYPE_MEMCPY);
+    assert_int_equal(back[0], 0); /* nothing was done yet */
+    launch_and_drop(graph);
+    assert_memory_equal(back, out, BYTES);
+    assert_memory_equal(row, ((unsigned char[]){2, 3, 4, 5, 0, 0, 0, 0}), WIDTH);
+    begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_int_equal(cuMemcpyHtoAAsync_v2(volume, 4, out, WIDTH, stream), /* across rows */
+                     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+    assert_cuda(cuArrayDestroy(volume));
+    assert_cuda(cuArrayDestroy(line));
+    assert_cuda(cuMemFree_v2(flat));
+}
+
+static void a_batch_of_copies_is_refused_and_the_capture_goes_on(void **state)
+{
+    CUdeviceptr memory[2], to, from;
+    unsigned word = 0;
+    size_t bytes = 4, first = 0, failed = 0;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    for (unsigned i = 0; i < 2; i++)
+        assert_cuda(cuMemAlloc_v2(&memory[i], 512));
+    to = memory[0], from = memory[1];
+    assert_cuda(cuMemsetD32_v2(to, 1, 1));
+    assert_cuda(cuMemsetD32_v2(from, 2, 1));
+    CUDA_MEMCPY3D_BATCH_OP box = {
+        .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = from}},
+        .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = to}},
+        .extent = {4, 1, 1},
+        .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+    };
+    begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_int_equal(cuMemcpyBatchAsync(&to, &from, &bytes, 1, &attributes, &first, 1, &failed, stream),
+                     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(cuMemcpyBatchAsync_v2(&to, &from, &bytes, 1, &attributes, &first, 1, stream),
+                     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(cuMemcpy3DBatchAsync_v2(1, &box, 0, stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(status_of(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CUgraph graph = end(stream);
+    size_t count = 7;
+    assert_cuda(cuGraphGetNodes(graph, NULL, &count));
+    assert_int_equal(count, 0);
+    launch_and_drop(graph);
+    assert_cuda(cuMemcpyDtoH_v2(&word, to, 4));
+    assert_int_equal(word, 1); /* the copy was dropped */
+    begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(cuMemcpyBatchAsync_v2(&to, &from, &bytes, 1, &attributes, &first, 1, stream),
+                     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    end_invalid(stream);
+    assert_cuda(cuMemcpyBatchAsync_v2(&to, &from, &bytes, 1, &attributes, &first, 1, stream));
+    assert_cuda(cuStreamSynchronize(stream));
+    assert_cuda(cuMemcpyDtoH_v2(&word, to, 4));
+    assert_int_equal(word, 2);
+    for (unsigned i = 0; i < 2; i++)
+        assert_cuda(cuMemFree_v2(memory[i]));
+}
+
 static void the_legacy_stream_must_not_be_used_beside_a_blocking_capture(void **state)
 {
     CUstream blocking;
@@ -536,6 +657,8 @@ int main(void)
         cmocka_unit_test(work_that_is_not_joined_is_told),
         cmocka_unit_test(dependencies_across_the_capture_s_edge_invalidate_it),
         cmocka_unit_test(to_ask_or_wait_for_what_is_captured_invalidates_it),
+        cmocka_unit_test(boxes_and_lines_of_arrays_are_captured_as_copies),
+        cmocka_unit_test(a_batch_of_copies_is_refused_and_the_capture_goes_on),
         cmocka_unit_test(the_legacy_stream_must_not_be_used_beside_a_blocking_capture),
         cmocka_unit_test(unsafe_calls_are_refused_by_both_modes),
         cmocka_unit_test(only_a_relaxed_capture_is_ended_by_another_thread),

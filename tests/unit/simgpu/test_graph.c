@@ -397,6 +397,7 @@ static void graph_memory_is_charged_while_it_is_reserved(void **state)
     const CUDA_MEMCPY3D copy = copy_of(out, at, 32);
     assert_cuda(cuGraphAddMemcpyNode(&copied, graph, &filled, 1, &copy, context));
     assert_cuda(cuGraphAddMemFreeNode(&freed, graph, &copied, 1, at));
+    assert_int_equal(cuGraphAddMemFreeNode(&freed, graph, &freed, 1, at), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(cuGraphDestroyNode(copied), CUDA_ERROR_NOT_SUPPORTED);
     CUgraphExec exec = instantiate(graph), second;

@@ -19,7 +19,7 @@ static struct {
     _Alignas(16) unsigned char bytes[COUNT * 8 + 64];
 } mapped;
 
-static bool is_mapped(void *memory, uint64_t address, uint64_t bytes)
+static bool is_mapped(void *memory, uint64_t address, uint64_t bytes, bool writes)
 {
     assert_ptr_equal(memory, &mapped);
     assert_true(bytes > 0);

@@ -90,6 +90,61 @@ static void import_pool(int line)
         pause();
 }
 
+static void export_host_pool(int line)
+{
+    CUmemPoolProps on_host = shareable;
+    CUmemoryPool pool;
+    CUdeviceptr kept = 0, next_one;
+    CUmemPoolPtrExportData data;
+    int fd = -1;
+    on_host.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    if (!use_gpu() || cuMemPoolCreate(&pool, &on_host) != CUDA_SUCCESS ||
+        cuMemAllocFromPoolAsync(&kept, BYTES, pool, NULL) != CUDA_SUCCESS ||
+        cuMemPoolExportToShareableHandle(&fd, pool, POSIX_FD, 0) != CUDA_SUCCESS ||
+        cuMemPoolExportPointer(&data, kept) != CUDA_SUCCESS)
+        _exit(1);
+    *(volatile unsigned *)(uintptr_t)kept = 41;
+    say_fd(line, fd);
+    close(fd);
+    say(line, &data, sizeof(data));
+    next(line);
+    bool well = cuMemFreeAsync(kept, NULL) == CUDA_SUCCESS &&
+                cuMemAllocFromPoolAsync(&next_one, BYTES, pool, NULL) == CUDA_SUCCESS && next_one != kept;
+    if (well)
+        *(volatile unsigned *)(uintptr_t)next_one = 99;
+    done(line, well);
+    /* What nobody has imported is used again. */
+    next(line);
+    for (unsigned i = 0; i < 1000 && well; i++)
+        well = cuMemPoolExportPointer(&data, next_one) == CUDA_SUCCESS &&
+               cuMemFreeAsync(next_one, NULL) == CUDA_SUCCESS &&
+               cuMemAllocFromPoolAsync(&next_one, BYTES, pool, NULL) == CUDA_SUCCESS;
+    done(line, well);
+    for (;;)
+        pause();
+}
+
+static void import_host_pool(int line)
+{
+    CUmemoryPool pool = NULL;
+    CUdeviceptr pointer = 0;
+    CUmemPoolPtrExportData data;
+    CUmemorytype type = 0;
+    int fd = hear_fd(line);
+    hear(line, &data, sizeof(data));
+    if (!use_gpu() ||
+        cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX_FD, 0) != CUDA_SUCCESS ||
+        cuMemPoolImportPointer(&pointer, pool, &data) != CUDA_SUCCESS ||
+        cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) != CUDA_SUCCESS)
+        _exit(1);
+    done(line, type == CU_MEMORYTYPE_HOST && *(volatile unsigned *)(uintptr_t)pointer == 41);
+    next(line);
+    done(line,
+         *(volatile unsigned *)(uintptr_t)pointer == 41 && cuMemFreeAsync(pointer, NULL) == CUDA_SUCCESS);
+    for (;;)
+        pause();
+}
+
 static void expect_well(struct child child)
 {
     char byte = 1;
@@ -259,10 +314,30 @@ static int begin(void **state)
     return 0;
 }
 
+static void memory_of_a_host_pool_goes_to_another_process_and_takes_nothing_of_a_gpu(void **state)
+{
+    CUmemPoolPtrExportData data;
+    struct child maker = start(export_host_pool), taker = start(import_host_pool);
+    int fd = hear_fd(maker.line);
+    assert_int_equal(recv(maker.line, &data, sizeof(data), 0), sizeof(data));
+    say_fd(taker.line, fd);
+    close(fd);
+    say(taker.line, &data, sizeof(data));
+    expect_well(taker);
+    assert_int_equal(free_bytes(), TOTAL);
+    step(maker);
+    step(taker);
+    step(maker);
+    assert_int_equal(free_bytes(), TOTAL);
+    killed(taker);
+    killed(maker);
+}
+
 int main(void)
 {
     simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=64MiB", "FAKECUDA_CONTEXT_BYTES=0", NULL});
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_of_a_host_pool_goes_to_another_process_and_takes_nothing_of_a_gpu),
         cmocka_unit_test_setup(imported_pointers_are_the_exporter_s_memory_counted_once, begin),
         cmocka_unit_test_setup(imported_memory_outlives_its_killed_exporter, begin),
         cmocka_unit_test_setup(memory_freed_by_its_exporter_stays_as_it_is_while_imported, begin),

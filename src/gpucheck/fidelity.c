@@ -1,0 +1,29 @@
+/* fidelity.c - what the simulated GPU claims about the driver (src/fidelity), asked of this one. */
+#include "fidelity/claims.h"
+#include "gpucheck/checks.h"
+
+static struct {
+    unsigned all, failed;
+} seen;
+
+static void keep(const struct claim_record *record)
+{
+    seen.all++;
+    if (record->ok)
+        return;
+    seen.failed++;
+    fail("%s: %s: claimed %s, found %s", record->group, record->name, record->claimed, record->observed);
+}
+
+void check_fidelity(const struct check *check)
+{
+    const char *reason = driver_open(DRIVER_BY_DLSYM);
+    if (reason)
+        fail_and_end("no driver: %s", reason);
+    for (unsigned room = 0; claim_rooms[room]; room++)
+        for (const struct group *group = claim_rooms[room]; group->name; group++)
+            if (!claims_run(group, keep))
+                fail_and_end("no process for the group '%s'", group->name);
+    figure("claims", seen.all, "count");
+    figure("do_not_hold", seen.failed, "count");
+}

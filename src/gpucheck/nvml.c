@@ -1,0 +1,121 @@
+#include "gpucheck/nvml.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/nvml.h"
+#include "cuda/uuid.h"
+#include "gpucheck/check.h"
+
+typedef nvmlReturn_t (*processes_call)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
+
+static struct {
+    nvmlDevice_t device;
+    nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
+    processes_call processes; /* NULL before R470's forms */
+    char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+    enum { UNDECIDED, OF_PROCESS, OF_DEVICE } source;
+} nvml;
+
+static void *look_up(void *library, const char *name)
+{
+    void *symbol = dlsym(library, name);
+    if (!symbol)
+        fail_and_end("libnvidia-ml.so.1 has no %s", name);
+    return symbol;
+}
+
+/* The card that is device 0 of this process. */
+static void open_nvml(void)
+{
+    if (nvml.device)
+        return;
+    CUuuid uuid;
+    char text[GPU_UUID_TEXT];
+    const char *reason = driver_open(DRIVER_BY_DLSYM);
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (reason || !library)
+        fail_and_end("%s", reason ? reason : dlerror());
+    nvmlReturn_t (*initialise)(void), (*by_uuid)(const char *, nvmlDevice_t *), (*version)(char *, unsigned);
+    const struct {
+        const char *name;
+        void *place;
+    } symbols[] = {{"nvmlInit_v2", &initialise},
+                   {"nvmlDeviceGetHandleByUUID", &by_uuid},
+                   {"nvmlSystemGetDriverVersion", &version},
+                   {"nvmlDeviceGetMemoryInfo", &nvml.memory}};
+    for (unsigned i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *symbol = look_up(library, symbols[i].name);
+        memcpy(symbols[i].place, &symbol, sizeof(symbol));
+    }
+    void *symbol = dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+    if (!symbol)
+        symbol = dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v2");
+    memcpy(&nvml.processes, &symbol, sizeof(symbol));
+
+    must(cuInit(0));
+    must(cuDeviceGetUuid_v2(&uuid, 0));
+    gpu_uuid_format((const uint8_t *)uuid.bytes, text);
+    nvmlReturn_t result = initialise();
+    if (result == NVML_SUCCESS && (result = by_uuid(text, &nvml.device)) != NVML_SUCCESS) {
+        memcpy(text, "MIG", 3); /* the other kind of device that has a UUID */
+        result = by_uuid(text, &nvml.device);
+    }
+    if (result == NVML_SUCCESS)
+        result = version(nvml.version, sizeof(nvml.version));
+    if (result != NVML_SUCCESS)
+        fail_and_end("NVML does not start for %s: its result %d", text, (int)result);
+}
+
+static nvmlMemory_t memory_now(void)
+{
+    nvmlMemory_t memory = {0};
+    open_nvml();
+    nvmlReturn_t result = nvml.memory(nvml.device, &memory);
+    if (result != NVML_SUCCESS)
+        fail_and_end("nvmlDeviceGetMemoryInfo answered %d", (int)result);
+    return memory;
+}
+
+/* False if NVML does not list the process with a figure. */
+static bool process_bytes(pid_t pid, uint64_t *bytes)
+{
+    enum { MOST = 256 };
+    static nvmlProcessInfo_v2_t list[MOST];
+    unsigned count = MOST;
+    if (!nvml.processes || nvml.processes(nvml.device, &count, list) != NVML_SUCCESS)
+        return false;
+    for (unsigned i = 0; i < count; i++)
+        if (list[i].pid == (unsigned)pid && list[i].usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64) {
+            *bytes = list[i].usedGpuMemory;
+            return true;
+        }
+    return false;
+}
+
+uint64_t nvml_used_bytes(pid_t pid)
+{
+    uint64_t bytes = 0;
+    open_nvml();
+    bool is_listed = nvml.source != OF_DEVICE && process_bytes(pid, &bytes);
+    if (nvml.source == UNDECIDED)
+        nvml.source = is_listed ? OF_PROCESS : OF_DEVICE;
+    return nvml.source == OF_PROCESS ? bytes : memory_now().used;
+}
+
+const char *nvml_used_source(void)
+{
+    return nvml.source == OF_PROCESS ? "process" : "device";
+}
+
+const char *nvml_driver_version(void)
+{
+    open_nvml();
+    return nvml.version;
+}
+
+uint64_t nvml_total_bytes(void)
+{
+    return memory_now().total;
+}

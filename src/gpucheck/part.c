@@ -1,0 +1,259 @@
+#include "gpucheck/part.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/paths.h"
+#include "gpucheck/check.h"
+
+#define WORDS 24
+
+static void find_program(const char *name, char path[static PATH_MAX])
+{
+    struct error error;
+    if (paths_program(name, path, &error) < 0)
+        fail_and_end("%s", error.message);
+}
+
+/* The words of a command in a place, before the command's own. */
+struct command {
+    char gpuslice[PATH_MAX], self[PATH_MAX], memory[32];
+    const char *words[WORDS];
+    unsigned count;
+};
+
+static void add(struct command *command, const char *word)
+{
+    if (command->count < WORDS - 1)
+        command->words[command->count++] = word;
+}
+
+static void begin_command(struct command *command, struct part_place place, const char *name)
+{
+    command->count = 0;
+    memset(command->words, 0, sizeof(command->words));
+    if (!place.quota_bytes && !place.session)
+        return;
+    find_program("gpuslice", command->gpuslice);
+    add(command, command->gpuslice);
+    add(command, "run");
+    if (place.session) {
+        add(command, "--session");
+        add(command, place.session);
+    } else {
+        snprintf(command->memory, sizeof(command->memory), "%llu", (unsigned long long)place.quota_bytes);
+        add(command, "--name");
+        add(command, name);
+        add(command, "--memory");
+        add(command, command->memory);
+    }
+    add(command, "--");
+}
+
+/* Start it with these for its standard streams. It dies with us. */
+static pid_t start(const struct command *command, int in, int out, int errors)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0)
+        fail_and_end("fork: %s", strerror(errno));
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
+    execvp(command->words[0], (char *const *)command->words);
+    fprintf(stderr, "%s: %s\n", command->words[0], strerror(errno));
+    _exit(127);
+}
+
+static void make_pipe(int ends[2])
+{
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        fail_and_end("pipe: %s", strerror(errno));
+}
+
+static const char *session_name(char name[static 32])
+{
+    static unsigned number;
+    snprintf(name, 32, "gpu-check-%d-%u", (int)getpid(), number++);
+    return name;
+}
+
+void part_start(struct part *part, struct part_place place, const char *name, const char *argument)
+{
+    struct command command;
+    int to[2], from[2];
+    memset(part, 0, sizeof(*part));
+    snprintf(part->name, sizeof(part->name), "%s", name);
+    if (place.session)
+        snprintf(part->session, sizeof(part->session), "%s", place.session);
+    else if (place.quota_bytes)
+        session_name(part->session);
+    begin_command(&command, place, part->session);
+    find_program("gpu-check", command.self);
+    add(&command, command.self);
+    add(&command, "--part");
+    add(&command, name);
+    add(&command, "--argument");
+    add(&command, argument);
+    if (settings.simulated)
+        add(&command, "--simulated");
+    make_pipe(to);
+    make_pipe(from);
+    part->pid = start(&command, to[0], from[1], STDERR_FILENO);
+    close(to[0]);
+    close(from[1]);
+    part->to = fdopen(to[1], "w");
+    part->from = fdopen(from[0], "r");
+    if (!part->to || !part->from)
+        fail_and_end("fdopen: %s", strerror(errno));
+    signal(SIGPIPE, SIG_IGN);
+}
+
+void part_say(struct part *part, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(part->to, format, arguments);
+    va_end(arguments);
+    fputc('\n', part->to);
+    fflush(part->to);
+}
+
+static void tell_end(const struct part *part, int status)
+{
+    if (WIFSIGNALED(status))
+        fail_and_end("its part '%s' was ended by signal %d (%s)", part->name, WTERMSIG(status),
+                     strsignal(WTERMSIG(status)));
+    fail_and_end("its part '%s' ended with status %d", part->name, WEXITSTATUS(status));
+}
+
+const char *part_hear(struct part *part)
+{
+    if (!fgets(part->line, sizeof(part->line), part->from)) {
+        int status = 0;
+        waitpid(part->pid, &status, 0);
+        tell_end(part, status);
+    }
+    part->line[strcspn(part->line, "\n")] = '\0';
+    return part->line;
+}
+
+double part_hear_number(struct part *part)
+{
+    char *end;
+    const char *line = part_hear(part);
+    double number = strtod(line, &end);
+    if (end == line)
+        fail_and_end("its part '%s' said '%s'", part->name, line);
+    return number;
+}
+
+static int reap(struct part *part)
+{
+    int status = 0;
+    fclose(part->to);
+    waitpid(part->pid, &status, 0);
+    fclose(part->from);
+    return status;
+}
+
+void part_end(struct part *part)
+{
+    int status = reap(part);
+    if (status)
+        tell_end(part, status);
+}
+
+void part_kill(struct part *part)
+{
+    kill(part->pid, SIGKILL);
+    reap(part);
+}
+
+void part_tell(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    putchar('\n');
+    fflush(stdout);
+}
+
+const char *part_listen(void)
+{
+    static char line[512];
+    if (!fgets(line, sizeof(line), stdin))
+        _exit(0);
+    line[strcspn(line, "\n")] = '\0';
+    return line;
+}
+
+static int run(const struct command *command, bool with_errors, char *output, size_t size)
+{
+    int from[2], status = 0;
+    make_pipe(from);
+    cleanup_close int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    pid_t pid = start(command, nothing, from[1], with_errors ? from[1] : STDERR_FILENO);
+    close(from[1]);
+    size_t length = 0;
+    for (;;) {
+        if (length == size - 1) { /* what was said last says most */
+            length = (size - 1) / 2;
+            memmove(output, output + size - 1 - length, length);
+        }
+        ssize_t bytes = read(from[0], output + length, size - 1 - length);
+        if (bytes == 0 || (bytes < 0 && errno != EINTR))
+            break;
+        length += bytes > 0 ? (size_t)bytes : 0;
+    }
+    output[length] = '\0';
+    close(from[0]);
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char *output, size_t size)
+{
+    struct command command;
+    char name[32];
+    begin_command(&command, (struct part_place){.quota_bytes = quota_bytes}, session_name(name));
+    for (; *words; words++)
+        add(&command, *words);
+    return run(&command, with_errors, output, size);
+}
+
+struct session_use session_use(const char *session)
+{
+    struct command command = {0};
+    static char text[65536];
+    find_program("gpuslice", command.gpuslice);
+    add(&command, command.gpuslice);
+    add(&command, "show");
+    add(&command, session);
+    add(&command, "--json");
+    if (run(&command, false, text, sizeof(text)) != 0)
+        fail_and_end("'gpuslice show %s --json' failed", session);
+    json_error_t error;
+    json_t *object = json_loads(text, 0, &error);
+    json_t *used = json_object_get(object, "used_bytes"), *driver = json_object_get(object, "driver_bytes");
+    if (!json_is_integer(used) || !json_is_integer(driver))
+        fail_and_end("'gpuslice show %s --json' has no used_bytes and driver_bytes", session);
+    struct session_use use = {.driver_bytes = (uint64_t)json_integer_value(driver)};
+    use.charged_bytes = (uint64_t)json_integer_value(used) - use.driver_bytes;
+    json_decref(object);
+    return use;
+}

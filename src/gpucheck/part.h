@@ -1,0 +1,57 @@
+/* part.h - the processes that a check starts beside itself and talks with: a line each way at a time. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* In a session of `quota_bytes` made for it (its name is written to `session`), or in that of another part.
+ */
+struct part_place {
+    uint64_t quota_bytes; /* 0: in no session, or in that one */
+    const char *session;  /* NULL: in a new one, or in none */
+};
+#define PART_OUTSIDE ((struct part_place){0, NULL})
+#define PART_IN_SESSION ((struct part_place){CHECK_QUOTA_BYTES, NULL})
+#define PART_BESIDE(part) ((struct part_place){0, (part)->session})
+
+struct part {
+    pid_t pid;
+    FILE *to, *from;
+    char name[24], session[32];
+    char line[512];
+};
+
+/* parts.def; the text is for the part to read. */
+void part_start(struct part *part, struct part_place place, const char *name, const char *argument);
+void part_say(struct part *part, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The next line without its end, valid until the next; a part that has ended instead is the check's failure.
+ */
+const char *part_hear(struct part *part);
+/* Hear a line that is a number. */
+double part_hear_number(struct part *part);
+void part_end(struct part *part);  /* by end of file; it must end well */
+void part_kill(struct part *part); /* SIGKILL, and reaped */
+
+/* On the part's side. */
+void part_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *part_listen(void); /* the next line; at end of file the process ends well */
+
+struct part_role {
+    const char *name;
+    void (*run)(const char *argument);
+};
+extern const struct part_role part_roles[]; /* ends with a NULL name */
+
+/* Another program, inside a session (if `quota_bytes`) or outside, to its end: its wait status. What it
+ * prints, with what it says on standard error if `with_errors`, is in `output`: the end of it, if `size` is
+ * too small. */
+int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char *output, size_t size);
+
+/* What the daemon says of a session. */
+struct session_use {
+    uint64_t charged_bytes; /* what programs asked for */
+    uint64_t driver_bytes;  /* what the driver took besides */
+};
+struct session_use session_use(const char *session);

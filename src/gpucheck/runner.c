@@ -1,0 +1,416 @@
+#include "gpucheck/runner.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/paths.h"
+#include "gpucheck/report.h"
+
+#define DAEMON_READY_S 20.0
+#define DAEMON_END_S 5.0
+#define LOOK_MS 10
+/* Behind this, a check cannot be expected to come to its end. */
+#define LEAST_S 5.0
+
+static struct {
+    char folder[64], log[80], daemon_log[80], gpuslice[PATH_MAX], gpusliced[PATH_MAX], self[PATH_MAX];
+    pid_t daemon;
+    double end_s; /* of the budget */
+} runner;
+
+static volatile sig_atomic_t asked_to_end;
+
+static void ask_to_end(int number)
+{
+    asked_to_end = number;
+}
+
+/* --- Processes ------------------------------------------------------------------------------------- */
+
+/* Start `words`; its standard output and error go to `log_file`. It leads a process group and dies with us.
+ */
+static pid_t start(char *const *words, const char *log_file, int report_fd)
+{
+    int log = open(log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    fflush(NULL);
+    pid_t pid = log < 0 || nothing < 0 ? -1 : fork();
+    if (pid == 0) {
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGINT, SIG_DFL);
+        signal(SIGTERM, SIG_DFL);
+        dup2(nothing, STDIN_FILENO);
+        dup2(log, STDOUT_FILENO);
+        dup2(log, STDERR_FILENO);
+        if (report_fd >= 0 && report_fd != REPORT_FD)
+            dup2(report_fd, REPORT_FD);
+        else if (report_fd == REPORT_FD)
+            fcntl(REPORT_FD, F_SETFD, 0);
+        execv(words[0], words);
+        fprintf(stderr, "%s: %s\n", words[0], strerror(errno));
+        _exit(127);
+    }
+    if (log >= 0)
+        close(log);
+    if (nothing >= 0)
+        close(nothing);
+    return pid;
+}
+
+/* Whether `pid` has ended within `seconds`. */
+static bool wait_for_end(pid_t pid, double seconds, int *status)
+{
+    double end = now_s() + seconds;
+    for (;;) {
+        pid_t ended = waitpid(pid, status, WNOHANG);
+        if (ended == pid || (ended < 0 && errno != EINTR))
+            return true;
+        if (now_s() >= end)
+            return false;
+        sleep_s(LOOK_MS * 1e-3);
+    }
+}
+
+/* End whatever still descends from us but the daemon: orphans come to us, as we are a subreaper. */
+static void kill_strays(void)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    for (unsigned round = 0; round < 20; round++) {
+        cleanup_file FILE *list = fopen(path, "re");
+        int pid, strays = 0;
+        while (list && fscanf(list, "%d", &pid) == 1)
+            if (pid != runner.daemon) {
+                kill(pid, SIGKILL);
+                waitpid(pid, NULL, 0);
+                strays++;
+            }
+        if (!strays)
+            return;
+    }
+}
+
+static void end_group(pid_t pid)
+{
+    kill(-pid, SIGKILL);
+    while (waitpid(-pid, NULL, 0) > 0)
+        ;
+    kill_strays();
+}
+
+/* --- The daemon ------------------------------------------------------------------------------------ */
+
+/* The last line of the log, for a reason. */
+static const char *last_line(const char *log_file, off_t since)
+{
+    static char text[1025];
+    cleanup_close int fd = open(log_file, O_RDONLY | O_CLOEXEC);
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    off_t from = size - since > (off_t)sizeof(text) - 1 ? size - (off_t)sizeof(text) + 1 : since;
+    ssize_t length = fd < 0 ? 0 : pread(fd, text, sizeof(text) - 1, from);
+    text[length > 0 ? length : 0] = '\0';
+    for (char *end = text + strlen(text); end > text && end[-1] == '\n'; end--)
+        end[-1] = '\0';
+    char *line = strrchr(text, '\n');
+    return line ? line + 1 : text;
+}
+
+static off_t log_size(void)
+{
+    struct stat status;
+    return stat(runner.log, &status) == 0 ? status.st_size : 0;
+}
+
+static int start_daemon(struct error *error)
+{
+    char *words[] = {runner.gpusliced, settings.simulated ? "--simulated" : NULL, NULL};
+    char *look[] = {runner.gpuslice, "list", settings.simulated ? "--simulated" : NULL, NULL};
+    double end = now_s() + DAEMON_READY_S;
+    runner.daemon = start(words, runner.daemon_log, -1);
+    if (runner.daemon < 0)
+        return error_set(error, errno, NULL, "cannot start %s: %s", runner.gpusliced, strerror(errno));
+    while (now_s() < end && !asked_to_end) {
+        int status;
+        if (waitpid(runner.daemon, &status, WNOHANG) == runner.daemon) {
+            runner.daemon = 0;
+            return error_set(error, ECHILD, NULL, "the daemon ended: %s", last_line(runner.daemon_log, 0));
+        }
+        pid_t list = start(look, runner.log, -1);
+        if (list > 0 && wait_for_end(list, 5, &status) && status == 0)
+            return 0;
+        if (list > 0)
+            end_group(list);
+        sleep_s(0.05);
+    }
+    return error_set(error, ETIMEDOUT, NULL, "the daemon is not ready after %.0f s: %s", DAEMON_READY_S,
+                     last_line(runner.daemon_log, 0));
+}
+
+/* --- The environment ------------------------------------------------------------------------------- */
+
+static void set(const char *name, const char *format, const char *value)
+{
+    char text[PATH_MAX];
+    snprintf(text, sizeof(text), format, value);
+    setenv(name, text, 1);
+}
+
+static int set_environment(const char *gpu, struct error *error)
+{
+    /* Whatever session or limit we were started under is not ours to measure. */
+    static const char *const foreign[] = {
+        "GPUSLICE_SESSION",
+        "GPUSLICE_IPC_SOCK",
+        "GPUSLICE_IPC_TOKEN",
+        "GPUSLICE_IPC_TOKEN_REQUIRED",
+        "GPUSLICE_MEMORY_LIMIT",
+        "GPUSLICE_COMPUTE_LIMIT",
+        "GPUSLICE_SIMULATED",
+        "GPUSLICE_HTTP_ADDR",
+        "GPUSLICE_METRICS_ADDR",
+        "TENSOR_FUSION_CUDA_MEM_LIMIT",
+        "TENSOR_FUSION_CUDA_UP_LIMIT",
+        "LD_PRELOAD",
+        "CUDA_LAUNCH_BLOCKING",
+    };
+    for (unsigned i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+        unsetenv(foreign[i]);
+    set("GPUSLICE_RUNTIME_DIR", "%s/run", runner.folder);
+    set("GPUSLICE_STATE_DIR", "%s/state", runner.folder);
+    /* What programs put away for later is no use to anyone: it goes with the folder. */
+    static const char *const caches[] = {"CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
+                                         "CUPY_CACHE_DIR"};
+    for (unsigned i = 0; i < sizeof(caches) / sizeof(caches[0]); i++)
+        set(caches[i], "%s/cache", runner.folder);
+    setenv("TMPDIR", runner.folder, 1);
+    if (gpu || !getenv("CUDA_VISIBLE_DEVICES"))
+        setenv("CUDA_VISIBLE_DEVICES", gpu ? gpu : "0", 1);
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* NVML's indices */
+    if (!settings.simulated)
+        return 0;
+    char drivers[PATH_MAX];
+    int result = paths_library("simulated", drivers, error);
+    if (result < 0)
+        return result;
+    const char *old = getenv("LD_LIBRARY_PATH");
+    if (old && *old) {
+        char both[2 * PATH_MAX];
+        snprintf(both, sizeof(both), "%s:%s", drivers, old);
+        setenv("LD_LIBRARY_PATH", both, 1);
+    } else {
+        setenv("LD_LIBRARY_PATH", drivers, 1);
+    }
+    setenv("GPUSLICE_SIMULATED", "1", 1);
+    char name[32];
+    snprintf(name, sizeof(name), "gpu-check-%d", (int)getpid());
+    setenv("FAKECUDA_NAME", name, 1);
+    setenv("FAKECUDA_BLOCK_BYTES", "2MiB", 0); /* as a card takes memory */
+    return 0;
+}
+
+int runner_begin(const char *gpu, double budget_s, struct error *error)
+{
+    const char *tmp = getenv("TMPDIR");
+    int result;
+    runner.end_s = now_s() + budget_s;
+    if ((result = paths_program("gpuslice", runner.gpuslice, error)) < 0 ||
+        (result = paths_program("gpusliced", runner.gpusliced, error)) < 0 ||
+        (result = paths_program("gpu-check", runner.self, error)) < 0)
+        return result;
+    if (!settings.simulated && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
+        return error_set(error, ENODEV, NULL, "no NVIDIA driver (%s); add --simulated", dlerror());
+    /* Short, as sockets lie in it. */
+    snprintf(runner.folder, sizeof(runner.folder), "%.30s/gpu-check-XXXXXX",
+             tmp && *tmp == '/' && strlen(tmp) <= 30 ? tmp : "/tmp");
+    if (!mkdtemp(runner.folder))
+        return error_set(error, errno, NULL, "cannot make the folder %s: %s", runner.folder, strerror(errno));
+    snprintf(runner.log, sizeof(runner.log), "%s/log", runner.folder);
+    snprintf(runner.daemon_log, sizeof(runner.daemon_log), "%s/daemon-log", runner.folder);
+    struct sigaction ask = {.sa_handler = ask_to_end};
+    sigaction(SIGINT, &ask, NULL);
+    sigaction(SIGTERM, &ask, NULL);
+    sigaction(SIGHUP, &ask, NULL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if ((result = set_environment(gpu, error)) < 0 || (result = start_daemon(error)) < 0)
+        return result;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *at)
+{
+    return remove(path);
+}
+
+static void remove_simulated_gpu(void)
+{
+    const char *name = getenv("FAKECUDA_NAME");
+    cleanup_dir DIR *folder = opendir("/dev/shm");
+    for (struct dirent *entry; folder && name && (entry = readdir(folder));)
+        if (strncmp(entry->d_name, "fakecuda-", 9) == 0 && strstr(entry->d_name, name))
+            unlinkat(dirfd(folder), entry->d_name, 0);
+}
+
+void runner_end(void)
+{
+    int status;
+    if (runner.daemon > 0) {
+        kill(runner.daemon, SIGTERM);
+        if (!wait_for_end(runner.daemon, DAEMON_END_S, &status)) {
+            kill(runner.daemon, SIGKILL);
+            waitpid(runner.daemon, &status, 0);
+        }
+        runner.daemon = 0;
+    }
+    kill_strays();
+    if (settings.simulated)
+        remove_simulated_gpu();
+    if (runner.folder[0])
+        nftw(runner.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --- A check --------------------------------------------------------------------------------------- */
+
+struct outcome {
+    bool failed, not_run, ended;
+    json_t *reasons, *figures;
+};
+
+__attribute__((format(printf, 2, 3))) static void add_reason(struct outcome *outcome, const char *format, ...)
+{
+    char text[REPORT_LINE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    json_array_append_new(outcome->reasons, json_stringn_nocheck(text, strlen(text)));
+}
+
+static void read_line(struct outcome *outcome, char *line)
+{
+    char *rest = line, *kind = strsep(&rest, "\t"), *first = strsep(&rest, "\t"),
+         *second = strsep(&rest, "\t");
+    if (strcmp(kind, "failed") == 0) {
+        outcome->failed = true;
+        add_reason(outcome, "%s", first ? first : "");
+    } else if (strcmp(kind, "not-run") == 0) {
+        outcome->not_run = true;
+        add_reason(outcome, "%s", first ? first : "");
+    } else if (strcmp(kind, "ended") == 0) {
+        outcome->ended = true;
+    } else if (strcmp(kind, "text") == 0 && second) {
+        json_object_set_new(outcome->figures, first, json_string(second));
+    } else if (strcmp(kind, "figure") == 0 && second && rest) {
+        json_object_set_new(outcome->figures, first,
+                            json_pack("{s:f, s:s}", "value", strtod(second, NULL), "unit", rest));
+    }
+}
+
+/* Read what the check says until it has ended; false if it has not by the deadline. */
+static bool follow(pid_t pid, int report, double deadline, struct outcome *outcome, int *status)
+{
+    char text[4 * REPORT_LINE_BYTES];
+    size_t length = 0;
+    bool ended = false;
+    for (;;) {
+        struct pollfd wanted = {.fd = report, .events = POLLIN};
+        int found = poll(&wanted, 1, ended ? 0 : LOOK_MS);
+        ssize_t bytes = found > 0 ? read(report, text + length, sizeof(text) - 1 - length) : 0;
+        if (bytes > 0) {
+            length += (size_t)bytes;
+            text[length] = '\0';
+            char *line = text, *end;
+            for (; (end = strchr(line, '\n')); line = end + 1) {
+                *end = '\0';
+                read_line(outcome, line);
+            }
+            length = strlen(line);
+            memmove(text, line, length);
+            if (length >= sizeof(text) - 1)
+                length = 0; /* no line of ours is that long */
+            continue;
+        }
+        if (ended)
+            return true;
+        ended = waitpid(pid, status, WNOHANG) == pid;
+        if (!ended && found > 0)
+            sleep_s(LOOK_MS * 1e-3); /* its end of the pipe is closed already */
+        if (!ended && (now_s() > deadline || asked_to_end))
+            return false;
+    }
+}
+
+static json_t *result(const struct check *check, struct outcome *outcome, double seconds)
+{
+    const char *word = outcome->failed ? "failed" : outcome->not_run ? "not run" : "passed";
+    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o}", "name", check->name, "claim", check->claim, "outcome",
+                     word, "reasons", outcome->reasons, "seconds", (double)(int)(seconds * 1000 + 0.5) / 1000,
+                     "figures", outcome->figures);
+}
+
+json_t *runner_run(const struct check *check)
+{
+    struct outcome outcome = {.reasons = json_array(), .figures = json_object()};
+    double begin = now_s(), deadline_s = check->deadline_s;
+    if (runner.end_s - begin < deadline_s)
+        deadline_s = runner.end_s - begin;
+    int ends[2], status = 0;
+    if (deadline_s < LEAST_S) {
+        outcome.not_run = true;
+        add_reason(&outcome, "the time for all checks was used up; --only %s runs it alone", check->name);
+        return result(check, &outcome, 0);
+    }
+    char quota[32];
+    snprintf(quota, sizeof(quota), "%llu", (unsigned long long)CHECK_QUOTA_BYTES);
+    char *words[16] = {NULL};
+    unsigned count = 0;
+    if (check->place == CHECK_SESSION) {
+        char *run[] = {runner.gpuslice, "run", "--memory", quota, "--"};
+        memcpy(words, run, sizeof(run));
+        count = sizeof(run) / sizeof(run[0]);
+    }
+    char *rest[] = {runner.self, "--check", (char *)check->name, settings.simulated ? "--simulated" : NULL,
+                    NULL};
+    memcpy(words + count, rest, sizeof(rest));
+    off_t log_begin = log_size();
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return NULL;
+    pid_t pid = start(words, runner.log, ends[1]);
+    close(ends[1]);
+    bool in_time = pid > 0 && follow(pid, ends[0], begin + deadline_s, &outcome, &status);
+    if (pid > 0)
+        end_group(pid);
+    close(ends[0]);
+    if (asked_to_end) {
+        json_decref(outcome.reasons);
+        json_decref(outcome.figures);
+        return NULL;
+    }
+    bool is_unexplained = !outcome.ended && !outcome.not_run && !outcome.failed;
+    if (!in_time) {
+        outcome.failed = true;
+        add_reason(&outcome, "it had not ended after %.0f s", deadline_s);
+    } else if (WIFSIGNALED(status)) {
+        outcome.failed = true;
+        add_reason(&outcome, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    } else if (is_unexplained) {
+        outcome.failed = true;
+        add_reason(&outcome, "ended with status %d: %s", WEXITSTATUS(status),
+                   last_line(runner.log, log_begin));
+    }
+    return result(check, &outcome, now_s() - begin);
+}

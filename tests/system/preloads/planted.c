@@ -1,0 +1,82 @@
+/* planted.c - takes the interceptor's place and leads to it, but for one planted fault, so that a test sees
+ * that gpu-check finds it. The tree's libgpuslice.so is moved to real/, and this stands where it stood.
+ * PLANTED says which fault, in the lookup of one entry point by name:
+ *
+ *   unhooked:NAME   the program gets the driver's own function: a hook that was left out
+ *   half:NAME       the hook is told half of the bytes that are asked for (cuMemAlloc_v2 alone)
+ *   slow:NAME       each call takes 50 us more (cuMemAlloc_v2 alone)
+ *   crash:NAME      each call ends the process
+ *   hang:NAME       no call ever returns
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cuda/prototypes.h"
+
+typedef void *(*lookup)(void *, const char *);
+
+__attribute__((visibility("default"))) void *dlsym(void *restrict handle, const char *restrict name);
+
+static CUresult (*hook)(CUdeviceptr *, size_t);
+
+static CUresult half(CUdeviceptr *address, size_t bytes)
+{
+    return hook(address, bytes / 2);
+}
+
+static CUresult slow(CUdeviceptr *address, size_t bytes)
+{
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < 50000);
+    return hook(address, bytes);
+}
+
+static CUresult crash(void)
+{
+    abort();
+}
+
+static CUresult hang(void)
+{
+    for (;;)
+        pause();
+}
+
+/* libc's own, by its version; then the interceptor's, which is the second of its name. */
+static void find(lookup *of_libc, lookup *of_interceptor)
+{
+    void *found = dlvsym(RTLD_DEFAULT, "dlsym", "GLIBC_2.2.5");
+    if (!found)
+        found = dlvsym(RTLD_DEFAULT, "dlsym", "GLIBC_2.17"); /* aarch64's first */
+    memcpy(of_libc, &found, sizeof(found));
+    found = (*of_libc)(dlopen("libgpuslice.so", RTLD_NOW | RTLD_NOLOAD), "dlsym");
+    memcpy(of_interceptor, &found, sizeof(found));
+}
+
+void *dlsym(void *restrict handle, const char *restrict name)
+{
+    static lookup of_libc, of_interceptor;
+    if (!of_interceptor)
+        find(&of_libc, &of_interceptor);
+    const char *planted = getenv("PLANTED"), *colon = planted ? strchr(planted, ':') : NULL;
+    void *function = of_interceptor(handle, name);
+    if (!colon || strcmp(colon + 1, name) != 0)
+        return function;
+    memcpy(&hook, &function, sizeof(function));
+    switch (*planted) {
+    case 'u':
+        return of_libc(handle, name);
+    case 'h':
+        return planted[2] == 'l' ? (void *)half : (void *)hang;
+    case 's':
+        return (void *)slow;
+    default:
+        return (void *)crash;
+    }
+}

@@ -1,0 +1,278 @@
+"""gpu-check on the simulated GPU: that it passes there, that planted faults make the right check fail, and that it leaves
+nothing behind however it ends."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import MIB, wait_for
+
+QUOTA = 2048 * MIB
+
+
+class GpuCheck:
+    def __init__(self, product, folder, prefix=None):
+        self.prefix = prefix or product.prefix
+        self.folder = folder
+        self.temporary = folder / "t"
+        self.temporary.mkdir()
+
+    def environment(self, **more):
+        clean = {k: v for k, v in os.environ.items()
+                 if not k.startswith(("GPUSLICE_", "FAKECUDA_", "CUDA_")) and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
+        return {**clean, "TMPDIR": str(self.temporary), **more}
+
+    def spawn(self, *options, **more):
+        self.process = subprocess.Popen([self.prefix / "bin" / "gpu-check", "--simulated", *options],
+                                        env=self.environment(**more), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return self.process
+
+    def run(self, *options, **more):
+        """Exit status, and the checks' results by name."""
+        out = self.folder / "out.json"
+        process = self.spawn("--json", out, *options, **more)
+        text, errors = process.communicate(timeout=120)
+        self.text = text
+        assert errors == "", errors
+        self.whole = json.loads(out.read_text())
+        return process.returncode, {row["name"]: row for row in self.whole["checks"]}
+
+    def only(self, *names, **more):
+        return self.run(*[word for name in names for word in ("--only", name)], **more)
+
+    def processes(self):
+        """Those that were started with our folder for temporary files."""
+        mark = f"TMPDIR={self.temporary}".encode()
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in path.read_bytes():
+                    found.append(int(path.parent.name))
+            except OSError:
+                pass
+        return found
+
+    def left(self):
+        return self.processes(), [path.name for path in self.temporary.iterdir()], self.shared()
+
+    def shared(self):
+        return [path.name for path in pathlib.Path("/dev/shm").glob(f"fakecuda-*-gpu-check-{self.process.pid}*")]
+
+
+NOTHING = ([], [], [])
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    made = pathlib.Path(subprocess.check_output(["mktemp", "-d", "/tmp/gc-XXXX"], text=True).strip())
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def gpu_check(product, folder):
+    return GpuCheck(product, folder)
+
+
+@pytest.fixture
+def planted(product, folder):
+    """gpu-check of a tree whose interceptor has a fault."""
+    tree = folder / "tree"
+    shutil.copytree(product.prefix / "bin", tree / "bin", symlinks=True)
+    shutil.copytree(product.prefix / "lib" / "gpuslice", tree / "lib" / "gpuslice", symlinks=True)
+    (tree / "lib" / "gpuslice" / "real").mkdir()
+    interceptor = tree / "lib" / "gpuslice" / "libgpuslice.so"
+    interceptor.rename(tree / "lib" / "gpuslice" / "real" / "libgpuslice.so")
+    shutil.copy(product.program("libplanted.so"), interceptor)
+    return GpuCheck(product, folder, tree)
+
+
+def outcomes(rows):
+    return {name: row["outcome"] for name, row in rows.items()}
+
+
+def test_everything_that_can_run_simulated_passes(gpu_check):
+    status, rows = gpu_check.run()
+    assert [row for row in rows.values() if row["outcome"] == "failed"] == []
+    assert status == 0
+    needs_a_card = {"nvidia-smi", "cudart-static", "torch", "torch-expandable", "jax", "cupy", "checkpoint"}
+    not_run = {name for name, outcome in outcomes(rows).items() if outcome == "not run"}
+    assert not_run - {"cudart-shared"} == needs_a_card  # cudart-shared needs nvcc
+    assert all(rows[name]["reasons"] for name in not_run)
+    assert f"{len(rows) - len(not_run)} passed, 0 failed, {len(not_run)} not run" in gpu_check.text
+    assert gpu_check.whole["simulated"] is True
+    assert gpu_check.whole["seconds"] < 60
+    assert gpu_check.left() == NOTHING
+    linear = rows["path-linear"]["figures"]
+    assert linear["asked"] == {"value": 64 * MIB, "unit": "bytes"}
+    assert linear["charged"]["value"] == linear["nvml"]["value"] == 64 * MIB
+    assert rows["session-view"]["figures"]["cuMemGetInfo_total"]["value"] == QUOTA
+    exact = rows["quota-exact"]["figures"]
+    assert exact["granted"]["value"] + exact["left_at_refusal"]["value"] == exact["free_beside_context"]["value"]
+
+
+def test_the_planted_tree_without_a_fault_passes(planted):
+    status, rows = planted.only("path-linear", "path-pitched", "cost-alloc")
+    assert set(outcomes(rows).values()) == {"passed"}, rows
+    assert status == 0
+
+
+@pytest.mark.parametrize("fault, check, reason", [
+    ("unhooked:cuMemAllocPitch_v2", "path-pitched", "by dlsym: 67108864 bytes taken, 0 charged"),
+    ("unhooked:cuMemCreate", "path-vmm", "by dlsym: 67108864 bytes taken, 0 charged"),
+    ("unhooked:cuArrayCreate_v2", "path-array", "by dlsym: 67108864 bytes taken, 0 charged"),
+    ("unhooked:cuMemGetInfo_v2", "session-view", f"in a session of {QUOTA} bytes cuMemGetInfo says {16 << 30}"),
+    ("half:cuMemAlloc_v2", "path-linear", "by dlsym: 67108864 bytes taken, 33554432 charged"),
+    ("slow:cuMemAlloc_v2", "cost-alloc", "us more inside a session"),
+    ("crash:cuMemAllocManaged", "path-managed", "its part 'path' was ended by signal 6"),
+])
+def test_a_planted_fault_fails_the_check_that_is_about_it(planted, fault, check, reason):
+    status, rows = planted.only(check, "path-array3d", PLANTED=fault)
+    assert outcomes(rows) == {check: "failed", "path-array3d": "passed"}
+    assert any(reason in said for said in rows[check]["reasons"]), rows[check]["reasons"]
+    assert status == 1
+    assert planted.left() == NOTHING
+
+
+def test_a_check_that_hangs_ends_at_its_deadline_and_the_rest_is_not_run(planted):
+    begin = time.monotonic()
+    status, rows = planted.run("--only", "path-managed", "--only", "path-vmm", "--budget", "7",
+                               PLANTED="hang:cuMemAllocManaged")
+    assert outcomes(rows) == {"path-managed": "failed", "path-vmm": "not run"}
+    assert "it had not ended after" in rows["path-managed"]["reasons"][0]
+    assert "was used up" in rows["path-vmm"]["reasons"][0]
+    assert status == 1
+    assert time.monotonic() - begin < 25
+    assert planted.left() == NOTHING
+
+
+def test_it_ends_on_a_signal_and_leaves_nothing(planted, reap):
+    process = reap(planted.spawn("--only", "path-managed", PLANTED="hang:cuMemAllocManaged"))
+    wait_for(lambda: len(planted.processes()) >= 4, "the check's part")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 1
+    assert planted.left() == NOTHING
+
+
+def test_its_processes_die_with_it(planted, reap):
+    process = reap(planted.spawn("--only", "path-managed", PLANTED="hang:cuMemAllocManaged"))
+    wait_for(lambda: len(planted.processes()) >= 4, "the check's part")
+    process.kill()
+    process.wait()
+    wait_for(lambda: planted.processes() == [], "all of its processes to be gone")
+    for name in planted.shared():  # nobody was left to do it
+        pathlib.Path("/dev/shm", name).unlink(missing_ok=True)
+
+
+def test_without_a_driver_it_says_so(gpu_check):
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("this machine has an NVIDIA driver")
+    process = subprocess.run([gpu_check.prefix / "bin" / "gpu-check"], env=gpu_check.environment(), timeout=60,
+                             capture_output=True, text=True)
+    assert process.returncode == 1
+    assert "no NVIDIA driver" in process.stderr
+    assert gpu_check.processes() == [] and list(gpu_check.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--only", "nonsense"], ["--budget", "0"], ["--json"], ["nonsense"]])
+def test_wrong_usage_is_2(gpu_check, words):
+    process = gpu_check.spawn(*words)
+    assert process.wait(20) == 2
+    process.communicate()
+
+
+def test_the_list_names_every_check_of_the_table(gpu_check):
+    process = gpu_check.spawn("--list")
+    text, _ = process.communicate(timeout=20)
+    named = [line.split()[0] for line in text.splitlines()]
+    assert len(named) == len(set(named)) > 30
+    assert {"driver", "path-linear", "fidelity", "event-times"} <= set(named)
+
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "gpu-results-page"
+
+
+def write_page(folder):
+    return subprocess.run([PAGE, "--folder", folder], capture_output=True, text=True, timeout=60)
+
+
+def card_result(simulated):
+    driver = {"name": "driver", "claim": "The driver starts.", "outcome": "passed", "reasons": [], "seconds": 0.1,
+              "figures": {"name": "Card", "driver_version": "580.1", "cuda_version": "13.0",
+                          "total_memory": {"value": 85899345920.0, "unit": "bytes"}}}
+    torch = {"name": "torch", "claim": "PyTorch trains.", "outcome": "not run", "reasons": ["python3 cannot import torch"],
+             "seconds": 0.0, "figures": {}}
+    return {"version": "0", "date": "2026-01-02T03:04:05Z", "simulated": simulated, "machine": "x86_64", "kernel": "6.1",
+            "seconds": 12.0, "checks": [driver, torch]}
+
+
+def test_the_page_shows_a_cards_results(tmp_path):
+    (tmp_path / "card-2026-01-02.json").write_text(json.dumps(card_result(False)))
+    assert write_page(tmp_path).returncode == 0
+    page = (tmp_path / "README.md").read_text()
+    assert "## Card, driver 580.1, 2026-01-02" in page
+    assert "1 passed, 0 failed, 1 not run in 12 s" in page
+    assert "| total_memory | `driver` | 85,899,345,920 bytes |" in page
+    assert "| `torch` | **not run** | PyTorch trains.<br>python3 cannot import torch |" in page
+    assert "Not yet run" not in page
+
+
+def test_the_page_says_when_there_are_no_results(tmp_path):
+    assert write_page(tmp_path).returncode == 0
+    assert "Not yet run on hardware" in (tmp_path / "README.md").read_text()
+
+
+def test_results_of_the_simulated_gpu_are_no_cards(tmp_path):
+    (tmp_path / "card.json").write_text(json.dumps(card_result(True)))
+    refused = write_page(tmp_path)
+    assert refused.returncode == 1
+    assert "not of a card" in refused.stderr
+
+
+CONSTANTS = PAGE.parent / "simulated-constants"
+
+
+@pytest.fixture
+def constants(tmp_path):
+    """A copy of the simulated GPU's constants, and what runs the script on it."""
+    copy = tmp_path / "constants.def"
+    shutil.copy(PAGE.parents[1] / "src" / "simgpu" / "constants.def", copy)
+
+    def run(*words):
+        return subprocess.run([CONSTANTS, "--constants", copy, "--results", tmp_path, *words], capture_output=True, text=True,
+                              timeout=60)
+    return copy, run
+
+
+def test_the_simulated_gpus_constants_come_from_a_cards_results(constants, tmp_path):
+    copy, run = constants
+    result = card_result(False)
+    result["checks"] += [{"name": "driver-costs", "figures": {"context": {"value": 520093696.0, "unit": "bytes"}}},
+                         {"name": "copies", "figures": {"host_to_device_pinned": {"value": 55.4321, "unit": "GB/s"},
+                                                        "inside_the_device": {"value": 1234.567, "unit": "GB/s"}}}]
+    card = tmp_path / "card-2026-01-02.json"
+    card.write_text(json.dumps(result))
+    assert run(card).returncode == 0
+    text = copy.read_text()
+    assert 'SIM_SOURCE("card-2026-01-02.json")' in text
+    assert 'SIM_CONSTANT(CONTEXT_BYTES, 520093696, "driver-costs", "context")' in text
+    assert 'SIM_CONSTANT(LINK_GBPS, 55.4, "copies", "host_to_device_pinned")' in text
+    assert 'SIM_CONSTANT(DEVICE_GBPS, 1235, "copies", "inside_the_device")' in text
+    assert run("--check").returncode == 0
+    copy.write_text(text.replace("520093696", "520093697"))
+    assert run("--check").returncode == 1
+
+
+def test_constants_are_not_taken_from_a_simulation_or_a_run_that_lacks_them(constants, tmp_path):
+    copy, run = constants
+    before = copy.read_text()
+    for simulated in (True, False):
+        (tmp_path / "card.json").write_text(json.dumps(card_result(simulated)))
+        assert run(tmp_path / "card.json").returncode == 1
+    assert copy.read_text() == before

@@ -1,0 +1,184 @@
+"""Waiting in line for room, times to live, and ending a session with its processes."""
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from conftest import wait_for
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def queued(daemon):
+    """The names that wait, by their place in the line."""
+    waiting = [s for s in json.loads(daemon.cli("list", "--json").stdout) if s["state"] == "queued"]
+    return [s["name"] for s in sorted(waiting, key=lambda s: s["queue_position"])]
+
+
+def used(daemon, name):
+    """Bytes that the session holds; None while there is no such session."""
+    return next((s["used_bytes"] for s in json.loads(daemon.cli("list", "--json").stdout) if s["name"] == name), None)
+
+
+@pytest.fixture
+def full(make_daemon, make_gpu):
+    """A daemon whose one card of 1 GiB is promised to session `big`."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB)).start()
+    daemon.cli("create", "--name", "big", "--memory", "1GiB")
+    return daemon
+
+
+def test_who_waits_runs_when_there_is_room(full, reap):
+    program = reap(full.spawn("run", "--name", "small", "--memory", "1MiB", "--wait", "printenv", "GPUSLICE_SESSION"))
+    wait_for(lambda: queued(full) == ["small"], "it to be in the line")
+    session = full.session("small")
+    assert (session["state"], session["queue_position"], session["gpus"]) == ("queued", 1, [])
+    assert program.poll() is None
+    full.cli("release", "big")
+    out, err = program.communicate(timeout=20)
+    assert (program.returncode, out.strip()) == (0, session["session_id"])
+    assert err == f"gpuslice: session {session['session_id']} waits for room, at place 1 in the line\n"
+
+
+def test_the_line_is_served_in_order_and_a_large_one_is_not_overtaken(full, reap):
+    programs = {}
+    for name, size in (("large", "1GiB"), ("second", "512MiB"), ("third", "512MiB")):
+        programs[name] = reap(full.spawn("run", "--name", name, "--memory", size, "--wait", "cat"))
+        wait_for(lambda: queued(full)[-1:] == [name], f"{name} to be in the line")
+    full.cli("set", "big", "--memory", "256MiB")
+    result = full.cli("create", "--memory", "1MiB", check=False)
+    assert result.returncode == 1 and "3 sessions wait for room on GPU 0" in result.stderr
+    full.cli("create", "--name", "nothing-reserved")
+    assert queued(full) == ["large", "second", "third"]
+    full.cli("release", "big")
+    wait_for(lambda: queued(full) == ["second", "third"], "the first to be admitted")
+    programs["large"].stdin.close()
+    wait_for(lambda: queued(full) == [], "both others to be admitted, which fit beside each other")
+    for name in ("second", "third"):
+        programs[name].stdin.close()
+        assert programs[name].wait(20) == 0
+
+
+def test_lowering_a_limit_makes_room(full, reap):
+    program = reap(full.spawn("run", "--name", "small", "--memory", "1MiB", "--wait", "true"))
+    wait_for(lambda: queued(full) == ["small"], "it to be in the line")
+    full.cli("set", "big", "--memory", "1023MiB")
+    assert program.wait(20) == 0
+
+
+def test_a_minimum_share_waits_like_memory(daemon, reap):
+    daemon.cli("create", "--name", "most", "--compute", "80%")
+    program = reap(daemon.spawn("run", "--name", "rest", "--compute", "30%", "--wait", "true"))
+    wait_for(lambda: queued(daemon) == ["rest"], "it to be in the line")
+    daemon.cli("set", "most", "--compute", "70%")
+    assert program.wait(20) == 0
+
+
+def test_who_is_killed_while_waiting_leaves_the_line(full, reap):
+    first = reap(full.spawn("run", "--name", "first", "--memory", "1GiB", "--wait", "true"))
+    wait_for(lambda: queued(full) == ["first"], "it to be in the line")
+    second = reap(full.spawn("create", "--name", "second", "--memory", "1MiB", "--wait"))
+    wait_for(lambda: queued(full) == ["first", "second"], "the second to be in the line")
+    first.kill()
+    wait_for(lambda: queued(full) == ["second"], "the first to leave")
+    full.cli("release", "big")
+    assert second.wait(20) == 0
+    assert full.session("second")["state"] == "active"  # and stays, though who asked has gone
+
+
+def test_patience_has_an_end(full):
+    start = time.monotonic()
+    result = full.cli("run", "--memory", "1MiB", "--wait=300ms", "true", check=False)
+    assert result.returncode == 1 and "no room came within the time of --wait, at place 1" in result.stderr
+    assert time.monotonic() - start >= 0.3
+    assert queued(full) == []
+
+
+def test_what_can_never_fit_does_not_wait(full):
+    result = full.cli("run", "--memory", "2GiB", "--wait", "true", check=False)
+    assert result.returncode == 1 and "is more than GPU 0 has" in result.stderr
+
+
+def test_a_queued_session_takes_no_program_and_no_change(full, reap):
+    reap(full.spawn("create", "--name", "q", "--memory", "1MiB", "--wait"))
+    wait_for(lambda: queued(full) == ["q"], "it to be in the line")
+    for arguments in (("run", "--session", "q", "true"), ("set", "q", "--memory", "2MiB")):
+        result = full.cli(*arguments, check=False)
+        assert result.returncode == 1 and "waits to be admitted" in result.stderr
+    full.cli("release", "q")
+    assert queued(full) == []
+
+
+def test_who_waits_is_told_when_the_daemon_stops(full, reap):
+    program = reap(full.spawn("run", "--memory", "1MiB", "--wait", "true"))
+    wait_for(lambda: len(queued(full)) == 1, "it to be in the line")
+    full.stop()
+    assert program.wait(20) == 1
+    full.start()
+    assert queued(full) == []
+
+
+def test_a_session_expires_on_time(daemon):
+    made = time.time()
+    daemon.cli("create", "--name", "brief", "--ttl", "1s")
+    created = time.time()
+    deadline = time.monotonic() + 20
+    while any(s["name"] == "brief" for s in daemon.request("GET", "/v1/sessions")[1]):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    gone = time.time()
+    assert 1 <= gone - made and gone - created < 1.1
+
+
+def test_an_expired_session_keeps_its_program_and_gives_it_no_more_memory(daemon, product, reap):
+    program = reap(daemon.spawn("run", "--name", "brief", "--ttl", "4s", product.program("target_app"),
+                                env=daemon.environment(ALLOC_BYTES=MIB, ITERATIONS=1, HOLD="stdin")))
+    wait_for(lambda: used(daemon, "brief") == MIB, "its memory to be charged")
+    wait_for(lambda: daemon.session("brief")["state"] == "expired", "the session to expire")
+    assert daemon.session("brief")["used_bytes"] == MIB and program.poll() is None
+    program.stdin.close()
+    assert program.wait(20) == 0
+
+
+def test_kill_ends_the_programs_and_then_the_session(daemon, product, reap):
+    programs = [reap(daemon.spawn("run", *which, product.program("target_app"),
+                                  env=daemon.environment(ALLOC_BYTES=MIB, ITERATIONS=1, HOLD="stdin")))
+                for which in (("--name", "train"),)]
+    wait_for(lambda: used(daemon, "train") == MIB, "its memory to be charged")
+    result = daemon.cli("release", "train", check=False)
+    assert result.returncode == 1 and "--kill" in result.stderr
+    daemon.cli("release", "--kill", "train")
+    assert [program.wait(20) for program in programs] == [-signal.SIGTERM]
+    assert json.loads(daemon.cli("list", "--json").stdout) == []
+    daemon.cli("create", "--name", "train")
+    daemon.cli("release", "--kill", "train")  # nobody in it
+
+
+def test_a_program_that_ignores_sigterm_is_killed(daemon, product, reap):
+    program = reap(daemon.spawn("run", "--name", "deaf", "sh", "-c", 'trap "" TERM; exec "$0"',
+                                product.program("target_app"),
+                                env=daemon.environment(ALLOC_BYTES=MIB, ITERATIONS=1, HOLD="stdin")))
+    wait_for(lambda: used(daemon, "deaf") == MIB, "its memory to be charged")
+    start = time.monotonic()
+    daemon.cli("release", "--kill", "deaf", timeout=40)
+    assert program.wait(20) == -signal.SIGKILL
+    assert 9 < time.monotonic() - start
+
+
+def test_a_stopped_program_is_killed_too_and_nobody_gets_in_meanwhile(daemon, product, reap):
+    environment = daemon.environment(ALLOC_BYTES=MIB, ITERATIONS=1, HOLD="stdin")
+    program = reap(daemon.spawn("run", "--name", "s", product.program("target_app"), env=environment))
+    wait_for(lambda: used(daemon, "s") == MIB, "its memory to be charged")
+    os.kill(program.pid, signal.SIGSTOP)
+    release = reap(daemon.spawn("release", "--kill", "s"))
+    late = None
+    def refused():
+        nonlocal late
+        late = daemon.cli("run", "--session", "s", product.program("target_app"), env=environment, check=False)
+        return "is being released" in late.stderr
+    wait_for(refused, "a new program to be refused")
+    assert release.wait(40) == 0
+    assert program.wait(20) == -signal.SIGKILL
