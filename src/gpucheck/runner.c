@@ -287,7 +287,7 @@ void runner_end(void)
 
 struct outcome {
     bool failed, not_run, ended;
-    json_t *reasons, *figures;
+    json_t *reasons, *figures, *details;
 };
 
 __attribute__((format(printf, 2, 3))) static void add_reason(struct outcome *outcome, const char *format, ...)
@@ -314,6 +314,8 @@ static void read_line(struct outcome *outcome, char *line)
         outcome->ended = true;
     } else if (strcmp(kind, "text") == 0 && second) {
         json_object_set_new(outcome->figures, first, json_string(second));
+    } else if (strcmp(kind, "detail") == 0 && second) {
+        json_object_set_new(outcome->details, first, json_string(second));
     } else if (strcmp(kind, "figure") == 0 && second && rest) {
         json_object_set_new(outcome->figures, first,
                             json_pack("{s:f, s:s}", "value", strtod(second, NULL), "unit", rest));
@@ -357,14 +359,15 @@ static bool follow(pid_t pid, int report, double deadline, struct outcome *outco
 static json_t *result(const struct check *check, struct outcome *outcome, double seconds)
 {
     const char *word = outcome->failed ? "failed" : outcome->not_run ? "not run" : "passed";
-    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o}", "name", check->name, "claim", check->claim, "outcome",
-                     word, "reasons", outcome->reasons, "seconds", (double)(int)(seconds * 1000 + 0.5) / 1000,
-                     "figures", outcome->figures);
+    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o, s:o}", "name", check->name, "claim", check->claim,
+                     "outcome", word, "reasons", outcome->reasons, "seconds",
+                     (double)(int)(seconds * 1000 + 0.5) / 1000, "figures", outcome->figures, "details",
+                     outcome->details);
 }
 
 json_t *runner_run(const struct check *check)
 {
-    struct outcome outcome = {.reasons = json_array(), .figures = json_object()};
+    struct outcome outcome = {.reasons = json_array(), .figures = json_object(), .details = json_object()};
     double begin = now_s(), deadline_s = check->deadline_s;
     if (runner.end_s - begin < deadline_s)
         deadline_s = runner.end_s - begin;
@@ -398,6 +401,7 @@ json_t *runner_run(const struct check *check)
     if (asked_to_end) {
         json_decref(outcome.reasons);
         json_decref(outcome.figures);
+        json_decref(outcome.details);
         return NULL;
     }
     bool is_unexplained = !outcome.ended && !outcome.not_run && !outcome.failed;

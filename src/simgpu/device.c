@@ -14,9 +14,9 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "simgpu/constants.h"
 #include "simgpu/faults.h"
 #include "simgpu/mig.h"
-#include "simgpu/constants.h"
 #include "simgpu/profile.h"
 #include "simgpu/shared.h"
 

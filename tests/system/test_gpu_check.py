@@ -109,6 +109,8 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     assert gpu_check.whole["simulated"] is True
     assert gpu_check.whole["seconds"] < 60
     assert gpu_check.left() == NOTHING
+    assert len(rows["fidelity"]["details"]) == rows["fidelity"]["figures"]["claims"]["value"] > 200
+    assert set(rows["fidelity"]["details"].values()) == {"holds"}
     linear = rows["path-linear"]["figures"]
     assert linear["asked"] == {"value": 64 * MIB, "unit": "bytes"}
     assert linear["charged"]["value"] == linear["nvml"]["value"] == 64 * MIB
@@ -276,3 +278,23 @@ def test_constants_are_not_taken_from_a_simulation_or_a_run_that_lacks_them(cons
         (tmp_path / "card.json").write_text(json.dumps(card_result(simulated)))
         assert run(tmp_path / "card.json").returncode == 1
     assert copy.read_text() == before
+
+
+def test_claims_that_held_on_every_card_are_marked(tmp_path):
+    files = []
+    for number, odd in enumerate(["holds", "claimed 1, found 2"]):
+        result = card_result(False)
+        result["checks"].append({"name": "fidelity", "details": {'a "claim"': "holds", "another": odd}})
+        files.append(tmp_path / f"card-{number}.json")
+        files[-1].write_text(json.dumps(result))
+    out = tmp_path / "verified.def"
+
+    def rows(*paths):
+        subprocess.run([PAGE.parent / "verified-claims", "--out", out, *paths], check=True, timeout=60)
+        return [line for line in out.read_text().splitlines() if line.startswith("VERIFIED")]
+
+    assert rows(files[0]) == ['VERIFIED("a \\"claim\\"", "Card", "580.1", "2026-01-02")',
+                              'VERIFIED("another", "Card", "580.1", "2026-01-02")']
+    assert rows(*files) == ['VERIFIED("a \\"claim\\"", "Card", "580.1", "2026-01-02")']
+    files[1].write_text(json.dumps(card_result(True)))
+    assert subprocess.run([PAGE.parent / "verified-claims", "--out", out, files[1]], capture_output=True).returncode == 1
