@@ -129,6 +129,16 @@ bool charge_reserve(uint32_t gpu, uint64_t bytes)
     return pools_trim(gpu) && ledger_reserve(session_slot(), gpu, bytes);
 }
 
+/* The same after charge_moving(), in one turn where nothing has moved yet. */
+static bool move_and_reserve(uint32_t gpu, uint64_t bytes)
+{
+    if (charge_moved)
+        return charge_reserve(gpu, bytes);
+    charge_moved = session_slot();
+    return ledger_move_and_reserve(charge_moved, gpu, bytes) ||
+           (pools_trim(gpu) && charge_reserve(gpu, bytes));
+}
+
 void charge_release(uint32_t gpu, uint64_t bytes)
 {
     if (bytes)
@@ -203,8 +213,7 @@ static enum charge_answer take(struct charge *charge, enum charge_place place, u
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
     if (place == CHARGE_ON_GPU) {
-        charge_moving();
-        if (charge_reserve(charge->gpu, bytes)) {
+        if (move_and_reserve(charge->gpu, bytes)) {
             charge_moving(); /* trimming pools may have settled it */
             return CHARGE_TAKEN;
         }
@@ -294,12 +303,18 @@ bool charge_drop(enum record_kind kind, uint64_t key, struct record *taken)
 
 void charge_dropped(const struct record *taken, CUresult result)
 {
+    dropping = false;
+    if (result == CUDA_SUCCESS && charge_depth == 0 && charge_moved == session_slot() &&
+        !(taken->flags & RECORD_HIDDEN)) {
+        charge_moved = NULL;
+        ledger_release_and_settle(session_slot(), taken->gpu, taken->bytes);
+        return;
+    }
     /* What cannot be put back stays charged until the process ends: it is still held. */
     if (result == CUDA_SUCCESS)
         charge_release_record(taken);
     else
         records_restore(&private_get()->records, *taken);
-    dropping = false;
     if (charge_depth == 0)
         charge_settled();
 }

@@ -40,7 +40,7 @@ struct private_area {
     _Atomic uint64_t next_try_ns; /* CLOCK_MONOTONIC: no attempt to reach the daemon before */
     pthread_mutex_t deciding;     /* to set the three above */
     _Atomic uint64_t noticed_ns;  /* when notice was given last */
-    pthread_mutex_t turn;         /* the slot's: threads take turns to ask the ledger */
+    struct lock turn;             /* the slot's: threads take turns to ask the ledger */
     atomic_bool said_refused, said_denied;
 
     /* hook_context.c: held while a context of that GPU dies, and while one is entered in the records */

@@ -97,7 +97,7 @@ bool records_put(struct records *records, struct record record, struct record *d
     struct record_shard *shard = shard_of(records, hash);
     bool done = true;
     displaced->kind = RECORD_FREE;
-    pthread_mutex_lock(&shard->turn);
+    lock_take(&shard->turn);
     struct record *place = place_of(shard, hash, record.kind, record.key);
     if (place) {
         *displaced = *place;
@@ -107,7 +107,7 @@ bool records_put(struct records *records, struct record record, struct record *d
     } else {
         done = false;
     }
-    pthread_mutex_unlock(&shard->turn);
+    lock_leave(&shard->turn);
     return done;
 }
 
@@ -115,11 +115,11 @@ bool records_restore(struct records *records, struct record record)
 {
     uint64_t hash = hash_of(record.kind, record.key);
     struct record_shard *shard = shard_of(records, hash);
-    pthread_mutex_lock(&shard->turn);
+    lock_take(&shard->turn);
     bool done = !place_of(shard, hash, record.kind, record.key) && make_room(shard);
     if (done)
         insert(shard, record);
-    pthread_mutex_unlock(&shard->turn);
+    lock_leave(&shard->turn);
     return done;
 }
 
@@ -127,13 +127,13 @@ bool records_take(struct records *records, enum record_kind kind, uint64_t key, 
 {
     uint64_t hash = hash_of(kind, key);
     struct record_shard *shard = shard_of(records, hash);
-    pthread_mutex_lock(&shard->turn);
+    lock_take(&shard->turn);
     struct record *place = place_of(shard, hash, kind, key);
     if (place) {
         *taken = *place;
         erase(shard, place);
     }
-    pthread_mutex_unlock(&shard->turn);
+    lock_leave(&shard->turn);
     return place != NULL;
 }
 
@@ -141,11 +141,11 @@ bool records_find(struct records *records, enum record_kind kind, uint64_t key, 
 {
     uint64_t hash = hash_of(kind, key);
     struct record_shard *shard = shard_of(records, hash);
-    pthread_mutex_lock(&shard->turn);
+    lock_take(&shard->turn);
     const struct record *place = place_of(shard, hash, kind, key);
     if (place)
         *found = *place;
-    pthread_mutex_unlock(&shard->turn);
+    lock_leave(&shard->turn);
     return place != NULL;
 }
 
@@ -154,7 +154,7 @@ bool records_count(struct records *records, enum record_kind kind, uint64_t key,
 {
     uint64_t hash = hash_of(kind, key);
     struct record_shard *shard = shard_of(records, hash);
-    pthread_mutex_lock(&shard->turn);
+    lock_take(&shard->turn);
     struct record *place = place_of(shard, hash, kind, key);
     if (place) {
         place->references = (uint32_t)((int64_t)place->references + change);
@@ -162,7 +162,7 @@ bool records_count(struct records *records, enum record_kind kind, uint64_t key,
         if (place->references == 0)
             erase(shard, place);
     }
-    pthread_mutex_unlock(&shard->turn);
+    lock_leave(&shard->turn);
     return place != NULL;
 }
 
@@ -170,13 +170,13 @@ uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t k
 {
     uint64_t hash = hash_of(kind, key), growth = 0;
     struct record_shard *shard = shard_of(records, hash);
-    pthread_mutex_lock(&shard->turn);
+    lock_take(&shard->turn);
     struct record *place = place_of(shard, hash, kind, key);
     if (place && place->bytes < bytes) {
         growth = bytes - place->bytes;
         place->bytes = bytes;
     }
-    pthread_mutex_unlock(&shard->turn);
+    lock_leave(&shard->turn);
     return growth;
 }
 
@@ -185,7 +185,7 @@ void records_sweep(struct records *records, bool (*match)(const struct record *,
 {
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {
         struct record_shard *shard = &records->shards[i];
-        pthread_mutex_lock(&shard->turn);
+        lock_take(&shard->turn);
         /* Erasing moves later records up into the place just looked at, so that one is looked at again. A
          * record moved from the end to the beginning of the table was looked at before it moved, unless its
          * place was still ahead; then it is met at the beginning by the second round. */
@@ -201,7 +201,7 @@ void records_sweep(struct records *records, bool (*match)(const struct record *,
                 taken(&copy, argument);
             }
         }
-        pthread_mutex_unlock(&shard->turn);
+        lock_leave(&shard->turn);
     }
 }
 
@@ -209,10 +209,10 @@ void records_each(struct records *records, void (*see)(const struct record *, vo
 {
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {
         struct record_shard *shard = &records->shards[i];
-        pthread_mutex_lock(&shard->turn);
+        lock_take(&shard->turn);
         for (uint32_t at = 0; at < shard->capacity; at++)
             if (shard->places[at].kind != RECORD_FREE)
                 see(&shard->places[at], argument);
-        pthread_mutex_unlock(&shard->turn);
+        lock_leave(&shard->turn);
     }
 }

@@ -12,10 +12,11 @@
  * empty table. Nothing here calls the driver or the ledger. */
 #pragma once
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/lock.h"
 
 enum record_kind {
     RECORD_FREE, /* an empty place in the table */
@@ -64,7 +65,7 @@ struct record {
 #define RECORD_SHARDS 32
 
 struct record_shard {
-    _Alignas(64) pthread_mutex_t turn;
+    _Alignas(64) struct lock turn;
     struct record *places;
     uint32_t capacity; /* a power of two, or 0 */
     uint32_t count;

@@ -62,8 +62,8 @@ static void read_settings(void)
 }
 
 /* Set up `attachment` as the settings say. 0 or a negative errno. */
-static int open_ledger(const struct attachment *previous, pthread_mutex_t *turn,
-                       struct attachment *attachment, struct error *error)
+static int open_ledger(const struct attachment *previous, struct lock *turn, struct attachment *attachment,
+                       struct error *error)
 {
     if (settings_bad)
         return error_set(

@@ -21,8 +21,7 @@ static void *private_memory(size_t bytes)
     return memory;
 }
 
-int standalone_open(const char *text, pthread_mutex_t *turn, struct attachment *attachment,
-                    struct error *error)
+int standalone_open(const char *text, struct lock *turn, struct attachment *attachment, struct error *error)
 {
     int result = limits_parse(text, &limits, error);
     if (result < 0)

@@ -6,8 +6,7 @@
 #include "intercept/session.h"
 
 /* Make the ledger, with one slot that is ours, for limits_parse()'s `text`. 0 or a negative errno. */
-int standalone_open(const char *text, pthread_mutex_t *turn, struct attachment *attachment,
-                    struct error *error);
+int standalone_open(const char *text, struct lock *turn, struct attachment *attachment, struct error *error);
 
 /* Enter a GPU in the policy, if the limits name it. `ordinal` is CUDA's, or -1 when NVML met the GPU first.
  * Returns its index, or -1. Under the session's `deciding` lock. */

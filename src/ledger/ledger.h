@@ -17,12 +17,13 @@
  * it (wrong answers, but no fault, no endless loop and no write outside the two regions). */
 #pragma once
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "base/lock.h"
 
 #define LEDGER_MAGIC UINT64_C(0x52454744454c5347) /* "GSLEDGER" */
 #define LEDGER_LAYOUT 1
@@ -69,7 +70,7 @@ struct ledger_slot {
     struct ledger ledger;
     uint32_t index;
     uint64_t generation;
-    pthread_mutex_t *turn; /* process-private: threads take turns to request and release */
+    struct lock *turn; /* process-private: threads take turns to request and release */
 };
 
 /* --- Making and checking regions ------------------------------------------------------------------- */
@@ -133,6 +134,11 @@ void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
  * concluded from a sample taken meanwhile. Once a thread; any number of threads. Thread-safe. */
 void ledger_move_begin(struct ledger_slot *slot);
 void ledger_move_end(struct ledger_slot *slot);
+
+/* ledger_move_begin() and then ledger_reserve(), in one turn; the move has begun whatever the answer is. And
+ * ledger_release() and then ledger_move_end(). */
+bool ledger_move_and_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+void ledger_release_and_settle(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
 /* --- What processes of a session hand to each other ------------------------------------------------ */
 

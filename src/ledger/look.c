@@ -29,17 +29,20 @@ void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 
 void ledger_move_begin(struct ledger_slot *slot)
 {
-    /* seq_cst: what the driver is asked next comes after it for every reader. */
-    if (slot->index < LEDGER_SLOTS)
-        atomic_fetch_add_explicit(&slot->ledger.usage->gpus[0].requests[slot->index].moves, 1,
-                                  memory_order_seq_cst);
+    if (slot->index >= LEDGER_SLOTS)
+        return;
+    lock_take(slot->turn);
+    usage_move_begin(slot);
+    lock_leave(slot->turn);
 }
 
 void ledger_move_end(struct ledger_slot *slot)
 {
-    if (slot->index < LEDGER_SLOTS)
-        atomic_fetch_sub_explicit(&slot->ledger.usage->gpus[0].requests[slot->index].moves, 1,
-                                  memory_order_release);
+    if (slot->index >= LEDGER_SLOTS)
+        return;
+    lock_take(slot->turn);
+    usage_move_end(slot);
+    lock_leave(slot->turn);
 }
 
 struct ledger_slot_look ledger_slot_look(const struct ledger_usage *usage, uint32_t index, unsigned gpu)
@@ -49,14 +52,15 @@ struct ledger_slot_look ledger_slot_look(const struct ledger_usage *usage, uint3
         return look;
     const struct word128 *word = &usage->gpus[gpu].words[index];
     const struct usage_request *request = &usage->gpus[gpu].requests[index];
-    uint64_t moves_before = atomic_load_explicit(&usage->gpus[0].requests[index].moves, memory_order_seq_cst);
+    /* Acquire: a move that is seen to have ended has left its stamp (usage_move_end()). */
+    uint64_t moves_before = atomic_load_explicit(&usage->gpus[0].requests[index].moves, memory_order_acquire);
     look.stamp = usage_load(&word->high);
     look.bytes = usage_load(&word->low);
     look.hidden_bytes = atomic_load_explicit(&request->hidden_bytes, memory_order_acquire);
     if (look.hidden_bytes > look.bytes)
         look.hidden_bytes = look.bytes;
     look.moving = moves_before != 0 || usage_load(&word->high) != look.stamp ||
-                  atomic_load_explicit(&usage->gpus[0].requests[index].moves, memory_order_seq_cst) != 0;
+                  atomic_load_explicit(&usage->gpus[0].requests[index].moves, memory_order_acquire) != 0;
     return look;
 }
 

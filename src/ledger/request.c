@@ -38,42 +38,54 @@ static uint64_t sum_words(const struct ledger_usage *usage, unsigned gpu, uint32
     return sum;
 }
 
-/* Decide the request that was seen in the deciding word, if nobody has yet. */
+static bool fits_beside(const struct ledger_usage *usage, unsigned gpu, uint32_t index, uint64_t held_bytes,
+                        uint64_t bytes, uint64_t limit_bytes)
+{
+    uint32_t marked = usage_slots_marked(usage);
+    uint64_t sum = usage_add(held_bytes, sum_words(usage, gpu, 0, index < marked ? index : marked));
+    sum = usage_add(sum, sum_words(usage, gpu, index + 1, marked));
+    return sum <= limit_bytes && bytes <= limit_bytes - sum;
+}
+
+/* The answer to the request that `seen`, its word, stands for. False if the word has changed meanwhile. */
+static bool answer(struct word128 *word, struct word128 seen, uint64_t bytes, bool fits)
+{
+    struct word128 decided = {
+        .low = fits ? usage_add(seen.low, bytes) : seen.low,
+        .high = usage_next_stamp(seen.high, !fits),
+    };
+    return word128_compare_exchange(word, &seen, decided);
+}
+
+/* Decide the request that was seen in the deciding word, if nobody has yet. Afterwards it is decided, and
+ * something else may take its place. */
 static void decide(const struct ledger *ledger, unsigned gpu, struct word128 deciding)
 {
     struct ledger_usage *usage = ledger->usage;
     struct usage_gpu *there = &usage->gpus[gpu];
 
-    if (deciding.low - 1 < LEDGER_SLOTS) {
-        uint32_t index = (uint32_t)(deciding.low - 1);
-        struct word128 *word = &there->words[index];
-        struct word128 seen = {.high = usage_load(&word->high)};
+    if (deciding.low - 1 >= LEDGER_SLOTS)
+        return;
+    uint32_t index = (uint32_t)(deciding.low - 1);
+    struct word128 *word = &there->words[index];
+    struct word128 seen = {.high = usage_load(&word->high)};
+    if (seen.high != deciding.high)
+        return;
 
-        if (seen.high == deciding.high) {
-            const struct usage_request *request = &there->requests[index];
-            seen.low = usage_load(&word->low);
-            uint64_t bytes = atomic_load_explicit(&request->bytes, memory_order_acquire);
-            bool fits = atomic_load_explicit(&request->is_charge, memory_order_acquire) != 0;
-            if (!fits) {
-                uint64_t limit_bytes;
-                bool closed;
-                if (!current_limit(ledger, gpu, &limit_bytes, &closed)) {
-                    limit_bytes = atomic_load_explicit(&request->limit_bytes, memory_order_acquire);
-                    closed = false;
-                }
-                uint32_t marked = usage_slots_marked(usage);
-                uint64_t sum = usage_add(seen.low, sum_words(usage, gpu, 0, index < marked ? index : marked));
-                sum = usage_add(sum, sum_words(usage, gpu, index + 1, marked));
-                fits = !closed && sum <= limit_bytes && bytes <= limit_bytes - sum;
-            }
-            struct word128 decided = {
-                .low = fits ? usage_add(seen.low, bytes) : seen.low,
-                .high = usage_next_stamp(seen.high, !fits),
-            };
-            word128_compare_exchange(word, &seen, decided);
+    const struct usage_request *request = &there->requests[index];
+    seen.low = usage_load(&word->low);
+    uint64_t bytes = atomic_load_explicit(&request->bytes, memory_order_acquire);
+    bool fits = atomic_load_explicit(&request->is_charge, memory_order_acquire) != 0;
+    if (!fits) {
+        uint64_t limit_bytes;
+        bool closed;
+        if (!current_limit(ledger, gpu, &limit_bytes, &closed)) {
+            limit_bytes = atomic_load_explicit(&request->limit_bytes, memory_order_acquire);
+            closed = false;
         }
+        fits = !closed && fits_beside(usage, gpu, index, seen.low, bytes, limit_bytes);
     }
-    word128_compare_exchange(&there->deciding, &deciding, nobody);
+    answer(word, seen, bytes, fits);
 }
 
 /* A word of the last generation that used this GPU in this slot becomes ours, empty. False if the slot is not
@@ -147,12 +159,24 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t bytes, bo
     atomic_store_explicit(&mine->is_charge, is_charge, memory_order_relaxed);
 
     const struct word128 own = {.low = (uint64_t)slot->index + 1, .high = stamp};
+    /* A request of this very slot with another stamp than its word's was decided, or its owner's word is
+     * gone: only we publish under this slot, so that holds even where the halves belong to different
+     * requests. Of anybody else's we must have seen both halves at once, by a compare-and-swap that fails. */
+    struct word128 standing = {.low = usage_load(&there->deciding.low),
+                               .high = usage_load(&there->deciding.high)};
+    if (standing.low != own.low || standing.high == own.high)
+        standing = nobody;
     for (unsigned attempt = 0; attempt < USAGE_ATTEMPTS; attempt++) {
-        struct word128 deciding = nobody;
-        bool published = word128_compare_exchange(&there->deciding, &deciding, own);
-        decide(&slot->ledger, gpu, published ? own : deciding);
-        if (published || (deciding.low == own.low && deciding.high == own.high))
+        if (word128_compare_exchange(&there->deciding, &standing, own)) {
+            /* What decide() would do, by what is known already. */
+            struct word128 seen = {.low = usage_load(&word->low), .high = stamp};
+            bool fits =
+                is_charge || fits_beside(slot->ledger.usage, gpu, slot->index, seen.low, bytes, limit_bytes);
+            if (answer(word, seen, bytes, fits))
+                return fits;
             break;
+        }
+        decide(&slot->ledger, gpu, standing);
     }
     withdraw(word, stamp);
     return usage_load(&word->high) == usage_next_stamp(stamp, false);
@@ -182,43 +206,76 @@ static void count(_Atomic uint64_t *counter)
     atomic_store_explicit(counter, before + 1, memory_order_relaxed);
 }
 
-bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+static bool is_slot(const struct ledger_slot *slot, unsigned gpu)
 {
-    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS)
-        return false;
+    return gpu < LEDGER_GPUS && slot->index < LEDGER_SLOTS;
+}
+
+/* Under the slot's turn. */
+static bool reserve(const struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+{
     if (bytes == 0)
         return atomic_load_explicit(&slot->ledger.policy->closed, memory_order_acquire) == 0;
-
     struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
-    pthread_mutex_lock(slot->turn);
     bool granted = ask(slot, gpu, bytes, false);
     count(granted ? &mine->granted_count : &mine->refused_count);
-    pthread_mutex_unlock(slot->turn);
+    return granted;
+}
+
+bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+{
+    if (!is_slot(slot, gpu))
+        return false;
+    lock_take(slot->turn);
+    bool granted = reserve(slot, gpu, bytes);
+    lock_leave(slot->turn);
+    return granted;
+}
+
+bool ledger_move_and_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+{
+    if (slot->index >= LEDGER_SLOTS)
+        return false;
+    lock_take(slot->turn);
+    usage_move_begin(slot);
+    bool granted = gpu < LEDGER_GPUS && reserve(slot, gpu, bytes);
+    lock_leave(slot->turn);
     return granted;
 }
 
 void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 {
-    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS || bytes == 0)
+    if (!is_slot(slot, gpu) || bytes == 0)
         return;
-    pthread_mutex_lock(slot->turn);
+    lock_take(slot->turn);
     if (!ask(slot, gpu, bytes, true))
         change_own_word(slot, gpu, 0, bytes);
-    pthread_mutex_unlock(slot->turn);
+    lock_leave(slot->turn);
 }
 
 void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 {
-    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS || bytes == 0)
+    if (!is_slot(slot, gpu) || bytes == 0)
         return;
-    pthread_mutex_lock(slot->turn);
+    lock_take(slot->turn);
     change_own_word(slot, gpu, bytes, 0);
-    pthread_mutex_unlock(slot->turn);
+    lock_leave(slot->turn);
+}
+
+void ledger_release_and_settle(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
+{
+    if (slot->index >= LEDGER_SLOTS)
+        return;
+    lock_take(slot->turn);
+    if (bytes && gpu < LEDGER_GPUS)
+        change_own_word(slot, gpu, bytes, 0);
+    usage_move_end(slot);
+    lock_leave(slot->turn);
 }
 
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu)
 {
-    if (gpu >= LEDGER_GPUS || slot->index >= LEDGER_SLOTS)
+    if (!is_slot(slot, gpu))
         return 0;
     const struct word128 *word = &slot->ledger.usage->gpus[gpu].words[slot->index];
     uint64_t bytes = usage_load(&word->low);

@@ -2,22 +2,25 @@
  *
  * word       what one slot was granted on one GPU: its bytes, and a stamp, 16 bytes that change as one
  * stamp      {generation:24, counter:39, refused:1}. No two states of a word have the same stamp, over all
- * the slot's owners: each change takes the next counter, each owner has the next generation. `refused` is the
- * answer to the request that the stamp before stood for. (Either part comes round again: a helper would have
- * to sleep through exactly 2^39 changes or 2^24 owners to be fooled.) request    what an owner asks for:
- * written into its slot before anyone is pointed at it deciding   one word a GPU: {slot + 1, stamp of that
- * slot's word}, the one request being decided; or nobody
+ *            the slot's owners: each change takes the next counter, each owner has the next generation.
+ *            `refused` is the answer to the request that the stamp before stood for. (Either part comes
+ *            round again: a helper would have to sleep through exactly 2^39 changes or 2^24 owners to be
+ *            fooled.)
+ * request    what an owner asks for: written into its slot before anyone is pointed at it
+ * deciding   one word a GPU: {slot + 1, stamp of that slot's word}, the request that is decided now or was
+ *            last; at first nobody
  *
- * To request, an owner writes its request, then puts (itself, its word's stamp) into the deciding word if
- * that is empty. If it is not, it decides what it finds there, clears it, and tries again; so does everybody,
- * and nobody waits. To decide (slot, stamp):
- *   1. If the slot's word has another stamp, it was decided already, or its owner is gone. Go to 4.
+ * A request (slot, stamp) is decided once the slot's word has another stamp. To request, an owner writes its
+ * request, then puts (itself, its word's stamp) into the deciding word in place of one that is decided. If
+ * another stands there, it decides that first, and tries again; so does everybody, and nobody waits. To
+ * decide (slot, stamp):
+ *   1. If the slot's word has another stamp, it was decided already, or its owner is gone: done.
  *   2. Read the word's bytes and the request, and add up the bytes of all other slots, one after the other.
  *   3. One compare-and-swap from exactly (those bytes, that stamp) to (bytes + request, next stamp) if it
- * fits, else to (bytes, next stamp with `refused`). If it fails, somebody else decided. Never again.
- *   4. Take (slot, stamp) out of the deciding word if it still stands there.
- * The owner is done once the stamp that it published has been decided, not when its slot number was: what a
- * dead owner of the same slot left in the deciding word has another stamp.
+ *      fits, else to (bytes, next stamp with `refused`). If it fails, somebody else decided. Never again.
+ * What was decided stays in the deciding word until the next takes its place: to clear it would cost every
+ * request one more locked instruction. What an earlier request of the same slot left there, a dead owner's
+ * too, has another stamp than the slot's word: the slot's owner may put its own in that place at once.
  *
  * Why the sum of step 2 is right although it is no snapshot: a request leaves the deciding word only after it
  * was decided. So if the compare-and-swap of step 3 succeeds, (slot, stamp) stood in the deciding word all
@@ -63,7 +66,8 @@ struct usage_request {
     _Atomic uint64_t granted_count;
     _Atomic uint64_t refused_count;
     _Atomic uint64_t hidden_bytes; /* of the slot's bytes here, what the card does not show for a process */
-    _Atomic uint64_t moves;        /* GPU 0's line alone, for all: threads between ledger_move_begin() and _end() */
+    _Atomic uint64_t moves; /* GPU 0's line alone, for all: threads between ledger_move_begin() and _end();
+                               written by the owner alone, under the slot's turn */
 };
 _Static_assert(sizeof(struct usage_request) == USAGE_LINE_BYTES, "one line");
 
@@ -164,4 +168,27 @@ static inline uint32_t usage_slots_marked(const struct ledger_usage *usage)
 {
     uint32_t marked = atomic_load_explicit(&usage->slots_marked, memory_order_acquire);
     return marked < LEDGER_SLOTS ? marked : LEDGER_SLOTS;
+}
+
+static inline _Atomic uint64_t *usage_moves(const struct ledger_slot *slot)
+{
+    return &slot->ledger.usage->gpus[0].requests[slot->index].moves;
+}
+
+/* Under the slot's turn, so that a load and a store do. */
+static inline void usage_move_begin(const struct ledger_slot *slot)
+{
+    uint64_t moves = atomic_load_explicit(usage_moves(slot), memory_order_relaxed);
+    atomic_store_explicit(usage_moves(slot), moves + 1, memory_order_relaxed);
+    /* No store that follows is seen before it: neither a change of the word nor what the driver does when it
+     * is asked next. With the acquire of who looks after it has asked the card (ledger_slot_look()). */
+    atomic_thread_fence(memory_order_release);
+}
+
+static inline void usage_move_end(const struct ledger_slot *slot)
+{
+    uint64_t moves = atomic_load_explicit(usage_moves(slot), memory_order_relaxed);
+    /* Release: who sees the end sees how the word was left, and what the driver did. With ledger_slot_look().
+     */
+    atomic_store_explicit(usage_moves(slot), moves - 1, memory_order_release);
 }

@@ -122,7 +122,7 @@ inline note_who_does_not_fit()
 #define MAY_STOP if :: true :: goto stopped fi
 #endif
 
-/* Helpers and owners alike: decide the request (s, h) that stands in the deciding word, then clear it. */
+/* Helpers and owners alike: decide the request (s, h) that stands in the deciding word. It stays there. */
 inline decide(s, h)
 {
     atomic { MAY_STOP; undecided = (stamp[s] == h) };
@@ -176,23 +176,12 @@ inline decide(s, h)
         }
     :: else
     fi;
-    atomic {
-        MAY_STOP;
-        undecided = 0;
-        if
-#ifdef BROKEN_CLEARS_BLINDLY
-        :: true -> deciding_slot = NOBODY; deciding_stamp = 0
-#else
-        :: deciding_slot == s + 1 && deciding_stamp == h -> deciding_slot = NOBODY; deciding_stamp = 0
-#endif
-        :: else
-        fi
-    }
+    undecided = 0
 }
 
 proctype requester(byte me; byte generation; byte first; byte second; bit force_first)
 {
-    byte ask, own, other_slot, other_stamp;
+    byte ask, own, other_slot, other_stamp, standing_slot, standing_stamp;
     byte held, total, request, i, j, k, whole;
     bit undecided, force, round;
 
@@ -233,39 +222,51 @@ proctype requester(byte me; byte generation; byte first; byte second; bit force_
             did_not_fit[me] = 0;
             note_who_does_not_fit()
         };
+        /* Two reads, that may belong to different requests. */
+        atomic { MAY_STOP; standing_slot = deciding_slot };
+        atomic {
+            MAY_STOP;
+            standing_stamp = deciding_stamp;
+            if
+#ifndef BROKEN_TRUSTS_ANYBODY
+            :: standing_slot != me + 1 || standing_stamp == own -> standing_slot = NOBODY; standing_stamp = 0
+#endif
+            :: else
+            fi
+        };
         do
         :: true ->
             atomic {
                 MAY_STOP;
                 if
-                :: deciding_slot == NOBODY ->
+                :: deciding_slot == standing_slot && deciding_stamp == standing_stamp ->
                     deciding_slot = me + 1;
                     deciding_stamp = own;
                     other_slot = me;
                     other_stamp = own
                 :: else ->
 #ifdef BROKEN_WAITS
-                    deciding_slot == NOBODY; /* waits for whoever is there to finish its own */
-                    deciding_slot = me + 1;
-                    deciding_stamp = own;
-                    other_slot = me;
-                    other_stamp = own
-#else
+                    stamp[deciding_slot - 1] != deciding_stamp; /* waits for whoever is there to finish its own */
+#endif
                     other_slot = deciding_slot - 1;
                     other_stamp = deciding_stamp
-#endif
                 fi
             };
-            decide(other_slot, other_stamp);
+#ifdef BROKEN_REPLACES_BLINDLY
             if
-#ifdef BROKEN_IGNORES_STAMP
-            :: other_slot == me -> break
-#else
-            :: other_slot == me && other_stamp == own -> break /* not what a dead owner of this slot left there */
-#endif
+            :: other_slot == me && other_stamp == own -> decide(other_slot, other_stamp)
             :: else
+            fi;
+#else
+            decide(other_slot, other_stamp);
+#endif
+            if
+            :: other_slot == me && other_stamp == own -> break
+            :: else -> standing_slot = other_slot + 1; standing_stamp = other_stamp
             fi
         od;
+        standing_slot = 0;
+        standing_stamp = 0;
         other_slot = 0;
         other_stamp = 0;
         atomic {
@@ -307,7 +308,7 @@ proctype requester(byte me; byte generation; byte first; byte second; bit force_
 stopped:
     /* Here at the end of its work too: it dies, or lives on for ever with what it holds. */
     atomic {
-        ask = 0; own = 0; other_slot = 0; other_stamp = 0; held = 0; total = 0; request = 0; i = 0;
+        ask = 0; own = 0; other_slot = 0; other_stamp = 0; standing_slot = 0; standing_stamp = 0; held = 0; total = 0; request = 0; i = 0;
         undecided = 0; force = 0; round = 0;
         running--;
         if

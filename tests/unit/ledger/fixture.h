@@ -17,7 +17,7 @@ struct fixture {
     struct ledger_policy *policy;
     struct ledger_usage *usage;
     struct ledger ledger;
-    pthread_mutex_t turns[LEDGER_SLOTS];
+    struct lock turns[LEDGER_SLOTS];
 };
 
 static inline void *fixture_map(size_t bytes)
@@ -42,8 +42,6 @@ static inline int fixture_setup(void **state)
     }
     ledger_usage_init(fixture->usage, 7);
     fixture->ledger = (struct ledger){fixture->policy, fixture->usage};
-    for (unsigned i = 0; i < LEDGER_SLOTS; i++)
-        pthread_mutex_init(&fixture->turns[i], NULL);
     *state = fixture;
     return 0;
 }

@@ -192,7 +192,7 @@ static void check_kept(const struct worker *worker, const struct ledger_slot *sl
 static int worker_main(struct worker *worker, uint64_t seed)
 {
     struct ledger_owner owner = {.pid = getpid()};
-    pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    struct lock turn = {0};
     struct ledger_slot slot = {.ledger = ledger, .turn = &turn};
     struct thread threads[MOST_THREADS];
 
@@ -449,13 +449,12 @@ static void run_threads(uint64_t seconds, uint64_t random)
 {
     static struct thread threads[MOST_WORKERS][MOST_THREADS];
     static struct ledger_slot slots[MOST_WORKERS];
-    static pthread_mutex_t turns[MOST_WORKERS];
+    static struct lock turns[MOST_WORKERS];
     pthread_t onlooker;
 
     if (pthread_create(&onlooker, NULL, look_on, NULL) != 0)
         abort();
     for (unsigned i = 0; i < worker_count; i++) {
-        pthread_mutex_init(&turns[i], NULL);
         slots[i] = (struct ledger_slot){.ledger = ledger, .turn = &turns[i]};
         struct ledger_owner owner = {.pid = getpid()};
         slots[i].index = (uint32_t)ledger_slot_claim(ledger.usage, owner, &slots[i].generation);
