@@ -430,6 +430,17 @@ static void nvml_processes(struct actor *actor)
                                            : "");
 }
 
+/* Those whose answers tell of processes by pid, or of engines by time: nothing but zeros. */
+static void nvml_zeros(struct actor *actor)
+{
+    nvmlReturn_t (*function)(long, long, long, long) = NULL;
+    *(void **)&function = actor->function;
+    if (!function)
+        put(actor, "(has none)");
+    else
+        put(actor, "zeros = %d", function(0, 0, 0, 0));
+}
+
 #define ROW(symbol, weight, call)                                                                            \
     {                                                                                                        \
 #symbol, (void *)(uintptr_t)symbol, weight, call                                                     \
@@ -468,5 +479,13 @@ const struct row other_rows[] = {
     {"nvmlDeviceGetGraphicsRunningProcesses", NULL, 1, nvml_processes},
     {"nvmlDeviceGetGraphicsRunningProcesses_v2", NULL, 1, nvml_processes},
     {"nvmlDeviceGetGraphicsRunningProcesses_v3", NULL, 1, nvml_processes},
+    {"nvmlDeviceGetMPSComputeRunningProcesses", NULL, 1, nvml_zeros},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v2", NULL, 1, nvml_zeros},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", NULL, 1, nvml_zeros},
+    {"nvmlDeviceGetRunningProcessDetailList", NULL, 1, nvml_zeros},
+    {"nvmlDeviceGetProcessUtilization", NULL, 1, nvml_zeros},
+    {"nvmlDeviceGetProcessesUtilizationInfo", NULL, 1, nvml_zeros},
+    {"nvmlDeviceGetAccountingPids", NULL, 1, nvml_zeros},
+    {"nvmlDeviceGetAccountingStats", NULL, 1, nvml_zeros},
     {NULL, NULL, 0, NULL},
 };
