@@ -173,5 +173,10 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
     int saved_errno = errno;
     unsigned real = place == CHARGE_ON_GPU ? real_pid(pid) : 0;
     errno = saved_errno;
-    return real ? real_nvml(nvmlDeviceGetAccountingStats)(device, real, stats) : NVML_ERROR_NOT_FOUND;
+    if (real)
+        return real_nvml(nvmlDeviceGetAccountingStats)(device, real, stats);
+    /* Whatever else is wrong, as that there is no accounting, NVML says. */
+    nvmlAccountingStats_t unseen;
+    nvmlReturn_t result = real_nvml(nvmlDeviceGetAccountingStats)(device, pid, stats ? &unseen : NULL);
+    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }

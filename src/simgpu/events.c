@@ -5,6 +5,7 @@
 
 #include "simgpu/capture.h"
 #include "simgpu/execution.h"
+#include "simgpu/interprocess.h"
 #include "simgpu/memory.h"
 #include "simgpu/shared.h"
 
@@ -66,13 +67,8 @@ static CUresult event_check(CUevent event)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventCreate(CUevent *event_out, unsigned int flags)
+static CUresult event_make(CUevent *event_out, CUcontext context, unsigned flags, struct event_place *place)
 {
-    CUcontext context;
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(event_out && (flags & ~(unsigned)EVENT_FLAGS) == 0);
-    SIM_REQUIRE(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING));
-    SIM_TRY(context_current(&context));
     pthread_mutex_lock(&free_turn);
     CUevent event = free_events;
     if (event)
@@ -84,9 +80,50 @@ CUresult cuEventCreate(CUevent *event_out, unsigned int flags)
     event->flags = flags;
     event->recorded = event->pending = false;
     event->next = event->previous = NULL;
+    event->place = place;
     atomic_store(&event->kind, SIM_EVENT);
     *event_out = event;
     return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
+    CUcontext context;
+    struct event_place *place = NULL;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(event && (flags & ~(unsigned)EVENT_FLAGS) == 0);
+    SIM_REQUIRE(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING));
+    SIM_TRY(context_current(&context));
+    if (flags & CU_EVENT_INTERPROCESS && !(place = interprocess_make()))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = event_make(event, context, flags, place);
+    if (result != CUDA_SUCCESS && place)
+        interprocess_end(place);
+    return result;
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
+{
+    SIM_TRY(event_check(event));
+    SIM_REQUIRE(handle);
+    return event->place && interprocess_name(event->place, event->context->gpu, handle)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_HANDLE; /* not made for it, or another process's */
+}
+
+/* The event is the current context's, which must be on the GPU of the event's maker. */
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
+{
+    CUcontext context;
+    struct event_place *place;
+    unsigned gpu;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(event);
+    SIM_TRY(context_current(&context));
+    SIM_TRY(interprocess_open(&handle, &gpu, &place));
+    if (gpu != context->gpu)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return event_make(event, context, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, place);
 }
 
 static CUresult event_destroy(CUevent event)
@@ -100,6 +137,8 @@ static CUresult event_destroy(CUevent event)
     execution_unlock(event->context->gpu);
     if (event->capture)
         capture_event_forget(event);
+    if (event->place)
+        interprocess_end(event->place);
     pthread_mutex_lock(&free_turn);
     event->next = free_events;
     free_events = event;
@@ -133,6 +172,8 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->capture)
         capture_event_forget(event);
+    if (event->place)
+        return interprocess_record(event->place, context, stream);
     execution_lock(context->gpu);
     pending_remove(event);
     event->marks = stream_marks(context, stream);
@@ -173,6 +214,8 @@ CUresult cuEventQuery(CUevent event)
     SIM_TRY(event_check(event));
     SIM_TRY(context_check(event->context));
     SIM_TRY(capture_event_use(event));
+    if (event->place)
+        return interprocess_query(event->place) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     execution_lock(event->context->gpu);
     bool done = !event->recorded || execution_is_reached(event->context->gpu, &event->marks);
     execution_unlock(event->context->gpu);
@@ -184,6 +227,8 @@ CUresult cuEventSynchronize(CUevent event)
     SIM_TRY(event_check(event));
     SIM_TRY(context_check(event->context));
     SIM_TRY(capture_event_use(event));
+    if (event->place)
+        interprocess_synchronize(event->place);
     execution_lock(event->context->gpu);
     bool recorded = event->recorded;
     struct timeline_marks marks = event->marks;
@@ -247,6 +292,8 @@ static CUresult stream_wait_event(CUstream handle, CUevent event, bool per_threa
     if (event->capture)
         return CUDA_ERROR_CAPTURED_EVENT;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    if (event->place)
+        return interprocess_wait(event->place, context, stream);
     unsigned event_gpu = event->context->gpu;
     execution_lock(event_gpu);
     bool recorded = event->recorded;
@@ -285,6 +332,11 @@ CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
     if (event->capture)
         capture_event_forget(event);
     execution_lock(context->gpu);
+    if (event->place) {
+        stream_join(context, NULL, &context->all);
+        execution_unlock(context->gpu);
+        return interprocess_record(event->place, context, NULL);
+    }
     pending_remove(event);
     event->marks = context->all;
     event->recorded = true;

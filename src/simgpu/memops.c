@@ -86,12 +86,24 @@ static bool is_satisfied(const CUstreamBatchMemOpParams *what)
     }
 }
 
+static void value_raise(uint64_t *value, uint64_t least)
+{
+    uint64_t found = __atomic_load_n(value, __ATOMIC_RELAXED);
+    while (found < least &&
+           !__atomic_compare_exchange_n(value, &found, least, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        continue;
+}
+
 /* False for a wait that is not satisfied. */
 static bool memop_run(const CUstreamBatchMemOpParams *what)
 {
     if (is_wait(what))
         return is_satisfied(what);
     uintptr_t address = (uintptr_t)what->writeValue.address;
+    if (what->operation == MEMOP_RAISE_64) {
+        value_raise((uint64_t *)address, what->writeValue.value64);
+        return true;
+    }
     if (is_wide(what))
         __atomic_store_n((uint64_t *)address, what->writeValue.value64, __ATOMIC_RELEASE);
     else
@@ -289,7 +301,9 @@ static bool submit_capture(CUstream handle, bool per_thread, const CUstreamBatch
         return false;
     CUgraphNodeParams params = {
         .type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-        .memOp = {.ctx = context, .count = count, .paramArray = (CUstreamBatchMemOpParams *)(uintptr_t)operations},
+        .memOp = {.ctx = context,
+                  .count = count,
+                  .paramArray = (CUstreamBatchMemOpParams *)(uintptr_t)operations},
     };
     return capture_node(handle, per_thread, &params, result);
 }

@@ -4,6 +4,9 @@
 #include "simgpu/sim.h"
 #include "simgpu/timeline.h"
 
+/* An operation of our own, as CU_STREAM_MEM_OP_WRITE_VALUE_64 is: it never makes the value less. */
+#define MEMOP_RAISE_64 ((CUstreamBatchMemOpType)0x1000)
+
 /* Whether each of `count` operations is one that memop_submit() takes. */
 CUresult memops_check(const CUstreamBatchMemOpParams *operations, unsigned count);
 

@@ -9,20 +9,10 @@
 #define MEMORY_SLICES 8u
 
 static const struct mig_profile profiles[] = {
-#define MIG_PROFILE(card, name, id, most, slices, memory_slices, mib, multiprocessors, copy_engines,         \
-                    decoders, jpeg_engines, flow_engines)                                                    \
-    {card,                                                                                                   \
-     name,                                                                                                   \
-     id,                                                                                                     \
-     most,                                                                                                   \
-     slices,                                                                                                 \
-     memory_slices,                                                                                          \
-     UINT64_C(mib) << 20,                                                                                    \
-     multiprocessors,                                                                                        \
-     copy_engines,                                                                                           \
-     decoders,                                                                                               \
-     jpeg_engines,                                                                                           \
-     flow_engines},
+#define MIG_PROFILE(card, name, most, slices, memory_slices, mib, multiprocessors, copy_engines, decoders,   \
+                    jpeg_engines, flow_engines)                                                              \
+    {card,         name,     most,         slices,      memory_slices, UINT64_C(mib) << 20, multiprocessors, \
+     copy_engines, decoders, jpeg_engines, flow_engines},
 #include "simgpu/mig_profiles.def"
 };
 #define PROFILES (sizeof(profiles) / sizeof(profiles[0]))

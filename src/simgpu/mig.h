@@ -18,7 +18,7 @@
 struct mig_profile {
     const char *card; /* FAKECUDA_DEVICE */
     const char *name;
-    unsigned id, most, slices, memory_slices;
+    unsigned most, slices, memory_slices;
     uint64_t bytes; /* 0: as many eighths of the card's as memory slices */
     unsigned multiprocessors, copy_engines, decoders, jpeg_engines, flow_engines;
 };

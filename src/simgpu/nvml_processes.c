@@ -31,11 +31,13 @@ static unsigned compute_instance_id(unsigned gpu)
 static bool add_lines(unsigned gpu, struct line **lines, unsigned *count)
 {
     cleanup_free struct device_process *processes = calloc(DEVICE_SLOTS, sizeof(*processes));
-    unsigned found = processes ? device_processes(gpu, processes, DEVICE_SLOTS) : 0;
+    if (!processes)
+        return false;
+    unsigned found = device_processes(gpu, processes, DEVICE_SLOTS);
     if (found > DEVICE_SLOTS)
         found = DEVICE_SLOTS;
     struct line *more = realloc(*lines, (*count + found + 1) * sizeof(*more));
-    if (!processes || !more)
+    if (!more)
         return false;
     *lines = more;
     for (unsigned i = 0; i < found; i++)
@@ -133,10 +135,12 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
 {
     unsigned gpu;
     TRY_FIND(device, &gpu);
-    if (!list || list->mode > NVML_PROCESS_MODE_MPS)
+    if (!list)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (list->version != NVML_PROCESS_DETAIL_LIST_V1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (list->mode > NVML_PROCESS_MODE_MPS)
+        return NVML_ERROR_INVALID_ARGUMENT;
     return (list->mode == NVML_PROCESS_MODE_COMPUTE ? list_processes : list_nobody)(
         device, &list->numProcArrayEntries, list->procArray, store_detail);
 }

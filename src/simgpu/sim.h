@@ -30,6 +30,7 @@ enum sim_kind {
     SIM_TEXTURE = 0x51c0de0c,
     SIM_SURFACE = 0x51c0de0d,
     SIM_EXTERNAL = 0x51c0de0e,
+    SIM_SEMAPHORE = 0x51c0de11,
     SIM_TEXTURE_REFERENCE = 0x51c0de0f,
     SIM_SURFACE_REFERENCE = 0x51c0de10,
 };
@@ -88,6 +89,7 @@ struct CUevent_st {
     uint64_t recorded_ns;
     uint64_t done_ns; /* 0 until it is known */
     CUevent next, previous;
+    struct event_place *place; /* of an interprocess event, instead of the above; NULL: it is none */
     struct capture_event
         *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };
@@ -100,6 +102,10 @@ CUresult sim_ready(void);
 CUresult context_current(CUcontext *context);
 /* The same for a context handle. */
 CUresult context_check(CUcontext context);
+/* The context a call means that takes one, where NULL is the current one. */
+CUresult context_named(CUcontext *context);
+/* What a new context's settings are (context_settings.c). */
+void context_settings_begin(CUcontext context);
 /* Whether the ordinal is one. */
 CUresult device_check(CUdevice device);
 

@@ -106,6 +106,6 @@ void put_kept(struct actor *actor, uint64_t value);
 /* Call this row's entry point, by whatever way it was looked up this time. */
 #define CALL(actor, symbol) ((__typeof__(&symbol))(actor)->function)
 
-extern const struct row memory_rows[], context_rows[], other_rows[], share_rows[];
+extern const struct row memory_rows[], context_rows[], other_rows[], nvml_rows[], share_rows[];
 extern void *nvml_library;
 extern char *kernels_text;

@@ -1,4 +1,4 @@
-/* others.c - rows: arrays, code, green contexts, memory of other APIs, look-ups, NVML. */
+/* others.c - rows: arrays, code, green contexts, memory of other APIs, look-ups. */
 #include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
@@ -365,82 +365,6 @@ static void init(struct actor *actor)
     put_result(actor, CALL(actor, cuInit)(flags));
 }
 
-/* --- NVML ------------------------------------------------------------------------------------------ */
-
-static nvmlDevice_t nvml_device(void)
-{
-    nvmlReturn_t (*get)(unsigned, nvmlDevice_t *) = NULL;
-    *(void **)&get = dlsym(nvml_library, "nvmlDeviceGetHandleByIndex_v2");
-    nvmlDevice_t device = NULL;
-    return get && get(0, &device) == NVML_SUCCESS ? device : NULL;
-}
-
-static void nvml_memory(struct actor *actor)
-{
-    nvmlReturn_t (*info)(nvmlDevice_t, nvmlMemory_t *) = NULL;
-    *(void **)&info = actor->function;
-    nvmlMemory_t memory = {7, 7, 7}, *out = one_in(actor, 6) ? NULL : &memory;
-    bool strange = one_in(actor, 5);
-    put(actor, "%s %s", strange ? "NULL" : "device", out ? "&" : "NULL");
-    nvmlReturn_t result = info(strange ? NULL : nvml_device(), out);
-    put(actor, " = %d", result);
-    if (result != NVML_SUCCESS)
-        put(actor, " %llu %llu %llu", memory.total, memory.free, memory.used);
-    else
-        put(actor, memory.free + memory.used == memory.total ? " sane" : " does not add up");
-}
-
-static void nvml_memory_v2(struct actor *actor)
-{
-    nvmlReturn_t (*info)(nvmlDevice_t, nvmlMemory_v2_t *) = NULL;
-    *(void **)&info = actor->function;
-    nvmlMemory_v2_t memory = {one_in(actor, 5) ? 3 : NVML_MEMORY_V2, 7, 7, 7, 7},
-                    *out = one_in(actor, 6) ? NULL : &memory;
-    bool strange = one_in(actor, 5);
-    put(actor, "%s %s %u", strange ? "NULL" : "device", out ? "&" : "NULL", memory.version);
-    nvmlReturn_t result = info(strange ? NULL : nvml_device(), out);
-    put(actor, " = %d", result);
-    if (result != NVML_SUCCESS)
-        put(actor, " %llu %llu %llu", memory.total, memory.free, memory.used);
-    else
-        put(actor,
-            memory.free + memory.used + memory.reserved == memory.total ? " sane" : " does not add up");
-}
-
-/* Of either kind and version: they differ in the size of an element alone. What each uses is looked at
- * elsewhere. */
-static void nvml_processes(struct actor *actor)
-{
-    nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, void *) = NULL;
-    *(void **)&list = actor->function;
-    nvmlProcessInfo_v2_t infos[8] = {0};
-    unsigned count = (unsigned)chance(actor, 3) * 4, *count_out = one_in(actor, 6) ? NULL : &count;
-    void *out = one_in(actor, 6) ? NULL : infos;
-    bool strange = one_in(actor, 6);
-    if (actor->number == CHILD) {
-        put(actor, "(its parent is of another session, or not, as it runs alone or under a daemon)");
-        return;
-    }
-    put(actor, "%s %s%u %s", strange ? "NULL" : "device", count_out ? "&" : "NULL ", count,
-        out ? "&" : "NULL");
-    nvmlReturn_t result = list(strange ? NULL : nvml_device(), count_out, out);
-    put(actor, " = %d %u %s", result, count,
-        infos[0].pid == (unsigned)getpid() ? "us"
-        : infos[0].pid                     ? "another"
-                                           : "");
-}
-
-/* Those whose answers tell of processes by pid, or of engines by time: nothing but zeros. */
-static void nvml_zeros(struct actor *actor)
-{
-    nvmlReturn_t (*function)(long, long, long, long) = NULL;
-    *(void **)&function = actor->function;
-    if (!function)
-        put(actor, "(has none)");
-    else
-        put(actor, "zeros = %d", function(0, 0, 0, 0));
-}
-
 #define ROW(symbol, weight, call)                                                                            \
     {                                                                                                        \
 #symbol, (void *)(uintptr_t)symbol, weight, call                                                     \
@@ -471,21 +395,5 @@ const struct row other_rows[] = {
     ROW(cuGetProcAddress_v2, 6, proc_address_v2),
     ROW(cuGetProcAddress_v2_ptsz, 4, proc_address_v2),
     ROW(cuInit, 1, init),
-    {"nvmlDeviceGetMemoryInfo", NULL, 2, nvml_memory},
-    {"nvmlDeviceGetMemoryInfo_v2", NULL, 2, nvml_memory_v2},
-    {"nvmlDeviceGetComputeRunningProcesses", NULL, 1, nvml_processes},
-    {"nvmlDeviceGetComputeRunningProcesses_v2", NULL, 1, nvml_processes},
-    {"nvmlDeviceGetComputeRunningProcesses_v3", NULL, 1, nvml_processes},
-    {"nvmlDeviceGetGraphicsRunningProcesses", NULL, 1, nvml_processes},
-    {"nvmlDeviceGetGraphicsRunningProcesses_v2", NULL, 1, nvml_processes},
-    {"nvmlDeviceGetGraphicsRunningProcesses_v3", NULL, 1, nvml_processes},
-    {"nvmlDeviceGetMPSComputeRunningProcesses", NULL, 1, nvml_zeros},
-    {"nvmlDeviceGetMPSComputeRunningProcesses_v2", NULL, 1, nvml_zeros},
-    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", NULL, 1, nvml_zeros},
-    {"nvmlDeviceGetRunningProcessDetailList", NULL, 1, nvml_zeros},
-    {"nvmlDeviceGetProcessUtilization", NULL, 1, nvml_zeros},
-    {"nvmlDeviceGetProcessesUtilizationInfo", NULL, 1, nvml_zeros},
-    {"nvmlDeviceGetAccountingPids", NULL, 1, nvml_zeros},
-    {"nvmlDeviceGetAccountingStats", NULL, 1, nvml_zeros},
     {NULL, NULL, 0, NULL},
 };

@@ -4,6 +4,7 @@
 #include "differ.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define UPLOAD 2 /* CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD: maps what a launch would */
 
 /* --- Graphs ---------------------------------------------------------------------------------------- */
 
@@ -77,6 +78,7 @@ static void graph_instantiate_with_flags(struct actor *actor)
     CUgraphExec *out = one_in(actor, 12) ? NULL : &exec;
     CUgraph graph = (CUgraph)(uintptr_t)living(actor, GRAPH);
     unsigned long long flags = flags_of[chance(actor, 8)];
+    actor->own_limit = actor->overdraws = flags & UPLOAD;
     put(actor, "%s %llu", out ? "&" : "NULL", flags);
     CUresult result = CALL(actor, cuGraphInstantiateWithFlags)(out, graph, flags);
     made_exec(actor, result, exec);

@@ -33,8 +33,36 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned bytes);
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned bytes)
 {
+    for (int i = 0; i < 7; i++)
+        if (device == (nvmlDevice_t)(void *)&led.instance_handles[i]) {
+            snprintf(text, bytes, "MIG-01234567-89ab-cdef-0123-456789abcde%d", i);
+            return NVML_SUCCESS;
+        }
     snprintf(text, bytes, "GPU-01234567-89ab-cdef-0123-456789abcdef");
     return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending);
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
+{
+    *current = *pending = led.is_partitioned;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count);
+EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count)
+{
+    *count = led.is_partitioned ? 7 : 0;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index,
+                                                        nvmlDevice_t *instance);
+EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index,
+                                                        nvmlDevice_t *instance)
+{
+    *instance = (nvmlDevice_t)(void *)&led.instance_handles[index];
+    return led.instances >> index & 1 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned bytes);

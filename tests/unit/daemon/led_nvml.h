@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuda/nvml.h"
@@ -10,6 +11,9 @@ struct led_nvml {
     pthread_mutex_t lock; /* of all below; held by the test, it is a driver that hangs */
     nvmlReturn_t init_result, memory_result;
     unsigned card_count;
+    bool is_partitioned; /* its cards are in MIG mode */
+    unsigned instances;  /* a bit for each index at which every card has a MIG instance */
+    char instance_handles[7];
     uint64_t total_bytes, used_bytes;
     unsigned first_pid, process_count;
     uint64_t bytes_of_each;

@@ -36,7 +36,8 @@ static int begin(void **state)
 {
     daemon_state = (struct daemon){.options.simulated = true};
     LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 1000;
-         led->used_bytes = 0; led->process_count = 0; led->bytes_of_each = 0; led->on_processes = NULL);
+         led->used_bytes = 0; led->is_partitioned = false; led->instances = 0; led->process_count = 0;
+         led->bytes_of_each = 0; led->on_processes = NULL);
     return sd_event_new(&daemon_state.loop) < 0 ? -1 : 0;
 }
 
@@ -115,6 +116,37 @@ static void a_missing_library_is_no_driver(void **state)
 {
     struct error error = {0};
     assert_int_equal(gpu_start(&daemon_state, "/nowhere/libnvidia-ml.so.1", &error), -ENODEV);
+}
+
+static void instances_are_listed_in_their_cards_place(void **state)
+{
+    struct error error = {0};
+    unsigned found;
+    LEAD(led->is_partitioned = true; led->instances = 1 << 1 | 1 << 4); /* destroyed ones leave gaps */
+    start();
+    assert_int_equal(daemon_state.gpu_count, 2);
+    const struct gpu *gpu = &daemon_state.gpus[1];
+    assert_int_equal(gpu->index, 0);
+    assert_int_equal(gpu->mig_index, 4);
+    assert_string_equal(gpu->label, "0:4");
+    assert_string_equal(gpu->uuid_text, "MIG-01234567-89ab-cdef-0123-456789abcde4");
+    assert_int_equal(gpu->total_bytes, 1000);
+    assert_int_equal(gpu_find(&daemon_state, "0:4", &found, &error), 0);
+    assert_int_equal(found, 1);
+    assert_int_equal(gpu_find(&daemon_state, "0", &found, &error), -ENOENT);
+    assert_non_null(strstr(error.message, "MIG mode"));
+    assert_int_equal(gpu_find(&daemon_state, "0:2", &found, &error), -ENOENT);
+    assert_int_equal(gpu_find(&daemon_state, "0:", &found, &error), -ENOENT);
+    assert_int_equal(gpu_find(&daemon_state, "7", &found, &error), -ENOENT);
+    assert_null(strstr(error.message, "MIG mode"));
+}
+
+static void a_card_in_mig_mode_without_instances_is_no_gpu(void **state)
+{
+    struct error error = {0};
+    LEAD(led->is_partitioned = true);
+    assert_int_equal(gpu_start(&daemon_state, library, &error), -ENODEV);
+    assert_non_null(strstr(error.message, "MIG"));
 }
 
 static void a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever(void **state)
@@ -285,6 +317,8 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_driver_that_does_not_start_is_said_so, begin, end),
         cmocka_unit_test_setup_teardown(a_driver_without_cards_is_no_driver, begin, end),
         cmocka_unit_test_setup_teardown(a_missing_library_is_no_driver, begin, end),
+        cmocka_unit_test_setup_teardown(instances_are_listed_in_their_cards_place, begin, end),
+        cmocka_unit_test_setup_teardown(a_card_in_mig_mode_without_instances_is_no_gpu, begin, end),
         cmocka_unit_test_setup_teardown(a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever, begin,
                                         end),
         cmocka_unit_test_setup_teardown(an_error_about_a_card_makes_it_unhealthy_until_it_is_over, begin,

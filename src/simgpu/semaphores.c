@@ -1,0 +1,162 @@
+/* semaphores.c - semaphores of other APIs, imported by a descriptor.
+ *
+ * A file that can be mapped stands for one: its first eight bytes are its value, which anybody who has the
+ * file may read and write as the other API would. OPAQUE_FD is a binary semaphore: signalled is 1, and a wait
+ * makes it 0 again. TIMELINE_SEMAPHORE_FD counts: a signal sets it, and a wait is over when it is at least as
+ * high.
+ *
+ * To a stream both are stream memory operations (memops.h). */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "simgpu/execution.h"
+#include "simgpu/memops.h"
+
+#define SKIP_FLAGS                                                                                           \
+    3u /* CUDA_EXTERNAL_SEMAPHORE_..._SKIP_NVSCIBUF_MEMSYNC, of no meaning here: alone 1 and 2 */
+
+struct CUextSemaphore_st {
+    _Atomic unsigned kind; /* SIM_SEMAPHORE; structs stay (sim.h) */
+    bool is_timeline;
+    uint64_t *value; /* mapped for good: work that nobody waited for may look at it still */
+};
+
+static CUresult type_check(CUexternalSemaphoreHandleType type)
+{
+    switch (type) {
+    case CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD:
+    case CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD:
+        return CUDA_SUCCESS;
+    default:
+        return type >= CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD &&
+                       type <= CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32
+                   ? CUDA_ERROR_NOT_SUPPORTED
+                   : CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Takes the descriptor over when it succeeds (driver API reference). */
+CUresult cuImportExternalSemaphore(CUexternalSemaphore *semaphore_out,
+                                   const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *descriptor)
+{
+    CUcontext context;
+    struct stat file;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(semaphore_out && descriptor && descriptor->flags == 0);
+    SIM_TRY(context_current(&context));
+    SIM_TRY(type_check(descriptor->type));
+    SIM_REQUIRE(fstat(descriptor->handle.fd, &file) == 0 && S_ISREG(file.st_mode) &&
+                (uint64_t)file.st_size >= sizeof(uint64_t));
+    CUexternalSemaphore semaphore = calloc(1, sizeof(*semaphore));
+    void *value = mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor->handle.fd, 0);
+    if (!semaphore || value == MAP_FAILED) {
+        free(semaphore);
+        if (value != MAP_FAILED)
+            munmap(value, sizeof(uint64_t));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    close(descriptor->handle.fd);
+    semaphore->value = value;
+    semaphore->is_timeline = descriptor->type == CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD;
+    atomic_store(&semaphore->kind, SIM_SEMAPHORE);
+    *semaphore_out = semaphore;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDestroyExternalSemaphore(CUexternalSemaphore semaphore)
+{
+    SIM_TRY(sim_ready());
+    unsigned kind = SIM_SEMAPHORE;
+    return semaphore && atomic_compare_exchange_strong(&semaphore->kind, &kind, SIM_DESTROYED)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* --- In streams ------------------------------------------------------------------------------------ */
+
+static CUstreamBatchMemOpParams operation(CUstreamBatchMemOpType type,
+                                          const struct CUextSemaphore_st *semaphore, uint64_t value,
+                                          unsigned flags)
+{
+    return (CUstreamBatchMemOpParams){.waitValue = {.operation = type,
+                                                    .address = (CUdeviceptr)(uintptr_t)semaphore->value,
+                                                    .value64 = value,
+                                                    .flags = flags}};
+}
+
+static CUresult signal_one(CUcontext context, CUstream stream, const struct CUextSemaphore_st *semaphore,
+                           uint64_t value)
+{
+    CUstreamBatchMemOpParams write =
+        operation(CU_STREAM_MEM_OP_WRITE_VALUE_64, semaphore, semaphore->is_timeline ? value : 1, 0);
+    return memops_submit(context, stream, &write, 1);
+}
+
+static CUresult wait_one(CUcontext context, CUstream stream, const struct CUextSemaphore_st *semaphore,
+                         uint64_t value)
+{
+    CUstreamBatchMemOpParams operations[2] = {
+        operation(CU_STREAM_MEM_OP_WAIT_VALUE_64, semaphore, semaphore->is_timeline ? value : 1,
+                  semaphore->is_timeline ? CU_STREAM_WAIT_VALUE_GEQ : CU_STREAM_WAIT_VALUE_EQ),
+        operation(CU_STREAM_MEM_OP_WRITE_VALUE_64, semaphore, 0, 0)};
+    return memops_submit(context, stream, operations, semaphore->is_timeline ? 1 : 2);
+}
+
+static CUresult semaphores_check(const CUexternalSemaphore *semaphores, const void *params, unsigned count)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(semaphores && params && count > 0);
+    for (unsigned i = 0; i < count; i++)
+        if (!semaphores[i] || atomic_load(&semaphores[i]->kind) != SIM_SEMAPHORE)
+            return CUDA_ERROR_INVALID_HANDLE;
+    return CUDA_SUCCESS;
+}
+
+/* Both have the same first fields. All are checked before the first is submitted. */
+#define SUBMITS(function, type, one)                                                                         \
+    static CUresult function(const CUexternalSemaphore *semaphores, const type *params, unsigned count,      \
+                             CUstream handle, bool per_thread)                                               \
+    {                                                                                                        \
+        CUcontext context;                                                                                   \
+        CUstream stream;                                                                                     \
+        SIM_TRY(semaphores_check(semaphores, params, count));                                                \
+        for (unsigned i = 0; i < count; i++)                                                                 \
+            SIM_REQUIRE((params[i].flags & ~SKIP_FLAGS) == 0);                                               \
+        SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));                                      \
+        for (unsigned i = 0; i < count; i++)                                                                 \
+            SIM_TRY(one(context, stream, semaphores[i], params[i].params.fence.value));                      \
+        return CUDA_SUCCESS;                                                                                 \
+    }
+SUBMITS(signal_all, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, signal_one)
+SUBMITS(wait_all, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, wait_one)
+#undef SUBMITS
+
+CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
+                                         const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
+                                         unsigned int count, CUstream stream)
+{
+    return signal_all(semaphores, params, count, stream, false);
+}
+
+CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *semaphores,
+                                              const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
+                                              unsigned int count, CUstream stream)
+{
+    return signal_all(semaphores, params, count, stream, true);
+}
+
+CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
+                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params, unsigned int count,
+                                       CUstream stream)
+{
+    return wait_all(semaphores, params, count, stream, false);
+}
+
+CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *semaphores,
+                                            const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
+                                            unsigned int count, CUstream stream)
+{
+    return wait_all(semaphores, params, count, stream, true);
+}
