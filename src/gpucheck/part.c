@@ -132,12 +132,15 @@ void part_say(struct part *part, const char *format, ...)
     fflush(part->to);
 }
 
-static void tell_end(const struct part *part, int status)
+/* A part that ended by itself with 0 or 1 has said why, or its log does: then there is nothing to add. */
+static _Noreturn void tell_end(const struct part *part, int status)
 {
     if (WIFSIGNALED(status))
         fail_and_end("its part '%s' was ended by signal %d (%s)", part->name, WTERMSIG(status),
                      strsignal(WTERMSIG(status)));
-    fail_and_end("its part '%s' ended with status %d", part->name, WEXITSTATUS(status));
+    if (WEXITSTATUS(status) > 1)
+        fail_and_end("its part '%s' ended with status %d", part->name, WEXITSTATUS(status));
+    _exit(WEXITSTATUS(status));
 }
 
 const char *part_hear(struct part *part)

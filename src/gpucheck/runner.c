@@ -28,8 +28,9 @@
 
 static struct {
     char folder[64], log[80], daemon_log[80], gpuslice[PATH_MAX], gpusliced[PATH_MAX], self[PATH_MAX];
-    pid_t daemon;
-    double end_s; /* of the budget */
+    pid_t daemon; /* 0: it has ended, or never began */
+    struct error daemon_error;
+    double begin_s, end_s; /* of the budget */
 } runner;
 
 static volatile sig_atomic_t asked_to_end;
@@ -136,14 +137,17 @@ static off_t log_size(void)
     return stat(runner.log, &status) == 0 ? status.st_size : 0;
 }
 
-static int start_daemon(struct error *error)
+static int start_daemon(void)
 {
+    struct error *error = &runner.daemon_error;
     char *words[] = {runner.gpusliced, settings.simulated ? "--simulated" : NULL, NULL};
     char *look[] = {runner.gpuslice, "list", settings.simulated ? "--simulated" : NULL, NULL};
     double end = now_s() + DAEMON_READY_S;
     runner.daemon = start(words, runner.daemon_log, -1);
-    if (runner.daemon < 0)
+    if (runner.daemon < 0) {
+        runner.daemon = 0;
         return error_set(error, errno, NULL, "cannot start %s: %s", runner.gpusliced, strerror(errno));
+    }
     while (now_s() < end && !asked_to_end) {
         int status;
         if (waitpid(runner.daemon, &status, WNOHANG) == runner.daemon) {
@@ -227,7 +231,8 @@ int runner_begin(const char *gpu, double budget_s, struct error *error)
 {
     const char *tmp = getenv("TMPDIR");
     int result;
-    runner.end_s = now_s() + budget_s;
+    runner.begin_s = now_s();
+    runner.end_s = runner.begin_s + budget_s;
     if ((result = paths_program("gpuslice", runner.gpuslice, error)) < 0 ||
         (result = paths_program("gpusliced", runner.gpusliced, error)) < 0 ||
         (result = paths_program("gpu-check", runner.self, error)) < 0)
@@ -246,8 +251,9 @@ int runner_begin(const char *gpu, double budget_s, struct error *error)
     sigaction(SIGTERM, &ask, NULL);
     sigaction(SIGHUP, &ask, NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if ((result = set_environment(gpu, error)) < 0 || (result = start_daemon(error)) < 0)
+    if ((result = set_environment(gpu, error)) < 0)
         return result;
+    start_daemon(); /* without it, what needs no session can still be found out */
     return 0;
 }
 
@@ -265,29 +271,11 @@ static void remove_simulated_gpu(void)
             unlinkat(dirfd(folder), entry->d_name, 0);
 }
 
-void runner_end(void)
-{
-    int status;
-    if (runner.daemon > 0) {
-        kill(runner.daemon, SIGTERM);
-        if (!wait_for_end(runner.daemon, DAEMON_END_S, &status)) {
-            kill(runner.daemon, SIGKILL);
-            waitpid(runner.daemon, &status, 0);
-        }
-        runner.daemon = 0;
-    }
-    kill_strays();
-    if (settings.simulated)
-        remove_simulated_gpu();
-    if (runner.folder[0])
-        nftw(runner.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 /* --- A check --------------------------------------------------------------------------------------- */
 
 struct outcome {
     bool failed, not_run, ended;
-    json_t *reasons, *figures;
+    json_t *reasons, *figures, *details;
 };
 
 __attribute__((format(printf, 2, 3))) static void add_reason(struct outcome *outcome, const char *format, ...)
@@ -314,6 +302,8 @@ static void read_line(struct outcome *outcome, char *line)
         outcome->ended = true;
     } else if (strcmp(kind, "text") == 0 && second) {
         json_object_set_new(outcome->figures, first, json_string(second));
+    } else if (strcmp(kind, "detail") == 0 && second) {
+        json_object_set_new(outcome->details, first, json_string(second));
     } else if (strcmp(kind, "figure") == 0 && second && rest) {
         json_object_set_new(outcome->figures, first,
                             json_pack("{s:f, s:s}", "value", strtod(second, NULL), "unit", rest));
@@ -357,14 +347,15 @@ static bool follow(pid_t pid, int report, double deadline, struct outcome *outco
 static json_t *result(const struct check *check, struct outcome *outcome, double seconds)
 {
     const char *word = outcome->failed ? "failed" : outcome->not_run ? "not run" : "passed";
-    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o}", "name", check->name, "claim", check->claim, "outcome",
-                     word, "reasons", outcome->reasons, "seconds", (double)(int)(seconds * 1000 + 0.5) / 1000,
-                     "figures", outcome->figures);
+    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o, s:o}", "name", check->name, "claim", check->claim,
+                     "outcome", word, "reasons", outcome->reasons, "seconds",
+                     (double)(int)(seconds * 1000 + 0.5) / 1000, "figures", outcome->figures, "details",
+                     outcome->details);
 }
 
 json_t *runner_run(const struct check *check)
 {
-    struct outcome outcome = {.reasons = json_array(), .figures = json_object()};
+    struct outcome outcome = {.reasons = json_array(), .figures = json_object(), .details = json_object()};
     double begin = now_s(), deadline_s = check->deadline_s;
     if (runner.end_s - begin < deadline_s)
         deadline_s = runner.end_s - begin;
@@ -398,6 +389,7 @@ json_t *runner_run(const struct check *check)
     if (asked_to_end) {
         json_decref(outcome.reasons);
         json_decref(outcome.figures);
+        json_decref(outcome.details);
         return NULL;
     }
     bool is_unexplained = !outcome.ended && !outcome.not_run && !outcome.failed;
@@ -413,4 +405,45 @@ json_t *runner_run(const struct check *check)
                    last_line(runner.log, log_begin));
     }
     return result(check, &outcome, now_s() - begin);
+}
+
+/* --- The end --------------------------------------------------------------------------------------- */
+
+/* The daemon was there all the time, and goes when it is told to. */
+static void end_daemon(struct outcome *outcome)
+{
+    int status = 0;
+    bool has_ended = !runner.daemon || wait_for_end(runner.daemon, 0, &status);
+    outcome->failed = true;
+    if (runner.daemon_error.status) {
+        add_reason(outcome, "%s", runner.daemon_error.message);
+    } else if (has_ended) {
+        add_reason(outcome, "it ended before the checks did, with status %d: %s", status,
+                   last_line(runner.daemon_log, 0));
+    } else {
+        kill(runner.daemon, SIGTERM);
+        if (!wait_for_end(runner.daemon, DAEMON_END_S, &status))
+            add_reason(outcome, "it had not ended %.0f s after SIGTERM", DAEMON_END_S);
+        else if (status)
+            add_reason(outcome, "it ended with status %d: %s", status, last_line(runner.daemon_log, 0));
+        else
+            outcome->failed = false;
+    }
+    if (runner.daemon && kill(runner.daemon, SIGKILL) == 0)
+        waitpid(runner.daemon, &status, 0);
+    runner.daemon = 0;
+}
+
+json_t *runner_end(void)
+{
+    static const struct check daemon_check = {
+        .name = "daemon", .claim = "The daemon starts, is there throughout, and ends when it is told to."};
+    struct outcome outcome = {.reasons = json_array(), .figures = json_object(), .details = json_object()};
+    end_daemon(&outcome);
+    kill_strays();
+    if (settings.simulated)
+        remove_simulated_gpu();
+    if (runner.folder[0])
+        nftw(runner.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return result(&daemon_check, &outcome, now_s() - runner.begin_s);
 }
