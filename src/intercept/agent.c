@@ -23,7 +23,8 @@
 #define REPORT_NS UINT64_C(20000000)
 #define CHECK_NS UINT64_C(5000000000)     /* that our descriptors are still there */
 #define CHECK_BLIND_NS UINT64_C(10000000) /* and where nobody can poke us */
-#define FIRST_NAP_NS UINT64_C(20000)      /* of a drain; they grow */
+#define FIRST_NAP_NS UINT64_C(20000)      /* of a drain */
+#define SOON_NAPS 100u                    /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
 
@@ -155,7 +156,8 @@ static uint64_t busy_until(uint64_t now_ns)
 static void look(struct gate *gate)
 {
     uint64_t submitted = pace_submitted(gate);
-    bool busy = submitted != agent.submitted || !pace_is_finished(gate);
+    bool busy = submitted != agent.submitted || atomic_load_explicit(&gate->held, memory_order_relaxed) ||
+                !pace_is_finished(gate);
     agent.submitted = submitted;
     if (busy) {
         see_busy(gate, pace_now_ns());
@@ -191,13 +193,12 @@ static bool drain(struct gate *gate, uint64_t patience_ns)
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     uint64_t deadline_ns = pace_now_ns() + patience_ns + longest_ns;
     gate_close(gate);
-    for (uint64_t nap_ns = FIRST_NAP_NS; !gate_is_left(gate) || !pace_is_finished(gate);
-         nap_ns = nap_ns * 3 / 2 < LAST_NAP_NS ? nap_ns * 3 / 2 : LAST_NAP_NS) {
+    for (unsigned naps = 0; !gate_is_left(gate) || !pace_is_finished(gate); naps++) {
         if (pace_now_ns() > deadline_ns) {
             gate_open(gate, GATE_PACED);
             return false;
         }
-        nap(gate, nap_ns);
+        nap(gate, naps < SOON_NAPS ? FIRST_NAP_NS : LAST_NAP_NS);
         if (!agent.connection.open)
             return false;
     }

@@ -72,6 +72,7 @@ struct gate {
     atomic_bool resting;                /* the agent waits for the next submission: tell it */
 
     _Alignas(64) _Atomic uint32_t waiters; /* threads at the closed gate */
+    _Atomic uint32_t held;                 /* threads that wait for a stream to have room */
     _Atomic uint32_t capture_waiters;      /* threads that wait for a drain to end, to begin a capture */
     _Atomic uint64_t waited_ns;            /* of threads at the gate, since it was last told */
     _Atomic uint64_t resumed_ns;           /* when the submission came that `resting` waited for */

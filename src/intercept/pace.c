@@ -262,7 +262,11 @@ static void learn(struct gate *gate, struct pace_entry *entry, const struct pace
         if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
             took_ns > atomic_load_explicit(&gate->longest_ns, memory_order_relaxed))
             atomic_store_explicit(&gate->longest_ns, took_ns, memory_order_relaxed);
-        chunk = fitting > chunk * 4 ? chunk * 4 : fitting;
+        /* A thread that was not run for a moment measures too much; work that has changed, far more than
+         * before. */
+        chunk = fitting > chunk * 4                           ? chunk * 4
+                : fitting < chunk / 2 && fitting >= chunk / 8 ? chunk / 2
+                                                              : fitting;
     } else if (now_ns - mark->from_ns < CHUNK_NS / 2) {
         /* They were certainly shorter than that. */
         atomic_store_explicit(&entry->piece_ns, (now_ns - mark->from_ns) / pieces, memory_order_relaxed);
@@ -275,6 +279,8 @@ static void learn(struct gate *gate, struct pace_entry *entry, const struct pace
 /* Take out what is reached. Under the entry's turn. */
 static void settle(struct gate *gate, struct pace_entry *entry, bool watched)
 {
+    unsigned reached = 0;
+    bool looked_away = watched;
     for (uint32_t marks; (marks = atomic_load_explicit(&entry->marks, memory_order_relaxed)) > 0;) {
         const struct pace_mark *mark = &entry->ring[entry->first];
         if (real(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY)
@@ -282,7 +288,17 @@ static void settle(struct gate *gate, struct pace_entry *entry, bool watched)
         learn(gate, entry, mark, pace_now_ns(), watched);
         entry->first = (entry->first + 1) % PACE_MARKS;
         atomic_store_explicit(&entry->marks, marks - 1, memory_order_relaxed);
+        reached++;
         watched = false; /* it may have been reached long before */
+    }
+    if (looked_away && reached > 1) {
+        /* The stream ran dry meanwhile: its pieces are shorter than was thought. */
+        uint32_t chunk = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
+        atomic_store_explicit(&entry->chunk, chunk * 2 < CHUNK_MOST ? chunk * 2 : CHUNK_MOST,
+                              memory_order_relaxed);
+        atomic_store_explicit(&entry->piece_ns,
+                              atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) / 2,
+                              memory_order_relaxed);
     }
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
 }
@@ -343,6 +359,7 @@ void pace_wait(struct gate *gate)
     uint64_t deadline_ns =
         pace_now_ns() + PATIENCE_NS + atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     CUstreamCaptureMode mode = calls_begin();
+    atomic_fetch_add_explicit(&gate->held, 1, memory_order_relaxed);
     for (bool watched = false;; watched = true) {
         pthread_mutex_lock(&entry->turn);
         settle(gate, entry, watched);
@@ -354,6 +371,7 @@ void pace_wait(struct gate *gate)
             break;
         nap(nap_ns);
     }
+    atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
     calls_end(mode);
     entry->left = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
 }
