@@ -144,6 +144,7 @@ def test_the_planted_tree_without_a_fault_passes(planted):
     ("unhooked:cuArrayCreate_v2", "path-array", "by dlsym: 67108864 bytes taken, 0 charged"),
     ("unhooked:cuMemGetInfo_v2", "session-view", f"in a session of {QUOTA} bytes cuMemGetInfo says {16 << 30}"),
     ("half:cuMemAlloc_v2", "path-linear", "by dlsym: 67108864 bytes taken, 33554432 charged"),
+    ("unhooked:cuMemAlloc_v2", "standalone", "more than the limit was answered with CUDA_SUCCESS"),
     ("slow:cuMemAlloc_v2", "cost-alloc", "us more inside a session"),
     ("crash:cuMemAllocManaged", "path-managed", "its part 'path' was ended by signal 6"),
 ])
