@@ -1,6 +1,7 @@
 /* hook_array.c - arrays and mipmapped arrays, charged by what their elements take (cuda/array_size.h); a
  * sparse one, and one of deferred mapping, takes nothing itself: its parts hold what is mapped into them. */
 #include "cuda/array_size.h"
+#include "intercept/gate.h"
 #include "intercept/real.h"
 #include "intercept/vmm.h"
 
@@ -194,20 +195,25 @@ static void follow(const CUarrayMapInfo *info)
     atomic_store_explicit(&private_get()->tiles_used, true, memory_order_relaxed);
 }
 
-#define MAPS(symbol)                                                                                         \
+#define MAPS(symbol, default_stream)                                                                         \
     CUresult symbol(CUarrayMapInfo *infos, unsigned int count, CUstream stream)                              \
     {                                                                                                        \
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
-        if (charge_holds() && !fits(infos, count))                                                           \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
-        CUresult result = real(symbol)(infos, count, stream);                                                \
+        CUstream to = stream ? stream : (default_stream);                                                    \
+        struct gate *gate = gate_of();                                                                       \
+        if (gate)                                                                                            \
+            gate_enter(gate, to);                                                                            \
+        CUresult result = charge_holds() && !fits(infos, count) ? CUDA_ERROR_OUT_OF_MEMORY                   \
+                                                                : real(symbol)(infos, count, stream);        \
+        if (gate)                                                                                            \
+            gate_leave(gate, to);                                                                            \
         for (unsigned i = 0; result == CUDA_SUCCESS && charge_holds() && i < count; i++)                     \
             follow(&infos[i]);                                                                               \
         return result;                                                                                       \
     }
-MAPS(cuMemMapArrayAsync)
-MAPS(cuMemMapArrayAsync_ptsz)
+MAPS(cuMemMapArrayAsync, CU_STREAM_LEGACY)
+MAPS(cuMemMapArrayAsync_ptsz, CU_STREAM_PER_THREAD)
 
 static bool is_part(const struct record *record, const void *array)
 {

@@ -1,7 +1,7 @@
 /* old_glibc.h - bind to symbol versions that glibc 2.17 has, included before every file of the library.
  *
- * Since 2.34 the functions below live in libc under a new version, and the linker takes the newest; libc still has
- * the old ones, and a glibc before that has only those, in libpthread.so.0 and libdl.so.2. */
+ * Since 2.34 the functions below live in libc under a new version, and the linker takes the newest; libc
+ * still has the old ones, and a glibc before that has only those, in libpthread.so.0 and libdl.so.2. */
 #pragma once
 
 #ifndef __ASSEMBLER__
@@ -14,6 +14,7 @@
 
 #define OLD_GLIBC_SYMBOL(symbol) __asm__(".symver " #symbol "," #symbol "@" OLD_GLIBC)
 
+OLD_GLIBC_SYMBOL(pthread_attr_setstacksize);
 OLD_GLIBC_SYMBOL(pthread_create);
 OLD_GLIBC_SYMBOL(pthread_detach);
 OLD_GLIBC_SYMBOL(pthread_join);

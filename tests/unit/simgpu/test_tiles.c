@@ -193,6 +193,11 @@ static void layers_and_volumes_are_mapped_tile_by_tile(void **state)
     assert_int_equal(free_bytes(), TOTAL);
 }
 
+static size_t at_level(size_t extent, unsigned level)
+{
+    return extent >> level ? extent >> level : 1;
+}
+
 static void the_tail_holds_the_levels_that_are_smaller_than_a_tile(void **state)
 {
     CUmipmappedArray mipmap;
@@ -205,7 +210,7 @@ static void the_tail_holds_the_levels_that_are_smaller_than_a_tile(void **state)
     assert_int_equal(properties.miptailFirstLevel, 1);
     uint64_t bytes = 0;
     for (unsigned level = 1; level < 10; level++)
-        bytes += (uint64_t)(1020 >> level ? 1020 >> level : 1) * (250 >> level ? 250 >> level : 1) * 4;
+        bytes += (uint64_t)(at_level(1020, level)) * (at_level(250, level)) * 4;
     assert_int_equal(properties.miptailSize, (bytes + TILE - 1) / TILE * TILE);
     assert_int_equal(properties.miptailSize, 6 * TILE);
     CUarrayMapInfo tail = {.resourceType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
@@ -216,12 +221,11 @@ static void the_tail_holds_the_levels_that_are_smaller_than_a_tile(void **state)
     assert_cuda(apply(mapped(tail, memory, 2 * MIB)));
     for (unsigned level = 0; level < 10; level++) {
         assert_cuda(cuMipmappedArrayGetLevel(&levels[level], mipmap, level));
-        fill(levels[level], 1 + 100000 * level, 1020 >> level ? 1020 >> level : 1,
-             250 >> level ? 250 >> level : 1, 1);
+        fill(levels[level], 1 + 100000 * level, at_level(1020, level), at_level(250, level), 1);
     }
     assert_int_equal(kept(levels[0], 1, 1020, 250, 1), 0);
     for (unsigned level = 1; level < 10; level++) {
-        size_t width = 1020 >> level ? 1020 >> level : 1, height = 250 >> level ? 250 >> level : 1;
+        size_t width = at_level(1020, level), height = at_level(250, level);
         assert_int_equal(kept(levels[level], 1 + 100000 * level, width, height, 1), width * height);
     }
     CUarrayMapInfo level = tile_at(levels[1], 0, 0, 0);
@@ -320,12 +324,13 @@ static void an_array_on_external_memory_is_its_bytes(void **state)
     assert_int_equal(free_bytes(), TOTAL);
     for (unsigned i = 0; i < 3; i++) {
         assert_cuda(cuMipmappedArrayGetLevel(&level, mipmap, i));
-        fill(level, 5, 256 >> i, 128 >> i, 1);
+        fill(level, 5, at_level(256, i), at_level(128, i), 1);
     }
     assert_cuda(cuDestroyExternalMemory(external)); /* what is mapped stays */
     for (unsigned i = 0; i < 3; i++) {
         assert_cuda(cuMipmappedArrayGetLevel(&level, mipmap, i));
-        assert_int_equal(kept(level, 5, 256 >> i, 128 >> i, 1), (size_t)(256 >> i) * (128 >> i));
+        assert_int_equal(kept(level, 5, at_level(256, i), at_level(128, i), 1),
+                         at_level(256, i) * at_level(128, i));
     }
     assert_int_equal(pread(fd, &last, 4, (off_t)(TILE + 256 * 128 * 4 - 4)), 4);
     assert_int_equal(last, 5 + 256 * 128 - 1);
