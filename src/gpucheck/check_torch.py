@@ -1,4 +1,5 @@
-"""PyTorch under a quota: `check_torch.py QUOTA_BYTES` in a session, `check_torch.py` outside. Says what gpu-check reads (programs.c)."""
+"""PyTorch under a quota: with QUOTA_BYTES as argument in a session of that, without outside. gpu-check reads what it
+says (programs.c)."""
 import os
 import sys
 import time
