@@ -35,7 +35,7 @@ struct leases {
 _Static_assert(PRIORITY_COUNT == ARBITER_PRIORITIES && PRIORITY_NORMAL == ARBITER_PRIORITY_NORMAL,
                "the arbiter's priorities are the sessions'");
 
-uint64_t lease_now(void)
+static uint64_t lease_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -242,9 +242,37 @@ void lease_forget(struct session *session)
     session->arbitrated = NULL;
 }
 
-struct arbiter *lease_arbiter(const struct daemon *daemon)
+const struct arbiter *lease_arbiter(const struct daemon *daemon)
 {
-    return daemon->leases->arbiter;
+    return daemon->leases ? daemon->leases->arbiter : NULL;
+}
+
+struct lease_standing lease_standing(const struct session *session)
+{
+    const struct arbiter_session *arbitrated = session->arbitrated;
+    if (!arbitrated)
+        return (struct lease_standing){.lease = LEASE_NONE};
+    return (struct lease_standing){
+        .lease = arbiter_session_lease(arbitrated),
+        .waits = arbiter_session_waits(arbitrated),
+        .is_undrainable = arbiter_session_is_undrainable(arbitrated),
+        .waited_ns = arbiter_session_waited(arbitrated),
+        .overruns = arbiter_session_overruns(arbitrated),
+    };
+}
+
+uint64_t lease_used_ns(const struct session *session, unsigned policy_gpu)
+{
+    int gpu = session->gpus[policy_gpu].gpu;
+    return session->arbitrated && gpu >= 0 ? arbiter_session_used(session->arbitrated, (unsigned)gpu) : 0;
+}
+
+double lease_achieved_ratio(const struct session *session, unsigned policy_gpu)
+{
+    int gpu = session->gpus[policy_gpu].gpu;
+    return session->arbitrated && gpu >= 0
+               ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, lease_now())
+               : 0;
 }
 
 void lease_set_quantum(struct daemon *daemon, uint64_t quantum_ns)

@@ -22,6 +22,7 @@
 
 #define DAEMON_READY_S 20.0
 #define DAEMON_END_S 5.0
+#define KILLED_S 2.0 /* until what was killed is gone */
 #define LOOK_MS 10
 /* Behind this, a check cannot be expected to come to its end. */
 #define LEAST_S 5.0
@@ -87,31 +88,40 @@ static bool wait_for_end(pid_t pid, double seconds, int *status)
     }
 }
 
-/* End whatever still descends from us but the daemon: orphans come to us, as we are a subreaper. */
-static void kill_strays(void)
+/* Kill our children but the daemon, once. How many there were. */
+static unsigned kill_children(void)
 {
     char path[64];
+    unsigned count = 0;
+    int pid;
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    for (unsigned round = 0; round < 20; round++) {
-        cleanup_file FILE *list = fopen(path, "re");
-        int pid, strays = 0;
-        while (list && fscanf(list, "%d", &pid) == 1)
-            if (pid != runner.daemon) {
-                kill(pid, SIGKILL);
-                waitpid(pid, NULL, 0);
-                strays++;
-            }
-        if (!strays)
-            return;
-    }
+    cleanup_file FILE *list = fopen(path, "re");
+    while (list && fscanf(list, "%d", &pid) == 1)
+        if (pid != runner.daemon) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, WNOHANG);
+            count++;
+        }
+    return count;
 }
 
-static void end_group(pid_t pid)
+/* End whatever still descends from us but the daemon: orphans come to us, as we are a subreaper. False if
+ * something does not go: a process that hangs in the driver cannot be killed. */
+static bool kill_strays(void)
+{
+    double end = now_s() + KILLED_S;
+    while (kill_children()) {
+        if (now_s() > end)
+            return false;
+        sleep_s(LOOK_MS * 0.1e-3);
+    }
+    return true;
+}
+
+static bool end_group(pid_t pid)
 {
     kill(-pid, SIGKILL);
-    while (waitpid(-pid, NULL, 0) > 0)
-        ;
-    kill_strays();
+    return kill_strays();
 }
 
 /* --- The daemon ------------------------------------------------------------------------------------ */
@@ -383,8 +393,7 @@ json_t *runner_run(const struct check *check)
     pid_t pid = start(words, runner.log, ends[1]);
     close(ends[1]);
     bool in_time = pid > 0 && follow(pid, ends[0], begin + deadline_s, &outcome, &status);
-    if (pid > 0)
-        end_group(pid);
+    bool is_gone = pid <= 0 || end_group(pid);
     close(ends[0]);
     if (asked_to_end) {
         json_decref(outcome.reasons);
@@ -404,6 +413,10 @@ json_t *runner_run(const struct check *check)
         add_reason(&outcome, "ended with status %d: %s", WEXITSTATUS(status),
                    last_line(runner.log, log_begin));
     }
+    if (!is_gone) {
+        outcome.failed = true;
+        add_reason(&outcome, "a process of it cannot be killed: it hangs in the driver");
+    }
     return result(check, &outcome, now_s() - begin);
 }
 
@@ -413,25 +426,24 @@ json_t *runner_run(const struct check *check)
 static void end_daemon(struct outcome *outcome)
 {
     int status = 0;
-    bool has_ended = !runner.daemon || wait_for_end(runner.daemon, 0, &status);
+    pid_t pid = runner.daemon;
+    bool was_there = pid && !wait_for_end(pid, 0, &status);
     outcome->failed = true;
-    if (runner.daemon_error.status) {
+    if (was_there)
+        kill(pid, SIGTERM);
+    bool has_gone = !was_there || wait_for_end(pid, DAEMON_END_S, &status);
+    if (runner.daemon_error.status)
         add_reason(outcome, "%s", runner.daemon_error.message);
-    } else if (has_ended) {
+    else if (!was_there)
         add_reason(outcome, "it ended before the checks did, with status %d: %s", status,
                    last_line(runner.daemon_log, 0));
-    } else {
-        kill(runner.daemon, SIGTERM);
-        if (!wait_for_end(runner.daemon, DAEMON_END_S, &status))
-            add_reason(outcome, "it had not ended %.0f s after SIGTERM", DAEMON_END_S);
-        else if (status)
-            add_reason(outcome, "it ended with status %d: %s", status, last_line(runner.daemon_log, 0));
-        else
-            outcome->failed = false;
-    }
-    if (runner.daemon && kill(runner.daemon, SIGKILL) == 0)
-        waitpid(runner.daemon, &status, 0);
-    runner.daemon = 0;
+    else if (!has_gone)
+        add_reason(outcome, "it had not ended %.0f s after SIGTERM", DAEMON_END_S);
+    else if (status)
+        add_reason(outcome, "it ended with status %d: %s", status, last_line(runner.daemon_log, 0));
+    else
+        outcome->failed = false;
+    runner.daemon = 0; /* a stray from now on, if it is still there */
 }
 
 json_t *runner_end(void)

@@ -1,4 +1,5 @@
 """The daemon's side of compute shares, with scripted agents: who is granted, revoked, waited for."""
+import json
 import struct
 import time
 
@@ -6,7 +7,7 @@ import pytest
 
 from attach_client import (DRAINED, FREE, GRANT, IDLE, NO_SESSION, REFUSED, REVOKE, UNDRAINED, WANTED, Agent, Child,
                            Client)
-from conftest import MIB
+from conftest import MIB, wait_for
 
 
 class Party:
@@ -224,3 +225,66 @@ def test_scheduling_goes_on_after_a_restart_of_the_daemon(daemon):
     assert a.revoked() == lease
     a.agent.give_back(lease)
     b.granted()
+
+
+def test_the_scheduler_shows_who_holds_and_who_waits(daemon):
+    a, b = (Party(daemon, name, compute="50%..100%") for name in "ab")
+    a.begin()
+    lease, _ = a.granted()
+    b.begin()
+    shown = wait_for(lambda: len(daemon.request("GET", "/v1/scheduler")[1]["gpus"][0]["sessions"]) == 2
+                     and daemon.request("GET", "/v1/scheduler")[1], "both to be shown")
+    (gpu,) = shown["gpus"]
+    assert gpu["mode"] == "shares" and gpu["handovers"] == 0
+    assert [(s["name"], s["lease"], s["waiting"]) for s in gpu["sessions"]] == [
+        ("a", "exclusive", False), ("b", "none", True)]
+    assert a.revoked() == lease
+    a.agent.give_back(lease, busy_ns=10**9, waited_ns=1_500_000_000)
+    b.granted()
+    assert daemon.session("a")["gate_wait_seconds"] == 1.5
+    assert daemon.session("a")["gpus"][0]["gpu_seconds"] > 0.005
+    assert daemon.session("b")["lease"] == "exclusive"
+    assert daemon.request("GET", "/v1/scheduler")[1]["gpus"][0]["handovers"] == 1
+
+
+def test_the_quantum_is_set_and_automatic_again(daemon):
+    assert daemon.request("GET", "/v1/scheduler")[1]["quantum_seconds"] == 0.03
+    daemon.cli("scheduler", "--quantum", "200ms")
+    shown = json.loads(daemon.cli("scheduler", "--json").stdout)
+    assert (shown["quantum_seconds"], shown["quantum_auto"]) == (0.2, False)
+    a, b = (Party(daemon, name, compute="50%..100%") for name in "ab")
+    a.begin()
+    lease, _ = a.granted()
+    since = time.monotonic()
+    b.begin()
+    assert a.revoked() == lease
+    assert 0.19 < time.monotonic() - since < 1
+    daemon.cli("scheduler", "--quantum", "auto")
+    assert json.loads(daemon.cli("scheduler", "--json").stdout)["quantum_auto"]
+    for wrong in ("0", "2h", "100", "fast"):
+        status, answer = daemon.request("PATCH", "/v1/scheduler", {"quantum": wrong})
+        assert status == 400 and "1ms to 1s" in answer["error"]["message"]
+
+
+def test_metrics_tell_shares_and_waits(daemon):
+    a, b = (Party(daemon, name, compute="25%..50%") for name in "ab")
+    a.begin()
+    lease, _ = a.granted()
+    b.begin()
+    a.revoked()
+    a.agent.give_back(lease, busy_ns=10**9, waited_ns=250_000_000)
+    b.granted()
+    text = daemon.request("GET", "/metrics")[1]
+    values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+    def value(name, session=None):
+        (found,) = [v for k, v in values.items() if k.split("{")[0] == name and (not session or f'"{session}"' in k)]
+        return found
+
+    assert value("gpuslice_compute_share_min_ratio", "a") == 0.25
+    assert value("gpuslice_compute_share_max_ratio", "a") == 0.5
+    assert value("gpuslice_session_gate_wait_seconds_total", "a") == 0.25
+    assert 0.005 < value("gpuslice_session_gpu_time_seconds_total", "a") < 1
+    assert value("gpuslice_gpu_handovers_total") == 1
+    assert value("gpuslice_gpu_shares_in_force") == 1
+    assert value("gpuslice_scheduler_quantum_seconds") == 0.03
