@@ -23,6 +23,7 @@
 OLD_GLIBC_SYMBOL(dlclose);
 OLD_GLIBC_SYMBOL(dlopen);
 OLD_GLIBC_SYMBOL(dlsym);
+OLD_GLIBC_SYMBOL(pthread_attr_setstacksize);
 OLD_GLIBC_SYMBOL(pthread_create);
 OLD_GLIBC_SYMBOL(pthread_detach);
 OLD_GLIBC_SYMBOL(pthread_join);

@@ -34,6 +34,7 @@ enum cli_kind {
     CLI_MEMORY,         /* struct memory_limits */
     CLI_SHARE,          /* struct share */
     CLI_PRIORITY,       /* const char *: one of cli_priorities */
+    CLI_QUANTUM,        /* const char *: "auto" or a duration */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
     CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
     CLI_COMMAND,        /* operands: a program and its arguments */
@@ -49,6 +50,7 @@ struct cli_arguments {
     struct memory_limits memory;
     struct share compute; /* max 0: not given */
     const char *priority; /* NULL: not given */
+    const char *quantum;  /* NULL: not given */
     uint64_t ttl_usec;    /* 0: not given */
     uint64_t wait_usec;   /* 0: not given; UINT64_MAX: for ever */
     bool kill;

@@ -42,6 +42,12 @@ static int check_priority(const char *text, struct error *error)
                      text);
 }
 
+static int check_quantum(const char *text, struct error *error)
+{
+    uint64_t usec;
+    return strcmp(text, "auto") == 0 ? 0 : units_parse_duration(text, &usec, error);
+}
+
 static int check_operand(enum cli_kind kind, const char *text, struct error *error)
 {
     switch (kind) {
@@ -74,6 +80,9 @@ static int take_value(const struct cli_option *option, const char *value, struct
         return units_parse_share(value, target, error);
     case CLI_PRIORITY:
         result = check_priority(value, error);
+        break;
+    case CLI_QUANTUM:
+        result = check_quantum(value, error);
         break;
     case CLI_DURATION:
     case CLI_MAYBE_DURATION:

@@ -309,6 +309,8 @@ static const struct route routes[] = {
     {"DELETE", "/v1/sessions/*", release_session, false},
     {"GET", "/v1/sessions/*/environment", show_environment, false},
     {"GET", "/v1/gpus", list_gpus, false},
+    {"GET", "/v1/scheduler", api_show_scheduler, false},
+    {"PATCH", "/v1/scheduler", api_change_scheduler, false},
     {"GET", "/v1/version", show_version, false},
     {"GET", "/healthz", show_health, true},
     {"GET", "/readyz", show_readiness, true},

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -29,3 +30,10 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
 json_t *api_session_json(const struct session *session);
 json_t *api_environment_json(const struct session *session);
 json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu);
+
+/* PATCH /v1/scheduler: 0 is automatic. -EINVAL with ERR_BAD_REQUEST. */
+int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, struct error *error);
+
+/* Handlers of /v1/scheduler. */
+void api_show_scheduler(struct http_request *request, const char *id);
+void api_change_scheduler(struct http_request *request, const char *id);

@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
 #include "daemon/gpu.h"
+#include "daemon/lease.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
@@ -216,14 +217,16 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
     char uuid[GPU_UUID_TEXT];
-    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "index",
+    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:f,s:f}", "index",
                      card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card),
                      "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
                      "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
                      bytes_json(session_used(session, policy_gpu)), "driver_bytes",
                      bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
                      bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
-                     card ? bytes_json(card->total_bytes) : json_null());
+                     card ? bytes_json(card->total_bytes) : json_null(), "compute_achieved_ratio",
+                     lease_achieved_ratio(session, policy_gpu), "gpu_seconds",
+                     (double)lease_used_ns(session, policy_gpu) / 1e9);
 }
 
 static json_t *process_json(const struct process *process)
@@ -248,6 +251,14 @@ static json_t *process_json(const struct process *process)
                      bytes_json(refused), "gpus", gpus);
 }
 
+static json_t *lease_json(const struct session *session)
+{
+    struct lease_standing standing = lease_standing(session);
+    return json_pack("{s:s,s:b,s:b,s:f,s:I}", "lease", lease_name(standing.lease), "waiting", standing.waits,
+                     "undrainable", standing.is_undrainable, "gate_wait_seconds",
+                     (double)standing.waited_ns / 1e9, "overruns", (json_int_t)standing.overruns);
+}
+
 json_t *api_session_json(const struct session *session)
 {
     json_t *gpus = json_array(), *processes = json_array();
@@ -262,17 +273,19 @@ json_t *api_session_json(const struct session *session)
     /* Oldest first; the list has the newest first. */
     for (const struct process *process = session->processes; process; process = process->next)
         json_array_insert_new(processes, 0, process_json(process));
-    return json_pack("{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id",
-                     session->id, "name", session->name, "owner_uid", (json_int_t)session->owner, "state",
-                     session_state_name(session), "compute_min_ratio",
-                     (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
-                     (double)session->compute.max / SHARE_WHOLE, "priority",
-                     session_priority_name(session->priority), "vram_limit_bytes", bytes_json(limit),
-                     "used_bytes", bytes_json(used), "driver_bytes", bytes_json(driver), "orphan_bytes",
-                     bytes_json(orphaned), "created_at", time_json(session->created_at), "queue_position",
-                     session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(),
-                     "updated_at", time_json(session->updated_at), "expires_at",
-                     time_json(session->expires_at_ms / 1000), "gpus", gpus, "processes", processes);
+    json_t *json = json_pack(
+        "{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
+        "name", session->name, "owner_uid", (json_int_t)session->owner, "state", session_state_name(session),
+        "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
+        (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
+        "vram_limit_bytes", bytes_json(limit), "used_bytes", bytes_json(used), "driver_bytes",
+        bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
+        time_json(session->created_at), "queue_position",
+        session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(), "updated_at",
+        time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
+        "processes", processes);
+    json_object_update_new(json, lease_json(session));
+    return json;
 }
 
 json_t *api_environment_json(const struct session *session)

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
 #include "daemon/gpu.h"
+#include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
 #include "daemon/reaper.h"
@@ -52,7 +53,8 @@ static void connection_free(struct connection *connection)
     }
     sd_event_source_disable_unref(connection->source);
     sd_event_source_disable_unref(connection->timeout);
-    close(connection->fd);
+    if (connection->fd >= 0)
+        close(connection->fd);
     free(connection);
 }
 
@@ -74,10 +76,13 @@ static void hang_up(struct connection *connection)
 
 /* --- HELLO ----------------------------------------------------------------------------------------- */
 
-/* What an answer to HELLO needs, gathered step by step. */
+/* What an answer to HELLO or AGENT needs, gathered step by step. */
 struct entry {
     struct connection *connection;
-    const struct wire_hello *hello;
+    const char *session_id, *token;
+    uint16_t version_oldest, version_newest; /* of the wire */
+    uint32_t slot;                           /* held before, or WIRE_NO_SLOT */
+    uint64_t generation;
     struct session *session;
     struct peer peer;
     int pidfd;
@@ -106,31 +111,39 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct connection *conn
     hang_up(connection);
 }
 
-static bool may_enter(struct entry *entry)
+static bool identify(struct entry *entry)
+{
+    struct connection *connection = entry->connection;
+    int result = peer_identity(connection->fd, &entry->peer, &entry->pidfd, &entry->start_ticks);
+    if (result < 0)
+        refuse(connection, WIRE_REFUSED_INTERNAL,
+               "gpusliced cannot see the process (%s); is it in another pid namespace?", strerror(-result));
+    return result >= 0;
+}
+
+static bool may_enter(struct entry *entry, bool layout_is_known)
 {
     struct connection *connection = entry->connection;
     struct daemon *daemon = connection->attach->daemon;
-    const struct wire_hello *hello = entry->hello;
-    connection->version = wire_common_version(hello->version_oldest, hello->version_newest);
-    if (!connection->version || hello->layout_oldest > LEDGER_LAYOUT ||
-        hello->layout_newest < LEDGER_LAYOUT) {
+    connection->version = wire_common_version(entry->version_oldest, entry->version_newest);
+    if (!connection->version || !layout_is_known) {
         refuse(connection, WIRE_REFUSED_VERSION,
                "the program's libgpuslice.so and gpusliced %s have no version in common; install both anew",
                GPUSLICE_VERSION);
         return false;
     }
-    struct session *session = session_find_id(daemon, hello->session_id);
+    struct session *session = session_find_id(daemon, entry->session_id);
     if (!session) {
         refuse(connection, WIRE_REFUSED_NO_SESSION, "there is no session '%s'; it was released or has ended",
-               names_is_id(hello->session_id) ? hello->session_id : "?");
+               names_is_id(entry->session_id) ? entry->session_id : "?");
         return false;
     }
     if (!session_is_visible(session, entry->peer.uid)) {
         refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
         return false;
     }
-    if ((hello->token[0] || daemon->options.control_token_required) &&
-        !names_token_matches(session->token, hello->token)) {
+    if ((entry->token[0] || daemon->options.control_token_required) &&
+        !names_token_matches(session->token, entry->token)) {
         refuse(connection, WIRE_REFUSED_TOKEN,
                "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
                "--session'",
@@ -159,10 +172,10 @@ static bool may_enter(struct entry *entry)
 /* The slot that the client held under an earlier connection or daemon, if it is still its. */
 static struct process *find_held(const struct entry *entry)
 {
-    if (entry->hello->slot == WIRE_NO_SLOT)
+    if (entry->slot == WIRE_NO_SLOT)
         return NULL;
-    struct process *process = reaper_find(entry->session, entry->peer.pid, entry->start_ticks,
-                                          entry->hello->slot, entry->hello->generation);
+    struct process *process =
+        reaper_find(entry->session, entry->peer.pid, entry->start_ticks, entry->slot, entry->generation);
     if (process && process->connection) {
         /* One slot has one connection. The old one's hang-up may still be in the queue. */
         struct connection *old = process->connection;
@@ -263,19 +276,62 @@ static void welcome(struct connection *connection, struct process *process)
 
 static void on_hello(struct connection *connection, const struct wire_hello *hello)
 {
-    struct entry entry = {.connection = connection, .hello = hello, .pidfd = -1};
-    int result = peer_identity(connection->fd, &entry.peer, &entry.pidfd, &entry.start_ticks);
-    if (result < 0) {
-        refuse(connection, WIRE_REFUSED_INTERNAL,
-               "gpusliced cannot see the process (%s); is it in another pid namespace?", strerror(-result));
+    struct entry entry = {
+        .connection = connection,
+        .session_id = hello->session_id,
+        .token = hello->token,
+        .version_oldest = hello->version_oldest,
+        .version_newest = hello->version_newest,
+        .slot = hello->slot,
+        .generation = hello->generation,
+        .pidfd = -1,
+    };
+    bool layout_is_known = hello->layout_oldest <= LEDGER_LAYOUT && hello->layout_newest >= LEDGER_LAYOUT;
+    if (!identify(&entry))
         return;
-    }
-    if (may_enter(&entry)) {
+    if (may_enter(&entry, layout_is_known)) {
         struct process *process = find_held(&entry);
         if (!process)
             process = take_slot(&entry);
         if (process)
             welcome(connection, process);
+    }
+    if (entry.pidfd >= 0)
+        close(entry.pidfd);
+}
+
+/* --- AGENT ----------------------------------------------------------------------------------------- */
+
+/* The connection is the lease's from then on. */
+static void on_agent(struct connection *connection, const struct wire_agent *agent)
+{
+    struct entry entry = {
+        .connection = connection,
+        .session_id = agent->session_id,
+        .token = agent->token,
+        .version_oldest = agent->version_oldest,
+        .version_newest = agent->version_newest,
+        .slot = agent->slot,
+        .generation = agent->generation,
+        .pidfd = -1,
+    };
+    if (!identify(&entry))
+        return;
+    if (may_enter(&entry, true)) {
+        struct process *process =
+            reaper_find(entry.session, entry.peer.pid, entry.start_ticks, entry.slot, entry.generation);
+        if (!process) {
+            refuse(connection, WIRE_REFUSED_NO_SESSION, "the process has no such slot in session %s",
+                   entry.session->id);
+        } else if (connection->version < WIRE_VERSION_AGENT) {
+            refuse(connection, WIRE_REFUSED_VERSION, "agents speak version %d of the wire and later",
+                   WIRE_VERSION_AGENT);
+        } else {
+            int fd = connection->fd;
+            connection->fd = -1;
+            connection_free(connection);
+            lease_enter(process, fd);
+        }
     }
     if (entry.pidfd >= 0)
         close(entry.pidfd);
@@ -327,6 +383,8 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
         close(fds[i]);
     if (result == 0 && message.header.type == WIRE_HELLO && !connection->process)
         on_hello(connection, &message.hello);
+    else if (result == 0 && message.header.type == WIRE_AGENT && !connection->process)
+        on_agent(connection, &message.agent);
     else if (result == 0 && message.header.type == WIRE_CONTEXT_CREATED && connection->process)
         on_context_created(connection, &message.context_created);
     else if (result == 0 && message.header.type == WIRE_NOTICE && connection->process)

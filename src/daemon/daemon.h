@@ -19,6 +19,7 @@ struct session;
 struct store;
 struct attach;
 struct http;
+struct leases;
 struct worker;
 struct queue;
 
@@ -55,6 +56,7 @@ struct daemon {
 
     struct store *store;
     struct attach *attach;
+    struct leases *leases;
     struct http *http;
     struct queue *queue;
 

@@ -19,6 +19,7 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/http.h"
+#include "daemon/lease.h"
 #include "daemon/ledgers.h"
 #include "daemon/log.h"
 #include "daemon/names.h"
@@ -325,8 +326,8 @@ static int start(struct program *program, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");
     if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
-        (result = queue_start(daemon, error)) < 0 || (result = store_open(daemon, error)) < 0 ||
-        (result = store_load(daemon, error)) < 0)
+        (result = lease_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
+        (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
         return result;
     remove_stray_ledgers(daemon);
     if ((result = reaper_start(daemon, error)) < 0 ||
@@ -368,6 +369,7 @@ static void stop(struct program *program)
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);
+    lease_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);
     sd_event_source_disable_unref(program->idle);

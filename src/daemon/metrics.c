@@ -7,8 +7,11 @@
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
 #include "daemon/gpu.h"
+#include "daemon/lease.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
+
+#define NANO UINT64_C(1000000000)
 
 /* One value of one metric: of the daemon, of a GPU, or of a session on one of its GPUs. */
 struct subject {
@@ -19,7 +22,7 @@ struct subject {
 };
 
 /* What a metric has a series for. */
-enum scope { OF_DAEMON, OF_GPU, OF_SESSION_GPU };
+enum scope { OF_DAEMON, OF_GPU, OF_SESSION, OF_SESSION_GPU };
 
 /* --- Values ---------------------------------------------------------------------------------------- */
 
@@ -183,12 +186,73 @@ static uint64_t session_processes(const struct subject *subject)
     return subject->session->process_count;
 }
 
+/* Billionths, of a second or of a whole. */
+static uint64_t quantum_nano(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter ? arbiter_quantum(arbiter) : 0;
+}
+
+static uint64_t handover_gap_nano(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter ? arbiter_gap(arbiter) : 0;
+}
+
+static uint64_t gpu_has_shares(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter && arbiter_mode(arbiter, subject->gpu) == ARBITER_MODE_SHARES;
+}
+
+static uint64_t gpu_handovers(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter ? arbiter_handovers(arbiter, subject->gpu) : 0;
+}
+
+static uint64_t session_gate_wait_nano(const struct subject *subject)
+{
+    return lease_standing(subject->session).waited_ns;
+}
+
+static uint64_t session_overruns(const struct subject *subject)
+{
+    return lease_standing(subject->session).overruns;
+}
+
+static uint64_t session_undrainable(const struct subject *subject)
+{
+    return lease_standing(subject->session).is_undrainable;
+}
+
+static uint64_t session_gpu_time_nano(const struct subject *subject)
+{
+    return lease_used_ns(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_achieved_nano(const struct subject *subject)
+{
+    return (uint64_t)(lease_achieved_ratio(subject->session, subject->policy_gpu) * NANO);
+}
+
+static uint64_t session_min_nano(const struct subject *subject)
+{
+    return subject->session->compute.min * (NANO / SHARE_WHOLE);
+}
+
+static uint64_t session_max_nano(const struct subject *subject)
+{
+    return subject->session->compute.max * (NANO / SHARE_WHOLE);
+}
+
 /* --- The table ------------------------------------------------------------------------------------- */
 
 static const struct metric {
     const char *name, *type, *help;
     enum scope scope;
     uint64_t (*value)(const struct subject *subject);
+    bool is_nano; /* the value is in billionths */
 } metrics[] = {
     {"gpuslice_sessions_active", "gauge", "Sessions that processes may attach to.", OF_DAEMON,
      sessions_active},
@@ -230,16 +294,55 @@ static const struct metric {
      session_orphan_bytes},
     {"gpuslice_session_limit_bytes", "gauge", "The most device memory that the session may hold.",
      OF_SESSION_GPU, session_limit_bytes},
+    {"gpuslice_scheduler_quantum_seconds", "gauge", "The longest exclusive turn while others wait.",
+     OF_DAEMON, quantum_nano, true},
+    {"gpuslice_scheduler_handover_gap_seconds", "gauge",
+     "What a change of holders costs a GPU, smoothed; 0 before the first.", OF_DAEMON, handover_gap_nano,
+     true},
+    {"gpuslice_gpu_shares_in_force", "gauge",
+     "1 while sessions take turns on the GPU, 0 while it is free to all.", OF_GPU, gpu_has_shares, false},
+    {"gpuslice_gpu_handovers_total", "counter", "Changes of the session whose turn it is on the GPU.", OF_GPU,
+     gpu_handovers, false},
+    {"gpuslice_session_gate_wait_seconds_total", "counter",
+     "How long threads of the session's processes waited for its turn, all together.", OF_SESSION,
+     session_gate_wait_nano, true},
+    {"gpuslice_session_overruns_total", "counter",
+     "Turns of the session that did not end in time: a process did not answer, or its work did not drain.",
+     OF_SESSION, session_overruns, false},
+    {"gpuslice_session_undrainable", "gauge",
+     "1 while the session's work does not drain and runs beside the others'.", OF_SESSION,
+     session_undrainable, false},
+    {"gpuslice_session_gpu_time_seconds_total", "counter",
+     "GPU time that the session got while shares were in force.", OF_SESSION_GPU, session_gpu_time_nano,
+     true},
+    {"gpuslice_compute_share_achieved_ratio", "gauge",
+     "Part of the GPU's time that the session got in the last 10 seconds while shares were in force.",
+     OF_SESSION_GPU, session_achieved_nano, true},
+    {"gpuslice_compute_share_min_ratio", "gauge", "Part of the GPU's time that is kept for the session.",
+     OF_SESSION_GPU, session_min_nano, true},
+    {"gpuslice_compute_share_max_ratio", "gauge", "Part of the GPU's time that the session never passes.",
+     OF_SESSION_GPU, session_max_nano, true},
     {"gpuslice_session_processes", "gauge", "Processes attached to the session.", OF_SESSION_GPU,
      session_processes},
 };
+
+/* What goes behind the labels. */
+static void write_value(FILE *out, const struct metric *metric, const struct subject *subject)
+{
+    uint64_t value = metric->value(subject);
+    if (metric->is_nano)
+        fprintf(out, " %" PRIu64 ".%09" PRIu64 "\n", value / NANO, value % NANO);
+    else
+        fprintf(out, " %" PRIu64 "\n", value);
+}
 
 static void write_gpus(FILE *out, const struct metric *metric, struct subject *subject)
 {
     for (unsigned i = 0; i < subject->daemon->gpu_count; i++) {
         subject->gpu = i;
-        fprintf(out, "%s{gpu=\"%u\",UUID=\"%s\"} %" PRIu64 "\n", metric->name, subject->daemon->gpus[i].index,
-                subject->daemon->gpus[i].uuid_text, metric->value(subject));
+        fprintf(out, "%s{gpu=\"%u\",UUID=\"%s\"}", metric->name, subject->daemon->gpus[i].index,
+                subject->daemon->gpus[i].uuid_text);
+        write_value(out, metric, subject);
     }
 }
 
@@ -250,7 +353,8 @@ static void write_sessions(FILE *out, const struct metric *metric, struct subjec
     for (const struct session *session = subject->daemon->sessions; session && count < METRICS_SESSIONS_MAX;
          session = session->next, count++) {
         subject->session = session;
-        for (unsigned i = 0; i < session->gpu_count; i++) {
+        const unsigned series = metric->scope == OF_SESSION ? 1 : session->gpu_count;
+        for (unsigned i = 0; i < series; i++) {
             const int gpu = session->gpus[i].gpu;
             char uuid[GPU_UUID_TEXT];
             subject->policy_gpu = i;
@@ -258,10 +362,12 @@ static void write_sessions(FILE *out, const struct metric *metric, struct subjec
                     (unsigned)session->owner);
             if (subject->daemon->options.metrics_debug)
                 fprintf(out, ",session_id=\"%s\"", session->id);
-            if (gpu >= 0)
+            if (gpu >= 0 && metric->scope == OF_SESSION_GPU)
                 fprintf(out, ",gpu=\"%u\"", subject->daemon->gpus[gpu].index);
-            fprintf(out, ",UUID=\"%s\"} %" PRIu64 "\n", session_gpu_uuid(&session->gpus[i], uuid),
-                    metric->value(subject));
+            if (metric->scope == OF_SESSION_GPU)
+                fprintf(out, ",UUID=\"%s\"", session_gpu_uuid(&session->gpus[i], uuid));
+            fputs("}", out);
+            write_value(out, metric, subject);
         }
     }
 }
@@ -277,12 +383,14 @@ char *metrics_text(const struct daemon *daemon)
         const struct metric *metric = &metrics[i];
         struct subject subject = {.daemon = daemon};
         fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name, metric->type);
-        if (metric->scope == OF_DAEMON)
-            fprintf(out, "%s %" PRIu64 "\n", metric->name, metric->value(&subject));
-        else if (metric->scope == OF_GPU)
+        if (metric->scope == OF_DAEMON) {
+            fputs(metric->name, out);
+            write_value(out, metric, &subject);
+        } else if (metric->scope == OF_GPU) {
             write_gpus(out, metric, &subject);
-        else
+        } else {
             write_sessions(out, metric, &subject);
+        }
     }
     if (fclose(out) != 0) {
         free(text);

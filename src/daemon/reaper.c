@@ -14,6 +14,7 @@
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
 #include "daemon/gpu.h"
+#include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
 #include "daemon/session.h"
@@ -108,6 +109,8 @@ void reaper_forget(struct process *process)
         gpu_measure_cancel(process->measurement);
     if (process->connection)
         attach_drop(process->connection);
+    if (process->agent)
+        lease_drop(process->agent);
     sd_event_source_disable_unref(process->source);
     close(process->pidfd);
     free(process->shares);

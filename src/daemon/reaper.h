@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 
+struct agent;
 struct connection;
 struct daemon;
 struct session;
@@ -31,6 +32,7 @@ struct process {
     uint64_t attached_usec;        /* of the loop's clock, 0: under an earlier daemon */
     bool was_mapped;               /* seen to map the ledger since */
     struct connection *connection; /* NULL: it closed it, or came before this daemon */
+    struct agent *agent;           /* NULL: none is connected (lease.h) */
     struct gpu_measurement *measurement;
     struct driver_share *shares; /* by GPU of the session; NULL before a first sample (driver_line.h) */
     char command[16];

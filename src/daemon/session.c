@@ -11,6 +11,7 @@
 #include "daemon/admission.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
 #include "daemon/queue.h"
@@ -355,6 +356,7 @@ int session_change(struct session *session, const struct session_request *reques
     }
     session->updated_at = time(NULL);
     publish(session);
+    lease_session_changed(session);
     queue_advance_soon(daemon);
     return 0;
 }
@@ -399,6 +401,7 @@ static void free_session(struct session *session, bool remove)
     queue_advance_soon(daemon);
     release_forget(session);
     driver_line_forget(session);
+    lease_forget(session);
     ledgers_close(&session->ledger, remove);
     free(session);
 }

@@ -13,6 +13,7 @@
 #include "daemon/names.h"
 #include "ledger/ledger.h"
 
+struct arbiter_session;
 struct daemon;
 struct orphan;
 struct process;
@@ -67,7 +68,8 @@ struct session {
     struct session_ledger ledger;
     struct process *processes;
     unsigned process_count;
-    struct orphan *orphans; /* driver_line.h */
+    struct arbiter_session *arbitrated; /* NULL before a first agent (lease.h) */
+    struct orphan *orphans;             /* driver_line.h */
     unsigned orphan_count;
     uint64_t refused_before; /* requests refused to processes that have gone */
     bool broken_is_logged;

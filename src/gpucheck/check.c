@@ -22,7 +22,7 @@ static void say(const char *kind, const char *name, const char *text, const char
     for (; *text && length < sizeof(clean) - 1; text++)
         clean[length++] = (unsigned char)*text < ' ' ? ' ' : *text;
     clean[length] = '\0';
-    int bytes = snprintf(line, sizeof(line), "%s%s%.80s\t%s%s%.20s\n", kind, name ? "\t" : "",
+    int bytes = snprintf(line, sizeof(line), "%s%s%.120s\t%s%s%.20s\n", kind, name ? "\t" : "",
                          name ? name : "", clean, unit ? "\t" : "", unit ? unit : "");
     if (bytes < 0 || write(REPORT_FD, line, (size_t)bytes) != bytes)
         _exit(3); /* nobody is there to be told */
@@ -46,6 +46,12 @@ void figure_text(const char *name, const char *format, ...)
 {
     FORMAT(text, format);
     say("text", name, text, NULL);
+}
+
+void detail(const char *name, const char *format, ...)
+{
+    FORMAT(text, format);
+    say("detail", name, text, NULL);
 }
 
 void fail(const char *format, ...)

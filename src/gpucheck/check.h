@@ -54,6 +54,9 @@ static inline uint64_t scaled(uint64_t card, uint64_t simulated)
 void figure(const char *name, double value, const char *unit);
 void figure_text(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What is kept with the results and not shown in the table. */
+void detail(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* The claim does not hold. The check goes on, for there may be more to say. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* ... and the process ends. */

@@ -1,4 +1,5 @@
-"""CuPy under a quota: `check_cupy.py QUOTA_BYTES` in a session, `check_cupy.py` outside. Says what gpu-check reads (programs.c)."""
+"""CuPy under a quota: with QUOTA_BYTES as argument in a session of that, without outside. gpu-check reads what it
+says (programs.c)."""
 import sys
 
 try:

@@ -1,4 +1,5 @@
-"""JAX under a quota: `check_jax.py QUOTA_BYTES` in a session, `check_jax.py` outside. Says what gpu-check reads (programs.c)."""
+"""JAX under a quota: with QUOTA_BYTES as argument in a session of that, without outside. gpu-check reads what it
+says (programs.c)."""
 import hashlib
 import sys
 

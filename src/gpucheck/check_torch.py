@@ -1,4 +1,5 @@
-"""PyTorch under a quota: `check_torch.py QUOTA_BYTES` in a session, `check_torch.py` outside. Says what gpu-check reads (programs.c)."""
+"""PyTorch under a quota: with QUOTA_BYTES as argument in a session of that, without outside. gpu-check reads what it
+says (programs.c)."""
 import os
 import sys
 import time
@@ -84,7 +85,7 @@ def graphs(model, inputs):
         print(f"same graph {outputs.double().sum().item().hex()}")
 
 
-def compiled(model, inputs):
+def compiled(inputs):
     """A compiled step, where the compiler's own needs (a C compiler, Triton) are met."""
     try:
         step = torch.compile(lambda x: torch.nn.functional.gelu(x) * 2)
@@ -104,4 +105,4 @@ if QUOTA_BYTES:
     out_of_memory()
 graphs(*train())
 if QUOTA_BYTES:
-    compiled(None, torch.randn(512, 64, device="cuda"))
+    compiled(torch.randn(512, 64, device="cuda"))

@@ -9,8 +9,11 @@ static struct {
 static void keep(const struct claim_record *record)
 {
     seen.all++;
-    if (record->ok)
+    if (record->ok) {
+        detail(record->name, "holds");
         return;
+    }
+    detail(record->name, "claimed %s, found %s", record->claimed, record->observed);
     seen.failed++;
     fail("%s: %s: claimed %s, found %s", record->group, record->name, record->claimed, record->observed);
 }

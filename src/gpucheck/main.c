@@ -174,14 +174,6 @@ static json_t *describe_run(const json_t *results, double seconds)
                      "seconds", seconds, "checks", results);
 }
 
-static int write_json(const json_t *object, const char *path)
-{
-    const size_t flags = JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15);
-    if (strcmp(path, "-") == 0)
-        return json_dumpf(object, stdout, flags) == 0 && putchar('\n') == '\n' ? 0 : -1;
-    return json_dump_file(object, path, flags);
-}
-
 static bool is_wanted(const struct options *options, const struct check *check)
 {
     for (unsigned i = 0; i < options->only_count; i++)
@@ -190,45 +182,74 @@ static bool is_wanted(const struct options *options, const struct check *check)
     return !options->only_count;
 }
 
+struct run {
+    const struct options *options;
+    FILE *out; /* the table */
+    double begin_s;
+    json_t *results;
+    unsigned passed, failed, not_run;
+    bool cannot_write;
+};
+
+static void write_run(struct run *run)
+{
+    const size_t flags = JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15);
+    const char *path = run->options->json;
+    json_t *whole = describe_run(run->results, now_s() - run->begin_s);
+    if (strcmp(path, "-") == 0)
+        run->cannot_write |= json_dumpf(whole, stdout, flags) != 0 || putchar('\n') != '\n';
+    else
+        run->cannot_write |= json_dump_file(whole, path, flags) != 0;
+    json_decref(whole);
+}
+
+/* The JSON is written after each check: should somebody end us, what was found is there. */
+static void add_result(struct run *run, json_t *result)
+{
+    const char *outcome = json_string_value(json_object_get(result, "outcome"));
+    run->passed += strcmp(outcome, "passed") == 0;
+    run->failed += strcmp(outcome, "failed") == 0;
+    run->not_run += strcmp(outcome, "not run") == 0;
+    print_result(run->out, result);
+    json_array_append_new(run->results, result);
+    if (run->options->json && strcmp(run->options->json, "-") != 0)
+        write_run(run);
+}
+
 static int run_all(const struct options *options)
 {
     struct error error;
-    unsigned passed = 0, failed = 0, not_run_count = 0;
-    double begin = now_s();
-    FILE *out = options->json && strcmp(options->json, "-") == 0 ? stderr : stdout;
-    json_t *results = json_array();
-    int status = 0;
+    bool to_stdout = options->json && strcmp(options->json, "-") == 0, ended_early = false;
+    struct run run = {
+        .options = options, .out = to_stdout ? stderr : stdout, .begin_s = now_s(), .results = json_array()};
     if (runner_begin(options->gpu, options->budget_s, &error) < 0) {
         fprintf(stderr, "gpu-check: %s\n", error.message);
-        status = 1;
+        json_decref(runner_end());
+        json_decref(run.results);
+        return 1;
     }
-    for (const struct check *check = checks; check->name && !status; check++) {
-        if (!is_wanted(options, check))
-            continue;
-        json_t *result = runner_run(check);
-        if (!result) {
-            fprintf(stderr, "gpu-check: ended early\n");
-            status = 1;
-            break;
-        }
-        const char *outcome = json_string_value(json_object_get(result, "outcome"));
-        passed += strcmp(outcome, "passed") == 0;
-        failed += strcmp(outcome, "failed") == 0;
-        not_run_count += strcmp(outcome, "not run") == 0;
-        print_result(out, result);
-        json_array_append_new(results, result);
+    for (const struct check *check = checks; check->name && !ended_early; check++) {
+        json_t *result = is_wanted(options, check) ? runner_run(check) : NULL;
+        if (result)
+            add_result(&run, result);
+        else if (is_wanted(options, check))
+            ended_early = true;
     }
-    runner_end();
-    json_t *whole = describe_run(results, now_s() - begin);
-    json_decref(results);
-    if (options->json && write_json(whole, options->json) < 0) {
+    json_t *of_daemon = runner_end();
+    if (ended_early) {
+        fprintf(stderr, "gpu-check: ended early\n");
+        json_decref(of_daemon);
+    } else {
+        add_result(&run, of_daemon);
+    }
+    if (to_stdout)
+        write_run(&run);
+    json_decref(run.results);
+    if (run.cannot_write)
         fprintf(stderr, "gpu-check: cannot write %s\n", options->json);
-        status = 1;
-    }
-    json_decref(whole);
-    fprintf(out, "%u passed, %u failed, %u not run, %.0f s%s\n", passed, failed, not_run_count,
-            now_s() - begin, settings.simulated ? ", on a simulated GPU" : "");
-    return status || failed ? 1 : 0;
+    fprintf(run.out, "%u passed, %u failed, %u not run, %.0f s%s\n", run.passed, run.failed, run.not_run,
+            now_s() - run.begin_s, settings.simulated ? ", on a simulated GPU" : "");
+    return run.failed || ended_early || run.cannot_write ? 1 : 0;
 }
 
 int main(int count, char **words)

@@ -119,3 +119,8 @@ uint64_t nvml_total_bytes(void)
 {
     return memory_now().total;
 }
+
+uint64_t nvml_free_bytes(void)
+{
+    return memory_now().free;
+}

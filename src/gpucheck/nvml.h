@@ -13,5 +13,6 @@ const char *nvml_used_source(void);
 
 /* "580.65.06" */
 const char *nvml_driver_version(void);
-/* The memory that NVML shows in the whole. */
+/* The GPU's memory in the whole, and what nobody uses. */
 uint64_t nvml_total_bytes(void);
+uint64_t nvml_free_bytes(void);

@@ -25,11 +25,12 @@ static void find_program(const char *name, char path[static PATH_MAX])
         fail_and_end("%s", error.message);
 }
 
-/* The words of a command in a place, before the command's own. */
+/* The words of a command in a place, before the command's own; and what its environment has besides. */
 struct command {
     char gpuslice[PATH_MAX], self[PATH_MAX], memory[32];
     const char *words[WORDS];
     unsigned count;
+    char interceptor[PATH_MAX]; /* to preload with a limit of `memory`; empty: not */
 };
 
 static void add(struct command *command, const char *word)
@@ -40,10 +41,16 @@ static void add(struct command *command, const char *word)
 
 static void begin_command(struct command *command, struct part_place place, const char *name)
 {
-    command->count = 0;
-    memset(command->words, 0, sizeof(command->words));
+    struct error error;
+    memset(command, 0, sizeof(*command));
     if (!place.quota_bytes && !place.session)
         return;
+    snprintf(command->memory, sizeof(command->memory), "%llu", (unsigned long long)place.quota_bytes);
+    if (place.standalone) {
+        if (paths_library("libgpuslice.so", command->interceptor, &error) < 0)
+            fail_and_end("%s", error.message);
+        return;
+    }
     find_program("gpuslice", command->gpuslice);
     add(command, command->gpuslice);
     add(command, "run");
@@ -51,7 +58,6 @@ static void begin_command(struct command *command, struct part_place place, cons
         add(command, "--session");
         add(command, place.session);
     } else {
-        snprintf(command->memory, sizeof(command->memory), "%llu", (unsigned long long)place.quota_bytes);
         add(command, "--name");
         add(command, name);
         add(command, "--memory");
@@ -73,6 +79,10 @@ static pid_t start(const struct command *command, int in, int out, int errors)
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
+    if (command->interceptor[0]) {
+        setenv("LD_PRELOAD", command->interceptor, 1);
+        setenv("GPUSLICE_MEMORY_LIMIT", command->memory, 1);
+    }
     execvp(command->words[0], (char *const *)command->words);
     fprintf(stderr, "%s: %s\n", command->words[0], strerror(errno));
     _exit(127);
@@ -99,7 +109,7 @@ void part_start(struct part *part, struct part_place place, const char *name, co
     snprintf(part->name, sizeof(part->name), "%s", name);
     if (place.session)
         snprintf(part->session, sizeof(part->session), "%s", place.session);
-    else if (place.quota_bytes)
+    else if (place.quota_bytes && !place.standalone)
         session_name(part->session);
     begin_command(&command, place, part->session);
     find_program("gpu-check", command.self);
@@ -132,12 +142,15 @@ void part_say(struct part *part, const char *format, ...)
     fflush(part->to);
 }
 
-static void tell_end(const struct part *part, int status)
+/* A part that ended by itself with 0 or 1 has said why, or its log does: then there is nothing to add. */
+static _Noreturn void tell_end(const struct part *part, int status)
 {
     if (WIFSIGNALED(status))
         fail_and_end("its part '%s' was ended by signal %d (%s)", part->name, WTERMSIG(status),
                      strsignal(WTERMSIG(status)));
-    fail_and_end("its part '%s' ended with status %d", part->name, WEXITSTATUS(status));
+    if (WEXITSTATUS(status) > 1)
+        fail_and_end("its part '%s' ended with status %d", part->name, WEXITSTATUS(status));
+    _exit(WEXITSTATUS(status));
 }
 
 const char *part_hear(struct part *part)

@@ -11,10 +11,12 @@
 struct part_place {
     uint64_t quota_bytes; /* 0: in no session, or in that one */
     const char *session;  /* NULL: in a new one, or in none */
+    bool standalone;      /* `quota_bytes` is the process's own limit */
 };
-#define PART_OUTSIDE ((struct part_place){0, NULL})
-#define PART_IN_SESSION ((struct part_place){CHECK_QUOTA_BYTES, NULL})
-#define PART_BESIDE(part) ((struct part_place){0, (part)->session})
+#define PART_OUTSIDE ((struct part_place){.quota_bytes = 0})
+#define PART_IN_SESSION ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES})
+#define PART_STANDALONE ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES, .standalone = true})
+#define PART_BESIDE(part) ((struct part_place){.session = (part)->session})
 
 struct part {
     pid_t pid;

@@ -308,10 +308,35 @@ void check_path(const struct check *check)
 {
     struct part part;
     const struct way *way = find_way(check->name);
+    /* More managed memory than the card has free can hang it, should the quota not hold. */
+    if (nvml_free_bytes() < CHECK_FREE_BYTES)
+        not_run("it needs %llu bytes of the GPU, and %llu are free", (unsigned long long)CHECK_FREE_BYTES,
+                (unsigned long long)nvml_free_bytes());
     part_start(&part, PART_IN_SESSION, "path", check->name);
     if (part_hear_number(&part) == 0)
         not_run("the GPU does not support it");
     one_route(&part, way, "dlsym", true);
     one_route(&part, way, "get-proc-address", false);
+    part_end(&part);
+}
+
+void check_standalone(const struct check *check)
+{
+    struct part part;
+    part_start(&part, PART_STANDALONE, "path", "path-linear");
+    part_hear(&part);
+    part_say(&part, "dlsym");
+    uint64_t seen = (uint64_t)part_hear_number(&part);
+    figure("asked", (double)TAKEN_BYTES, "bytes");
+    figure("less_free", (double)(int64_t)seen, "bytes");
+    if (apart(TAKEN_BYTES, seen) > SLACK_BYTES)
+        fail("%llu bytes taken, cuMemGetInfo says %lld less are free", (unsigned long long)TAKEN_BYTES,
+             (long long)seen);
+    part_say(&part, "more");
+    CUresult result = (CUresult)(int)part_hear_number(&part);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        fail("more than the limit was answered with %s", result_name(result));
+    part_say(&part, "release");
+    part_hear(&part);
     part_end(&part);
 }

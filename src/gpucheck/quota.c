@@ -175,13 +175,13 @@ void check_death(const struct check *check)
     part_hear(&witness);
     uint64_t before = session_use(witness.session).charged_bytes;
     uint64_t nvml_before = nvml_used_bytes(witness.pid);
-    part_start(&victim, PART_BESIDE(&witness), "hold", "268435456");
+    part_start(&victim, PART_BESIDE(&witness), "hold", "134217728");
     part_hear(&victim);
     uint64_t held = session_use(witness.session).charged_bytes - before;
     figure("held", (double)held, "bytes");
-    if (held < 256 * MIB)
+    if (held < 128 * MIB)
         fail("a second process of the session holds %llu bytes, %llu are charged",
-             (unsigned long long)(256 * MIB), (unsigned long long)held);
+             (unsigned long long)(128 * MIB), (unsigned long long)held);
     double start = now_s();
     part_kill(&victim);
     while (session_use(witness.session).charged_bytes > before && now_s() < start + 10)

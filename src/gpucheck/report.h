@@ -1,7 +1,7 @@
 /* report.h - the pipe between a check's process and the one that runs the checks: a line a thing said, in the
  * order in which it was said, by whichever process of the check.
  *
- *   figure NAME VALUE UNIT    text NAME TEXT    failed REASON    not-run REASON    ended
+ *   figure NAME VALUE UNIT    text NAME TEXT    detail NAME TEXT    failed REASON    not-run REASON    ended
  *
  * separated by tabs. A line is shorter than PIPE_BUF, so that those of several processes do not mix. */
 #pragma once

@@ -22,14 +22,16 @@
 
 #define DAEMON_READY_S 20.0
 #define DAEMON_END_S 5.0
+#define KILLED_S 2.0 /* until what was killed is gone */
 #define LOOK_MS 10
 /* Behind this, a check cannot be expected to come to its end. */
 #define LEAST_S 5.0
 
 static struct {
     char folder[64], log[80], daemon_log[80], gpuslice[PATH_MAX], gpusliced[PATH_MAX], self[PATH_MAX];
-    pid_t daemon;
-    double end_s; /* of the budget */
+    pid_t daemon; /* 0: it has ended, or never began */
+    struct error daemon_error;
+    double begin_s, end_s; /* of the budget */
 } runner;
 
 static volatile sig_atomic_t asked_to_end;
@@ -86,31 +88,40 @@ static bool wait_for_end(pid_t pid, double seconds, int *status)
     }
 }
 
-/* End whatever still descends from us but the daemon: orphans come to us, as we are a subreaper. */
-static void kill_strays(void)
+/* Kill our children but the daemon, once. How many there were. */
+static unsigned kill_children(void)
 {
     char path[64];
+    unsigned count = 0;
+    int pid;
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    for (unsigned round = 0; round < 20; round++) {
-        cleanup_file FILE *list = fopen(path, "re");
-        int pid, strays = 0;
-        while (list && fscanf(list, "%d", &pid) == 1)
-            if (pid != runner.daemon) {
-                kill(pid, SIGKILL);
-                waitpid(pid, NULL, 0);
-                strays++;
-            }
-        if (!strays)
-            return;
-    }
+    cleanup_file FILE *list = fopen(path, "re");
+    while (list && fscanf(list, "%d", &pid) == 1)
+        if (pid != runner.daemon) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, WNOHANG);
+            count++;
+        }
+    return count;
 }
 
-static void end_group(pid_t pid)
+/* End whatever still descends from us but the daemon: orphans come to us, as we are a subreaper. False if
+ * something does not go: a process that hangs in the driver cannot be killed. */
+static bool kill_strays(void)
+{
+    double end = now_s() + KILLED_S;
+    while (kill_children()) {
+        if (now_s() > end)
+            return false;
+        sleep_s(LOOK_MS * 0.1e-3);
+    }
+    return true;
+}
+
+static bool end_group(pid_t pid)
 {
     kill(-pid, SIGKILL);
-    while (waitpid(-pid, NULL, 0) > 0)
-        ;
-    kill_strays();
+    return kill_strays();
 }
 
 /* --- The daemon ------------------------------------------------------------------------------------ */
@@ -136,14 +147,17 @@ static off_t log_size(void)
     return stat(runner.log, &status) == 0 ? status.st_size : 0;
 }
 
-static int start_daemon(struct error *error)
+static int start_daemon(void)
 {
+    struct error *error = &runner.daemon_error;
     char *words[] = {runner.gpusliced, settings.simulated ? "--simulated" : NULL, NULL};
     char *look[] = {runner.gpuslice, "list", settings.simulated ? "--simulated" : NULL, NULL};
     double end = now_s() + DAEMON_READY_S;
     runner.daemon = start(words, runner.daemon_log, -1);
-    if (runner.daemon < 0)
+    if (runner.daemon < 0) {
+        runner.daemon = 0;
         return error_set(error, errno, NULL, "cannot start %s: %s", runner.gpusliced, strerror(errno));
+    }
     while (now_s() < end && !asked_to_end) {
         int status;
         if (waitpid(runner.daemon, &status, WNOHANG) == runner.daemon) {
@@ -227,7 +241,8 @@ int runner_begin(const char *gpu, double budget_s, struct error *error)
 {
     const char *tmp = getenv("TMPDIR");
     int result;
-    runner.end_s = now_s() + budget_s;
+    runner.begin_s = now_s();
+    runner.end_s = runner.begin_s + budget_s;
     if ((result = paths_program("gpuslice", runner.gpuslice, error)) < 0 ||
         (result = paths_program("gpusliced", runner.gpusliced, error)) < 0 ||
         (result = paths_program("gpu-check", runner.self, error)) < 0)
@@ -246,8 +261,9 @@ int runner_begin(const char *gpu, double budget_s, struct error *error)
     sigaction(SIGTERM, &ask, NULL);
     sigaction(SIGHUP, &ask, NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if ((result = set_environment(gpu, error)) < 0 || (result = start_daemon(error)) < 0)
+    if ((result = set_environment(gpu, error)) < 0)
         return result;
+    start_daemon(); /* without it, what needs no session can still be found out */
     return 0;
 }
 
@@ -265,29 +281,11 @@ static void remove_simulated_gpu(void)
             unlinkat(dirfd(folder), entry->d_name, 0);
 }
 
-void runner_end(void)
-{
-    int status;
-    if (runner.daemon > 0) {
-        kill(runner.daemon, SIGTERM);
-        if (!wait_for_end(runner.daemon, DAEMON_END_S, &status)) {
-            kill(runner.daemon, SIGKILL);
-            waitpid(runner.daemon, &status, 0);
-        }
-        runner.daemon = 0;
-    }
-    kill_strays();
-    if (settings.simulated)
-        remove_simulated_gpu();
-    if (runner.folder[0])
-        nftw(runner.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 /* --- A check --------------------------------------------------------------------------------------- */
 
 struct outcome {
     bool failed, not_run, ended;
-    json_t *reasons, *figures;
+    json_t *reasons, *figures, *details;
 };
 
 __attribute__((format(printf, 2, 3))) static void add_reason(struct outcome *outcome, const char *format, ...)
@@ -314,6 +312,8 @@ static void read_line(struct outcome *outcome, char *line)
         outcome->ended = true;
     } else if (strcmp(kind, "text") == 0 && second) {
         json_object_set_new(outcome->figures, first, json_string(second));
+    } else if (strcmp(kind, "detail") == 0 && second) {
+        json_object_set_new(outcome->details, first, json_string(second));
     } else if (strcmp(kind, "figure") == 0 && second && rest) {
         json_object_set_new(outcome->figures, first,
                             json_pack("{s:f, s:s}", "value", strtod(second, NULL), "unit", rest));
@@ -357,14 +357,15 @@ static bool follow(pid_t pid, int report, double deadline, struct outcome *outco
 static json_t *result(const struct check *check, struct outcome *outcome, double seconds)
 {
     const char *word = outcome->failed ? "failed" : outcome->not_run ? "not run" : "passed";
-    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o}", "name", check->name, "claim", check->claim, "outcome",
-                     word, "reasons", outcome->reasons, "seconds", (double)(int)(seconds * 1000 + 0.5) / 1000,
-                     "figures", outcome->figures);
+    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o, s:o}", "name", check->name, "claim", check->claim,
+                     "outcome", word, "reasons", outcome->reasons, "seconds",
+                     (double)(int)(seconds * 1000 + 0.5) / 1000, "figures", outcome->figures, "details",
+                     outcome->details);
 }
 
 json_t *runner_run(const struct check *check)
 {
-    struct outcome outcome = {.reasons = json_array(), .figures = json_object()};
+    struct outcome outcome = {.reasons = json_array(), .figures = json_object(), .details = json_object()};
     double begin = now_s(), deadline_s = check->deadline_s;
     if (runner.end_s - begin < deadline_s)
         deadline_s = runner.end_s - begin;
@@ -392,12 +393,12 @@ json_t *runner_run(const struct check *check)
     pid_t pid = start(words, runner.log, ends[1]);
     close(ends[1]);
     bool in_time = pid > 0 && follow(pid, ends[0], begin + deadline_s, &outcome, &status);
-    if (pid > 0)
-        end_group(pid);
+    bool is_gone = pid <= 0 || end_group(pid);
     close(ends[0]);
     if (asked_to_end) {
         json_decref(outcome.reasons);
         json_decref(outcome.figures);
+        json_decref(outcome.details);
         return NULL;
     }
     bool is_unexplained = !outcome.ended && !outcome.not_run && !outcome.failed;
@@ -412,5 +413,49 @@ json_t *runner_run(const struct check *check)
         add_reason(&outcome, "ended with status %d: %s", WEXITSTATUS(status),
                    last_line(runner.log, log_begin));
     }
+    if (!is_gone) {
+        outcome.failed = true;
+        add_reason(&outcome, "a process of it cannot be killed: it hangs in the driver");
+    }
     return result(check, &outcome, now_s() - begin);
+}
+
+/* --- The end --------------------------------------------------------------------------------------- */
+
+/* The daemon was there all the time, and goes when it is told to. */
+static void end_daemon(struct outcome *outcome)
+{
+    int status = 0;
+    pid_t pid = runner.daemon;
+    bool was_there = pid && !wait_for_end(pid, 0, &status);
+    outcome->failed = true;
+    if (was_there)
+        kill(pid, SIGTERM);
+    bool has_gone = !was_there || wait_for_end(pid, DAEMON_END_S, &status);
+    if (runner.daemon_error.status)
+        add_reason(outcome, "%s", runner.daemon_error.message);
+    else if (!was_there)
+        add_reason(outcome, "it ended before the checks did, with status %d: %s", status,
+                   last_line(runner.daemon_log, 0));
+    else if (!has_gone)
+        add_reason(outcome, "it had not ended %.0f s after SIGTERM", DAEMON_END_S);
+    else if (status)
+        add_reason(outcome, "it ended with status %d: %s", status, last_line(runner.daemon_log, 0));
+    else
+        outcome->failed = false;
+    runner.daemon = 0; /* a stray from now on, if it is still there */
+}
+
+json_t *runner_end(void)
+{
+    static const struct check daemon_check = {
+        .name = "daemon", .claim = "The daemon starts, is there throughout, and ends when it is told to."};
+    struct outcome outcome = {.reasons = json_array(), .figures = json_object(), .details = json_object()};
+    end_daemon(&outcome);
+    kill_strays();
+    if (settings.simulated)
+        remove_simulated_gpu();
+    if (runner.folder[0])
+        nftw(runner.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return result(&daemon_check, &outcome, now_s() - runner.begin_s);
 }

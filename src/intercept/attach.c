@@ -14,15 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The connection, and which file it is: programs close descriptors that they do not know, and reuse the
- * numbers. Outside the private area, so that a forked child can close the copy that it got. */
-static struct {
-    int fd;
-    bool open;
-    dev_t device;
-    ino_t inode;
-    uint16_t version; /* of the wire: what the daemon answered in */
-} connection;
+/* Outside the private area, so that a forked child can close the copy that it got. */
+static struct attach_descriptor connection;
+static uint16_t connection_version; /* of the wire: what the daemon answered in */
 
 /* By the system call: the function is GLIBC_2.33. */
 static int file_status(int fd, struct stat *status)
@@ -30,41 +24,49 @@ static int file_status(int fd, struct stat *status)
     return (int)syscall(SYS_fstat, fd, status);
 }
 
-static bool connection_is_ours(void)
+bool attach_is_ours(const struct attach_descriptor *descriptor)
 {
     struct stat status;
-    return connection.open && file_status(connection.fd, &status) == 0 &&
-           status.st_dev == connection.device && status.st_ino == connection.inode;
+    return descriptor->open && file_status(descriptor->fd, &status) == 0 &&
+           status.st_dev == descriptor->device && status.st_ino == descriptor->inode;
+}
+
+void attach_let_go(struct attach_descriptor *descriptor)
+{
+    if (attach_is_ours(descriptor))
+        close(descriptor->fd);
+    descriptor->open = false;
 }
 
 void attach_close(void)
 {
-    if (connection_is_ours())
-        close(connection.fd);
-    connection.open = false;
+    attach_let_go(&connection);
 }
 
-/* Keep `fd` out of the way of programs that expect low numbers. */
-static void keep_connection(int fd, uint16_t version)
+/* Out of the way of programs that expect low numbers, or use each number they like. */
+static int move_up(int fd)
 {
     struct rlimit files;
-    struct stat status;
     int lowest = 256;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur >= 64)
         lowest = (int)(files.rlim_cur < 1024 ? files.rlim_cur : 1024) - 32;
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, lowest);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
-    connection.open = file_status(fd, &status) == 0;
-    connection.fd = fd;
-    connection.version = version;
-    connection.device = status.st_dev;
-    connection.inode = status.st_ino;
+    int high = fd < lowest ? fcntl(fd, F_DUPFD_CLOEXEC, lowest) : -1;
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
 }
 
-static int connect_to_daemon(const struct session_settings *settings, int timeout_ms, struct error *error)
+void attach_keep(struct attach_descriptor *descriptor, int fd)
+{
+    struct stat status;
+    descriptor->fd = move_up(fd);
+    descriptor->open = file_status(descriptor->fd, &status) == 0;
+    descriptor->device = status.st_dev;
+    descriptor->inode = status.st_ino;
+}
+
+int attach_connect(const struct session_settings *settings, int timeout_ms, struct error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     _Static_assert(sizeof(address.sun_path) == sizeof(settings->socket_path), "sun_path");
@@ -72,6 +74,7 @@ static int connect_to_daemon(const struct session_settings *settings, int timeou
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_set_errno(error, errno, "cannot make a socket");
+    fd = move_up(fd);
     struct timeval wait = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
@@ -173,15 +176,17 @@ int attach_open(const struct session_settings *settings, const struct attachment
                 struct attachment *attachment, struct error *error)
 {
     attach_close();
-    int fd = connect_to_daemon(settings, timeout_ms, error);
+    int fd = attach_connect(settings, timeout_ms, error);
     if (fd < 0)
         return fd;
     int result = say_hello(fd, settings, previous, attachment, error);
-    if (result < 0)
+    if (result < 0) {
         close(fd);
-    else
-        keep_connection(fd, attachment->version);
-    return result;
+        return result;
+    }
+    attach_keep(&connection, fd);
+    connection_version = attachment->version;
+    return 0;
 }
 
 static int64_t now_ms(void)
@@ -193,17 +198,17 @@ static int64_t now_ms(void)
 
 void attach_notice(enum wire_notice_kind kind)
 {
-    struct wire_message message = {.header = {.type = WIRE_NOTICE, .version = connection.version},
+    struct wire_message message = {.header = {.type = WIRE_NOTICE, .version = connection_version},
                                    .notice.kind = kind};
-    if (connection_is_ours())
+    if (attach_is_ours(&connection))
         wire_post(connection.fd, &message);
 }
 
 uint64_t attach_context_cost(uint32_t gpu, int timeout_ms)
 {
-    struct wire_message message = {.header = {.type = WIRE_CONTEXT_CREATED, .version = connection.version},
+    struct wire_message message = {.header = {.type = WIRE_CONTEXT_CREATED, .version = connection_version},
                                    .context_created.gpu = gpu};
-    if (!connection_is_ours() || wire_send(connection.fd, &message, NULL, 0) < 0)
+    if (!attach_is_ours(&connection) || wire_send(connection.fd, &message, NULL, 0) < 0)
         return 0;
     for (int64_t end = now_ms() + timeout_ms;;) {
         struct pollfd wait = {.fd = connection.fd, .events = POLLIN};

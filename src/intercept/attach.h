@@ -1,7 +1,28 @@
 /* attach.h - the client's end of attach.sock (messages: wire/wire.h). */
 #pragma once
 
+#include <sys/types.h>
+
 #include "intercept/session.h"
+
+/* A descriptor of ours, and which file it is: programs close descriptors that they do not know, and reuse the
+ * numbers. */
+struct attach_descriptor {
+    int fd;
+    bool open;
+    dev_t device;
+    ino_t inode;
+};
+
+/* Take `fd`, moved out of the way of programs that expect low numbers. */
+void attach_keep(struct attach_descriptor *descriptor, int fd);
+bool attach_is_ours(const struct attach_descriptor *descriptor);
+/* Close it, if it still is ours. Async-signal-safe. */
+void attach_let_go(struct attach_descriptor *descriptor);
+
+/* A new connection to the daemon, on which sending and receiving wait for at most `timeout_ms`. Its
+ * descriptor, or a negative errno. */
+int attach_connect(const struct session_settings *settings, int timeout_ms, struct error *error);
 
 /* Ask the daemon for a slot and map its ledger. `previous` is what the process holds, or NULL. The connection
  * is kept open, at a high number: the daemon looks after us when it ends. Fills `*attachment` (but for its

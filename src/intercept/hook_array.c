@@ -1,6 +1,7 @@
 /* hook_array.c - arrays and mipmapped arrays, charged by what their elements take (cuda/array_size.h); a
  * sparse one, and one of deferred mapping, takes nothing itself: its parts hold what is mapped into them. */
 #include "cuda/array_size.h"
+#include "intercept/gate.h"
 #include "intercept/real.h"
 #include "intercept/vmm.h"
 
@@ -121,6 +122,55 @@ static void leave_part(uint64_t part)
         vmm_let_go(tile.owner);
 }
 
+#define TILE_BYTES UINT64_C(65536) /* CUDA programming guide: sparse CUDA arrays */
+
+static uint64_t tiles_for(uint64_t extent, uint64_t tile)
+{
+    return tile ? (extent + tile - 1) / tile : extent;
+}
+
+/* What a part takes of the memory that is mapped there; 0 where the driver cannot tell. */
+static uint64_t part_bytes(const CUarrayMapInfo *info)
+{
+    CUDA_ARRAY_SPARSE_PROPERTIES tile;
+    CUDA_ARRAY_MEMORY_REQUIREMENTS whole;
+    bool is_array = info->resourceType == CU_RESOURCE_TYPE_ARRAY;
+    CUdevice device = (CUdevice)__builtin_ctz(info->deviceBitMask | 1u << 31);
+    if (!real(cuArrayGetSparseProperties) || !real(cuMipmappedArrayGetSparseProperties))
+        return 0;
+    if ((is_array
+             ? real(cuArrayGetSparseProperties)(&tile, info->resource.array)
+             : real(cuMipmappedArrayGetSparseProperties)(&tile, info->resource.mipmap)) != CUDA_SUCCESS) {
+        if (!real(cuArrayGetMemoryRequirements) || !real(cuMipmappedArrayGetMemoryRequirements))
+            return 0;
+        CUresult result =
+            is_array ? real(cuArrayGetMemoryRequirements)(&whole, info->resource.array, device)
+                     : real(cuMipmappedArrayGetMemoryRequirements)(&whole, info->resource.mipmap, device);
+        return result == CUDA_SUCCESS ? whole.size : 0;
+    }
+    if (info->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL)
+        return info->subresource.miptail.size;
+    return tiles_for(info->subresource.sparseLevel.extentWidth, tile.tileExtent.width) *
+           tiles_for(info->subresource.sparseLevel.extentHeight, tile.tileExtent.height) *
+           tiles_for(info->subresource.sparseLevel.extentDepth, tile.tileExtent.depth) * TILE_BYTES;
+}
+
+/* Before the driver maps: another session's memory is charged for what is mapped of it. */
+static bool fits(const CUarrayMapInfo *infos, unsigned count)
+{
+    for (unsigned i = 0; infos && i < count; i++) {
+        uint64_t number = infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP
+                              ? vmm_allocation_of(infos[i].memHandle.memHandle)
+                              : 0;
+        struct record allocation;
+        if (number && records_find(&private_get()->records, RECORD_ALLOCATION, number, &allocation) &&
+            allocation.flags & RECORD_IMPORTED &&
+            !vmm_charge_import(number, infos[i].offset + part_bytes(&infos[i])))
+            return false;
+    }
+    return true;
+}
+
 /* The driver has taken the work: later parts hold what is mapped there, earlier ones let go. A part that is
  * unmapped in other pieces than it was mapped stays held until its array goes. */
 static void follow(const CUarrayMapInfo *info)
@@ -145,18 +195,25 @@ static void follow(const CUarrayMapInfo *info)
     atomic_store_explicit(&private_get()->tiles_used, true, memory_order_relaxed);
 }
 
-#define MAPS(symbol)                                                                                         \
+#define MAPS(symbol, default_stream)                                                                         \
     CUresult symbol(CUarrayMapInfo *infos, unsigned int count, CUstream stream)                              \
     {                                                                                                        \
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
-        CUresult result = real(symbol)(infos, count, stream);                                                \
+        CUstream to = stream ? stream : (default_stream);                                                    \
+        struct gate *gate = gate_of();                                                                       \
+        if (gate)                                                                                            \
+            gate_enter(gate, to);                                                                            \
+        CUresult result = charge_holds() && !fits(infos, count) ? CUDA_ERROR_OUT_OF_MEMORY                   \
+                                                                : real(symbol)(infos, count, stream);        \
+        if (gate)                                                                                            \
+            gate_leave(gate, to);                                                                            \
         for (unsigned i = 0; result == CUDA_SUCCESS && charge_holds() && i < count; i++)                     \
             follow(&infos[i]);                                                                               \
         return result;                                                                                       \
     }
-MAPS(cuMemMapArrayAsync)
-MAPS(cuMemMapArrayAsync_ptsz)
+MAPS(cuMemMapArrayAsync, CU_STREAM_LEGACY)
+MAPS(cuMemMapArrayAsync_ptsz, CU_STREAM_PER_THREAD)
 
 static bool is_part(const struct record *record, const void *array)
 {

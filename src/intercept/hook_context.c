@@ -6,6 +6,7 @@
  * memory of a new context is taken for that of an old one. */
 #include "intercept/context.h"
 
+#include "intercept/agent.h"
 #include "intercept/pools.h"
 #include "intercept/real.h"
 #include "intercept/vmm.h"
@@ -39,6 +40,7 @@ void context_keep(struct charge *charge, CUcontext context)
     struct private_area *area = private_get();
     struct record known;
     charge->context = context;
+    agent_meet(charge->gpu);
     if (records_find(&area->records, RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &known)) {
         charge_return(charge);
         return;
@@ -202,10 +204,12 @@ void context_bury(uint64_t context, uint32_t gpu)
     if (death.arrays && atomic_load_explicit(&area->tiles_used, memory_order_relaxed))
         vmm_let_go_all(RECORD_TILE, array_is_gone, NULL);
     records_each(&area->records, see_other, &death);
-    if (death.others)
+    if (death.others) {
         pools_refresh();
-    else
+    } else {
         pools_forget_gpu(gpu);
+        agent_part(gpu);
+    }
     session_notice(WIRE_NOTICE_CONTEXT); /* what the driver had for it is free as well */
     session_forget();
 }
@@ -216,6 +220,7 @@ static CUresult destroy(CUresult (*driver)(CUcontext), CUcontext context)
     uint64_t key = (uint64_t)(uintptr_t)context;
     if (!charge_holds() || !records_find(&private_get()->records, RECORD_CONTEXT, key, &record))
         return driver(context);
+    agent_leave_context(context);
     pthread_mutex_lock(context_turn(record.gpu));
     charge_enter();
     CUresult result = driver(context);
@@ -259,6 +264,8 @@ static CUresult let_primary_go(CUresult (*driver)(CUdevice), CUdevice device)
     pthread_mutex_lock(context_turn(charge.gpu));
     charge_enter();
     bool known = context_primary(device, &context);
+    if (known)
+        agent_leave_context(context);
     CUresult result = driver(device);
     bool gone = known && result == CUDA_SUCCESS && !context_primary_is_active(device);
     charge_leave();
@@ -301,6 +308,7 @@ CUresult cuCtxDetach(CUcontext context)
         return real_absent();
     if (!charge_holds() || !records_find(&private_get()->records, RECORD_CONTEXT, key, &record))
         return real(cuCtxDetach)(context);
+    agent_leave_context(context);
     pthread_mutex_lock(context_turn(record.gpu));
     charge_enter();
     CUresult result = real(cuCtxDetach)(context);

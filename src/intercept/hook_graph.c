@@ -9,6 +9,7 @@
  * cannot be taken back. */
 #include "cuda/driver_more.h"
 #include "intercept/charge.h"
+#include "intercept/gate.h"
 #include "intercept/graph_need.h"
 #include "intercept/pools.h"
 #include "intercept/real.h"
@@ -94,17 +95,24 @@ static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec ex
     return result;
 }
 
-#define LAUNCHES(symbol)                                                                                     \
+/* Through the gate first: who holds a pool's turn must not wait there, others allocate meanwhile. */
+#define LAUNCHES(symbol, default_stream)                                                                     \
     CUresult symbol(CUgraphExec exec, CUstream stream)                                                       \
     {                                                                                                        \
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
-        return launch(real(symbol), exec, stream);                                                           \
+        struct gate *gate = gate_of();                                                                       \
+        if (!gate)                                                                                           \
+            return launch(real(symbol), exec, stream);                                                       \
+        gate_enter(gate, stream ? stream : (default_stream));                                                \
+        CUresult result = launch(real(symbol), exec, stream);                                                \
+        gate_leave(gate, stream ? stream : (default_stream));                                                \
+        return result;                                                                                       \
     }
-LAUNCHES(cuGraphLaunch)
-LAUNCHES(cuGraphLaunch_ptsz)
-LAUNCHES(cuGraphUpload)
-LAUNCHES(cuGraphUpload_ptsz)
+LAUNCHES(cuGraphLaunch, CU_STREAM_LEGACY)
+LAUNCHES(cuGraphLaunch_ptsz, CU_STREAM_PER_THREAD)
+LAUNCHES(cuGraphUpload, CU_STREAM_LEGACY)
+LAUNCHES(cuGraphUpload_ptsz, CU_STREAM_PER_THREAD)
 
 /* --- Instantiation --------------------------------------------------------------------------------- */
 

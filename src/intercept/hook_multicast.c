@@ -45,9 +45,12 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_o
 {
     if (!real_ready() || !real(cuMulticastBindMem))
         return real_absent();
+    uint64_t number = charge_holds() ? vmm_allocation_of(memory) : 0;
+    if (number && !vmm_charge_import(number, memory_offset + bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = real(cuMulticastBindMem)(object, object_offset, memory, memory_offset, bytes, flags);
-    if (result == CUDA_SUCCESS && charge_holds())
-        bind(object, object_offset, vmm_allocation_of(memory), bytes);
+    if (result == CUDA_SUCCESS && number)
+        bind(object, object_offset, number, bytes);
     return result;
 }
 

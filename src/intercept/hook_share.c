@@ -89,6 +89,20 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
 
 /* --- Handles of cuMemCreate ------------------------------------------------------------------------ */
 
+/* A multicast object has no allocation's properties (measure). */
+static bool is_multicast(CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp properties;
+    return real(cuMulticastBindMem) && real(cuMemGetAllocationPropertiesFromHandle) &&
+           real(cuMemGetAllocationPropertiesFromHandle)(&properties, handle) != CUDA_SUCCESS;
+}
+
+/* It takes nothing, whoever made it; it holds what this process binds to it. False without memory. */
+static bool keep_multicast(CUmemGenericAllocationHandle handle)
+{
+    return vmm_keep(&(struct charge){0}, handle, RECORD_MULTICAST);
+}
+
 /* Enter what another session made; it is charged when it is mapped, which tells its size. False without
  * memory. */
 static bool keep_import(CUmemGenericAllocationHandle handle)
@@ -118,8 +132,11 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     if (!real_ready() || !real(cuMemImportFromShareableHandle) || !real(cuMemRelease))
         return real_absent();
     CUresult result = real(cuMemImportFromShareableHandle)(handle, shareable, type);
-    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE ||
-        is_ours(name_of_shareable(shareable, (int)(intptr_t)shareable, type)) || keep_import(*handle))
+    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE)
+        return result;
+    if (is_multicast(*handle)
+            ? keep_multicast(*handle)
+            : is_ours(name_of_shareable(shareable, (int)(intptr_t)shareable, type)) || keep_import(*handle))
         return result;
     real(cuMemRelease)(*handle);
     return CUDA_ERROR_OUT_OF_MEMORY;

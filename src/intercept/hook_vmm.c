@@ -147,8 +147,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
-/* Another session's memory is charged here once its size is known: by the longest mapping. */
-static bool charge_import(uint64_t number, uint64_t bytes)
+bool vmm_charge_import(uint64_t number, uint64_t bytes)
 {
     struct record allocation;
     if (!records_find(records(), RECORD_ALLOCATION, number, &allocation) ||
@@ -176,7 +175,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     if (!charge_holds() || !records_find(records(), RECORD_HANDLE, handle, &record))
         return real(cuMemMap)(address, bytes, offset, handle, flags);
     vmm_hold(record.owner);
-    if (!charge_import(record.owner, bytes)) {
+    if (!vmm_charge_import(record.owner, bytes)) {
         vmm_let_go(record.owner);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

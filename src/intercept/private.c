@@ -3,7 +3,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "intercept/agent.h"
 #include "intercept/attach.h"
+#include "intercept/gate.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -16,6 +18,8 @@ static bool wiped_by_kernel;
 static void forget_parent(void)
 {
     attach_close();
+    agent_forget_parent();
+    gate_forget_parent();
     struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
     if (area && !wiped_by_kernel)
         memset(area, 0, sizeof(*area));

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
+#include "intercept/gate_area.h"
 #include "intercept/records.h"
 #include "ledger/ledger.h"
 
@@ -62,6 +63,9 @@ struct private_area {
     struct pool pools[POOLS_MAX];
 
     struct records records;
+
+    /* gate.c, pace.c, agent.c */
+    struct gate gate;
 };
 
 extern _Atomic(struct private_area *) private_area;

@@ -24,6 +24,11 @@ static struct session_settings settings;
 static bool settings_read;
 static bool settings_bad; /* something is set that cannot be used: fail closed */
 
+const struct session_settings *session_settings(void)
+{
+    return &settings;
+}
+
 void session_forget(void)
 {
     atomic_fetch_add_explicit(&session_memory, 1,

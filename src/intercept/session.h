@@ -33,7 +33,7 @@ struct attachment {
     struct ledger_slot slot;
     uint64_t epoch; /* of the usage region, when the slot's policy was mapped */
     bool standalone;
-    uint16_t version; /* of the wire, that the daemon answered in; 0 when standalone */
+    uint16_t version;                   /* of the wire, that the daemon answered in; 0 when standalone */
     uint64_t usage_device, usage_inode; /* which file the usage region is */
 };
 
@@ -46,6 +46,9 @@ struct session_settings {
 };
 
 extern atomic_bool session_outside;
+
+/* After session_mode() has decided. */
+const struct session_settings *session_settings(void);
 
 enum session_mode session_mode_slow(void);
 

@@ -24,6 +24,10 @@ bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle, unsign
 uint64_t vmm_allocation_of(CUmemGenericAllocationHandle handle);
 uint64_t vmm_allocation_at(CUdeviceptr address);
 
+/* The first `bytes` of the allocation are used: another session's is charged here by the most of it that is.
+ * False, with a line on stderr, if that does not fit; true for any other. */
+bool vmm_charge_import(uint64_t number, uint64_t bytes);
+
 /* Nothing holds the multicast object `number` any more: let go of what is bound to it. */
 void vmm_multicast_ended(uint64_t number);
 

@@ -7,6 +7,7 @@
 #include "simgpu/execution.h"
 #include "simgpu/heap.h"
 #include "simgpu/tiles.h"
+#include "simgpu/vmm.h"
 
 #define GOB_BYTES UINT64_C(64) /* the card's smallest block: 64 bytes x 8 rows */
 #define GOB_ROWS UINT64_C(8)
@@ -228,7 +229,7 @@ static void array_free(CUarray array)
 /* From here on the struct stays. */
 static void array_publish(CUarray array, uint64_t address)
 {
-    if (array->tiles && !array->tiles_across && array->descriptor.Flags & ARRAY_DEFERRED)
+    if (array->tiles && !(array->descriptor.Flags & ARRAY_SPARSE))
         array->tail_offset = address;
     array->address = address;
     for (unsigned i = 0; i < array->plane_count; i++) {
@@ -500,9 +501,29 @@ static CUmipmappedArray mipmap_new(CUcontext context, const CUDA_ARRAY3D_DESCRIP
     return mipmap;
 }
 
+/* Memory of its own, or what lies at `offset` of `external`. */
+static CUresult mipmap_memory(CUmipmappedArray mipmap, struct handle *external, uint64_t offset,
+                              uint64_t *address)
+{
+    struct tiles *tiles;
+    if (!external)
+        return array_memory(mipmap->context, &mipmap->descriptor, mipmap->levels, mipmap->level_count,
+                            &mipmap->bytes, address);
+    *address = 0;
+    mipmap->bytes = round_up(mipmap->bytes, ARRAY_PAGE_BYTES);
+    SIM_REQUIRE(offset % ARRAY_PAGE_BYTES == 0 && offset <= external->bytes &&
+                mipmap->bytes <= external->bytes - offset);
+    SIM_TRY(tiles_make(mipmap->context, &mipmap->descriptor, mipmap->levels, mipmap->level_count,
+                       mipmap->bytes, &tiles));
+    CUresult result = tiles_map(tiles, external, offset);
+    if (result != CUDA_SUCCESS)
+        tiles_end(tiles);
+    return result;
+}
+
 /* The number of levels is clamped to what halving can make (driver API reference). */
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap_out, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
-                                unsigned int level_count)
+CUresult mipmap_create(CUmipmappedArray *mipmap_out, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                       unsigned level_count, struct handle *external, uint64_t offset)
 {
     CUcontext context;
     SIM_TRY(sim_ready());
@@ -518,8 +539,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap_out, const CUDA_ARRAY3D
     if (!mipmap)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t address;
-    CUresult result =
-        array_memory(context, descriptor, mipmap->levels, mipmap->level_count, &mipmap->bytes, &address);
+    CUresult result = mipmap_memory(mipmap, external, offset, &address);
     if (result != CUDA_SUCCESS) {
         mipmap_free(mipmap);
         return result;
@@ -531,6 +551,12 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap_out, const CUDA_ARRAY3D
     atomic_store(&mipmap->kind, SIM_MIPMAP);
     *mipmap_out = mipmap;
     return CUDA_SUCCESS;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                                unsigned int level_count)
+{
+    return mipmap_create(mipmap, descriptor, level_count, NULL, 0);
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsigned int level)

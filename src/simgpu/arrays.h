@@ -69,5 +69,10 @@ struct CUmipmappedArray_st {
 CUresult array_check(CUarray array);
 CUresult mipmap_check(CUmipmappedArray mipmap);
 
+/* cuMipmappedArrayCreate; with `external`, on what lies at `offset` of that memory, which it keeps. */
+struct handle;
+CUresult mipmap_create(CUmipmappedArray *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                       unsigned level_count, struct handle *external, uint64_t offset);
+
 /* Bytes of a texel; 0 for a format that is none, or has planes. */
 struct array_texel array_texel_of(CUarray_format format, unsigned channels);

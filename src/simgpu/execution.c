@@ -14,7 +14,7 @@
 #include "simgpu/memops.h"
 #include "simgpu/shared.h"
 
-#define SPIN_NS UINT64_C(20000) /* below this, sleeping takes longer than what is waited for */
+#define SPIN_NS UINT64_C(20000)       /* below this, sleeping takes longer than what is waited for */
 #define SLEEP_LATE_NS UINT64_C(60000) /* a sleep's usual delay (timer slack), begun that much earlier */
 #define SLEEP_MOST_NS UINT64_C(5000000)
 

@@ -2,28 +2,43 @@
  *
  * A descriptor that cuMemExportToShareableHandle gave is device memory, counted once with its other holders.
  * Any other file that can be mapped stands for memory that is no device's: it takes nothing of one. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cuda/driver_more.h"
+#include "simgpu/arrays.h"
 #include "simgpu/execution.h"
 #include "simgpu/vmm.h"
 
 struct CUextMemory_st {
     _Atomic unsigned kind; /* SIM_EXTERNAL; structs stay (sim.h) */
     uint64_t bytes;
-    bool is_device;
     unsigned gpu;
-    int fd;
-    struct handle *handle; /* of device memory */
+    struct handle *handle; /* of any memory: a file that is no device's has one too */
 };
 
-static CUresult file_check(int fd, uint64_t bytes)
+/* Memory that is no device's: a handle of its own for the file. */
+static CUresult file_open(int fd, uint64_t bytes, struct handle **handle_out)
 {
     struct stat file;
-    SIM_REQUIRE(fstat(fd, &file) == 0 && S_ISREG(file.st_mode));
-    return bytes <= (uint64_t)file.st_size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    SIM_REQUIRE(fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && bytes <= (uint64_t)file.st_size);
+    struct handle *handle = calloc(1, sizeof(*handle));
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (!handle || own < 0) {
+        free(handle);
+        if (own >= 0)
+            close(own);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    handle->bytes = bytes;
+    handle->references = 1;
+    handle->fd = own;
+    atomic_store(&handle->kind, SIM_HANDLE);
+    *handle_out = handle;
+    return CUDA_SUCCESS;
 }
 
 /* Takes the descriptor over when it succeeds (driver API reference). */
@@ -50,17 +65,14 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory_out,
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (result != CUDA_SUCCESS)
-        SIM_TRY(file_check(fd, descriptor->size));
+        SIM_TRY(file_open(fd, descriptor->size, &handle));
     CUexternalMemory memory = calloc(1, sizeof(*memory));
     if (!memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memory->bytes = descriptor->size;
-    memory->is_device = handle && handle->is_device;
-    memory->gpu = memory->is_device ? handle->gpu : context->gpu;
+    memory->gpu = handle->is_device ? handle->gpu : context->gpu;
     memory->handle = handle;
-    memory->fd = handle ? handle->fd : fd;
-    if (handle)
-        close(fd);
+    close(fd);
     atomic_store(&memory->kind, SIM_EXTERNAL);
     *memory_out = memory;
     return CUDA_SUCCESS;
@@ -84,13 +96,12 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, CUexternalMemory 
     SIM_REQUIRE(descriptor->offset % 4096 == 0);
     SIM_TRY(context_current(&context));
     void *address = mmap(NULL, descriptor->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                         memory->fd, (off_t)descriptor->offset);
+                         memory->handle->fd, (off_t)descriptor->offset);
     if (address == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     madvise(address, descriptor->size, MADV_DONTFORK);
     pthread_mutex_lock(&vmm_turn);
-    if (memory->handle)
-        memory->handle->mappings++;
+    memory->handle->mappings++;
     pthread_mutex_unlock(&vmm_turn);
     ranges_add(&(struct memory_allocation){.address = (uint64_t)(uintptr_t)address,
                                            .bytes = descriptor->size,
@@ -102,12 +113,20 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, CUexternalMemory 
     return CUDA_SUCCESS;
 }
 
+/* Arrays on it are destroyed with cuMipmappedArrayDestroy, before or after the memory. */
+CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory memory,
+                                                 const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *descriptor)
+{
+    SIM_TRY(external_check(memory));
+    SIM_REQUIRE(mipmap && descriptor && !(descriptor->arrayDesc.Flags & (ARRAY_SPARSE | ARRAY_DEFERRED)));
+    return mipmap_create(mipmap, &descriptor->arrayDesc, descriptor->numLevels, memory->handle,
+                         descriptor->offset);
+}
+
 void external_unmap(const struct memory_allocation *mapping)
 {
     munmap((void *)(uintptr_t)mapping->address, mapping->bytes);
     struct handle *handle = mapping->owner;
-    if (!handle)
-        return;
     pthread_mutex_lock(&vmm_turn);
     handle->mappings--;
     handle_settle(handle);
@@ -120,10 +139,6 @@ CUresult cuDestroyExternalMemory(CUexternalMemory memory)
     unsigned kind = SIM_EXTERNAL;
     if (!atomic_compare_exchange_strong(&memory->kind, &kind, SIM_DESTROYED))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!memory->handle) {
-        close(memory->fd);
-        return CUDA_SUCCESS;
-    }
     pthread_mutex_lock(&vmm_turn);
     memory->handle->references--;
     handle_settle(memory->handle);

@@ -208,7 +208,7 @@ static CUresult draft_make(struct draft *draft, const CUgraphNodeParams *given)
         return graph_memory_at(given->free.dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-        return CUDA_ERROR_NOT_SUPPORTED; /* there are no external semaphores here */
+        return CUDA_ERROR_NOT_SUPPORTED; /* semaphores.c does it in streams only */
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }

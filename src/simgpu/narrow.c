@@ -115,6 +115,41 @@ CUresult cuModuleGetGlobal(CUdeviceptr_v1 *pointer, unsigned int *bytes, CUmodul
     return CUDA_SUCCESS;
 }
 
+/* --- Texture references ----------------------------------------------------------------------------- */
+
+CUresult cuTexRefSetAddress(unsigned int *offset, CUtexref reference, CUdeviceptr_v1 pointer,
+                            unsigned int bytes)
+{
+    size_t wide_offset;
+    SIM_TRY(narrow_check());
+    SIM_TRY(cuTexRefSetAddress_v2(offset ? &wide_offset : NULL, reference, pointer, bytes));
+    if (offset)
+        *offset = (unsigned int)wide_offset;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuTexRefSetAddress2D(CUtexref reference, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor,
+                              CUdeviceptr_v1 pointer, unsigned int pitch)
+{
+    SIM_TRY(narrow_check());
+    SIM_REQUIRE(descriptor);
+    const CUDA_ARRAY_DESCRIPTOR wide = {.Width = descriptor->Width,
+                                        .Height = descriptor->Height,
+                                        .Format = descriptor->Format,
+                                        .NumChannels = descriptor->NumChannels};
+    return cuTexRefSetAddress2D_v2(reference, &wide, pointer, pitch);
+}
+
+CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pointer, CUtexref reference)
+{
+    CUdeviceptr wide;
+    SIM_TRY(narrow_check());
+    SIM_REQUIRE(pointer);
+    SIM_TRY(cuTexRefGetAddress_v2(&wide, reference));
+    *pointer = (CUdeviceptr_v1)wide;
+    return CUDA_SUCCESS;
+}
+
 /* --- What moves data ------------------------------------------------------------------------------- */
 
 static CUDA_MEMCPY2D widened_2d(const CUDA_MEMCPY2D_v1 *copy)

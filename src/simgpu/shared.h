@@ -66,6 +66,10 @@ bool account_end(struct shared_gpu *gpu, uint64_t seen);
 void device_account_lock(unsigned gpu);
 void device_account_unlock(unsigned gpu);
 
+/* What FAKECUDA_ variables ask for (settings.c); -EINVAL for what cannot be. */
+int settings_read(struct device_parameters *parameters, struct device_shape shapes[static DEVICE_GPUS],
+                  struct error *error);
+
 const char *shared_key(void); /* the file's name in /dev/shm */
 
 /* Whether any share of any GPU is held. */

@@ -102,6 +102,10 @@ CUresult sim_ready(void);
 CUresult context_current(CUcontext *context);
 /* The same for a context handle. */
 CUresult context_check(CUcontext context);
+/* The context a call means that takes one, where NULL is the current one. */
+CUresult context_named(CUcontext *context);
+/* What a new context's settings are (context_settings.c). */
+void context_settings_begin(CUcontext context);
 /* Whether the ordinal is one. */
 CUresult device_check(CUdevice device);
 

@@ -19,7 +19,8 @@ struct tile {
 struct tiles {
     struct tiles *next;
     CUcontext context;
-    bool is_deferred, is_layered;
+    bool is_line; /* rows one after the other, all mapped in one piece */
+    bool is_layered;
     uint64_t row_bytes, rows, slices; /* of a tile */
     CUDA_ARRAY_SPARSE_PROPERTIES properties;
     CUarray *levels; /* a copy of the handles */
@@ -99,7 +100,7 @@ static void level_place(CUarray array, unsigned level, struct tiles *tiles, uint
     array->tiles = tiles;
     for (unsigned i = 0; i < array->plane_count; i++)
         array->planes[i]->tiles = tiles;
-    if (tiles->is_deferred)
+    if (tiles->is_line)
         return; /* array_publish() tells where each lies */
     if (level >= tiles->properties.miptailFirstLevel) {
         array->tail_offset = *in_tail;
@@ -115,9 +116,9 @@ static void level_place(CUarray array, unsigned level, struct tiles *tiles, uint
 CUresult tiles_make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *d, CUarray *levels,
                     unsigned level_count, uint64_t bytes, struct tiles **tiles_out)
 {
-    struct tiles shape = {.context = context, .is_deferred = d->Flags & ARRAY_DEFERRED, .layer_count = 1};
+    struct tiles shape = {.context = context, .is_line = !(d->Flags & ARRAY_SPARSE), .layer_count = 1};
     uint64_t count = 0, in_tail = 0;
-    if (shape.is_deferred) {
+    if (shape.is_line) {
         shape.tail_tiles = tiles_for(bytes, TILE_BYTES);
     } else {
         unsigned extent[3];
@@ -317,8 +318,8 @@ static CUresult find_part(const CUarrayMapInfo *info, struct tiles **tiles, stru
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    SIM_REQUIRE(*tiles);
-    if ((*tiles)->is_deferred) {
+    SIM_REQUIRE(*tiles && (*tiles)->levels[0]->descriptor.Flags & (ARRAY_SPARSE | ARRAY_DEFERRED));
+    if ((*tiles)->is_line) {
         *part = (struct part){.across = (*tiles)->tile_count, .down = 1, .deep = 1};
         return CUDA_SUCCESS;
     }
@@ -353,6 +354,15 @@ static CUresult apply(struct tiles *tiles, const struct part *part, struct handl
     return CUDA_SUCCESS;
 }
 
+CUresult tiles_map(struct tiles *tiles, struct handle *handle, uint64_t offset)
+{
+    const struct part all = {.across = tiles->tile_count, .down = 1, .deep = 1};
+    pthread_mutex_lock(&vmm_turn);
+    CUresult result = apply(tiles, &all, handle, offset);
+    pthread_mutex_unlock(&vmm_turn);
+    return result;
+}
+
 /* Under vmm_turn. */
 static CUresult map_part(const CUarrayMapInfo *info, const struct CUctx_st *context, bool only_check)
 {
@@ -366,7 +376,7 @@ static CUresult map_part(const CUarrayMapInfo *info, const struct CUctx_st *cont
         handle = handle_of(info->memHandle.memHandle);
         SIM_REQUIRE(info->memHandleType == CU_MEM_HANDLE_TYPE_GENERIC && handle && handle->references > 0);
         SIM_REQUIRE(handle->is_device && handle->gpu == context->gpu && info->offset % TILE_BYTES == 0);
-        SIM_REQUIRE(tiles->is_deferred || handle->properties.allocFlags.usage & USAGE_TILE_POOL);
+        SIM_REQUIRE(tiles->is_line || handle->properties.allocFlags.usage & USAGE_TILE_POOL);
         SIM_REQUIRE(info->offset <= handle->bytes &&
                     part.across * part.down * part.deep * TILE_BYTES <= handle->bytes - info->offset);
     } else {

@@ -2,11 +2,13 @@
  *
  * tile       64 KiB of memory of cuMemCreate, mapped into an array by cuMemMapArrayAsync; or nothing: what is
  * read there is 0, and what is written is lost tail       the levels that span less than a tile in some
- * direction: rows one after the other, in tiles of their own, for each layer. An array of deferred mapping is
- * all tail, of one layer, mapped in one piece. */
+ * direction: rows one after the other, in tiles of their own, for each layer. Arrays of deferred mapping and
+ * those on external memory are all tail, of one layer, mapped in one piece. */
 #pragma once
 
 #include "simgpu/arrays.h"
+
+struct handle; /* vmm.h */
 
 #define TILE_BYTES ARRAY_PAGE_BYTES
 
@@ -17,6 +19,9 @@ CUresult tiles_properties(CUDA_ARRAY_SPARSE_PROPERTIES *out, const CUDA_ARRAY3D_
 /* Tiles for an array, or for the levels of one; none is mapped. `bytes`: what a deferred mapping needs. */
 CUresult tiles_make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray *levels,
                     unsigned level_count, uint64_t bytes, struct tiles **tiles);
+
+/* Map all tiles of an array that is not sparse, from `offset` on; on failure some may be. */
+CUresult tiles_map(struct tiles *tiles, struct handle *handle, uint64_t offset);
 
 /* The array ends, or everything of a context: let go of what was mapped. */
 void tiles_end(struct tiles *tiles);

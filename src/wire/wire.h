@@ -40,6 +40,7 @@
 #define WIRE_MAGIC 0x43494c53u /* "SLIC" */
 #define WIRE_VERSION 2
 #define WIRE_VERSION_OLDEST 1
+#define WIRE_VERSION_AGENT 2     /* from which on there are agents */
 #define WIRE_SESSION_ID_BYTES 16 /* 12 hex digits and zeros */
 #define WIRE_TOKEN_BYTES 72      /* 64 hex digits and zeros */
 #define WIRE_NO_SLOT UINT32_MAX

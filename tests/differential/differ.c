@@ -30,7 +30,7 @@
 
 #define ACTORS 3
 #define THINGS 20000
-#define ROWS 128
+#define ROWS 192
 #define NO_QUOTA_BYTES (UINT64_C(1) << 35) /* the largest that the test sets */
 
 static struct actor actors[ACTORS];
@@ -93,7 +93,8 @@ uint64_t some_bytes(struct actor *actor)
 
 static bool is_address(enum kind kind)
 {
-    return kind == MEMORY || kind == NARROW || kind == HOST || kind == ADDRESSES || kind == MAPPING;
+    return kind == MEMORY || kind == NARROW || kind == HOST || kind == ADDRESSES || kind == MAPPING ||
+           kind == OPENED;
 }
 
 /* Where the values of ended things are addresses, they may be somebody's again, here or there only as the
@@ -335,13 +336,36 @@ static void settle_array(const struct actor *actor, uint64_t held, uint64_t char
         last->bytes = held - charged - before;
 }
 
+/* A launch may have taken more than the quota: then everything must look used up, and only launches may take
+ * more, until enough was given back. */
+static uint64_t overdrawn_bytes;
+
+static bool check_overdrawn(const struct actor *actor, uint64_t held, uint64_t charged)
+{
+    if (actor->overdraws && held > quota_bytes && held > overdrawn_bytes)
+        overdrawn_bytes = held;
+    if (!overdrawn_bytes)
+        return false;
+    if (held > overdrawn_bytes)
+        fault(actor, "granted while more than the quota is held", held, charged);
+    overdrawn_bytes = held;
+    if (charged != quota_bytes)
+        fault(actor, "more is held than the quota, and some of it looks free", held, charged);
+    return true;
+}
+
 static void check(const struct actor *actor)
 {
     uint64_t held = held_bytes(), charged = charged_bytes();
-    settle_array(actor, held, charged);
+    if (held - slack_bytes() <= quota_bytes)
+        overdrawn_bytes = 0;
+    if (!actor->overdraws && !overdrawn_bytes)
+        settle_array(actor, held, charged);
     held -= slack_bytes();
     if (more_allowed && held > charged)
         held = charged; /* or the daemon has added the slack by itself */
+    if (check_overdrawn(actor, held, charged))
+        return;
     if (held > quota_bytes)
         fault(actor, "granted more than the quota", held, charged);
     if (more_allowed ? charged < held : charged != held)
@@ -420,7 +444,7 @@ static void begin_line(struct actor *actor, const char *symbol)
 {
     actor->length = 0;
     actor->ask = 0;
-    actor->own_limit = false;
+    actor->own_limit = actor->overdraws = false;
     put(actor, "%u.%u %s ", actor->number, actor->calls++, symbol);
 }
 
@@ -642,6 +666,8 @@ int main(int argc, char *argv[])
     add_rows(memory_rows);
     add_rows(context_rows);
     add_rows(other_rows);
+    add_rows(share_rows);
+    add_rows(nvml_rows);
 
     for (unsigned i = 0; i < calls / 20; i++)
         act(&actors[0], false);

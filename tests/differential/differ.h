@@ -32,6 +32,9 @@ enum kind {
     LIBRARY,
     GREEN,
     EXTERNAL,
+    GRAPH,
+    EXEC,
+    OPENED, /* memory of another process */
     KINDS,
 };
 
@@ -60,6 +63,7 @@ struct actor {
     const struct row *row;
     void *function; /* this call's way to the entry point */
     uint64_t ask;
+    bool overdraws; /* this call may pass the quota: launches, which cannot be taken back */
     bool own_limit; /* the driver may refuse this call for reasons of its own */
     char line[1024];
     size_t length;
@@ -102,6 +106,6 @@ void put_kept(struct actor *actor, uint64_t value);
 /* Call this row's entry point, by whatever way it was looked up this time. */
 #define CALL(actor, symbol) ((__typeof__(&symbol))(actor)->function)
 
-extern const struct row memory_rows[], context_rows[], other_rows[];
+extern const struct row memory_rows[], context_rows[], other_rows[], nvml_rows[], share_rows[];
 extern void *nvml_library;
 extern char *kernels_text;

@@ -81,6 +81,7 @@ static void mem_alloc_narrow(struct actor *actor)
     CUdeviceptr_v1 address = 0;
     CUdeviceptr_v1 *out = one_in(actor, 12) ? NULL : &address;
     unsigned bytes = (unsigned)(actor->ask = (unsigned)some_bytes(actor));
+    actor->own_limit = true; /* below 4 GiB there is room for little */
     put(actor, "%s %u", out ? "&" : "NULL", bytes);
     CUresult result = CALL(actor, cuMemAlloc)(out, bytes);
     made(actor, result, NARROW, address, bytes);
@@ -93,6 +94,7 @@ static void mem_alloc_pitch_narrow(struct actor *actor)
     CUdeviceptr_v1 *out = one_in(actor, 12) ? NULL : &address;
     unsigned element = one_in(actor, 5) ? 3 : 4;
     actor->ask = round_up(width, 512) * height;
+    actor->own_limit = true;
     put(actor, "%s %u %u %u", out ? "&" : "NULL", width, height, element);
     CUresult result = CALL(actor, cuMemAllocPitch)(out, &pitch, width, height, element);
     made(actor, result, NARROW, address, (uint64_t)pitch * height);

@@ -12,6 +12,9 @@ import time
 
 MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 1, 0xFFFFFFFF  # VERSION: the oldest, that HELLO travels in
 HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST = range(1, 6)
+AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
+FREE, WANTED, REPORTS = 1, 2, 4  # flags of a lease
+DRAINED, IDLE, UNDRAINED = 1, 2, 3  # outcomes
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
 SLOTS = 1024
 
@@ -117,6 +120,57 @@ class Client:
         for fd in self.fds:
             os.close(fd)
         self.fds = []
+
+
+class Agent:
+    """The agent's connection of a process that is attached as `client`: GRANT and REVOKE come, and the test answers."""
+
+    def __init__(self, path, client, session, token="", versions=(1, 2), **more):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(20)
+        self.socket.connect(str(path))
+        slot, generation = more.get("slot", client.slot), more.get("generation", client.generation)
+        self.send(AGENT, struct.pack("<HHIQ16s72s", *versions, slot, generation, session.encode(), token.encode()), 1)
+
+    def send(self, kind, body, version=2):
+        self.socket.send(packet(kind, body, version=version))
+
+    def want(self, gpus=1):
+        self.send(WANT, struct.pack("<Q", gpus))
+
+    def give_back(self, lease, busy_ns=0, outcome=DRAINED, longest_ns=0, waited_ns=0):
+        self.send(RETURNED, struct.pack("<QQQIIQ", lease, busy_ns, longest_ns, outcome, 0, waited_ns))
+
+    def report(self, lease, busy_ns, longest_ns=0, waited_ns=0):
+        self.send(REPORT, struct.pack("<QQQQ", lease, busy_ns, longest_ns, waited_ns))
+
+    def receive(self, timeout_s=20):
+        """(GRANT, lease, flags), (REVOKE, lease, patience_ns), (REFUSED, reason, text), or None at the end of the
+        connection."""
+        self.socket.settimeout(timeout_s)
+        data = self.socket.recv(4096)
+        if not data:
+            return None
+        _, _, kind = struct.unpack_from("<IHH", data)
+        if kind == REFUSED:
+            reason, text = struct.unpack("<I252s", data[8:])
+            return kind, reason, text.partition(b"\0")[0].decode()
+        if kind == GRANT:
+            lease, flags, _ = struct.unpack("<QII", data[8:])
+            return kind, lease, flags
+        assert kind == REVOKE, kind
+        return kind, *struct.unpack("<QQ", data[8:])
+
+    def is_told_nothing(self, for_s):
+        """Whether no message comes for so long."""
+        try:
+            self.receive(for_s)
+        except TimeoutError:
+            return True
+        return False
+
+    def close(self):
+        self.socket.close()
 
 
 class Child:

@@ -58,6 +58,12 @@ def card(make_gpu):
     return lambda: make_gpu(FAKECUDA_TOTAL_MEM=CARD)
 
 
+@pytest.fixture
+def coarse_card(make_gpu):
+    """Like a card: contexts take memory, and linear memory is taken in blocks."""
+    return lambda: make_gpu(FAKECUDA_TOTAL_MEM=CARD, FAKECUDA_CONTEXT_BYTES=3 * MIB, FAKECUDA_BLOCK_BYTES=2 * MIB)
+
+
 def session_environment(daemon, memory):
     status, session = daemon.request("POST", "/v1/sessions", {"memory_bytes": memory})
     assert status == 201, session
@@ -74,6 +80,14 @@ def test_calls_answer_alike_with_and_without_the_interceptor(product, card, make
     daemon = make_daemon(gpu=card()).start()
     environment = session_environment(daemon, PLENTY)
     assert_same(outside, differ(product, {**environment, "DIFFER_ALLOWED": "more"}, seed, PLENTY), seed)
+
+
+def test_calls_answer_alike_where_the_driver_takes_memory_of_its_own(product, coarse_card, make_daemon, seed):
+    outside = differ(product, coarse_card().environment(), seed)
+    # Blocks are not charged by the interceptor alone, so that what is held cannot be compared: no quota is named.
+    assert_same(outside, differ(product, coarse_card().standalone(PLENTY), seed), seed)
+    daemon = make_daemon(gpu=coarse_card()).start()
+    assert_same(outside, differ(product, session_environment(daemon, PLENTY), seed), seed)
 
 
 def test_a_small_quota_refuses_what_does_not_fit_and_nothing_else(product, card, make_daemon, seed):

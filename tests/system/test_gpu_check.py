@@ -58,6 +58,16 @@ class GpuCheck:
                 pass
         return found
 
+    def part_runs(self):
+        """Whether a check's part is there."""
+        for pid in self.processes():
+            try:
+                if b"gpu-check\0--part\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pathlib.Path(f"/proc/{pid}/comm").read_text() == "gpu-check\n"
+            except OSError:
+                pass
+        return False
+
     def left(self):
         return self.processes(), [path.name for path in self.temporary.iterdir()], self.shared()
 
@@ -94,7 +104,10 @@ def planted(product, folder):
 
 
 def outcomes(rows):
-    return {name: row["outcome"] for name, row in rows.items()}
+    """Of the checks asked for; the daemon's own comes with every run, and has to be well."""
+    outcomes = {name: row["outcome"] for name, row in rows.items()}
+    assert outcomes.pop("daemon") == "passed", rows["daemon"]["reasons"]
+    return outcomes
 
 
 def test_everything_that_can_run_simulated_passes(gpu_check):
@@ -109,6 +122,8 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     assert gpu_check.whole["simulated"] is True
     assert gpu_check.whole["seconds"] < 60
     assert gpu_check.left() == NOTHING
+    assert len(rows["fidelity"]["details"]) == rows["fidelity"]["figures"]["claims"]["value"] > 200
+    assert set(rows["fidelity"]["details"].values()) == {"holds"}
     linear = rows["path-linear"]["figures"]
     assert linear["asked"] == {"value": 64 * MIB, "unit": "bytes"}
     assert linear["charged"]["value"] == linear["nvml"]["value"] == 64 * MIB
@@ -129,6 +144,7 @@ def test_the_planted_tree_without_a_fault_passes(planted):
     ("unhooked:cuArrayCreate_v2", "path-array", "by dlsym: 67108864 bytes taken, 0 charged"),
     ("unhooked:cuMemGetInfo_v2", "session-view", f"in a session of {QUOTA} bytes cuMemGetInfo says {16 << 30}"),
     ("half:cuMemAlloc_v2", "path-linear", "by dlsym: 67108864 bytes taken, 33554432 charged"),
+    ("unhooked:cuMemAlloc_v2", "standalone", "more than the limit was answered with CUDA_SUCCESS"),
     ("slow:cuMemAlloc_v2", "cost-alloc", "us more inside a session"),
     ("crash:cuMemAllocManaged", "path-managed", "its part 'path' was ended by signal 6"),
 ])
@@ -137,6 +153,36 @@ def test_a_planted_fault_fails_the_check_that_is_about_it(planted, fault, check,
     assert outcomes(rows) == {check: "failed", "path-array3d": "passed"}
     assert any(reason in said for said in rows[check]["reasons"]), rows[check]["reasons"]
     assert status == 1
+    assert planted.left() == NOTHING
+
+
+def test_a_daemon_that_does_not_start_fails_what_needs_it_alone(planted):
+    daemon = planted.prefix / "bin" / "gpusliced"
+    daemon.unlink()
+    daemon.write_text("#!/bin/sh\necho gpusliced: made up >&2\nexit 1\n")
+    daemon.chmod(0o755)
+    status, rows = planted.only("kernels", "session-view")
+    assert {name: row["outcome"] for name, row in rows.items()} == {"kernels": "passed", "session-view": "failed",
+                                                                   "daemon": "failed"}
+    assert rows["daemon"]["reasons"] == ["the daemon ended: gpusliced: made up"]
+    assert "made up" in rows["session-view"]["reasons"][0]
+    assert status == 1
+    assert planted.left() == NOTHING
+
+
+def test_a_daemon_that_dies_meanwhile_is_told(planted, reap):
+    out = planted.folder / "out.json"
+    process = reap(planted.spawn("--only", "kernels", "--only", "path-managed", "--json", out, "--budget", "8",
+                                 PLANTED="hang:cuMemAllocManaged"))
+    wait_for(planted.part_runs, "the check's part")
+    for pid in planted.processes():
+        if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "gpusliced":
+            os.kill(pid, signal.SIGKILL)
+    assert process.wait(30) == 1
+    rows = {row["name"]: row for row in json.loads(out.read_text())["checks"]}
+    assert rows["kernels"]["outcome"] == "passed"
+    assert rows["daemon"]["outcome"] == "failed"
+    assert "it ended before the checks did" in rows["daemon"]["reasons"][0]
     assert planted.left() == NOTHING
 
 
@@ -154,7 +200,7 @@ def test_a_check_that_hangs_ends_at_its_deadline_and_the_rest_is_not_run(planted
 
 def test_it_ends_on_a_signal_and_leaves_nothing(planted, reap):
     process = reap(planted.spawn("--only", "path-managed", PLANTED="hang:cuMemAllocManaged"))
-    wait_for(lambda: len(planted.processes()) >= 4, "the check's part")
+    wait_for(planted.part_runs, "the check's part")
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 1
     assert planted.left() == NOTHING
@@ -162,7 +208,7 @@ def test_it_ends_on_a_signal_and_leaves_nothing(planted, reap):
 
 def test_its_processes_die_with_it(planted, reap):
     process = reap(planted.spawn("--only", "path-managed", PLANTED="hang:cuMemAllocManaged"))
-    wait_for(lambda: len(planted.processes()) >= 4, "the check's part")
+    wait_for(planted.part_runs, "the check's part")
     process.kill()
     process.wait()
     wait_for(lambda: planted.processes() == [], "all of its processes to be gone")
@@ -276,3 +322,23 @@ def test_constants_are_not_taken_from_a_simulation_or_a_run_that_lacks_them(cons
         (tmp_path / "card.json").write_text(json.dumps(card_result(simulated)))
         assert run(tmp_path / "card.json").returncode == 1
     assert copy.read_text() == before
+
+
+def test_claims_that_held_on_every_card_are_marked(tmp_path):
+    files = []
+    for number, odd in enumerate(["holds", "claimed 1, found 2"]):
+        result = card_result(False)
+        result["checks"].append({"name": "fidelity", "details": {'a "claim"': "holds", "another": odd}})
+        files.append(tmp_path / f"card-{number}.json")
+        files[-1].write_text(json.dumps(result))
+    out = tmp_path / "verified.def"
+
+    def rows(*paths):
+        subprocess.run([PAGE.parent / "verified-claims", "--out", out, *paths], check=True, timeout=60)
+        return [line for line in out.read_text().splitlines() if line.startswith("VERIFIED")]
+
+    assert rows(files[0]) == ['VERIFIED("a \\"claim\\"", "Card", "580.1", "2026-01-02")',
+                              'VERIFIED("another", "Card", "580.1", "2026-01-02")']
+    assert rows(*files) == ['VERIFIED("a \\"claim\\"", "Card", "580.1", "2026-01-02")']
+    files[1].write_text(json.dumps(card_result(True)))
+    assert subprocess.run([PAGE.parent / "verified-claims", "--out", out, files[1]], capture_output=True).returncode == 1

@@ -113,6 +113,36 @@ def test_physical_memory_imported_in_its_session_is_charged_once(daemon, session
     assert creator.shown() == importer.shown() == 0
 
 
+@pytest.mark.parametrize("way", ["bind", "tiles"])
+def test_physical_memory_of_another_session_is_charged_to_who_uses_it_without_a_mapping(make_daemon, make_gpu, start, way):
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_DEVICE="h100")).start()
+    session, other = (new_session(daemon, memory_bytes=LIMIT) for _ in range(2))
+    creator, importer = start(daemon, session), start(daemon, other)
+    imported = importer.take(creator.export(creator.get("shareable", SIZE)), "import", SIZE)
+    use = ["bind", importer.get("team", SIZE), imported] if way == "bind" else ["tiles", imported]
+    full = importer.get("alloc", LIMIT - SIZE + 1)
+    assert importer.code(*use) == OUT_OF_MEMORY
+    importer.get("free", full)
+    assert importer.code(*use) == OK
+    importer.get("drop", imported)
+    becomes(daemon, other, (SIZE, 0, 0))
+    assert importer.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
+
+
+def test_an_imported_multicast_object_holds_what_is_bound_to_it(make_daemon, make_gpu, start):
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_DEVICE="h100")).start()
+    session = new_session(daemon, memory_bytes=LIMIT)
+    creator, member = start(daemon, session), start(daemon, session)
+    team = member.take(creator.export(creator.get("team", SIZE)), "import", SIZE)
+    memory = member.get("shareable", SIZE)
+    assert member.code("bind", team, memory) == OK
+    member.get("drop", memory)
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    assert member.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
+    member.get("drop", team)
+    assert lines(daemon, session) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_what_importers_keep_when_the_creator_lets_go_is_on_the_driver_line(daemon, session, start, is_killed):
     creator, importer = start(daemon, session), start(daemon, session)

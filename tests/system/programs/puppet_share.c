@@ -2,6 +2,8 @@
  * socket whose number PUPPET_SOCKET says, other names as hexadecimal digits in the line.
  *
  * - shareable B, export I, import B, retainhandle I: memory of cuMemCreate, by descriptor; B: its bytes.
+ * - team B, bind I J, tiles I: a multicast object for this device, by descriptor as memory is; memory J
+ *   bound to it; memory I mapped into a sparse array.
  * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc.
  * - sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport: a pool of one's own, by descriptor.
  * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
@@ -16,6 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "cuda/driver_more.h"
 #include "puppet.h"
 
 #define POSIX CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -144,6 +147,31 @@ static CUresult import_pool(struct thing *thing)
     return result;
 }
 
+static CUresult make_team(struct thing *thing, size_t bytes)
+{
+    CUmulticastObjectProp how = {.numDevices = 1, .size = bytes, .handleTypes = POSIX};
+    CUresult result = call(cuMulticastCreate)(&thing->handle, &how);
+    return result ? result : call(cuMulticastAddDevice)(thing->handle, 0);
+}
+
+static CUresult make_tiles(const struct thing *memory)
+{
+    CUDA_ARRAY3D_DESCRIPTOR how = {.Width = 64,
+                                   .Height = memory->bytes / 1024,
+                                   .Format = CU_AD_FORMAT_FLOAT,
+                                   .NumChannels = 4,
+                                   .Flags = 0x40 /* CUDA_ARRAY3D_SPARSE */};
+    CUarrayMapInfo part = {.resourceType = CU_RESOURCE_TYPE_ARRAY,
+                           .subresource.sparseLevel = {.extentWidth = 64,
+                                                       .extentHeight = (unsigned)how.Height,
+                                                       .extentDepth = 1},
+                           .memOperationType = CU_MEM_OPERATION_TYPE_MAP,
+                           .memHandle.memHandle = memory->handle,
+                           .deviceBitMask = 1};
+    CUresult result = call(cuArray3DCreate_v2)(&part.resource.array, &how);
+    return result ? result : call(cuMemMapArrayAsync)(&part, 1, NULL);
+}
+
 static bool obey_pool(const char *verb, const char *digits, struct thing *given, size_t bytes,
                       struct thing *next)
 {
@@ -198,7 +226,8 @@ bool obey_share(const char *verb, const char *line)
     CUcontext context;
     CUmemAllocationProp memory = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                   .requestedHandleTypes = POSIX,
-                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                  .allocFlags.usage = 1 /* CU_MEM_CREATE_USAGE_TILE_POOL */};
 
     sscanf(line, "%*s %llu %llu", &a, &b);
     sscanf(line, "%*[^x]%159s", digits);
@@ -212,6 +241,14 @@ bool obey_share(const char *verb, const char *line)
         answer_sent(result, fd);
     } else if (IS("import"))
         answer_thing(import(next, a));
+    else if (IS("team")) {
+        next->bytes = a;
+        answer_thing(make_team(next, a));
+    } else if (IS("bind"))
+        answer("%d", call(cuMulticastBindMem)(given->handle, 0, things[b % THINGS].handle, 0,
+                                              things[b % THINGS].bytes, 0));
+    else if (IS("tiles"))
+        answer("%d", make_tiles(given));
     else if (IS("retainhandle"))
         answer_thing(call(cuMemRetainAllocationHandle)(&next->handle, (void *)(uintptr_t)given->address));
     else if (IS("external"))

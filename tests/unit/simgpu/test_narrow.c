@@ -1,5 +1,5 @@
 /* Tests of the forms of before CUDA 3.2, whose addresses have 32 bits, as a program of their time uses them.
- * The GPU has 5 GiB; contexts cost nothing. */
+ * The GPU has 4.5 GiB; contexts cost nothing. */
 #include "simulated.h"
 
 #include <string.h>
@@ -115,6 +115,30 @@ static void narrow_pitched_memory_and_a_module_s_globals_are_reached(void **stat
     assert_int_equal(free_bytes(), before);
 }
 
+static void texture_references_are_bound_to_narrow_memory(void **state)
+{
+    CUtexref texture;
+    CUdeviceptr_v1 memory, told;
+    unsigned offset = 0;
+    const CUDA_ARRAY_DESCRIPTOR_v1 shape = {
+        .Width = 32, .Height = 2, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    assert_cuda(cuTexRefCreate(&texture));
+    assert_cuda(cuMemAlloc(&memory, 4096));
+    assert_cuda(cuTexRefSetAddress(&offset, texture, memory + 516, 64));
+    assert_int_equal(offset, (memory + 516) % 512);
+    assert_cuda(cuTexRefGetAddress(&told, texture));
+    assert_int_equal(told + offset, memory + 516);
+    CUdeviceptr_v1 aligned = (memory + 511) / 512 * 512;
+    assert_cuda(cuTexRefSetAddress2D(texture, &shape, aligned, 64));
+    assert_cuda(cuTexRefGetAddress(&told, texture));
+    assert_int_equal(told, aligned);
+    use(wide);
+    assert_int_equal(cuTexRefGetAddress(&told, texture), CUDA_ERROR_INVALID_CONTEXT);
+    use(narrow);
+    assert_cuda(cuTexRefDestroy(texture));
+    assert_cuda(cuMemFree(memory));
+}
+
 static void figures_beyond_32_bits_are_their_most(void **state)
 {
     unsigned free_now, total, bytes;
@@ -123,9 +147,9 @@ static void figures_beyond_32_bits_are_their_most(void **state)
     assert_cuda(cuDeviceTotalMem(&bytes, 0));
     assert_int_equal(bytes, UINT32_MAX);
     CUdeviceptr_v1 pointer;
-    assert_cuda(cuMemAlloc(&pointer, 2u << 30));
+    assert_cuda(cuMemAlloc(&pointer, 1u << 30));
     assert_cuda(cuMemGetInfo(&free_now, &total));
-    assert_int_equal(free_now, 3u << 30);
+    assert_int_equal(free_now, 3584 * MIB);
     assert_cuda(cuMemFree(pointer));
 }
 
@@ -149,13 +173,14 @@ static int initialise(void **state)
 
 int main(void)
 {
-    simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=5GiB", "FAKECUDA_CONTEXT_BYTES=0", NULL});
+    simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=4608MiB", "FAKECUDA_CONTEXT_BYTES=0", NULL});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_context_tells_the_form_that_made_it),
         cmocka_unit_test(narrow_forms_refuse_contexts_of_wide_ones),
         cmocka_unit_test(memory_of_a_narrow_context_lies_where_32_bits_reach),
         cmocka_unit_test(narrow_copies_and_memsets_move_the_bytes),
         cmocka_unit_test(narrow_pitched_memory_and_a_module_s_globals_are_reached),
+        cmocka_unit_test(texture_references_are_bound_to_narrow_memory),
         cmocka_unit_test(figures_beyond_32_bits_are_their_most),
         cmocka_unit_test(memory_goes_with_its_narrow_context),
     };

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cuda/driver_more.h"
 
@@ -192,6 +193,11 @@ static void layers_and_volumes_are_mapped_tile_by_tile(void **state)
     assert_int_equal(free_bytes(), TOTAL);
 }
 
+static size_t at_level(size_t extent, unsigned level)
+{
+    return extent >> level ? extent >> level : 1;
+}
+
 static void the_tail_holds_the_levels_that_are_smaller_than_a_tile(void **state)
 {
     CUmipmappedArray mipmap;
@@ -204,7 +210,7 @@ static void the_tail_holds_the_levels_that_are_smaller_than_a_tile(void **state)
     assert_int_equal(properties.miptailFirstLevel, 1);
     uint64_t bytes = 0;
     for (unsigned level = 1; level < 10; level++)
-        bytes += (uint64_t)(1020 >> level ? 1020 >> level : 1) * (250 >> level ? 250 >> level : 1) * 4;
+        bytes += (uint64_t)(at_level(1020, level)) * (at_level(250, level)) * 4;
     assert_int_equal(properties.miptailSize, (bytes + TILE - 1) / TILE * TILE);
     assert_int_equal(properties.miptailSize, 6 * TILE);
     CUarrayMapInfo tail = {.resourceType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
@@ -215,12 +221,11 @@ static void the_tail_holds_the_levels_that_are_smaller_than_a_tile(void **state)
     assert_cuda(apply(mapped(tail, memory, 2 * MIB)));
     for (unsigned level = 0; level < 10; level++) {
         assert_cuda(cuMipmappedArrayGetLevel(&levels[level], mipmap, level));
-        fill(levels[level], 1 + 100000 * level, 1020 >> level ? 1020 >> level : 1,
-             250 >> level ? 250 >> level : 1, 1);
+        fill(levels[level], 1 + 100000 * level, at_level(1020, level), at_level(250, level), 1);
     }
     assert_int_equal(kept(levels[0], 1, 1020, 250, 1), 0);
     for (unsigned level = 1; level < 10; level++) {
-        size_t width = 1020 >> level ? 1020 >> level : 1, height = 250 >> level ? 250 >> level : 1;
+        size_t width = at_level(1020, level), height = at_level(250, level);
         assert_int_equal(kept(levels[level], 1 + 100000 * level, width, height, 1), width * height);
     }
     CUarrayMapInfo level = tile_at(levels[1], 0, 0, 0);
@@ -302,6 +307,70 @@ static void tiles_go_with_the_context_of_their_array(void **state)
     assert_int_equal(free_bytes(), TOTAL);
 }
 
+static void an_array_on_external_memory_is_its_bytes(void **state)
+{
+    CUexternalMemory external;
+    CUmipmappedArray mipmap;
+    CUarray level;
+    uint32_t last;
+    int fd = memfd_create("other API", 0);
+    assert_int_equal(ftruncate(fd, 2 * MIB), 0);
+    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC memory = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = dup(fd), .size = 2 * MIB};
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC how = {
+        .offset = TILE, .arrayDesc = of(256, 128, 0, 0), .numLevels = 3};
+    assert_cuda(cuImportExternalMemory(&external, &memory));
+    assert_cuda(cuExternalMemoryGetMappedMipmappedArray(&mipmap, external, &how));
+    assert_int_equal(free_bytes(), TOTAL);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_cuda(cuMipmappedArrayGetLevel(&level, mipmap, i));
+        fill(level, 5, at_level(256, i), at_level(128, i), 1);
+    }
+    assert_cuda(cuDestroyExternalMemory(external)); /* what is mapped stays */
+    for (unsigned i = 0; i < 3; i++) {
+        assert_cuda(cuMipmappedArrayGetLevel(&level, mipmap, i));
+        assert_int_equal(kept(level, 5, at_level(256, i), at_level(128, i), 1),
+                         at_level(256, i) * at_level(128, i));
+    }
+    assert_int_equal(pread(fd, &last, 4, (off_t)(TILE + 256 * 128 * 4 - 4)), 4);
+    assert_int_equal(last, 5 + 256 * 128 - 1);
+    CUarrayMapInfo all = {.resourceType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
+                          .resource.mipmap = mipmap,
+                          .memOperationType = CU_MEM_OPERATION_TYPE_UNMAP,
+                          .deviceBitMask = 1};
+    assert_int_equal(apply(all), CUDA_ERROR_INVALID_VALUE);
+    assert_cuda(cuMipmappedArrayDestroy(mipmap));
+    close(fd);
+}
+
+static void an_array_that_external_memory_does_not_hold_is_refused(void **state)
+{
+    CUexternalMemory external;
+    CUmipmappedArray mipmap;
+    int fd = memfd_create("other API", 0);
+    assert_int_equal(ftruncate(fd, 2 * TILE), 0);
+    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC memory = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd, .size = 2 * TILE};
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC how = {.arrayDesc = of(256, 128, 0, 0), .numLevels = 1};
+    assert_cuda(cuImportExternalMemory(&external, &memory));
+    assert_cuda(cuExternalMemoryGetMappedMipmappedArray(&mipmap, external, &how));
+    assert_cuda(cuMipmappedArrayDestroy(mipmap));
+    how.numLevels = 2;
+    assert_int_equal(cuExternalMemoryGetMappedMipmappedArray(&mipmap, external, &how),
+                     CUDA_ERROR_INVALID_VALUE);
+    how.numLevels = 1;
+    how.offset = TILE;
+    assert_int_equal(cuExternalMemoryGetMappedMipmappedArray(&mipmap, external, &how),
+                     CUDA_ERROR_INVALID_VALUE);
+    how.offset = 0;
+    how.arrayDesc.Flags = SPARSE;
+    assert_int_equal(cuExternalMemoryGetMappedMipmappedArray(&mipmap, external, &how),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_cuda(cuDestroyExternalMemory(external));
+    assert_int_equal(cuExternalMemoryGetMappedMipmappedArray(&mipmap, external, &how),
+                     CUDA_ERROR_INVALID_HANDLE);
+}
+
 static int initialise(void **state)
 {
     CUcontext context;
@@ -318,6 +387,8 @@ int main(void)
         cmocka_unit_test(the_tail_holds_the_levels_that_are_smaller_than_a_tile),
         cmocka_unit_test(a_deferred_array_is_mapped_in_one_piece),
         cmocka_unit_test(mapping_what_does_not_go_is_refused_and_changes_nothing),
+        cmocka_unit_test(an_array_on_external_memory_is_its_bytes),
+        cmocka_unit_test(an_array_that_external_memory_does_not_hold_is_refused),
         cmocka_unit_test(tiles_go_with_the_context_of_their_array),
     };
     int failed = cmocka_run_group_tests(tests, initialise, NULL);

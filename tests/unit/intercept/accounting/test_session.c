@@ -149,7 +149,8 @@ static struct wire_hello hear_hello(void)
 
 static void welcome(uint64_t epoch)
 {
-    struct wire_message message = {.header.type = WIRE_WELCOME};
+    /* A daemon of before compute shares: no agent comes. */
+    struct wire_message message = {.header = {.type = WIRE_WELCOME, .version = WIRE_VERSION_OLDEST}};
     if (node.slot < 0)
         node.slot = ledger_slot_claim(node.usage, (struct ledger_owner){.pid = 77}, &node.generation);
     message.welcome = (struct wire_welcome){.slot = (uint32_t)node.slot,

@@ -1,0 +1,109 @@
+/* gpuslice scheduler: how the GPUs' time is shared just now, and the longest turn. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/sessions.h"
+#include "cli/verbs.h"
+
+static const struct cli_option options[] = {
+    {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
+     "the longest turn while others wait, 1ms to 1s; auto: a hundred times what a change of turns costs, "
+     "within "
+     "10 to 50 ms"},
+    CLI_OPTION_JSON,
+    CLI_OPTION_SIMULATED,
+    CLI_OPTION_HELP,
+    CLI_OPTIONS_END,
+};
+
+enum { GPU, MODE, SESSION, LEASE, ACHIEVED };
+
+static const struct table_column columns[] = {
+    [GPU] = {"GPU", .right = true},
+    [MODE] = {"MODE"},
+    [SESSION] = {"SESSION"},
+    [LEASE] = {"LEASE"},
+    [ACHIEVED] = {"10s", .right = true},
+    {NULL},
+};
+
+static void add_session(struct table *table, const json_t *gpu, const json_t *session)
+{
+    bool waits = json_is_true(json_object_get(session, "waiting"));
+    bool is_undrainable = json_is_true(json_object_get(session, "undrainable"));
+    bool is_free = strcmp(sessions_text(session, "lease"), "free") == 0;
+    struct table_cell *row = table_add_row(table);
+    sessions_gpu_cell(&row[GPU], gpu);
+    table_cell_print(&row[MODE], TABLE_PLAIN, "%s", sessions_text(gpu, "mode"));
+    table_cell_print(&row[SESSION], TABLE_PLAIN, "%s", sessions_text(session, "name"));
+    table_cell_print(&row[LEASE], is_undrainable ? TABLE_RED : TABLE_PLAIN, "%s",
+                     is_undrainable ? "undrainable"
+                     : waits        ? "waits"
+                                    : sessions_text(session, "lease"));
+    /* Where there are no shares nothing is measured. */
+    if (is_free)
+        table_cell_print(&row[ACHIEVED], TABLE_PLAIN, "-");
+    else
+        table_cell_print(&row[ACHIEVED], TABLE_PLAIN, "%.1f%%",
+                         100 * json_number_value(json_object_get(session, "compute_achieved_ratio")));
+}
+
+static void print_table(const json_t *scheduler)
+{
+    struct table table = {.columns = columns};
+    const json_t *gpu, *session;
+    size_t i, j;
+    json_array_foreach(json_object_get(scheduler, "gpus"), i, gpu)
+    {
+        const json_t *sessions = json_object_get(gpu, "sessions");
+        json_array_foreach((json_t *)sessions, j, session)
+        {
+            add_session(&table, gpu, session);
+        }
+        if (json_array_size(sessions) == 0) {
+            struct table_cell *row = table_add_row(&table);
+            sessions_gpu_cell(&row[GPU], gpu);
+            table_cell_print(&row[MODE], TABLE_PLAIN, "%s", sessions_text(gpu, "mode"));
+            table_cell_print(&row[SESSION], TABLE_PLAIN, "-");
+        }
+    }
+    table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
+    table_free(&table);
+}
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    struct client client;
+    struct error error;
+    json_t *body = arguments->quantum ? json_pack("{s:s}", "quantum", arguments->quantum) : NULL;
+    json_t *scheduler = NULL;
+    int result = client_open(&client, arguments->simulated, &error);
+    if (result == 0)
+        result = client_request(&client, body ? "PATCH" : "GET", "/v1/scheduler", body, &scheduler, &error);
+    client_close(&client);
+    json_decref(body);
+    if (result < 0)
+        return cli_report(&error);
+    if (arguments->json) {
+        sessions_print_json(scheduler);
+    } else {
+        printf("quantum  %.0f ms%s\n\n",
+               1000 * json_number_value(json_object_get(scheduler, "quantum_seconds")),
+               json_is_true(json_object_get(scheduler, "quantum_auto")) ? " (automatic)" : "");
+        print_table(scheduler);
+    }
+    json_decref(scheduler);
+    return cli_finish_output();
+}
+
+const struct cli_verb verb_scheduler = {
+    .name = "scheduler",
+    .summary = "show who has which GPU's time, and set the longest turn",
+    .text =
+        "A GPU is 'free' to all until a session on it has a share or a priority; then sessions take turns."
+        " 10s is the part of its time that a session got in the last ten seconds. A quantum that is set"
+        " holds until the daemon ends.",
+    .examples = "  gpuslice scheduler --quantum 20ms",
+    .options = options,
+    .act = act,
+};

@@ -1,0 +1,133 @@
+/* arbiter_state.h - the arbiter's own state, shared by its two halves: arbiter.c decides, arbiter_time.c
+ * keeps the accounts. */
+#pragma once
+
+#include "daemon/arbiter.h"
+
+#define QUANTUM_START_NS UINT64_C(30000000)
+#define QUANTUM_AUTO_MIN_NS UINT64_C(10000000)
+#define QUANTUM_AUTO_MAX_NS UINT64_C(50000000)
+/* GPU time that a session below its maximum may save up. */
+#define BUCKET_NS 50000000.0
+
+enum gate_state {
+    GATE_CLOSED,
+    GATE_OPEN,
+    GATE_CLOSING, /* told to close; its session's lease lasts until it answers */
+    GATE_OVERDUE, /* the same, but nobody waits for it any more */
+};
+
+struct arbiter_process {
+    struct arbiter_process *next;
+    struct arbiter_session *session;
+    void *owner;
+    uint64_t gpus;
+    enum gate_state gate;
+    bool wants;
+    uint64_t lease;       /* number of its last grant; 0: free */
+    uint64_t reported_at; /* up to when its busy time is known */
+    uint64_t longest_ns;  /* piece of work */
+};
+
+/* GPU time by second: a ring of the last whole seconds and the running one. */
+struct use {
+    double vt;      /* virtual time: GPU time by weight */
+    double open_ns; /* time open since the last charge, apportioned among those open */
+    double used_ns; /* in all */
+    uint64_t first_s, last_s;
+    double seconds[ARBITER_WINDOW_S + 1]; /* by second modulo length; up to last_s */
+};
+
+struct arbiter_session {
+    struct arbiter_session *next;
+    struct arbiter *arbiter;
+    void *owner;
+    uint64_t serial;
+    struct share share;
+    unsigned priority;
+    struct arbiter_process *processes;
+
+    uint64_t gpus;      /* on which shares count and its processes run: what it leases */
+    double weight;      /* 0 < weight <= 1 */
+    bool is_backlogged; /* waits or holds, as of the last decision */
+    uint64_t waits_since;
+    double lag; /* of those that want a turn: how far ahead of its GPUs' clocks */
+
+    enum arbiter_lease lease;
+    bool closing;
+    uint64_t held;  /* the lease's GPUs */
+    uint32_t flags; /* of the lease, as granted */
+    uint64_t since, charged_at;
+    uint64_t turn_ends;             /* may be taken away from then on */
+    uint64_t closes_at, closing_at; /* when closing is given up on; when it began */
+    double busy_ns;                 /* by its processes, since the last charge */
+    bool is_sparse;                 /* leaves the GPU idle now and then */
+    double dense_busy_ns, dense_ns; /* of an overlap: a window in which it may turn out busy */
+
+    unsigned tries; /* drains in a row that failed */
+    uint64_t retry_at;
+
+    double tokens; /* GPU time it may take below its maximum; negative: debt */
+    bool is_throttled;
+
+    uint64_t waited_ns, overruns;
+    struct use use[ARBITER_GPUS];
+};
+
+struct arbiter {
+    const struct arbiter_calls *calls;
+    void *context;
+    uint64_t now;
+    struct arbiter_session *sessions;
+    unsigned session_count;
+    struct arbiter_session **order; /* room for all */
+    uint64_t serial, lease_number;
+    uint64_t shares; /* GPUs in that mode */
+    struct {
+        double clock[ARBITER_PRIORITIES];
+        uint64_t holder; /* serial of who had it last */
+        uint64_t handovers;
+    } gpus[ARBITER_GPUS];
+    uint64_t quantum_fixed_ns;
+    double gap_ns;
+    uint64_t overlap_since; /* up to when overlaps are apportioned */
+    uint64_t next;
+};
+
+/* For each GPU of the set, by its number `gpu`. */
+#define FOR_GPUS(gpu, set)                                                                                   \
+    for (uint64_t set_##gpu = (set), gpu; set_##gpu && (gpu = (uint64_t)__builtin_ctzll(set_##gpu), true);   \
+         set_##gpu &= set_##gpu - 1)
+
+static inline bool is_capped(const struct arbiter_session *session)
+{
+    return session->share.max < SHARE_WHOLE;
+}
+
+static inline bool is_exclusive(const struct arbiter_session *session)
+{
+    return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_LOOSE;
+}
+
+/* --- arbiter_time.c -------------------------------------------------------------------------------- */
+
+/* Bring the accounts to `now`. */
+void arbiter_settle(struct arbiter *arbiter, uint64_t now);
+/* Weights follow from shares and from who competes. */
+void arbiter_weigh(struct arbiter *arbiter);
+/* Advance the GPUs' clocks. */
+void arbiter_advance_clocks(struct arbiter *arbiter);
+/* One that comes back from idling, or is new on these GPUs: what it did not use is not owed. */
+void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
+/* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
+double arbiter_lag(const struct arbiter_session *session);
+/* GPU time since the last charge. */
+double arbiter_uncharged(const struct arbiter_session *session);
+/* Turn the time since the last charge into use. Returns which part of it the session was busy, or -1 for no
+ * time at all. */
+double arbiter_charge(struct arbiter_session *session);
+/* Charge what overlapping sessions were busy since the last time, and find out who has turned busy. Returns
+ * those GPUs on which more was wanted than there is. */
+uint64_t arbiter_charge_overlaps(struct arbiter *arbiter);
+/* Count what overlap there is from now on. */
+void arbiter_begin_overlap(struct arbiter_session *session);

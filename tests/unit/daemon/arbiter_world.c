@@ -1,0 +1,316 @@
+#include "arbiter_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define AHEAD_NS MS
+#define SLICE_NS (2 * MS)
+#define GIVES_BACK_AFTER_NS MS
+#define NOTICES_AFTER_NS UINT64_C(50000) /* that what it submitted has ended */
+
+/* --- Messages -------------------------------------------------------------------------------------- */
+
+static void send(struct world *world, struct mailbox *box, struct mail mail)
+{
+    assert_true(box->count < sizeof(box->mails) / sizeof(box->mails[0]));
+    mail.due = world->now + world->latency_ns;
+    box->mails[box->count++] = mail;
+}
+
+static bool receive(struct world *world, struct mailbox *box, struct mail *mail)
+{
+    if (box->count == 0 || box->mails[0].due > world->now)
+        return false;
+    *mail = box->mails[0];
+    memmove(box->mails, box->mails + 1, --box->count * sizeof(*mail));
+    return true;
+}
+
+static void on_grant(void *owner, uint64_t lease, uint32_t flags)
+{
+    struct member *member = owner;
+    send(member->world, &member->inbox, (struct mail){.type = WIRE_GRANT, .lease = lease, .flags = flags});
+}
+
+static void on_revoke(void *owner, uint64_t lease, uint64_t patience_ns)
+{
+    struct member *member = owner;
+    assert_int_equal(patience_ns, ARBITER_PATIENCE_NS);
+    send(member->world, &member->inbox, (struct mail){.type = WIRE_REVOKE, .lease = lease});
+}
+
+static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
+{
+    struct world *world = owner;
+    world->events[event]++;
+}
+
+static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)
+{
+    assert_int_equal(arbiter_mode(((struct world *)context)->arbiter, gpu), mode);
+}
+
+static const struct arbiter_calls calls = {
+    .grant = on_grant, .revoke = on_revoke, .event = on_event, .mode = on_mode};
+
+/* --- A program ------------------------------------------------------------------------------------- */
+
+static uint64_t gpus_of(const struct member *member)
+{
+    return member->program.gpus ? member->program.gpus : 1;
+}
+
+/* Whether it would submit if the gate were open. */
+static bool has_work(const struct member *member)
+{
+    return member->world->now >= member->idle_until;
+}
+
+static void submit(struct member *member)
+{
+    const struct program *program = &member->program;
+    while (has_work(member) && member->in_flight_ns < AHEAD_NS + program->piece_ns) {
+        if (program->burst && member->pieces == program->burst) {
+            if (member->in_flight_ns == 0) {
+                member->pieces = 0;
+                member->idle_until = member->world->now + program->idle_ns;
+            }
+            return;
+        }
+        member->in_flight_ns += program->piece_ns;
+        member->pieces++;
+    }
+}
+
+/* The gate is closed, or the burst has been submitted: nothing to do but what is in flight. */
+static bool waits_at_gate(const struct member *member)
+{
+    bool is_over = member->program.burst && member->pieces == member->program.burst;
+    return has_work(member) && !is_over;
+}
+
+/* --- Its agent ------------------------------------------------------------------------------------- */
+
+static void answer(struct member *member, enum wire_type type, uint32_t outcome)
+{
+    send(member->world, &member->outbox,
+         (struct mail){.type = type, .lease = member->lease, .flags = outcome, .busy_ns = member->busy_ns});
+    member->busy_ns = 0;
+    member->reported_at = member->world->now;
+}
+
+static void hear(struct member *member, const struct mail *mail)
+{
+    uint64_t now = member->world->now;
+    if (mail->type == WIRE_GRANT && (mail->flags & WIRE_LEASE_FREE)) {
+        member->gate_open = member->is_free = true;
+        member->is_draining = member->has_asked = false;
+        member->lease = 0;
+    } else if (mail->type == WIRE_GRANT && mail->lease > member->lease) {
+        member->gate_open = true;
+        member->is_free = member->has_asked = false;
+        member->lease = mail->lease;
+        member->flags = mail->flags;
+        member->idle_since = member->reported_at = now;
+        member->grants++;
+    } else if (mail->type == WIRE_GRANT && mail->lease == member->lease && member->gate_open) {
+        member->flags = mail->flags;
+    } else if (mail->type == WIRE_REVOKE) {
+        member->gate_open = member->is_free = false;
+        member->is_draining = true;
+        member->lease = mail->lease > member->lease ? mail->lease : member->lease;
+        member->revoked_at = member->idle_since = now;
+        member->revokes++;
+    }
+}
+
+static void tend(struct member *member)
+{
+    struct world *world = member->world;
+    bool is_idle = member->in_flight_ns == 0;
+    if (!is_idle || (member->gate_open && waits_at_gate(member)))
+        member->idle_since = world->now;
+    if (member->is_draining) {
+        if (is_idle && world->now - member->idle_since >= NOTICES_AFTER_NS) {
+            member->is_draining = false;
+            answer(member, WIRE_RETURNED, WIRE_OUTCOME_DRAINED);
+        } else if (world->now - member->revoked_at >= ARBITER_PATIENCE_NS + member->program.piece_ns) {
+            member->is_draining = false;
+            member->gate_open = true;
+            member->undrained++;
+            answer(member, WIRE_RETURNED, WIRE_OUTCOME_UNDRAINED);
+        }
+    } else if (member->gate_open && !member->is_free) {
+        if ((member->flags & WIRE_LEASE_WANTED) && world->now - member->idle_since >= GIVES_BACK_AFTER_NS) {
+            member->gate_open = false;
+            answer(member, WIRE_RETURNED, WIRE_OUTCOME_IDLE);
+        } else if ((member->flags & WIRE_LEASE_REPORT) && member->busy_ns &&
+                   world->now - member->reported_at >= WIRE_REPORT_NS) {
+            answer(member, WIRE_REPORT, 0);
+        }
+    } else if (!member->gate_open && !member->has_asked && waits_at_gate(member)) {
+        member->has_asked = true;
+        send(world, &member->outbox, (struct mail){.type = WIRE_WANT});
+    }
+}
+
+static void live(struct member *member)
+{
+    struct mail mail;
+    if (member->is_dead || member->is_stopped)
+        return;
+    while (receive(member->world, &member->inbox, &mail))
+        hear(member, &mail);
+    if (member->gate_open)
+        submit(member);
+    else if (member->program.burst && member->pieces == member->program.burst && member->in_flight_ns == 0) {
+        member->pieces = 0;
+        member->idle_until = member->world->now + member->program.idle_ns;
+    }
+    tend(member);
+    if (member->in_flight_ns)
+        member->busy_ns += WORLD_STEP_NS;
+}
+
+/* --- The GPUs -------------------------------------------------------------------------------------- */
+
+static bool may_run(const struct member *member, unsigned gpu)
+{
+    return !member->is_dead && member->in_flight_ns > 0 && (gpus_of(member) >> gpu & 1) &&
+           !(member->program.never_drains && member->is_draining);
+}
+
+/* Slices of 2 ms, one process after the other. Work on several GPUs runs where the first of them runs it. */
+static void run_gpu(struct world *world, unsigned gpu)
+{
+    unsigned *running = &world->running[gpu];
+    for (unsigned tries = 0; tries <= world->member_count && world->member_count; tries++) {
+        if (world->slice_left_ns[gpu] && *running < world->member_count &&
+            may_run(&world->members[*running], gpu))
+            break;
+        *running = (*running + 1) % world->member_count;
+        world->slice_left_ns[gpu] = SLICE_NS;
+    }
+    if (*running >= world->member_count || !may_run(&world->members[*running], gpu))
+        return;
+    struct member *member = &world->members[*running];
+    world->slice_left_ns[gpu] -= WORLD_STEP_NS;
+    if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
+        return;
+    uint64_t done = member->in_flight_ns < WORLD_STEP_NS ? member->in_flight_ns : WORLD_STEP_NS;
+    member->in_flight_ns -= done;
+    member->device_ns += done;
+}
+
+/* Whoever lives may use its lease: work that is before the GPU, or an open gate. */
+static void watch(struct world *world, unsigned gpu)
+{
+    const struct arbiter_session *user = NULL;
+    for (unsigned i = 0; i < world->member_count; i++) {
+        const struct member *member = &world->members[i];
+        if (member->is_dead || member->is_stopped || member->is_free || !(gpus_of(member) >> gpu & 1) ||
+            arbiter_session_lease(member->session) != LEASE_EXCLUSIVE ||
+            !(member->gate_open || member->in_flight_ns))
+            continue;
+        world->breaches += user && user != member->session;
+        user = member->session;
+    }
+}
+
+static void deliver(struct member *member)
+{
+    struct world *world = member->world;
+    struct mail mail;
+    while (!member->is_dead && receive(world, &member->outbox, &mail)) {
+        if (mail.type == WIRE_WANT) {
+            arbiter_want(member->process, gpus_of(member), world->now);
+        } else if (mail.type == WIRE_REPORT) {
+            struct wire_report report = {
+                .lease = mail.lease, .busy_ns = mail.busy_ns, .longest_ns = member->program.piece_ns};
+            arbiter_report(member->process, &report, world->now);
+        } else {
+            struct wire_returned returned = {.lease = mail.lease,
+                                             .busy_ns = mail.busy_ns,
+                                             .longest_ns = member->program.piece_ns,
+                                             .outcome = mail.flags};
+            arbiter_returned(member->process, &returned, world->now);
+        }
+    }
+}
+
+void world_run(struct world *world, uint64_t ns)
+{
+    for (uint64_t end = world->now + ns; world->now < end;) {
+        world->now += WORLD_STEP_NS;
+        for (unsigned gpu = 0; gpu < world->gpu_count; gpu++)
+            run_gpu(world, gpu);
+        for (unsigned gpu = 0; gpu < world->gpu_count; gpu++)
+            watch(world, gpu);
+        for (unsigned i = 0; i < world->member_count; i++)
+            live(&world->members[i]);
+        for (unsigned i = 0; i < world->member_count; i++)
+            deliver(&world->members[i]);
+        if (arbiter_next(world->arbiter) <= world->now)
+            arbiter_tick(world->arbiter, world->now);
+    }
+}
+
+/* --- Coming and going ------------------------------------------------------------------------------ */
+
+void world_begin(struct world *world)
+{
+    memset(world, 0, sizeof(*world));
+    world->now = 1000 * SECOND;
+    world->latency_ns = 50000;
+    world->arbiter = arbiter_new(&calls, world, world->now);
+    assert_non_null(world->arbiter);
+}
+
+void world_kill(struct member *member)
+{
+    member->is_dead = true;
+    arbiter_process_remove(member->process, member->world->now);
+}
+
+void world_end(struct world *world)
+{
+    for (unsigned i = 0; i < world->member_count; i++) {
+        struct member *member = &world->members[i];
+        bool is_last = true;
+        if (!member->is_dead)
+            world_kill(member);
+        for (unsigned j = i + 1; j < world->member_count; j++)
+            is_last &= world->members[j].session != member->session;
+        if (is_last)
+            arbiter_session_remove(member->session);
+    }
+    arbiter_free(world->arbiter);
+}
+
+struct member *world_add_process(struct world *world, struct arbiter_session *session, struct program program)
+{
+    assert_true(world->member_count < WORLD_PROCESSES);
+    struct member *member = &world->members[world->member_count++];
+    *member = (struct member){.world = world, .session = session, .program = program};
+    unsigned gpus = 64 - (unsigned)__builtin_clzll(gpus_of(member));
+    if (world->gpu_count < gpus)
+        world->gpu_count = gpus;
+    member->process = arbiter_process_add(session, member, world->now);
+    assert_non_null(member->process);
+    return member;
+}
+
+struct member *world_add(struct world *world, const char *share, unsigned priority, struct program program)
+{
+    struct share parsed;
+    struct error error;
+    assert_int_equal(units_parse_share(share, &parsed, &error), 0);
+    struct arbiter_session *session = arbiter_session_add(world->arbiter, world, parsed, priority);
+    assert_non_null(session);
+    return world_add_process(world, session, program);
+}

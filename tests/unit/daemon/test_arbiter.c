@@ -1,0 +1,491 @@
+/* What sessions get of a GPU's time, over a simulated world of programs, agents and GPUs: see
+ * arbiter_world.h. Errors are in percentage points of the time. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "arbiter_world.h"
+
+#define NORMAL ARBITER_PRIORITY_NORMAL
+
+static struct world world;
+
+static int begin(void **state)
+{
+    world_begin(&world);
+    return 0;
+}
+
+static int end(void **state)
+{
+    assert_int_equal(world.breaches, 0);
+    world_end(&world);
+    return 0;
+}
+
+/* Percent of the last `ns` that each member had, after a run of that long. */
+static void run_and_measure(uint64_t ns, double *percent)
+{
+    uint64_t before[WORLD_PROCESSES];
+    for (unsigned i = 0; i < world.member_count; i++)
+        before[i] = world.members[i].device_ns;
+    world_run(&world, ns);
+    for (unsigned i = 0; i < world.member_count; i++)
+        percent[i] = 100 * (double)(world.members[i].device_ns - before[i]) / (double)ns;
+}
+
+static void assert_near(double value, double expected, double error)
+{
+    if (fabs(value - expected) > error)
+        fail_msg("it is %.3f, expected %.3f within %.3f", value, expected, error);
+}
+
+/* Windows of 10 s after a first second: each member within 0.3 points of what it is due of what all of them
+ * have, and that is at least 98.5 %. */
+static void assert_shares(const double *due)
+{
+    double percent[WORLD_PROCESSES], together;
+    world_run(&world, SECOND);
+    for (unsigned window = 0; window < 2; window++) {
+        run_and_measure(10 * SECOND, percent);
+        together = 0;
+        for (unsigned i = 0; i < world.member_count; i++)
+            together += percent[i];
+        for (unsigned i = 0; i < world.member_count; i++) {
+            /* What hand-overs cost, all lose alike. */
+            assert_near(percent[i], due[i] * together / 100, 0.3);
+            assert_near(percent[i], due[i], 0.55);
+            assert_near(100 * arbiter_session_achieved(world.members[i].session, 0, world.now), due[i], 1);
+        }
+        assert_true(together >= 98.5 && together <= 100);
+    }
+}
+
+static void add_all(const char *const *shares, unsigned count, struct program program)
+{
+    for (unsigned i = 0; i < count; i++)
+        world_add(&world, shares[i], NORMAL, program);
+}
+
+static const char *const ascending[] = {"10%", "20%", "30%", "40%"};
+static const double ascending_due[] = {10, 20, 30, 40};
+
+static void four_sessions_with_small_kernels_get_what_they_are_due(void **state)
+{
+    add_all(ascending, 4, (struct program){.piece_ns = 50000});
+    assert_shares(ascending_due);
+}
+
+static void four_sessions_with_long_kernels_get_what_they_are_due(void **state)
+{
+    add_all(ascending, 4, (struct program){.piece_ns = 20 * MS});
+    assert_shares(ascending_due);
+}
+
+static void four_sessions_with_kernels_of_any_length_get_what_they_are_due(void **state)
+{
+    const uint64_t pieces[] = {20 * MS, 50000, 3 * MS, 500000};
+    for (unsigned i = 0; i < 4; i++)
+        world_add(&world, ascending[i], NORMAL, (struct program){.piece_ns = pieces[i]});
+    assert_shares(ascending_due);
+}
+
+static void four_minima_without_maxima_get_what_they_are_due(void **state)
+{
+    add_all((const char *const[]){"10%..100%", "20%..100%", "30%..100%", "40%..100%"}, 4,
+            (struct program){.piece_ns = 500000});
+    assert_shares(ascending_due);
+}
+
+static void two_equal_sessions_get_half(void **state)
+{
+    add_all((const char *const[]){"50%", "50%"}, 2, (struct program){.piece_ns = 50000});
+    assert_shares((double[]){50, 50});
+}
+
+static void a_ninth_and_a_tenth_are_told_apart(void **state)
+{
+    add_all((const char *const[]){"90%", "10%"}, 2, (struct program){.piece_ns = 50000});
+    assert_shares((double[]){90, 10});
+}
+
+static void eight_sessions_get_an_eighth(void **state)
+{
+    for (unsigned i = 0; i < 8; i++)
+        world_add(&world, "12.5%", NORMAL, (struct program){.piece_ns = 500000});
+    assert_shares((double[]){12.5, 12.5, 12.5, 12.5, 12.5, 12.5, 12.5, 12.5});
+}
+
+static void processes_of_a_session_share_what_it_is_due(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program program = {.piece_ns = 500000};
+    struct member *first = world_add(&world, "30%..100%", NORMAL, program);
+    world_add_process(&world, first->session, program);
+    world_add_process(&world, first->session, program);
+    world_add(&world, "70%..100%", NORMAL, program);
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0] + percent[1] + percent[2], 30, 0.5);
+    assert_near(percent[3], 70, 1);
+}
+
+static void a_session_without_a_minimum_gets_what_is_not_promised(void **state)
+{
+    add_all((const char *const[]){"25%..100%", "0%..100%", "0%..100%"}, 3,
+            (struct program){.piece_ns = 500000});
+    assert_shares((double[]){25, 37.5, 37.5});
+}
+
+static void a_minimum_that_is_not_used_goes_to_the_others(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct member *first = world_add(&world, "60%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "20%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "20%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    world_kill(first);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[1], 50, 0.5);
+    assert_near(percent[2], 50, 0.5);
+}
+
+static void a_maximum_is_kept_on_an_idle_gpu(void **state)
+{
+    static const struct {
+        const char *share;
+        double due;
+        uint64_t piece_ns;
+    } rows[] = {{"0%..5%", 5, 50000},     {"0%..25%", 25, 500000}, {"0%..50%", 50, 500000},
+                {"0%..25%", 25, 20 * MS}, {"0%..90%", 90, 50000},  {"0%..99%", 99, 500000}};
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        double percent[WORLD_PROCESSES];
+        struct member *member =
+            world_add(&world, rows[i].share, NORMAL, (struct program){.piece_ns = rows[i].piece_ns});
+        world_run(&world, SECOND);
+        run_and_measure(10 * SECOND, percent);
+        assert_near(percent[i], rows[i].due, 0.5);
+        world_kill(member);
+    }
+}
+
+static void what_a_maximum_leaves_goes_to_the_others(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "0%..20%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 20, 0.5);
+    assert_near(percent[1], 80, 1);
+}
+
+/* --- Overlap --------------------------------------------------------------------------------------- */
+
+static void two_sessions_that_are_busy_half_the_time_fill_the_gpu(void **state)
+{
+    double percent[WORLD_PROCESSES], alone;
+    struct program program = {.piece_ns = 500000, .burst = 10, .idle_ns = 5 * MS};
+    /* What the same pair reaches without us: gates always open. */
+    world_add(&world, "0%..100%", NORMAL, program);
+    world_add(&world, "0%..100%", NORMAL, program);
+    run_and_measure(10 * SECOND, percent);
+    alone = percent[0] + percent[1];
+    world_end(&world);
+    world_begin(&world);
+    world_add(&world, "50%..100%", NORMAL, program);
+    world_add(&world, "50%..100%", NORMAL, program);
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_true(alone > 70);
+    if (percent[0] + percent[1] < 0.95 * alone)
+        fail_msg("together %.1f %%, without shares %.1f %%", percent[0] + percent[1], alone);
+    assert_near(percent[0], percent[1], 3);
+}
+
+static void an_overlap_ends_when_a_member_turns_busy(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program program = {.piece_ns = 500000, .burst = 4, .idle_ns = 6 * MS};
+    struct member *first = world_add(&world, "20%..100%", NORMAL, program);
+    struct member *second = world_add(&world, "80%..100%", NORMAL, program);
+    world_run(&world, SECOND);
+    assert_int_equal(arbiter_session_lease(first->session), LEASE_OVERLAP);
+    assert_int_equal(arbiter_session_lease(second->session), LEASE_OVERLAP);
+    first->program.burst = second->program.burst = 0;
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 20, 0.5);
+    assert_near(percent[1], 80, 1);
+}
+
+static void who_overlaps_more_than_it_is_due_is_closed_until_the_others_have_caught_up(void **state)
+{
+    /* Both would take 60 to 80 % alone: neither is busy all the time, and together they want more than there
+     * is. */
+    double percent[WORLD_PROCESSES];
+    struct program program = {.piece_ns = MS, .burst = 6, .idle_ns = 3 * MS};
+    world_add(&world, "25%..100%", NORMAL, program);
+    world_add(&world, "75%..100%", NORMAL, program);
+    world_run(&world, SECOND);
+    run_and_measure(20 * SECOND, percent);
+    /* The second can take 66 % at most; the first has the rest, and no less than its minimum. */
+    assert_true(percent[0] >= 24);
+    assert_true(percent[1] >= 50);
+    assert_true(percent[0] + percent[1] >= 85);
+}
+
+static void a_busy_session_gets_its_minimum_beside_one_that_is_not(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "50%..100%", NORMAL,
+              (struct program){.piece_ns = 500000, .burst = 4, .idle_ns = 10 * MS});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_true(percent[0] >= 50);
+    assert_true(percent[0] + percent[1] >= 90);
+}
+
+/* --- Priorities ------------------------------------------------------------------------------------ */
+
+static void a_higher_priority_comes_first(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "0%..60%", NORMAL + 1, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[1], 60, 0.5);
+    assert_near(percent[0], 40, 1);
+}
+
+static void a_lower_priority_waits_for_those_above(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "0%..100%", NORMAL - 1, (struct program){.piece_ns = 500000});
+    struct member *high = world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    run_and_measure(SECOND, percent);
+    assert_near(percent[0], 0, 0);
+    world_kill(high);
+    run_and_measure(SECOND, percent);
+    assert_near(percent[0], 100, 1);
+}
+
+/* --- Several GPUs ---------------------------------------------------------------------------------- */
+
+static void sessions_over_two_gpus_and_over_one_each_get_what_they_are_due(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "40%..100%", NORMAL, (struct program){.piece_ns = 500000, .gpus = 3});
+    world_add(&world, "60%..100%", NORMAL, (struct program){.piece_ns = 500000, .gpus = 1});
+    world_add(&world, "60%..100%", NORMAL, (struct program){.piece_ns = 500000, .gpus = 2});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 40, 2);
+    assert_near(percent[1], 60, 2);
+    assert_near(percent[2], 60, 2);
+}
+
+static void four_sessions_that_each_use_two_of_four_gpus_all_go_on(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    const uint64_t gpus[] = {1 | 2, 2 | 4, 4 | 8, 8 | 1};
+    for (unsigned i = 0; i < 4; i++)
+        world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000, .gpus = gpus[i]});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    for (unsigned i = 0; i < 4; i++)
+        assert_near(percent[i], 49, 2);
+}
+
+static void a_session_that_begins_to_use_another_gpu_leases_both(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct member *grows = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000, .gpus = 2});
+    world_run(&world, SECOND);
+    run_and_measure(SECOND, percent);
+    assert_near(percent[0], 100, 1);
+    assert_near(percent[1], 100, 1);
+    grows->program.gpus = 3;
+    arbiter_want(grows->process, 3, world.now);
+    world_run(&world, 3 * MS);
+    world.breaches = 0; /* its gate was open when it began */
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 50, 1);
+    assert_near(percent[1], 50, 1);
+}
+
+/* --- Trouble --------------------------------------------------------------------------------------- */
+
+static void a_stopped_holder_keeps_nobody_for_long(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program program = {.piece_ns = 500000};
+    struct member *stops = world_add(&world, "40%..100%", NORMAL, program);
+    world_add(&world, "30%..100%", NORMAL, program);
+    world_add(&world, "30%..100%", NORMAL, program);
+    world_run(&world, SECOND);
+    while (!stops->gate_open)
+        world_run(&world, WORLD_STEP_NS);
+    stops->is_stopped = true;
+    world_run(&world, SECOND);
+    assert_int_equal(world.events[ARBITER_OVERRUN], 1);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[1], 50, 0.5);
+    assert_near(percent[2], 50, 0.5);
+    stops->is_stopped = false;
+    world_run(&world, 3 * SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 40, 0.5);
+    assert_near(percent[1], 30, 0.5);
+}
+
+static void work_that_does_not_drain_runs_beside_the_others(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program program = {.piece_ns = 500000};
+    struct member *stuck = world_add(&world, "50%..100%", NORMAL, program);
+    world_add(&world, "50%..100%", NORMAL, program);
+    stuck->program.never_drains = true;
+    world_run(&world, 5 * SECOND);
+    assert_int_equal(world.events[ARBITER_UNDRAINED], 2);
+    assert_int_equal(world.events[ARBITER_UNDRAINABLE], 1);
+    assert_true(arbiter_session_is_undrainable(stuck->session));
+    run_and_measure(5 * SECOND, percent);
+    assert_near(percent[0], 50, 3);
+    assert_near(percent[1], 50, 3);
+    stuck->program.never_drains = false;
+    world_run(&world, 11 * SECOND);
+    assert_false(arbiter_session_is_undrainable(stuck->session));
+    assert_true(world.events[ARBITER_DRAINED] >= 1);
+}
+
+static void an_overrun_is_made_up_for(void **state)
+{
+    /* A kernel of 700 ms among small ones: within seconds both have had the same. */
+    double percent[WORLD_PROCESSES];
+    struct member *first = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    while (!first->gate_open)
+        world_run(&world, WORLD_STEP_NS);
+    first->in_flight_ns += 90 * MS;
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 50, 0.5);
+    assert_near(percent[1], 50, 0.5);
+}
+
+/* Any program may die, stop, go on at any time, and holders may claim anything; nobody waits for ever, and
+ * who is left has its share. */
+static void random_deaths_and_stops_leave_the_others_at_their_share(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program program = {.piece_ns = 200000};
+    srand(1);
+    world_add(&world, "30%..100%", NORMAL, program);
+    world_add(&world, "30%..100%", NORMAL, program);
+    for (unsigned round = 0; round < 100; round++) {
+        if (world.member_count == WORLD_PROCESSES) {
+            /* Room again: those in the middle have all died. */
+            for (unsigned i = 2; i < WORLD_PROCESSES; i++) {
+                if (!world.members[i].is_dead)
+                    world_kill(&world.members[i]);
+                arbiter_session_remove(world.members[i].session);
+            }
+            world.member_count = 2;
+        }
+        world_add(&world, "10%..100%", NORMAL, program);
+        world_run(&world, (uint64_t)(rand() % 200) * MS + (uint64_t)(rand() % 100) * WORLD_STEP_NS);
+        struct member *victim = &world.members[2 + (unsigned)rand() % (world.member_count - 2)];
+        if (victim->is_dead)
+            continue;
+        switch (rand() % 3) {
+        case 0:
+            world_kill(victim);
+            break;
+        case 1:
+            victim->is_stopped = true;
+            break;
+        default:
+            victim->is_stopped = false;
+        }
+    }
+    for (unsigned i = 2; i < world.member_count; i++)
+        if (!world.members[i].is_dead)
+            world_kill(&world.members[i]);
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 50, 0.5);
+    assert_near(percent[1], 50, 0.5);
+}
+
+/* --- The arbiter by itself ------------------------------------------------------------------------- */
+
+static void the_quantum_follows_the_gap(void **state)
+{
+    assert_int_equal(arbiter_quantum(world.arbiter), 30 * MS);
+    add_all((const char *const[]){"50%", "50%"}, 2, (struct program){.piece_ns = 50000});
+    world_run(&world, 5 * SECOND);
+    uint64_t gap = arbiter_gap(world.arbiter);
+    assert_in_range(gap, 50000, 400000);
+    assert_in_range(arbiter_quantum(world.arbiter), 100 * gap, 100 * gap + 100);
+    arbiter_set_quantum(world.arbiter, 5 * MS);
+    assert_int_equal(arbiter_quantum(world.arbiter), 5 * MS);
+    uint64_t handovers = arbiter_handovers(world.arbiter, 0);
+    world_run(&world, SECOND);
+    assert_in_range(arbiter_handovers(world.arbiter, 0) - handovers, 150, 210);
+}
+
+static void without_shares_nobody_is_gated(void **state)
+{
+    struct member *first = world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 50000});
+    world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 50000});
+    world_run(&world, SECOND);
+    assert_int_equal(arbiter_mode(world.arbiter, 0), ARBITER_MODE_FREE);
+    assert_true(first->is_free);
+    assert_int_equal(first->revokes, 0);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(four_sessions_with_small_kernels_get_what_they_are_due),
+        T(four_sessions_with_long_kernels_get_what_they_are_due),
+        T(four_sessions_with_kernels_of_any_length_get_what_they_are_due),
+        T(four_minima_without_maxima_get_what_they_are_due),
+        T(two_equal_sessions_get_half),
+        T(a_ninth_and_a_tenth_are_told_apart),
+        T(eight_sessions_get_an_eighth),
+        T(processes_of_a_session_share_what_it_is_due),
+        T(a_session_without_a_minimum_gets_what_is_not_promised),
+        T(a_minimum_that_is_not_used_goes_to_the_others),
+        T(a_maximum_is_kept_on_an_idle_gpu),
+        T(what_a_maximum_leaves_goes_to_the_others),
+        T(two_sessions_that_are_busy_half_the_time_fill_the_gpu),
+        T(an_overlap_ends_when_a_member_turns_busy),
+        T(who_overlaps_more_than_it_is_due_is_closed_until_the_others_have_caught_up),
+        T(a_busy_session_gets_its_minimum_beside_one_that_is_not),
+        T(a_higher_priority_comes_first),
+        T(a_lower_priority_waits_for_those_above),
+        T(sessions_over_two_gpus_and_over_one_each_get_what_they_are_due),
+        T(four_sessions_that_each_use_two_of_four_gpus_all_go_on),
+        T(a_session_that_begins_to_use_another_gpu_leases_both),
+        T(a_stopped_holder_keeps_nobody_for_long),
+        T(work_that_does_not_drain_runs_beside_the_others),
+        T(an_overrun_is_made_up_for),
+        T(random_deaths_and_stops_leave_the_others_at_their_share),
+        T(the_quantum_follows_the_gap),
+        T(without_shares_nobody_is_gated),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
