@@ -1,13 +1,16 @@
 """gpusliced under a service manager: sockets that it passes, what it is told, and the units themselves. The manager here
 is a stand-in that does what sd_listen_fds(3) and sd_notify(3) say."""
+import copy
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 
 import pytest
 
-from attach_client import Client
+from attach_client import Child, Client
 from conftest import MIB, wait_for
 
 FIRST_FD = 3  # SD_LISTEN_FDS_START
@@ -193,3 +196,144 @@ def test_the_watchdog_is_fed_while_the_daemon_works_and_not_while_it_is_stuck(ma
         daemon.process.send_signal(signal.SIGCONT)
     end.settimeout(20)
     assert told(end) == {"WATCHDOG": "1"}
+
+
+# --- The units -----------------------------------------------------------------------------------------
+
+def unit_path(product, name):
+    return product.prefix / "lib/systemd/system" / name
+
+
+def setting(product, key):
+    """The words of a line KEY=... of the system unit."""
+    lines = unit_path(product, "gpusliced.service").read_text().splitlines()
+    (value,) = [line.partition("=")[2] for line in lines if line.startswith(key + "=")]
+    return value.split()
+
+
+def verify(files, *options, **environment):
+    return subprocess.run(["systemd-analyze", *options, "verify", "--man=no", *files], capture_output=True, text=True,
+                          env={**os.environ, **environment}, timeout=60)
+
+
+needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze here")
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong_with_the_units(product, tmp_path):
+    def at_hand(source, name):
+        """The tests' tree stands elsewhere than where it says that it is installed."""
+        text = source.read_text()
+        start = text.index("ExecStart=") + len("ExecStart=")
+        installed = text[start:text.index("/bin/gpusliced", start)]
+        (tmp_path / name).write_text(text.replace(installed + "/bin", str(product.prefix / "bin")))
+        return tmp_path / name
+
+    files = [at_hand(unit_path(product, "gpusliced.service"), "gpusliced.service")]
+    for name in ("gpusliced.socket", "gpusliced-attach.socket"):
+        files.append(tmp_path / name)
+        shutil.copy(unit_path(product, name), files[-1])
+    found = verify(files)
+    assert (found.returncode, found.stderr) == (0, "")
+
+    (tmp_path / "user").mkdir()
+    user = at_hand(product.prefix / "share/systemd/user/gpusliced.service", "user/gpusliced.service")
+    found = verify([user], "--user", XDG_RUNTIME_DIR=str(tmp_path))
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@needs_systemd
+def test_the_group_is_made_as_a_system_group(product, tmp_path):
+    (tmp_path / "etc").mkdir()
+    subprocess.run(["systemd-sysusers", f"--root={tmp_path}", product.prefix / "lib/sysusers.d/gpuslice.conf"], check=True)
+    (line,) = (tmp_path / "etc/group").read_text().splitlines()
+    name, _, number, members = line.split(":")
+    assert (name, members) == ("gpuslice", "") and 0 < int(number) < 1000
+
+
+def test_sockets_and_service_agree(product):
+    """Where clients look, under the names that gpusliced knows, for those who may."""
+    control = unit_path(product, "gpusliced.socket").read_text()
+    attach = unit_path(product, "gpusliced-attach.socket").read_text()
+    for line in ("ListenStream=/run/gpuslice/control.sock", "FileDescriptorName=control", "SocketMode=0660",
+                 "SocketGroup=gpuslice"):
+        assert line in control.splitlines()
+    for line in ("ListenSequentialPacket=/run/gpuslice/attach.sock", "FileDescriptorName=attach", "SocketMode=0666",
+                 "Service=gpusliced.service"):
+        assert line in attach.splitlines()
+
+
+def allowed_calls(words):
+    """The system calls of a SystemCallFilter=, by systemd's own lists."""
+    allowed, waiting = set(), list(words)
+    while waiting:
+        word = waiting.pop()
+        if word.startswith("@"):
+            listed = subprocess.run(["systemd-analyze", "syscall-filter", word], capture_output=True, text=True, check=True)
+            waiting += [line.strip() for line in listed.stdout.splitlines()[1:] if not line.strip().startswith("#")]
+        else:
+            allowed.add(word)
+    return allowed
+
+
+def through(daemon, folder, *command):
+    """Let start() run the daemon behind `command`."""
+    script = folder / "gpusliced"
+    script.write_text("#!/bin/sh\nexec " + " ".join(map(str, command)) + f" {daemon.product.gpusliced} \"$@\"\n")
+    script.chmod(0o755)
+    daemon.product = copy.copy(daemon.product)
+    daemon.product.gpusliced = script
+
+
+def live_a_little(daemon):
+    """What a daemon is asked in a day."""
+    daemon.cli("create", "--name", "day", "--memory", "4MiB", "--compute", "30%", "--ttl", "1h")
+    session = daemon.session("day")["session_id"]
+    child = Child(daemon.attach_socket, session, held_bytes=MIB)
+    daemon.cli("set", "day", "--memory", "8MiB")
+    for verb in ("list", "gpus", "scheduler"):
+        daemon.cli(verb)
+    assert daemon.session("day")["used_bytes"] == MIB
+    child.kill()
+    wait_for(lambda: daemon.session("day")["used_bytes"] == 0, "the bytes")
+    assert daemon.request("GET", "/metrics")[0] == 200
+    daemon.cli("release", "day")
+
+
+@needs_systemd
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace here")
+def test_the_daemon_makes_no_system_call_that_its_unit_forbids(make_daemon, product, tmp_path):
+    daemon = make_daemon(GPUSLICE_METRICS_ADDR="127.0.0.1:0")
+    through(daemon, tmp_path, "strace", "-D", "-f", "-q", "-o", tmp_path / "calls")
+    daemon.start(*(["--system"] if os.getuid() == 0 else []))
+    live_a_little(daemon)
+    daemon.stop()
+    wait_for(lambda: re.search(rf"^{daemon.process.pid} +\+\+\+ exited", (tmp_path / "calls").read_text(), re.MULTILINE),
+             "the end of the trace")
+    calls = set(re.findall(r"^\d+ +(\w+)\(", (tmp_path / "calls").read_text(), re.MULTILINE))
+    assert {"accept4", "memfd_create", "signalfd4"} <= calls
+    assert calls - allowed_calls(setting(product, "SystemCallFilter")) == set()
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
+def test_the_rights_that_the_unit_leaves_are_enough(make_daemon, product, tmp_path):
+    kept = [word.lower().removeprefix("cap_") for word in setting(product, "CapabilityBoundingSet")]
+    daemon = make_daemon()
+    os.chmod(daemon.folder, 0o755)
+    os.chmod(daemon.runtime, 0o755)
+    through(daemon, tmp_path, "setpriv", "--bounding-set", ",".join(["-all", *("+" + name for name in kept)]),
+            "--no-new-privs")
+    daemon.start("--system")
+    user, group = 12345, daemon.control_socket.stat().st_gid
+    daemon.cli("create", "--name", "theirs", user=user, group=user, extra_groups=[group])
+    session = daemon.session("theirs")["session_id"]
+    # It sees that a process of another user does not map its ledger any more,
+    gone = Child(daemon.attach_socket, session, held_bytes=MIB, uid=user)
+    assert daemon.session("theirs")["used_bytes"] == MIB
+    gone.tell(b"x")
+    wait_for(lambda: daemon.session("theirs")["used_bytes"] == 0, "the bytes of before exec")
+    gone.kill()
+    # and can end their programs.
+    program = Child(daemon.attach_socket, session, uid=user)
+    daemon.cli("release", "--kill", "theirs")
+    assert os.waitstatus_to_exitcode(os.waitpid(program.pid, 0)[1]) == -signal.SIGTERM
