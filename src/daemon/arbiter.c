@@ -123,7 +123,9 @@ static void judge(struct arbiter_session *session, double passed, double busy, b
         session->is_sparse = true;
     } else if (passed >= JUDGED_NS) {
         session->is_sparse = busy < DENSE_RATIO;
-        double gap = passed * (1 - busy);
+        /* Four threads wake up in a hand-over: the agent that sees its work done, the daemon, the next agent,
+         * and a thread at its gate. Of these a process counts the first and the last as busy. */
+        double gap = 2 * passed * (1 - busy);
         if (!session->is_sparse && gap < GAP_MAX_NS)
             arbiter->gap_ns = arbiter->gap_ns ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
     }

@@ -5,7 +5,7 @@
 #include "daemon/arbiter.h"
 
 #define QUANTUM_START_NS UINT64_C(30000000)
-#define QUANTUM_AUTO_MIN_NS UINT64_C(10000000)
+#define QUANTUM_AUTO_MIN_NS UINT64_C(20000000)
 #define QUANTUM_AUTO_MAX_NS UINT64_C(50000000)
 /* GPU time that a session below its maximum may save up. */
 #define BUCKET_NS 50000000.0
