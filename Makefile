@@ -4,7 +4,10 @@ DESTDIR ?=
 # The processor that a bundle is for: x86_64 or aarch64; this machine's by default.
 ARCH ?=
 
-.PHONY: build test bench bundle gpu-check demo run-server install uninstall clean
+# How long `make fuzz` looks, over all targets.
+SECONDS = 600
+
+.PHONY: build test fuzz bench bundle gpu-check demo run-server install uninstall clean
 
 build:
 	scripts/install-deps build
@@ -12,6 +15,10 @@ build:
 
 test:
 	./run-tests
+
+fuzz:
+	scripts/install-deps fuzz
+	nice scripts/fuzz $(SECONDS)
 
 bench:
 	./scripts/bench

@@ -1,8 +1,42 @@
 #include "base/error.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Bytes of the UTF-8 character at `text`; 0 for what is none (RFC 3629), or is a control character. */
+static size_t character_bytes(const char *text)
+{
+    static const uint32_t least[] = {[2] = 0x80, [3] = 0x800, [4] = 0x10000};
+    const unsigned char *at = (const unsigned char *)text;
+    if (at[0] < 0x80)
+        return at[0] >= ' ' && at[0] != 0x7f;
+    size_t bytes = at[0] < 0xc0 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf8 ? 4 : 0;
+    if (!bytes)
+        return 0;
+    uint32_t code = at[0] & (0x7fu >> bytes);
+    for (size_t i = 1; i < bytes; i++) {
+        if ((at[i] & 0xc0) != 0x80) /* also where the text ends */
+            return 0;
+        code = code << 6 | (at[i] & 0x3fu);
+    }
+    bool is_surrogate = code >= 0xd800 && code < 0xe000;
+    return code < least[bytes] || is_surrogate || code > 0x10ffff || code < 0xa0 ? 0 : bytes;
+}
+
+/* Messages quote what others wrote, cut anywhere: one stays one line, steers no terminal, and fits into JSON.
+ */
+static void make_one_line(char *text)
+{
+    while (*text) {
+        size_t bytes = character_bytes(text);
+        if (!bytes)
+            *text = '?';
+        text += bytes ? bytes : 1;
+    }
+}
 
 int error_set(struct error *error, int status, const char *code, const char *format, ...)
 {
@@ -13,6 +47,7 @@ int error_set(struct error *error, int status, const char *code, const char *for
         va_start(arguments, format);
         vsnprintf(error->message, sizeof(error->message), format, arguments);
         va_end(arguments);
+        make_one_line(error->message);
     }
     return -status;
 }
@@ -29,6 +64,7 @@ int error_set_errno(struct error *error, int status, const char *format, ...)
         size_t used = length < 0 ? 0 : (size_t)length;
         if (used < sizeof(error->message))
             snprintf(error->message + used, sizeof(error->message) - used, ": %s", strerror(status));
+        make_one_line(error->message);
     }
     return -status;
 }

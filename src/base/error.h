@@ -15,7 +15,8 @@ struct error {
     char message[ERROR_MESSAGE_BYTES];
 };
 
-/* Fill `error` and return -status. A longer message is cut. */
+/* Fill `error` and return -status. A longer message is cut. Control characters, and bytes that are no UTF-8,
+ * become '?': a message is one line, whatever it quotes. */
 int error_set(struct error *error, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

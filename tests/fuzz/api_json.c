@@ -1,0 +1,81 @@
+/* The bodies of HTTP requests: POST and PATCH of sessions, gslice's, and the scheduler's. */
+#include "daemon/api.h"
+#include "daemon/daemon.h"
+#include "daemon/session.h"
+#include "fuzz.h"
+
+#define CARDS 3u
+
+static struct daemon cards;
+
+static void make_cards(void)
+{
+    static const char *const uuids[CARDS] = {"GPU-11111111-0000-0000-0000-000000000001",
+                                             "GPU-12345678-0000-0000-0000-000000000002",
+                                             "MIG-12345678-0000-0000-0000-000000000003"};
+    for (unsigned i = 0; i < CARDS; i++) {
+        struct gpu *gpu = &cards.gpus[i];
+        gpu->index = i;
+        gpu->mig_index = i == 2 ? 0 : -1;
+        snprintf(gpu->label, sizeof(gpu->label), i == 2 ? "%u:0" : "%u", i);
+        strcpy(gpu->uuid_text, uuids[i]);
+        fuzz_require(gpu_uuid_parse(uuids[i], gpu->uuid));
+    }
+    cards.gpu_count = CARDS;
+}
+
+static void check_refusal(const struct error *error)
+{
+    fuzz_require(error->code && strncmp(error->code, "ERR_", 4) == 0);
+    fuzz_require(error->message[0] && strlen(error->message) < sizeof(error->message));
+    json_t *told = json_string(error->message); /* the answer can be made */
+    fuzz_require(told);
+    json_decref(told);
+}
+
+static void check_request(const struct session_request *request)
+{
+    fuzz_require(request->limit_count <= CARDS);
+    for (unsigned i = 0; i < request->limit_count; i++) {
+        fuzz_require(request->limits[i].gpu < CARDS);
+        fuzz_require(!request->limits[i].has_bytes ||
+                     (request->limits[i].bytes > 0 && request->limits[i].bytes <= INT64_MAX));
+    }
+    fuzz_require(!request->has_bytes || (request->bytes > 0 && request->bytes <= INT64_MAX));
+    fuzz_require(!request->has_compute ||
+                 (request->compute.min <= request->compute.max && request->compute.max <= SHARE_WHOLE));
+    fuzz_require(request->ttl_seconds <= INT32_MAX);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (!cards.gpu_count)
+        make_cards();
+    char *body = fuzz_text(data, bytes); /* as http.c does: a zero behind it */
+    for (int creating = 0; creating < 2; creating++) {
+        struct session_request request = {.run_pidfd = -1};
+        struct error error = {0};
+        json_t *document = NULL;
+        if (api_parse_session(&cards, body, bytes, creating, &document, &request, &error) < 0) {
+            check_refusal(&error);
+            continue;
+        }
+        check_request(&request);
+        fuzz_require(!request.name || memchr(request.name, '\0', bytes + 1));
+        json_decref(document);
+    }
+    struct session_request request = {.run_pidfd = -1};
+    struct error error = {0};
+    if (api_parse_gslice(body, bytes, &request, &error) < 0)
+        check_refusal(&error);
+    else
+        check_request(&request);
+    uint64_t quantum_ns;
+    error = (struct error){0};
+    if (api_parse_scheduler(body, bytes, &quantum_ns, &error) < 0)
+        check_refusal(&error);
+    else
+        fuzz_require(quantum_ns == 0 || (quantum_ns >= 1000000 && quantum_ns <= 1000000000));
+    free(body);
+    return 0;
+}
