@@ -142,7 +142,7 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
         refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
         return false;
     }
-    if ((entry->token[0] || daemon->options.control_token_required) &&
+    if ((entry->token[0] || daemon->config.daemon.ipc_token_required) &&
         !names_token_matches(session->token, entry->token)) {
         refuse(connection, WIRE_REFUSED_TOKEN,
                "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "

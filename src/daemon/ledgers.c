@@ -162,7 +162,8 @@ int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, str
 {
     size_t bytes = ledger_usage_touched_bytes(gpu_count);
     int status = posix_fallocate(ledger->usage_fd, 0, (off_t)bytes);
-    return status ? error_set_errno(error, status, "no room for %zu bytes of %s", bytes, ledger->usage_path) : 0;
+    return status ? error_set_errno(error, status, "no room for %zu bytes of %s", bytes, ledger->usage_path)
+                  : 0;
 }
 
 bool ledgers_check_length(struct session_ledger *ledger)

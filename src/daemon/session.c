@@ -184,28 +184,6 @@ static void publish(struct session *session)
                           memory_order_release);
 }
 
-static const char *const priority_names[PRIORITY_COUNT] = {
-    [PRIORITY_LOW] = "low",
-    [PRIORITY_NORMAL] = "normal",
-    [PRIORITY_HIGH] = "high",
-    [PRIORITY_CRITICAL] = "critical",
-};
-
-bool session_priority_parse(const char *text, enum session_priority *priority)
-{
-    for (unsigned i = 0; i < PRIORITY_COUNT; i++)
-        if (strcmp(text, priority_names[i]) == 0) {
-            *priority = i;
-            return true;
-        }
-    return false;
-}
-
-const char *session_priority_name(enum session_priority priority)
-{
-    return priority_names[priority];
-}
-
 /* Make the ledger of an admitted session, whose time runs from now on. */
 static int begin(struct session *session, struct error *error)
 {

@@ -131,9 +131,11 @@ class Daemon:
         self.folder = pathlib.Path(folder)
         self.runtime = self.folder / "run"
         self.state = self.folder / "state"
+        self.config = self.folder / "config" / "simulated"  # gpuslice.conf and sessions.conf; made by who needs it
         self.runtime.mkdir(mode=0o700, exist_ok=True)
         self.more = {"GPUSLICE_SIMULATED": "1", "GPUSLICE_RUNTIME_DIR": str(self.runtime),
-                     "GPUSLICE_STATE_DIR": str(self.state), **{k: str(v) for k, v in more.items()}}
+                     "GPUSLICE_STATE_DIR": str(self.state), "GPUSLICE_CONFIG_DIR": str(self.folder / "config"),
+                     **{k: str(v) for k, v in more.items()}}
         self.process = None
         self.log = None
 
