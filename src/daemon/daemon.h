@@ -27,6 +27,7 @@ struct settings;
 
 struct daemon_options {
     bool system, simulated;
+    bool fresh;     /* put a state file that cannot be used aside, and begin without sessions */
     bool on_demand; /* exit when there have been no sessions for a while */
 };
 

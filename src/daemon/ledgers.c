@@ -153,7 +153,7 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
         ledger_usage_init(usage, epoch);
     else if (!ledgers_check_length(ledger) || !ledger_usage_is_valid(usage, ledger_usage_bytes()))
         ledger->broken = true;
-    else
+    else if (epoch != LEDGERS_EPOCH_KEPT)
         ledger_epoch_set(usage, epoch);
     return 0;
 }

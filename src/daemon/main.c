@@ -22,13 +22,13 @@
 #include "daemon/lease.h"
 #include "daemon/ledgers.h"
 #include "daemon/log.h"
-#include "daemon/names.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/runtime.h"
 #include "daemon/session.h"
 #include "daemon/settings.h"
 #include "daemon/store.h"
+#include "daemon/stray.h"
 
 #define IDLE_RETRY_USEC UINT64_C(1000000)
 
@@ -53,6 +53,7 @@ static const struct {
      "go to the background, return when ready (or when one serves already), and exit after a while without "
      "sessions"},
     {"idle-exit", "DURATION", 'i', "how long that is (30s)"},
+    {"fresh", NULL, 'F', "should the state file be damaged, keep it aside and begin without sessions"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
 };
@@ -101,6 +102,9 @@ static int parse_options(struct daemon_options *chosen, const char **idle_exit, 
             break;
         case 'f':
             chosen->simulated = true;
+            break;
+        case 'F':
+            chosen->fresh = true;
             break;
         case 'd':
             chosen->on_demand = true;
@@ -281,15 +285,6 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
-/* Usage files of sessions that the state file does not know: it was lost, or they ended half-way. */
-static void remove_stray_ledgers(const struct daemon *daemon)
-{
-    cleanup_dir DIR *folder = opendir(daemon->paths.ledgers_dir);
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (names_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
-            unlinkat(dirfd(folder), entry->d_name, 0);
-}
-
 static int start(struct program *program, struct error *error)
 {
     struct daemon *daemon = &program->daemon;
@@ -306,6 +301,7 @@ static int start(struct program *program, struct error *error)
     raise_descriptor_limit();
     ledgers_catch_sigbus();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write */
     daemon->started_at = time(NULL);
     daemon->busy_usec = daemon_now_usec();
     result = sd_event_new(&daemon->loop);
@@ -315,7 +311,7 @@ static int start(struct program *program, struct error *error)
         (result = lease_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
         (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
         return result;
-    remove_stray_ledgers(daemon);
+    stray_settle(daemon);
     if ((result = settings_start(daemon, error)) < 0)
         return result;
     if ((result = reaper_start(daemon, error)) < 0 ||
@@ -341,7 +337,8 @@ static void say_ready(struct program *program)
     struct daemon *daemon = &program->daemon;
     log_info("ready: %u GPUs%s, %u sessions", daemon->gpu_count,
              daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
-    sd_notify(0, "READY=1");
+    sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
+               daemon->options.simulated ? " (simulated)" : "");
     if (daemon->options.on_demand)
         log_take_stderr();
     release_starter(program);
@@ -353,7 +350,6 @@ static void stop(struct program *program)
     struct daemon *daemon = &program->daemon;
     sd_notify(0, "STOPPING=1");
     runtime_remove_sockets(&program->runtime);
-    settings_stop(daemon);
     queue_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
@@ -361,6 +357,7 @@ static void stop(struct program *program)
     lease_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);
+    settings_stop(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_unref(daemon->loop);
 }
@@ -389,6 +386,7 @@ int main(int count, char **arguments)
         fprintf(stderr, "gpusliced: %s\n", error.message);
         if (log_is_file())
             log_error("gpusliced cannot start: %s", error.message);
+        sd_notifyf(0, "STATUS=cannot start: %s\nERRNO=%d", error.message, -result);
         return EXIT_FAILURE;
     }
     say_ready(&program);
