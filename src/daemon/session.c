@@ -132,16 +132,20 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     return 0;
 }
 
-static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+static void expire(struct session *session)
 {
-    struct session *session = userdata;
     session->state = SESSION_EXPIRED;
     session->updated_at = time(NULL);
     atomic_store_explicit(&session->ledger.policy->closed, 1,
                           memory_order_release); /* with ledger_reserve() */
     log_info("session %s expired with %u processes attached", session->id, session->process_count);
     store_put_session(session, NULL, NULL);
-    session_end_if_over(session);
+}
+
+static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    expire(userdata);
+    session_end_if_over(userdata);
     return 0;
 }
 
@@ -357,6 +361,9 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
         if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
             close(pidfd);
     }
+    /* Before a program can attach. */
+    if (session->state == SESSION_ACTIVE && session->expires_at_ms && session->expires_at_ms <= now_ms())
+        expire(session);
     return watch_expiry(session, error);
 }
 
