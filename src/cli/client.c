@@ -135,9 +135,11 @@ static int refused(long status, const char *method, const char *path, const json
                    struct error *error)
 {
     static const char *const codes[] = {
-        "ERR_BAD_REQUEST",   "ERR_UNAUTHORIZED", "ERR_FORBIDDEN", "ERR_SESSION_NOT_FOUND",
-        "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",    "ERR_AMBIGUOUS", "ERR_NAME_TAKEN",
-        "ERR_SESSION_BUSY",  "ERR_ADMISSION", "ERR_SESSION_QUEUED",   "ERR_TOO_LARGE", "ERR_METHOD_NOT_ALLOWED",
+        "ERR_BAD_REQUEST",       "ERR_UNAUTHORIZED",  "ERR_FORBIDDEN",
+        "ERR_SESSION_NOT_FOUND", "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",
+        "ERR_AMBIGUOUS",         "ERR_NAME_TAKEN",    "ERR_SESSION_BUSY",
+        "ERR_ADMISSION",         "ERR_CEILING",       "ERR_DECLARED",
+        "ERR_SESSION_QUEUED",    "ERR_TOO_LARGE",     "ERR_METHOD_NOT_ALLOWED",
         "ERR_INTERNAL"};
     const json_t *description = json_object_get(answer, "error");
     const char *message = json_string_value(json_object_get(description, "message"));
@@ -171,8 +173,8 @@ static int decode(long status, const struct answer_text *text, const char *metho
     return result;
 }
 
-/* A daemon may require its GPUSLICE_IPC_TOKEN. Inside a session that variable holds the session's token instead, which
- * is for attaching alone. */
+/* A daemon may require its GPUSLICE_IPC_TOKEN. Inside a session that variable holds the session's token
+ * instead, which is for attaching alone. */
 static struct curl_slist *make_headers(bool has_body)
 {
     struct curl_slist *headers = has_body ? curl_slist_append(NULL, "Content-Type: application/json") : NULL;

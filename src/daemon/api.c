@@ -13,6 +13,7 @@
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/peer.h"
+#include "daemon/policy.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/release.h"
@@ -65,6 +66,9 @@ static void create(struct http_request *request, struct session_request *wanted)
     struct error error;
     struct session *session;
     wanted->owner = request->peer.uid;
+    policy_apply_defaults(request->daemon, wanted);
+    if (!wanted->ttl_seconds)
+        wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
     int result = session_create(request->daemon, wanted, &session, &error);
     if (result < 0) {
         http_reply_error(request, &error);

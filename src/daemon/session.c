@@ -14,6 +14,7 @@
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
+#include "daemon/policy.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/release.h"
@@ -221,7 +222,18 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
         return error_set_errno(error, ENOMEM, "cannot make a session");
     result = queue_admit(daemon, request, session, error);
     bool is_admitted = result == 0;
-    if (!is_admitted && (result != -EBUSY || !request->wait || !queue_has_hope(daemon, request))) {
+    if (result == -EBUSY && request->wait && queue_has_hope(daemon, request)) {
+        queue_note_demand(daemon, request, session);
+        result = 0;
+    }
+    session->daemon = daemon;
+    session->owner = request->owner;
+    session->state = is_admitted ? SESSION_ACTIVE : SESSION_QUEUED;
+    if (result == 0) {
+        struct policy_ask ask = policy_ask_of(session);
+        result = policy_check(session, &ask, NULL, error);
+    }
+    if (result < 0) {
         free(session);
         return result;
     }
@@ -231,8 +243,6 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     while (session_find_id(daemon, session->id));
     names_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
     strcpy(session->name, request->name ? request->name : session->id);
-    session->owner = request->owner;
-    session->state = is_admitted ? SESSION_ACTIVE : SESSION_QUEUED;
     session->created_at = session->updated_at = time(NULL);
     session->ttl_seconds = request->ttl_seconds;
     session->runner_queues = !is_admitted && !request->run;
@@ -285,6 +295,22 @@ static int find_policy_gpu(const struct session *session, unsigned gpu)
     return -1;
 }
 
+static int check_ceilings(const struct session *session, const struct session_request *request,
+                          const bool *is_asked, const uint64_t *bytes, struct error *error)
+{
+    struct policy_ask old = policy_ask_of(session), ask = old;
+    ask.memory_bytes = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (__builtin_add_overflow(ask.memory_bytes, is_asked[i] ? bytes[i] : session->gpus[i].limit_bytes,
+                                   &ask.memory_bytes))
+            ask.memory_bytes = UINT64_MAX;
+    if (request->has_compute)
+        ask.compute = request->compute.max;
+    if (request->has_priority)
+        ask.priority = request->priority;
+    return policy_check(session, &ask, &old, error);
+}
+
 int session_change(struct session *session, const struct session_request *request, struct error *error)
 {
     struct daemon *daemon = session->daemon;
@@ -321,6 +347,8 @@ int session_change(struct session *session, const struct session_request *reques
     }
     if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
         result = queue_admit_share(session, request->compute, error);
+    if (result == 0)
+        result = check_ceilings(session, request, is_asked, bytes, error);
     if (result < 0)
         return result;
 

@@ -55,6 +55,7 @@ struct session {
     struct session_runner runner;
     bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
     struct release *release; /* while its processes are being ended; NULL otherwise */
+    uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
     struct share compute;    /* on each of its GPUs */
     enum session_priority priority;
     unsigned gpu_count;
