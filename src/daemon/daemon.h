@@ -22,6 +22,7 @@ struct http;
 struct leases;
 struct worker;
 struct queue;
+struct events;
 
 struct daemon_options {
     bool system, simulated;
@@ -59,6 +60,7 @@ struct daemon {
     struct leases *leases;
     struct http *http;
     struct queue *queue;
+    struct events *events;
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;
