@@ -23,12 +23,12 @@
 #include "daemon/lease.h"
 #include "daemon/ledgers.h"
 #include "daemon/log.h"
-#include "daemon/names.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/runtime.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "daemon/stray.h"
 
 #define IDLE_EXIT_USEC UINT64_C(30000000)
 #define RECOVERY_USEC UINT64_C(60000000)
@@ -55,6 +55,7 @@ static const struct {
      "go to the background, return when ready (or when one serves already), and exit after a while without "
      "sessions"},
     {"idle-exit", "SECONDS", 'i', "how long that is (30)"},
+    {"fresh", NULL, 'F', "should the state file be damaged, keep it aside and begin without sessions"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
 };
@@ -102,6 +103,9 @@ static int parse_options(struct daemon_options *chosen, int count, char **argume
             break;
         case 'f':
             chosen->simulated = true;
+            break;
+        case 'F':
+            chosen->fresh = true;
             break;
         case 'd':
             chosen->on_demand = true;
@@ -293,15 +297,6 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
-/* Usage files of sessions that the state file does not know: it was lost, or they ended half-way. */
-static void remove_stray_ledgers(const struct daemon *daemon)
-{
-    cleanup_dir DIR *folder = opendir(daemon->paths.ledgers_dir);
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (names_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
-            unlinkat(dirfd(folder), entry->d_name, 0);
-}
-
 static int start(struct program *program, struct error *error)
 {
     struct daemon *daemon = &program->daemon;
@@ -321,6 +316,7 @@ static int start(struct program *program, struct error *error)
     raise_descriptor_limit();
     ledgers_catch_sigbus();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write */
     daemon->started_at = time(NULL);
     daemon->busy_usec = daemon_now_usec();
     result = sd_event_new(&daemon->loop);
@@ -331,7 +327,7 @@ static int start(struct program *program, struct error *error)
         (result = queue_start(daemon, error)) < 0 || (result = store_open(daemon, error)) < 0 ||
         (result = store_load(daemon, error)) < 0)
         return result;
-    remove_stray_ledgers(daemon);
+    stray_settle(daemon);
     if ((result = reaper_start(daemon, error)) < 0 ||
         (result = runtime_listen(&program->runtime, error)) < 0 ||
         (result = attach_start(daemon, program->runtime.attach_fd, error)) < 0)
@@ -355,7 +351,8 @@ static void say_ready(struct program *program)
     struct daemon *daemon = &program->daemon;
     log_info("ready: %u GPUs%s, %u sessions", daemon->gpu_count,
              daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
-    sd_notify(0, "READY=1");
+    sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
+               daemon->options.simulated ? " (simulated)" : "");
     events_tell(daemon, EVENT_DAEMON_STARTED, NULL, NULL, "gpusliced %s started with %u sessions",
                 GPUSLICE_VERSION, daemon->session_count);
     if (daemon->options.on_demand)
@@ -405,6 +402,7 @@ int main(int count, char **arguments)
         fprintf(stderr, "gpusliced: %s\n", error.message);
         if (log_is_file())
             log_error("gpusliced cannot start: %s", error.message);
+        sd_notifyf(0, "STATUS=cannot start: %s\nERRNO=%d", error.message, -result);
         return EXIT_FAILURE;
     }
     say_ready(&program);

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "intercept/agent.h"
 #include "intercept/attach.h"
 #include "intercept/report.h"
 #include "intercept/standalone.h"
@@ -180,6 +181,8 @@ static enum session_mode attach(struct private_area *area, const struct attachme
     /* Should the epoch still differ, it is not ours to hurry. */
     atomic_store_explicit(&area->next_try_ns, previous ? now_ns() + TRY_AGAIN_NS : 0, memory_order_relaxed);
     session_forget();
+    if (previous)
+        agent_meet_daemon();
     return SESSION_INSIDE;
 }
 
