@@ -61,8 +61,12 @@ static void read_settings(void)
                    !read_variable("GPUSLICE_IPC_SOCK", settings.socket_path, sizeof(settings.socket_path)) ||
                    !read_variable("GPUSLICE_MEMORY_LIMIT", settings.limit, sizeof(settings.limit)) ||
                    (!*settings.limit &&
-                    !read_variable("TENSOR_FUSION_CUDA_MEM_LIMIT", settings.limit, sizeof(settings.limit)));
-    atomic_store_explicit(&session_outside, !settings_bad && !*settings.session_id && !*settings.limit,
+                    !read_variable("TENSOR_FUSION_CUDA_MEM_LIMIT", settings.limit, sizeof(settings.limit))) ||
+                   !read_variable("GPUSLICE_COMPUTE_LIMIT", settings.compute, sizeof(settings.compute)) ||
+                   (!*settings.compute && !read_variable("TENSOR_FUSION_CUDA_UP_LIMIT", settings.compute,
+                                                         sizeof(settings.compute)));
+    atomic_store_explicit(&session_outside,
+                          !settings_bad && !*settings.session_id && !*settings.limit && !*settings.compute,
                           memory_order_relaxed);
 }
 
@@ -75,7 +79,7 @@ static int open_ledger(const struct attachment *previous, struct lock *turn, str
             error, EINVAL, NULL,
             "a GPUSLICE_ variable in the environment is too long; set it as `gpuslice run` does");
     if (!*settings.session_id)
-        return standalone_open(settings.limit, turn, attachment, error);
+        return standalone_open(&settings, turn, attachment, error);
     if (!*settings.socket_path)
         return error_set(error, EINVAL, NULL,
                          "GPUSLICE_IPC_SOCK is not set; start the program by `gpuslice run`");
@@ -94,8 +98,7 @@ static void say_refused(struct private_area *area, const struct error *error)
             "daemon, or run the program without GPUSLICE_SESSION",
             settings.session_id, error->message);
     else
-        report_once(&area->said_refused,
-                    "GPUSLICE_MEMORY_LIMIT: %s. All GPU memory is refused to this process", error->message);
+        report_once(&area->said_refused, "%s. All GPU memory is refused to this process", error->message);
 }
 
 /* What this process holds, by GPU. */
