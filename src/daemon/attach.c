@@ -238,7 +238,6 @@ static struct process *take_slot(struct entry *entry)
         refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
         return NULL;
     }
-    store_put_process(process);
     return process;
 }
 
@@ -260,6 +259,10 @@ static void welcome(struct connection *connection, struct process *process)
     const int fds[] = {session->ledger.policy_fd, session->ledger.usage_fd};
     connection->process = process;
     process->connection = connection;
+    if (process->wire_version != connection->version) {
+        process->wire_version = connection->version;
+        store_put_process(process);
+    }
     if (connection->at) {
         *connection->at = connection->next;
         if (connection->next)

@@ -25,6 +25,7 @@ struct queue;
 
 struct daemon_options {
     bool system, simulated;
+    bool fresh;     /* put a state file that cannot be used aside, and begin without sessions */
     bool on_demand; /* exit when there have been no sessions for a while */
     uint64_t idle_exit_usec;
     uint64_t recovery_usec;    /* each process is looked at once in this time */

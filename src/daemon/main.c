@@ -22,12 +22,12 @@
 #include "daemon/lease.h"
 #include "daemon/ledgers.h"
 #include "daemon/log.h"
-#include "daemon/names.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/runtime.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "daemon/stray.h"
 
 #define IDLE_EXIT_USEC UINT64_C(30000000)
 #define RECOVERY_USEC UINT64_C(60000000)
@@ -54,6 +54,7 @@ static const struct {
      "go to the background, return when ready (or when one serves already), and exit after a while without "
      "sessions"},
     {"idle-exit", "SECONDS", 'i', "how long that is (30)"},
+    {"fresh", NULL, 'F', "should the state file be damaged, keep it aside and begin without sessions"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
 };
@@ -101,6 +102,9 @@ static int parse_options(struct daemon_options *chosen, int count, char **argume
             break;
         case 'f':
             chosen->simulated = true;
+            break;
+        case 'F':
+            chosen->fresh = true;
             break;
         case 'd':
             chosen->on_demand = true;
@@ -292,15 +296,6 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
-/* Usage files of sessions that the state file does not know: it was lost, or they ended half-way. */
-static void remove_stray_ledgers(const struct daemon *daemon)
-{
-    cleanup_dir DIR *folder = opendir(daemon->paths.ledgers_dir);
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (names_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
-            unlinkat(dirfd(folder), entry->d_name, 0);
-}
-
 static int start(struct program *program, struct error *error)
 {
     struct daemon *daemon = &program->daemon;
@@ -320,6 +315,7 @@ static int start(struct program *program, struct error *error)
     raise_descriptor_limit();
     ledgers_catch_sigbus();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write */
     daemon->started_at = time(NULL);
     daemon->busy_usec = daemon_now_usec();
     result = sd_event_new(&daemon->loop);
@@ -329,7 +325,7 @@ static int start(struct program *program, struct error *error)
         (result = lease_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
         (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
         return result;
-    remove_stray_ledgers(daemon);
+    stray_settle(daemon);
     if ((result = reaper_start(daemon, error)) < 0 ||
         (result = runtime_listen(&program->runtime, error)) < 0 ||
         (result = attach_start(daemon, program->runtime.attach_fd, error)) < 0)

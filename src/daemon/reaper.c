@@ -19,6 +19,7 @@
 #include "daemon/peer.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "wire/wire.h"
 
 /* A connected process that was never seen to map its ledger has perhaps been stopped just before it did. */
 #define UNMAPPED_GRACE_USEC UINT64_C(5000000)
@@ -86,6 +87,11 @@ struct process *reaper_find(const struct session *session, pid_t pid, uint64_t s
                        ? process
                        : NULL;
     return NULL;
+}
+
+bool reaper_is_outdated(const struct process *process)
+{
+    return process->wire_version && process->wire_version < WIRE_VERSION;
 }
 
 struct process *reaper_find_other(const struct session *session, pid_t pid, uint64_t start_ticks,
@@ -176,7 +182,7 @@ void reaper_hung_up(struct process *process)
 /* --- After a restart ------------------------------------------------------------------------------- */
 
 static bool restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
-                            uint64_t generation, int64_t attached_at)
+                            uint64_t generation, const struct recorded_process *record)
 {
     int pidfd = peer_open(owner->pid, owner->start_ticks);
     struct process *process;
@@ -188,10 +194,12 @@ static bool restore_process(struct session *session, uint32_t slot, const struct
         return false;
     }
     process->attached_usec = 0;
-    if (attached_at)
-        process->attached_at = attached_at;
-    else
+    if (record) {
+        process->attached_at = record->attached_at;
+        process->wire_version = record->wire_version;
+    } else {
         store_put_process(process);
+    }
     return true;
 }
 
@@ -204,11 +212,9 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
         if (!ledger_slot_owner(session->ledger.usage, slot, &owner, &generation))
             continue;
         /* What the state file says cannot have been written by a process of the session. */
-        bool is_true = !record->is_recorded || record->generation != generation ||
-                       (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
-        if (is_true && restore_process(
-                           session, slot, &owner, generation,
-                           record->is_recorded && record->generation == generation ? record->attached_at : 0))
+        bool is_current = record->is_recorded && record->generation == generation;
+        bool is_true = !is_current || (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
+        if (is_true && restore_process(session, slot, &owner, generation, is_current ? record : NULL))
             continue;
         uint64_t bytes = clear_slot(session, slot);
         driver_line_died(session, owner.pid, owner.start_ticks);

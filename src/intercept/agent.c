@@ -96,6 +96,10 @@ static int meet_daemon(void)
     struct error error = {0};
     if (session_mode() != SESSION_INSIDE) /* attaches anew to a daemon that was restarted */
         return -ENOTCONN;
+    const struct attachment *attachment =
+        atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
+    if (attachment->version < WIRE_VERSION_AGENT)
+        return -EPROTONOSUPPORT;
     const struct session_settings *settings = session_settings();
     const struct ledger_slot *slot = session_slot();
     struct wire_message message = {
@@ -447,24 +451,40 @@ static bool start(struct gate *gate, bool alone)
     return result == 0;
 }
 
-void agent_meet(uint32_t gpu)
+/* Start it or, where it runs, have it look at its GPUs if `poke`. Not for a daemon that has no word with
+ * agents. */
+static void start_or_poke(struct gate *gate, bool poke)
 {
-    struct private_area *area = private_get();
-    struct gate *gate = &area->gate;
-    const struct attachment *attachment = atomic_load_explicit(&area->attachment, memory_order_acquire);
-    uint64_t bit = UINT64_C(1) << gpu;
-    gate_context_changed();
-    bool known = atomic_fetch_or_explicit(&gate->gpus, bit, memory_order_relaxed) & bit;
-    if (attachment->version < 2 && !(attachment->standalone && standalone_cap(bit) < SHARE_WHOLE))
+    const struct attachment *attachment =
+        atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
+    uint64_t gpus = atomic_load_explicit(&gate->gpus, memory_order_relaxed);
+    bool capped = attachment->standalone && standalone_cap(gpus) < SHARE_WHOLE;
+    if (attachment->version < WIRE_VERSION_AGENT && !capped)
         return;
     int saved_errno = errno;
     if (atomic_exchange_explicit(&gate->started, true, memory_order_acq_rel)) {
-        if (!known)
+        if (poke)
             agent_poke();
     } else if (!start(gate, attachment->standalone)) {
         report_debug("cannot start the agent: this process runs outside its shares");
     }
     errno = saved_errno;
+}
+
+void agent_meet(uint32_t gpu)
+{
+    struct gate *gate = &private_get()->gate;
+    uint64_t bit = UINT64_C(1) << gpu;
+    gate_context_changed();
+    bool known = atomic_fetch_or_explicit(&gate->gpus, bit, memory_order_relaxed) & bit;
+    start_or_poke(gate, !known);
+}
+
+void agent_meet_daemon(void)
+{
+    struct gate *gate = &private_get()->gate;
+    if (atomic_load_explicit(&gate->gpus, memory_order_relaxed))
+        start_or_poke(gate, false);
 }
 
 void agent_part(uint32_t gpu)

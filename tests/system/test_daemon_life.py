@@ -97,11 +97,11 @@ def test_a_client_that_comes_back_keeps_its_slot_under_a_new_epoch(daemon):
     daemon.kill()
     assert client.is_hung_up()
     daemon.start()
-    assert int.from_bytes(client.usage[16:24], "little") == epoch + 1
+    assert int.from_bytes(client.usage[16:24], "little") > epoch
     usage = client.usage  # stays mapped, as in a program that goes on
     client.close()
     again = Client(daemon.attach_socket).attach(session, slot=slot, generation=generation)
-    assert (again.slot, again.generation, again.epoch) == (slot, generation, epoch + 1)
+    assert (again.slot, again.generation) == (slot, generation) and again.epoch > epoch
     assert again.limit() == 9 * MIB
     shown = daemon.session("s")
     assert shown["used_bytes"] == 4321 and len(shown["processes"]) == 1
@@ -130,6 +130,8 @@ def test_a_state_file_of_the_first_layout_is_brought_up_to_date(daemon):
     with sqlite3.connect(daemon.state / "simulated" / "state.db") as state:
         for column in ("compute_min", "compute_max", "priority"):
             state.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
+        state.execute("ALTER TABLE processes DROP COLUMN wire_version")
+        state.execute("DELETE FROM meta WHERE key='layout_oldest'")
         state.execute("ALTER TABLE sessions RENAME COLUMN expires_at_ms TO expires_at")
         state.execute("UPDATE sessions SET expires_at=4102444800")
         state.execute("PRAGMA user_version=1")
