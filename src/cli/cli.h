@@ -40,6 +40,7 @@ enum cli_kind {
     CLI_COMMAND,        /* operands: a program and its arguments */
     CLI_SHELL,          /* operands: bash, zsh or fish */
     CLI_VERB,           /* operands: a verb's name */
+    CLI_CONFIG,         /* operands: "check", and a file behind it */
 };
 
 struct cli_arguments {

@@ -17,6 +17,7 @@
 #include "daemon/reaper.h"
 #include "daemon/release.h"
 #include "daemon/session.h"
+#include "daemon/settings.h"
 #include "daemon/store.h"
 
 #define SEGMENT_BYTES 128
@@ -269,6 +270,11 @@ static void show_version(struct http_request *request, const char *id)
     http_reply_json(request, 200, json_pack("{s:s}", "version", GPUSLICE_VERSION));
 }
 
+static void show_config(struct http_request *request, const char *id)
+{
+    http_reply_json(request, 200, settings_json(request->daemon));
+}
+
 static void show_health(struct http_request *request, const char *id)
 {
     http_reply_text(request, 200, "text/plain", "ok\n");
@@ -312,6 +318,7 @@ static const struct route routes[] = {
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
     {"GET", "/v1/version", show_version, false},
+    {"GET", "/v1/config", show_config, false},
     {"GET", "/healthz", show_health, true},
     {"GET", "/readyz", show_readiness, true},
     {"GET", "/metrics", show_metrics, true},
@@ -339,11 +346,11 @@ static bool path_matches(const char *pattern, const char *path, char id[static S
 
 static int check_token(const struct http_request *request, struct error *error)
 {
-    const struct daemon_options *options = &request->daemon->options;
+    const struct config_daemon *config = &request->daemon->config.daemon;
     const char *given = http_bearer_token(request);
-    if (!options->control_token || (!given && !options->control_token_required))
+    if (!config->ipc_token[0] || (!given && !config->ipc_token_required))
         return 0;
-    if (given && names_token_matches(options->control_token, given))
+    if (given && names_token_matches(config->ipc_token, given))
         return 0;
     return error_set(error, EACCES, "ERR_UNAUTHORIZED",
                      "the token is %s; expected 'Authorization: Bearer' with the daemon's GPUSLICE_IPC_TOKEN",

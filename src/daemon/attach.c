@@ -142,7 +142,7 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
         refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
         return false;
     }
-    if ((entry->token[0] || daemon->options.control_token_required) &&
+    if ((entry->token[0] || daemon->config.daemon.ipc_token_required) &&
         !names_token_matches(session->token, entry->token)) {
         refuse(connection, WIRE_REFUSED_TOKEN,
                "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
@@ -150,13 +150,16 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
                session->id);
         return false;
     }
-    if (session->state == SESSION_QUEUED || session->release) {
+    /* Who is attached already comes back under a new daemon for the policy that says so. */
+    bool is_attached =
+        reaper_find(session, entry->peer.pid, entry->start_ticks, entry->slot, entry->generation) != NULL;
+    if ((session->state == SESSION_QUEUED || session->release) && !is_attached) {
         refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s %s", session->id,
                session->release ? "is being released; create another"
                                 : "waits to be admitted; try again when it is active");
         return false;
     }
-    if (session->state == SESSION_EXPIRED) {
+    if (session->state == SESSION_EXPIRED && !is_attached) {
         refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s has expired; create another", session->id);
         return false;
     }

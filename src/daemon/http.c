@@ -290,8 +290,7 @@ static int listen_tcp(const char *address, struct error *error)
     const char *colon = strrchr(address, ':');
     size_t length = colon ? (size_t)(colon - address) : 0;
     if (!colon || length >= sizeof(host) || !colon[1])
-        return error_set(error, EINVAL, NULL, "GPUSLICE_METRICS_ADDR is '%.100s'; expected HOST:PORT",
-                         address);
+        return error_set(error, EINVAL, NULL, "metrics-address is '%.100s'; expected HOST:PORT", address);
     memcpy(host, address, length);
     host[length] = '\0';
     if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
@@ -301,8 +300,8 @@ static int listen_tcp(const char *address, struct error *error)
     struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     int result = getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found);
     if (result)
-        return error_set(error, EINVAL, NULL, "GPUSLICE_METRICS_ADDR '%.100s': %s; expected HOST:PORT",
-                         address, gai_strerror(result));
+        return error_set(error, EINVAL, NULL, "metrics-address '%.100s': %s; expected HOST:PORT", address,
+                         gai_strerror(result));
     cleanup_close int fd =
         socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, found->ai_protocol);
     int on = 1;
@@ -312,7 +311,7 @@ static int listen_tcp(const char *address, struct error *error)
         status = errno;
     freeaddrinfo(found);
     if (status)
-        return error_set_errno(error, status, "cannot listen on GPUSLICE_METRICS_ADDR %.100s", address);
+        return error_set_errno(error, status, "cannot listen on metrics-address %.100s", address);
     return steal_fd(&fd);
 }
 
@@ -323,9 +322,9 @@ int http_start(struct daemon *daemon, int control_fd, struct error *error)
         return error_set_errno(error, ENOMEM, "cannot serve HTTP");
     daemon->http = http;
     int result = start_server(&http->control, daemon, control_fd, false, error);
-    if (result < 0 || !daemon->options.metrics_address)
+    if (result < 0 || !daemon->config.daemon.metrics_address[0])
         return result;
-    int fd = listen_tcp(daemon->options.metrics_address, error);
+    int fd = listen_tcp(daemon->config.daemon.metrics_address, error);
     return fd < 0 ? fd : start_server(&http->metrics, daemon, fd, true, error);
 }
 

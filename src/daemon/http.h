@@ -34,7 +34,7 @@ struct http_request {
     bool is_suspended;
 };
 
-/* Serve the Unix socket `control_fd` (taken over), and options.metrics_address if there is one. */
+/* Serve the Unix socket `control_fd` (taken over), and config.daemon.metrics_address if there is one. */
 int http_start(struct daemon *daemon, int control_fd, struct error *error);
 void http_stop(struct daemon *daemon);
 

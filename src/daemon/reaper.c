@@ -275,7 +275,7 @@ static int on_round(sd_event_source *source, uint64_t usec, void *userdata)
     }
     for (const struct session *session = daemon->sessions; session; session = session->next)
         processes += session->process_count;
-    uint64_t pause = daemon->options.recovery_usec / (processes ? processes : 1);
+    uint64_t pause = daemon->config.daemon.recovery_usec / (processes ? processes : 1);
     sd_event_source_set_time(source, now + (pause < 1000 ? 1000 : pause));
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
@@ -285,6 +285,6 @@ int reaper_start(struct daemon *daemon, struct error *error)
     static struct round round;
     round = (struct round){.daemon = daemon};
     int result = sd_event_add_time_relative(daemon->loop, NULL, CLOCK_MONOTONIC,
-                                            daemon->options.recovery_usec, 0, on_round, &round);
+                                            daemon->config.daemon.recovery_usec, 0, on_round, &round);
     return result < 0 ? error_set_errno(error, -result, "cannot start the reaper's round") : 0;
 }

@@ -132,16 +132,20 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     return 0;
 }
 
-static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+static void expire(struct session *session)
 {
-    struct session *session = userdata;
     session->state = SESSION_EXPIRED;
     session->updated_at = time(NULL);
     atomic_store_explicit(&session->ledger.policy->closed, 1,
                           memory_order_release); /* with ledger_reserve() */
     log_info("session %s expired with %u processes attached", session->id, session->process_count);
     store_put_session(session, NULL, NULL);
-    session_end_if_over(session);
+}
+
+static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    expire(userdata);
+    session_end_if_over(userdata);
     return 0;
 }
 
@@ -182,28 +186,6 @@ static void publish(struct session *session)
     policy->gpu_count = session->gpu_count;
     atomic_store_explicit(&policy->closed, session->state == SESSION_EXPIRED || session->ledger.broken,
                           memory_order_release);
-}
-
-static const char *const priority_names[PRIORITY_COUNT] = {
-    [PRIORITY_LOW] = "low",
-    [PRIORITY_NORMAL] = "normal",
-    [PRIORITY_HIGH] = "high",
-    [PRIORITY_CRITICAL] = "critical",
-};
-
-bool session_priority_parse(const char *text, enum session_priority *priority)
-{
-    for (unsigned i = 0; i < PRIORITY_COUNT; i++)
-        if (strcmp(text, priority_names[i]) == 0) {
-            *priority = i;
-            return true;
-        }
-    return false;
-}
-
-const char *session_priority_name(enum session_priority priority)
-{
-    return priority_names[priority];
 }
 
 /* Make the ledger of an admitted session, whose time runs from now on. */
@@ -379,6 +361,9 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
         if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
             close(pidfd);
     }
+    /* Before a program can attach. */
+    if (session->state == SESSION_ACTIVE && session->expires_at_ms && session->expires_at_ms <= now_ms())
+        expire(session);
     return watch_expiry(session, error);
 }
 

@@ -7,6 +7,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
+#include "base/priority.h"
 #include "base/units.h"
 #include "cuda/uuid.h"
 #include "daemon/ledgers.h"
@@ -20,13 +21,6 @@ struct process;
 struct release;
 
 enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
-
-/* Whose turn comes first where several wait for a GPU. Numbers are the state file's. */
-enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
-
-/* "low", "normal", "high", "critical"; false when `text` is none of them. */
-bool session_priority_parse(const char *text, enum session_priority *priority);
-const char *session_priority_name(enum session_priority priority);
 
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
