@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
@@ -52,7 +53,7 @@ static void on_created(void *argument, int result, const char *message)
     if (!session)
         return;
     if (result < 0) {
-        session_end(session);
+        session_end(session, "it could not be stored");
         internal_error(request, "the session could not be stored and was not made", message);
         return;
     }
@@ -249,7 +250,9 @@ static void release_session(struct http_request *request, const char *id)
     }
     log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
     strcpy(request->session_id, session->id);
-    session_end(session);
+    events_tell(request->daemon, EVENT_SESSION_RELEASED, session, NULL, "released by uid %u",
+                (unsigned)request->peer.uid);
+    session_end(session, "released");
     store_delete_session(request->daemon, request->session_id, on_released, request);
 }
 
@@ -321,6 +324,7 @@ static const struct route routes[] = {
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
+    {"GET", "/v1/events", events_answer, false},
     {"GET", "/v1/version", show_version, false},
     {"GET", "/v1/config", show_config, false},
     {"GET", "/healthz", show_health, true},

@@ -13,6 +13,7 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
@@ -137,6 +138,16 @@ static void keep_counts(struct session *session, uint32_t slot)
     }
 }
 
+static void tell_of_end(struct session *session, pid_t pid, const char *command, const char *how,
+                        uint64_t bytes)
+{
+    events_look_for_refusals(session);
+    events_tell(session->daemon, EVENT_PROCESS_ENDED, session,
+                json_pack("{s:i,s:s*,s:I}", "pid", (int)pid, "command", command, "recovered_bytes",
+                          (json_int_t)bytes),
+                "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
+}
+
 static uint64_t clear_slot(struct session *session, uint32_t slot)
 {
     uint64_t recovered[LEDGER_GPUS] = {0}, sum = 0;
@@ -157,6 +168,7 @@ void reaper_remove(struct process *process, const char *why)
     session_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
              process->command, why, (unsigned long long)bytes);
+    tell_of_end(session, process->pid, process->command, why, bytes);
     store_delete_process(process);
     reaper_forget(process);
     driver_line_publish(session);
@@ -220,6 +232,7 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
         driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
                  (int)owner.pid, (unsigned long long)bytes);
+        tell_of_end(session, owner.pid, NULL, "died while no daemon ran", bytes);
     }
     /* Those that exec'd, or whose slot named somebody else, do not map it. */
     for (struct process *process = session->processes, *next; process; process = next) {

@@ -11,6 +11,7 @@
 #include "daemon/admission.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
@@ -140,6 +141,8 @@ static void expire(struct session *session)
     atomic_store_explicit(&session->ledger.policy->closed, 1,
                           memory_order_release); /* with ledger_reserve() */
     log_info("session %s expired with %u processes attached", session->id, session->process_count);
+    events_tell(session->daemon, EVENT_SESSION_EXPIRED, session, NULL, "expired with %u processes attached",
+                session->process_count);
     store_put_session(session, NULL, NULL);
 }
 
@@ -256,11 +259,17 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
             request->run_pidfd = -1;
     }
     if (result < 0) {
-        session_end(session);
+        session_end(session, NULL);
         return result;
     }
     log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
              is_admitted ? "" : ", and waits to be admitted");
+    if (is_admitted)
+        events_tell(daemon, EVENT_SESSION_CREATED, session, NULL, "created");
+    else
+        events_tell(daemon, EVENT_SESSION_QUEUED, session,
+                    json_pack("{s:i}", "queue_position", (int)queue_position(session)),
+                    "waits to be admitted");
     *session_out = session;
     return 0;
 }
@@ -278,6 +287,7 @@ int session_activate(struct session *session, struct error *error)
         session->runner = (struct session_runner){.pidfd = -1};
     }
     log_info("session %s '%s' is admitted", session->id, session->name);
+    events_tell(session->daemon, EVENT_SESSION_ADMITTED, session, NULL, "admitted");
     return 0;
 }
 
@@ -368,6 +378,7 @@ int session_change(struct session *session, const struct session_request *reques
     publish(session);
     lease_session_changed(session);
     queue_advance_soon(daemon);
+    events_tell(daemon, EVENT_SESSION_CHANGED, session, NULL, "its limits, share, priority or name changed");
     return 0;
 }
 
@@ -419,8 +430,10 @@ static void free_session(struct session *session, bool remove)
     free(session);
 }
 
-void session_end(struct session *session)
+void session_end(struct session *session, const char *why)
 {
+    if (why)
+        events_tell(session->daemon, EVENT_SESSION_ENDED, session, NULL, "%s", why);
     while (session->processes)
         reaper_forget(session->processes);
     free_session(session, true);
@@ -430,7 +443,7 @@ void session_end_stored(struct session *session, const char *why)
 {
     log_info("session %s '%s' ended: %s", session->id, session->name, why);
     store_delete_session(session->daemon, session->id, NULL, NULL);
-    session_end(session);
+    session_end(session, why);
 }
 
 void session_end_if_over(struct session *session)
@@ -502,6 +515,8 @@ bool session_is_broken(struct session *session)
     log_error("session %s: a process cut or damaged its ledger; it gets no new memory and no new process; "
               "release it",
               session->id);
+    events_tell(session->daemon, EVENT_LEDGER_BROKEN, session, NULL,
+                "a process cut or damaged its ledger; it gets no new memory and no new process; release it");
     return true;
 }
 
