@@ -73,7 +73,7 @@ int config_key_set(const struct config_key *key, void *section, const char *text
 struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     bool metrics_debug, debug, ipc_token_required;
-    char metrics_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
+    char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
     char log_file[PATH_MAX];                    /* "": none */
     char ipc_token[CONFIG_SECRET_BYTES];        /* "": none */
 };

@@ -11,6 +11,7 @@
 #include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/http.h"
+#include "daemon/http_tcp.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/peer.h"
@@ -311,7 +312,7 @@ static void show_metrics(struct http_request *request, const char *id)
 struct route {
     const char *method, *path; /* one '*' stands for one segment, the handler's `id` */
     void (*handle)(struct http_request *request, const char *id);
-    bool is_public; /* needs no token, and is served on GPUSLICE_METRICS_ADDR */
+    bool is_public; /* needs no token, and is served on metrics-address */
 };
 
 static const struct route routes[] = {
@@ -356,6 +357,13 @@ static int check_token(const struct http_request *request, struct error *error)
 {
     const struct config_daemon *config = &request->daemon->config.daemon;
     const char *given = http_bearer_token(request);
+    if (request->door == HTTP_TOKEN)
+        return given && names_token_matches(http_token(request), given)
+                   ? 0
+                   : error_set(error, EACCES, "ERR_UNAUTHORIZED",
+                               "the token is %s; expected 'Authorization: Bearer' with what is in "
+                               "%.300s/http-token",
+                               given ? "wrong" : "missing", request->daemon->paths.runtime_dir);
     if (!config->ipc_token[0] || (!given && !config->ipc_token_required))
         return 0;
     if (given && names_token_matches(config->ipc_token, given))
@@ -365,14 +373,29 @@ static int check_token(const struct http_request *request, struct error *error)
                      given ? "wrong" : "missing");
 }
 
+/* A page of another site, whose name its owner made lead to this machine, is no program of this machine. */
+static int check_host(const struct http_request *request, struct error *error)
+{
+    const char *host = http_header(request, "Host");
+    if (request->door != HTTP_TOKEN || http_tcp_is_local_host(host))
+        return 0;
+    return error_set(error, EACCES, "ERR_FORBIDDEN", "the Host is '%.80s'; expected localhost or 127.0.0.1",
+                     host ? host : "");
+}
+
 void api_handle(struct http_request *request)
 {
     struct error error;
     char id[SEGMENT_BYTES] = "";
     bool is_path = false;
+    if (check_host(request, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         const struct route *route = &routes[i];
-        if ((request->is_public && !route->is_public) || !path_matches(route->path, request->path, id))
+        if ((request->door == HTTP_METRICS && !route->is_public) ||
+            !path_matches(route->path, request->path, id))
             continue;
         is_path = true;
         if (strcmp(route->method, request->method) != 0)

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/cleanup.h"
 #include "daemon/api.h"
 #include "daemon/daemon.h"
+#include "daemon/http_tcp.h"
 #include "daemon/log.h"
 
 #define CONNECTIONS_MAX 512
@@ -25,13 +25,14 @@
 struct server {
     struct daemon *daemon;
     struct MHD_Daemon *mhd;
-    bool is_public;
+    enum http_door door;
     sd_event_source *ready, *timer;
     sd_event_source *due; /* fires once, soon: MHD_run() has something to do that no descriptor shows */
 };
 
 struct http {
-    struct server control, metrics;
+    struct server servers[HTTP_DOORS];
+    char token[SESSION_TOKEN_TEXT]; /* of HTTP_TOKEN */
 };
 
 /* --- Answers --------------------------------------------------------------------------------------- */
@@ -73,8 +74,7 @@ static void resume(struct http_request *request)
         return;
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
-    sd_event_source_set_enabled((request->is_public ? &http->metrics : &http->control)->due,
-                                SD_EVENT_ONESHOT);
+    sd_event_source_set_enabled(http->servers[request->door].due, SD_EVENT_ONESHOT);
 }
 
 static void reply(struct http_request *request, unsigned status, const char *type, char *text)
@@ -181,8 +181,9 @@ static struct http_request *begin_request(struct server *server, struct MHD_Conn
         return NULL;
     request->daemon = server->daemon;
     request->connection = connection;
-    request->is_public = server->is_public;
-    if (!server->is_public && peer_credentials(http_socket(request), &request->peer) < 0) {
+    request->door = server->door;
+    request->peer.uid = server->door == HTTP_TOKEN ? geteuid() : UID_OVERFLOW;
+    if (server->door == HTTP_CONTROL && peer_credentials(http_socket(request), &request->peer) < 0) {
         free(request);
         return NULL;
     }
@@ -311,11 +312,11 @@ static int on_prepare(sd_event_source *source, void *userdata)
     return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
 }
 
-static int start_server(struct server *server, struct daemon *daemon, int fd, bool is_public,
-                        struct error *error)
+static int start_server(struct daemon *daemon, enum http_door door, int fd, struct error *error)
 {
+    struct server *server = &daemon->http->servers[door];
     server->daemon = daemon;
-    server->is_public = is_public;
+    server->door = door;
     server->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
                                    NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
                                    MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
@@ -341,54 +342,37 @@ static int start_server(struct server *server, struct daemon *daemon, int fd, bo
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
 }
 
-static int listen_tcp(const char *address, struct error *error)
-{
-    char host[256];
-    const char *colon = strrchr(address, ':');
-    size_t length = colon ? (size_t)(colon - address) : 0;
-    if (!colon || length >= sizeof(host) || !colon[1])
-        return error_set(error, EINVAL, NULL, "metrics-address is '%.100s'; expected HOST:PORT", address);
-    memcpy(host, address, length);
-    host[length] = '\0';
-    if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
-        host[length - 1] = '\0';
-        memmove(host, host + 1, length - 1);
-    }
-    struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    int result = getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found);
-    if (result)
-        return error_set(error, EINVAL, NULL, "metrics-address '%.100s': %s; expected HOST:PORT", address,
-                         gai_strerror(result));
-    cleanup_close int fd =
-        socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, found->ai_protocol);
-    int on = 1;
-    int status = 0;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, 128) < 0)
-        status = errno;
-    freeaddrinfo(found);
-    if (status)
-        return error_set_errno(error, status, "cannot listen on metrics-address %.100s", address);
-    return steal_fd(&fd);
-}
-
 int http_start(struct daemon *daemon, int control_fd, struct error *error)
 {
     struct http *http = calloc(1, sizeof(*http));
+    const struct config_daemon *config = &daemon->config.daemon;
     if (!http)
         return error_set_errno(error, ENOMEM, "cannot serve HTTP");
     daemon->http = http;
-    int result = start_server(&http->control, daemon, control_fd, false, error);
-    if (result < 0 || !daemon->config.daemon.metrics_address[0])
-        return result;
-    int fd = listen_tcp(daemon->config.daemon.metrics_address, error);
-    return fd < 0 ? fd : start_server(&http->metrics, daemon, fd, true, error);
+    int fd, result = start_server(daemon, HTTP_CONTROL, control_fd, error);
+    if (result == 0 && config->metrics_address[0]) {
+        fd =
+            http_tcp_listen("metrics-address (GPUSLICE_METRICS_ADDR)", config->metrics_address, false, error);
+        result = fd < 0 ? fd : start_server(daemon, HTTP_METRICS, fd, error);
+    }
+    if (result == 0 && config->http_address[0]) {
+        fd = http_tcp_listen("http-address (GPUSLICE_HTTP_ADDR)", config->http_address, true, error);
+        result = fd < 0 ? fd : start_server(daemon, HTTP_TOKEN, fd, error);
+        if (result == 0)
+            result = http_tcp_make_token(&daemon->paths, http->token, error);
+    }
+    return result;
+}
+
+const char *http_token(const struct http_request *request)
+{
+    return request->daemon->http->token;
 }
 
 bool http_is_idle(struct daemon *daemon)
 {
     const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(daemon->http->control.mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        MHD_get_daemon_info(daemon->http->servers[HTTP_CONTROL].mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     return info && info->num_connections == 0;
 }
 
@@ -408,8 +392,8 @@ void http_stop(struct daemon *daemon)
 {
     if (!daemon->http)
         return;
-    stop_server(&daemon->http->control);
-    stop_server(&daemon->http->metrics);
+    for (unsigned door = 0; door < HTTP_DOORS; door++)
+        stop_server(&daemon->http->servers[door]);
     free(daemon->http);
     daemon->http = NULL;
 }

@@ -21,12 +21,21 @@ struct MHD_Response;
 /* What a stream's reader answers at its end. */
 #define HTTP_STREAM_END (-1)
 
+/* Where a request came in. */
+enum http_door {
+    HTTP_CONTROL, /* control.sock: the peer's credentials say who asks */
+    HTTP_METRICS, /* metrics-address: metrics and health, for anybody */
+    HTTP_TOKEN,   /* http-address: everything, for who has the token */
+    HTTP_DOORS
+};
+
 struct http_request {
     struct daemon *daemon;
     struct MHD_Connection *connection;
     const char *method, *path; /* valid while it is handled, not while it waits */
-    bool is_public;            /* came over TCP: metrics and health alone */
-    struct peer peer;          /* of the Unix socket */
+    enum http_door door;
+    struct peer
+        peer; /* of the Unix socket; over TCP pid 0, and whoever may read the token: the daemon's user */
     char *body;
     size_t body_bytes;
 
@@ -43,7 +52,7 @@ struct http_request {
     bool is_suspended;
 };
 
-/* Serve the Unix socket `control_fd` (taken over), and config.daemon.metrics_address if there is one. */
+/* Serve the Unix socket `control_fd` (taken over), and the addresses of config.daemon if there are any. */
 int http_start(struct daemon *daemon, int control_fd, struct error *error);
 void http_stop(struct daemon *daemon);
 
@@ -71,5 +80,7 @@ const char *http_argument(const struct http_request *request, const char *name);
 const char *http_header(const struct http_request *request, const char *name);
 /* The bearer token that came along, or NULL. */
 const char *http_bearer_token(const struct http_request *request);
+/* The one that must come along at HTTP_TOKEN. */
+const char *http_token(const struct http_request *request);
 
 unsigned http_status_of(const char *code); /* for tests too */

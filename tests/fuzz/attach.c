@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (unsigned i = 0; i < CLIENTS; i++)
         hang_up(&clients[i]);
     small_daemon_run(daemon);
-    session_end(session);
+    session_end(session, "the input has ended");
     small_daemon_run(daemon);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/events.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/queue.h"
@@ -71,9 +72,10 @@ struct daemon *small_daemon(void)
     maker = getpid();
     atexit(remove_folder);
     daemon->options.simulated = true;
-    daemon->options.recovery_usec = UINT64_C(60000000);
+    daemon->config.daemon.recovery_usec = UINT64_C(60000000);
     make_cards(daemon);
     fuzz_require(sd_event_new(&daemon->loop) >= 0);
+    fuzz_require(events_start(daemon, &error) == 0);
     fuzz_require(lease_start(daemon, &error) == 0);
     fuzz_require(queue_start(daemon, &error) == 0);
     return daemon;

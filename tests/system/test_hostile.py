@@ -1,0 +1,224 @@
+"""Clients that mean harm, on every socket: what they send is refused, and whoever else asks is served as before."""
+import contextlib
+import ctypes
+import json
+import os
+import random
+import resource
+import select
+import socket
+import statistics
+import struct
+import time
+
+import pytest
+
+import attach_client
+from conftest import MIB, wait_for
+
+OTHER_USER = 12345
+SEED = 20260131
+
+
+@pytest.fixture
+def opened(daemon):
+    """A daemon that other users reach, as members of the system daemon's group would, and a session on it."""
+    if os.getuid() == 0:
+        for path in (daemon.folder, daemon.runtime, daemon.runtime / "simulated"):
+            path.chmod(0o755)
+        daemon.control_socket.chmod(0o666)
+        daemon.attach_socket.chmod(0o666)
+    assert daemon.request("POST", "/v1/sessions", {"name": "kept", "memory_bytes": MIB})[0] == 201
+    return daemon
+
+
+@contextlib.contextmanager
+def attack(action, *arguments):
+    """Run `action(say, *arguments)` in a process of another user (where we may) until the block ends. It begins once the
+    process has said something; what it says last is its count."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ctypes.CDLL(None).prctl(1, 9)  # die with the test
+            os.close(reading)
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(OTHER_USER)
+                os.setuid(OTHER_USER)
+            action(lambda count: os.write(writing, struct.pack("<Q", count)), *arguments)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    said = []
+
+    def count(at_least, deadline_s=60):
+        end = time.monotonic() + deadline_s
+        while not said or said[-1] < at_least:
+            assert select.select([reading], [], [], max(0, end - time.monotonic()))[0], f"{said[-1:]} of {at_least}"
+            chunk = os.read(reading, 8)
+            assert chunk, "the attacker has ended"
+            said.append(struct.unpack("<Q", chunk)[0])
+        return said[-1]
+
+    try:
+        count(1)
+        yield count
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(reading)
+
+
+def http(path):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(60)
+    connection.connect(str(path))
+    return connection
+
+
+def send_frames(say, path):
+    """Frames of every wrong kind, one or a few a connection."""
+    rng = random.Random(SEED)
+    valid = [attach_client.hello("0123456789ab"), attach_client.hello("0123456789ab", "f" * 64),
+             attach_client.packet(attach_client.AGENT, bytes(104)), attach_client.packet(attach_client.WANT, bytes(8)),
+             attach_client.packet(attach_client.RETURNED, b"\xff" * 40), attach_client.packet(6, bytes(8))]
+
+    def frame():
+        kind = rng.randrange(6)
+        data = bytearray(rng.choice(valid))
+        if kind == 0:
+            return rng.randbytes(rng.randrange(1, 700))
+        if kind == 1:
+            return bytes(data[:rng.randrange(1, len(data))])
+        if kind == 2:
+            return bytes(data) + rng.randbytes(rng.randrange(1, 100_000))
+        if kind == 3:
+            struct.pack_into("<H", data, 4, rng.randrange(3, 65536))
+        elif kind == 4:
+            struct.pack_into("<H", data, 6, rng.randrange(65536))
+        else:
+            for _ in range(rng.randrange(1, 9)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+        return bytes(data)
+
+    count = 0
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(60)
+            connection.connect(str(path))
+            try:
+                for _ in range(rng.randrange(1, 4)):
+                    connection.send(frame())
+                    count += 1
+            except OSError:
+                pass  # the daemon was quicker to hang up
+        if count // 50 * 50 > count - 3:
+            say(count)
+
+
+def send_bodies(say, path):
+    """1 MiB of JSON, 20,000 arrays in each other, and halves of both; each must be refused."""
+    bodies = [b'{"name": "' + b"a" * (MIB - 12) + b'"}', b"[" * 20_000 + b"]" * 20_000,
+              b'{"gpus": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", b'{"a": ' * 20_000,
+              b"{" + b",".join(b'"k%d": 0' % i for i in range(70_000)) + b"}"]
+    count = 0
+    while True:
+        body = bodies[count % len(bodies)]
+        assert len(body) <= MIB
+        with http(path) as connection:
+            connection.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
+                               b"%d\r\n\r\n" % len(body) + body)
+            answer = b""
+            while chunk := connection.recv(65536):
+                answer += chunk
+        assert answer.split()[1] == b"400", answer
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "ERR_BAD_REQUEST"
+        count += 1
+        say(count)
+
+
+def dawdle(say, path):
+    """Readers that never read and writers of a byte at a time."""
+    writers = [http(path) for _ in range(100)]
+    for _ in range(100):
+        reader = http(path)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(1000):
+                reader.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
+        writers.append(reader)  # kept open
+    text = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{"
+    for count in range(1_000_000):
+        for writer in writers[:100]:
+            with contextlib.suppress(OSError):
+                writer.send(text[count:count + 1] or b" ")
+        say(count + 1)
+        time.sleep(0.01)
+
+
+def crowd(say, control, attach):
+    """500 connections on each socket that say nothing; those that the daemon closes are made again."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))
+    sockets = ((socket.SOCK_STREAM, control), (socket.SOCK_SEQPACKET, attach))
+    crowds = {kind: [] for kind, _ in sockets}
+    while True:
+        for kind, path in sockets:
+            while len(crowds[kind]) < 500:
+                connection = socket.socket(socket.AF_UNIX, kind)
+                connection.connect(str(path))
+                crowds[kind].append(connection)
+            poll = select.poll()
+            for connection in crowds[kind]:
+                poll.register(connection, select.POLLIN)
+            closed = {fd for fd, _ in poll.poll(10)}
+            for connection in crowds[kind]:
+                if connection.fileno() in closed:
+                    connection.close()
+            crowds[kind] = [connection for connection in crowds[kind] if connection.fileno() >= 0]
+        say(1000)
+
+
+def serve_well(daemon, times):
+    """Requests that must be answered right: the seconds that each took."""
+    took = []
+    for _ in range(times):
+        begin = time.monotonic()
+        status, session = daemon.request("GET", "/v1/sessions/kept")
+        took.append(time.monotonic() - begin)
+        assert (status, session["name"], session["vram_limit_bytes"]) == (200, "kept", MIB)
+        begin = time.monotonic()
+        client = attach_client.Client(daemon.attach_socket).attach(session["session_id"], map_it=False)
+        took.append(time.monotonic() - begin)
+        assert client.ask_context_cost() == 0
+        client.close()
+    return took
+
+
+@pytest.mark.parametrize("action, sockets, much", [
+    (send_frames, ["attach"], 3000),
+    (send_bodies, ["control"], 20),
+    (dawdle, ["control"], 100),
+    (crowd, ["control", "attach"], 1000),
+], ids=lambda value: value.__name__ if callable(value) else "")
+def test_others_are_served_meanwhile(opened, action, sockets, much):
+    paths = [{"control": opened.control_socket, "attach": opened.attach_socket}[name] for name in sockets]
+    def descriptors_now():
+        return len(os.listdir(f"/proc/{opened.process.pid}/fd"))
+
+    descriptors = descriptors_now()
+    alone = serve_well(opened, 30)
+    with attack(action, *paths) as count:
+        beside = serve_well(opened, 30)
+        count(much)
+        if action is crowd:
+            assert descriptors_now() > 700  # 500 on one, and the 256 that one user may have on the other
+        beside += serve_well(opened, 10)
+    # The attacker takes CPU time from us too: ten times as long, or 100 ms where that is more, is still served.
+    assert statistics.median(beside) <= max(0.1, 10 * statistics.median(alone)), (alone, beside)
+    assert max(beside) < 5
+    assert opened.process.poll() is None
+    assert [one["name"] for one in opened.request("GET", "/v1/sessions")[1]] == ["kept"]
+    wait_for(lambda: opened.session("kept")["processes"] == [], "the slots of this test's clients to be free")
+    wait_for(lambda: descriptors_now() <= descriptors + 4, "the attacker's connections to be closed")
