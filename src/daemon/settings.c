@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/log.h"
 
 /* Editors write a file in several steps: look when there has been none for a moment. */
@@ -59,6 +60,8 @@ static void reload(struct daemon *daemon)
         config_free(&next);
     if (result < 0) {
         log_error("the configuration stays as it was: %s", error.message);
+        events_tell(daemon, EVENT_CONFIG_REJECTED, NULL, NULL, "the configuration stays as it was: %s",
+                    error.message);
         snprintf(settings->problem, sizeof(settings->problem), "%s", error.message);
     } else {
         config_free(&daemon->config);
@@ -66,6 +69,8 @@ static void reload(struct daemon *daemon)
         settings->problem[0] = '\0';
         log_set_debug(next.daemon.debug);
         log_info("the configuration was read%s", next.is_there ? "" : "; there is no " CONFIG_FILE);
+        events_tell(daemon, EVENT_CONFIG_RELOADED, NULL, NULL, "the configuration was read%s",
+                    next.is_there ? "" : "; there is no " CONFIG_FILE);
         log_waiting(&next);
     }
 }
