@@ -276,7 +276,7 @@ static void on_stored(void *argument, int result, const char *message)
     struct session *session = session_find_id(admitted->daemon, admitted->id);
     if (session && result < 0) {
         log_error("session %s could not be stored and ends: %s", session->id, message);
-        session_end(session);
+        session_end(session, "it could not be stored");
     }
     answer_changed(admitted->daemon);
     free(admitted);
@@ -289,7 +289,7 @@ static void enter(struct session *session)
     if (!admitted || session_activate(session, &error) < 0) {
         log_error("session %s had its turn and cannot begin: %s", session->id, error.message);
         free(admitted);
-        session_end(session);
+        session_end(session, "it had its turn and cannot begin");
         return;
     }
     admitted->daemon = session->daemon;
@@ -345,7 +345,7 @@ void queue_stop(struct daemon *daemon)
     while (queue->waiters)
         answer(&queue->waiters);
     while (queue->head)
-        session_end(queue->head->session);
+        session_end(queue->head->session, "its daemon ends while it waits");
     sd_event_source_disable_unref(queue->advance);
     free(queue);
     daemon->queue = NULL;

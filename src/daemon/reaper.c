@@ -13,6 +13,7 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
@@ -137,6 +138,16 @@ static void keep_counts(struct session *session, uint32_t slot)
     }
 }
 
+static void tell_of_end(struct session *session, pid_t pid, const char *command, const char *how,
+                        uint64_t bytes)
+{
+    events_look_for_refusals(session);
+    events_tell(session->daemon, EVENT_PROCESS_ENDED, session,
+                json_pack("{s:i,s:s*,s:I}", "pid", (int)pid, "command", command, "recovered_bytes",
+                          (json_int_t)bytes),
+                "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
+}
+
 static uint64_t clear_slot(struct session *session, uint32_t slot)
 {
     uint64_t recovered[LEDGER_GPUS] = {0}, sum = 0;
@@ -157,6 +168,7 @@ void reaper_remove(struct process *process, const char *why)
     session_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
              process->command, why, (unsigned long long)bytes);
+    tell_of_end(session, process->pid, process->command, why, bytes);
     store_delete_process(process);
     reaper_forget(process);
     driver_line_publish(session);
@@ -220,6 +232,7 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
         driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
                  (int)owner.pid, (unsigned long long)bytes);
+        tell_of_end(session, owner.pid, NULL, "died while no daemon ran", bytes);
     }
     /* Those that exec'd, or whose slot named somebody else, do not map it. */
     for (struct process *process = session->processes, *next; process; process = next) {
@@ -275,7 +288,7 @@ static int on_round(sd_event_source *source, uint64_t usec, void *userdata)
     }
     for (const struct session *session = daemon->sessions; session; session = session->next)
         processes += session->process_count;
-    uint64_t pause = daemon->options.recovery_usec / (processes ? processes : 1);
+    uint64_t pause = daemon->config.daemon.recovery_usec / (processes ? processes : 1);
     sd_event_source_set_time(source, now + (pause < 1000 ? 1000 : pause));
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
@@ -285,6 +298,6 @@ int reaper_start(struct daemon *daemon, struct error *error)
     static struct round round;
     round = (struct round){.daemon = daemon};
     int result = sd_event_add_time_relative(daemon->loop, NULL, CLOCK_MONOTONIC,
-                                            daemon->options.recovery_usec, 0, on_round, &round);
+                                            daemon->config.daemon.recovery_usec, 0, on_round, &round);
     return result < 0 ? error_set_errno(error, -result, "cannot start the reaper's round") : 0;
 }

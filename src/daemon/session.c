@@ -11,6 +11,7 @@
 #include "daemon/admission.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
@@ -132,16 +133,22 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     return 0;
 }
 
-static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+static void expire(struct session *session)
 {
-    struct session *session = userdata;
     session->state = SESSION_EXPIRED;
     session->updated_at = time(NULL);
     atomic_store_explicit(&session->ledger.policy->closed, 1,
                           memory_order_release); /* with ledger_reserve() */
     log_info("session %s expired with %u processes attached", session->id, session->process_count);
+    events_tell(session->daemon, EVENT_SESSION_EXPIRED, session, NULL, "expired with %u processes attached",
+                session->process_count);
     store_put_session(session, NULL, NULL);
-    session_end_if_over(session);
+}
+
+static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    expire(userdata);
+    session_end_if_over(userdata);
     return 0;
 }
 
@@ -182,28 +189,6 @@ static void publish(struct session *session)
     policy->gpu_count = session->gpu_count;
     atomic_store_explicit(&policy->closed, session->state == SESSION_EXPIRED || session->ledger.broken,
                           memory_order_release);
-}
-
-static const char *const priority_names[PRIORITY_COUNT] = {
-    [PRIORITY_LOW] = "low",
-    [PRIORITY_NORMAL] = "normal",
-    [PRIORITY_HIGH] = "high",
-    [PRIORITY_CRITICAL] = "critical",
-};
-
-bool session_priority_parse(const char *text, enum session_priority *priority)
-{
-    for (unsigned i = 0; i < PRIORITY_COUNT; i++)
-        if (strcmp(text, priority_names[i]) == 0) {
-            *priority = i;
-            return true;
-        }
-    return false;
-}
-
-const char *session_priority_name(enum session_priority priority)
-{
-    return priority_names[priority];
 }
 
 /* Make the ledger of an admitted session, whose time runs from now on. */
@@ -264,11 +249,17 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
             request->run_pidfd = -1;
     }
     if (result < 0) {
-        session_end(session);
+        session_end(session, NULL);
         return result;
     }
     log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
              is_admitted ? "" : ", and waits to be admitted");
+    if (is_admitted)
+        events_tell(daemon, EVENT_SESSION_CREATED, session, NULL, "created");
+    else
+        events_tell(daemon, EVENT_SESSION_QUEUED, session,
+                    json_pack("{s:i}", "queue_position", (int)queue_position(session)),
+                    "waits to be admitted");
     *session_out = session;
     return 0;
 }
@@ -286,6 +277,7 @@ int session_activate(struct session *session, struct error *error)
         session->runner = (struct session_runner){.pidfd = -1};
     }
     log_info("session %s '%s' is admitted", session->id, session->name);
+    events_tell(session->daemon, EVENT_SESSION_ADMITTED, session, NULL, "admitted");
     return 0;
 }
 
@@ -358,6 +350,7 @@ int session_change(struct session *session, const struct session_request *reques
     publish(session);
     lease_session_changed(session);
     queue_advance_soon(daemon);
+    events_tell(daemon, EVENT_SESSION_CHANGED, session, NULL, "its limits, share, priority or name changed");
     return 0;
 }
 
@@ -379,6 +372,9 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
         if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
             close(pidfd);
     }
+    /* Before a program can attach. */
+    if (session->state == SESSION_ACTIVE && session->expires_at_ms && session->expires_at_ms <= now_ms())
+        expire(session);
     return watch_expiry(session, error);
 }
 
@@ -406,8 +402,10 @@ static void free_session(struct session *session, bool remove)
     free(session);
 }
 
-void session_end(struct session *session)
+void session_end(struct session *session, const char *why)
 {
+    if (why)
+        events_tell(session->daemon, EVENT_SESSION_ENDED, session, NULL, "%s", why);
     while (session->processes)
         reaper_forget(session->processes);
     free_session(session, true);
@@ -417,7 +415,7 @@ void session_end_stored(struct session *session, const char *why)
 {
     log_info("session %s '%s' ended: %s", session->id, session->name, why);
     store_delete_session(session->daemon, session->id, NULL, NULL);
-    session_end(session);
+    session_end(session, why);
 }
 
 void session_end_if_over(struct session *session)
@@ -489,6 +487,8 @@ bool session_is_broken(struct session *session)
     log_error("session %s: a process cut or damaged its ledger; it gets no new memory and no new process; "
               "release it",
               session->id);
+    events_tell(session->daemon, EVENT_LEDGER_BROKEN, session, NULL,
+                "a process cut or damaged its ledger; it gets no new memory and no new process; release it");
     return true;
 }
 

@@ -2,7 +2,8 @@
  *
  * One a process, started with the first context of a session whose daemon schedules. It has a connection of
  * its own (messages: wire/wire.h), blocks all signals, and keeps no context alive. Without a daemon the gate
- * is open: if the connection ends, or was never had, the agent tries again every second. */
+ * is open: if the connection ends, or was never had, the agent tries again every second. In a process that is
+ * limited on its own (standalone.h) it keeps the cap on its GPU time, if there is one (duty.h). */
 #pragma once
 
 #include <stdint.h>
