@@ -671,6 +671,7 @@ int main(int argc, char *argv[])
     add_rows(context_rows);
     add_rows(other_rows);
     add_rows(share_rows);
+    add_rows(capture_rows);
     add_rows(nvml_rows);
 
     for (unsigned i = 0; i < calls / 20; i++)
