@@ -151,11 +151,12 @@ static int cannot_connect(struct client *client, struct error *error)
 static int refused(long status, const char *method, const char *path, const json_t *answer,
                    struct error *error)
 {
-    static const char *const codes[] = {"ERR_BAD_REQUEST",       "ERR_UNAUTHORIZED",       "ERR_FORBIDDEN",
-                                        "ERR_SESSION_NOT_FOUND", "ERR_GPU_NOT_FOUND",      "ERR_NOT_FOUND",
-                                        "ERR_AMBIGUOUS",         "ERR_NAME_TAKEN",         "ERR_SESSION_BUSY",
-                                        "ERR_ADMISSION",         "ERR_SESSION_QUEUED",     "ERR_TOO_LARGE",
-                                        "ERR_TOO_MANY",          "ERR_METHOD_NOT_ALLOWED", "ERR_INTERNAL"};
+    static const char *const codes[] = {"ERR_BAD_REQUEST",        "ERR_UNAUTHORIZED",  "ERR_FORBIDDEN",
+                                        "ERR_SESSION_NOT_FOUND",  "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",
+                                        "ERR_AMBIGUOUS",          "ERR_NAME_TAKEN",    "ERR_SESSION_BUSY",
+                                        "ERR_ADMISSION",          "ERR_CEILING",       "ERR_DECLARED",
+                                        "ERR_SESSION_QUEUED",     "ERR_TOO_LARGE",     "ERR_TOO_MANY",
+                                        "ERR_METHOD_NOT_ALLOWED", "ERR_INTERNAL"};
     const json_t *description = json_object_get(answer, "error");
     const char *message = json_string_value(json_object_get(description, "message"));
     const char *code = json_string_value(json_object_get(description, "code")), *known = NULL;

@@ -8,12 +8,14 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/declared.h"
 #include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/peer.h"
+#include "daemon/policy.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/release.h"
@@ -66,6 +68,9 @@ static void create(struct http_request *request, struct session_request *wanted)
     struct error error;
     struct session *session;
     wanted->owner = request->peer.uid;
+    policy_apply_defaults(request->daemon, wanted);
+    if (!wanted->ttl_seconds)
+        wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
     int result = session_create(request->daemon, wanted, &session, &error);
     if (result < 0) {
         http_reply_error(request, &error);
@@ -196,7 +201,9 @@ static void change_session(struct http_request *request, const char *id)
     json_t *document;
     if (!session)
         return;
-    int result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
+    int result = declared_check_free(session, &error);
+    if (result == 0)
+        result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
                                    &wanted, &error);
     if (result == 0) {
         result = session_change(session, &wanted, &error);
@@ -228,6 +235,10 @@ static void release_session(struct http_request *request, const char *id)
     struct error error;
     if (!session)
         return;
+    if (declared_check_free(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
     const char *kill = http_argument(request, "kill");
     if (session->processes && kill && strcmp(kill, "true") == 0) {
         log_info("session %s '%s': uid %u ends its %u processes", session->id, session->name,

@@ -231,9 +231,9 @@ def test_a_change_of_the_configuration_and_a_mistake_in_it_are_told(make_daemon,
     daemon = make_daemon(GPUSLICE_CONFIG_DIR=tmp_path).start()
     folder = tmp_path / "simulated"
     folder.mkdir(exist_ok=True)
-    for text, kind in (("[daemon]\nnonsense = 1\n", "config.rejected"), ("[daemon]\n", "config.reloaded")):
+    for text, kind in (("[daemon]\nnonsense = 1\n", "config.refused"), ("[daemon]\n", "config.read")):
         (folder / "gpuslice.conf").write_text(text)
         daemon.process.send_signal(signal.SIGHUP)
         wait_for(lambda: kind in kinds(kept(daemon)), f"{kind} to be told")
-    rejected = next(event for event in kept(daemon) if event["kind"] == "config.rejected")
+    rejected = next(event for event in kept(daemon) if event["kind"] == "config.refused")
     assert "gpuslice.conf:2" in rejected["message"]
