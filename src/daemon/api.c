@@ -177,6 +177,10 @@ static void show_environment(struct http_request *request, const char *id)
         error_set(&error, EBUSY, "ERR_SESSION_QUEUED", "session %s waits to be admitted, at place %u",
                   session->id, queue_position(session));
         http_reply_error(request, &error);
+    } else if (session && session->state == SESSION_EXPIRED) {
+        error_set(&error, EBUSY, "ERR_SESSION_EXPIRED",
+                  "session %s has expired and takes no new program; create another", session->id);
+        http_reply_error(request, &error);
     } else if (session)
         http_reply_json(request, 200, api_environment_json(session));
 }

@@ -43,22 +43,12 @@ unsigned http_status_of(const char *code)
         const char *code;
         unsigned status;
     } codes[] = {
-        {"ERR_BAD_REQUEST", 400},
-        {"ERR_UNAUTHORIZED", 401},
-        {"ERR_FORBIDDEN", 403},
-        {"ERR_SESSION_NOT_FOUND", 404},
-        {"ERR_GPU_NOT_FOUND", 404},
-        {"ERR_NOT_FOUND", 404},
-        {"ERR_METHOD_NOT_ALLOWED", 405},
-        {"ERR_AMBIGUOUS", 409},
-        {"ERR_NAME_TAKEN", 409},
-        {"ERR_SESSION_BUSY", 409},
-        {"ERR_SESSION_QUEUED", 409},
-        {"ERR_ADMISSION", 409},
-        {"ERR_CEILING", 403},
-        {"ERR_DECLARED", 409},
-        {"ERR_TOO_LARGE", 413},
-        {"ERR_TOO_MANY", 429},
+        {"ERR_BAD_REQUEST", 400},        {"ERR_UNAUTHORIZED", 401},   {"ERR_FORBIDDEN", 403},
+        {"ERR_SESSION_NOT_FOUND", 404},  {"ERR_GPU_NOT_FOUND", 404},  {"ERR_NOT_FOUND", 404},
+        {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},      {"ERR_NAME_TAKEN", 409},
+        {"ERR_SESSION_BUSY", 409},       {"ERR_SESSION_QUEUED", 409}, {"ERR_SESSION_EXPIRED", 409},
+        {"ERR_ADMISSION", 409},          {"ERR_CEILING", 403},        {"ERR_DECLARED", 409},
+        {"ERR_TOO_LARGE", 413},          {"ERR_TOO_MANY", 429},
     };
     for (size_t i = 0; code && i < sizeof(codes) / sizeof(codes[0]); i++)
         if (strcmp(codes[i].code, code) == 0)

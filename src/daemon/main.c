@@ -96,7 +96,8 @@ static int parse_options(struct daemon_options *chosen, const char **idle_exit, 
     uint64_t usec;
     struct error error;
     chosen->simulated = is_set("GPUSLICE_SIMULATED");
-    for (int letter; (letter = getopt_long(count, arguments, "", table, NULL)) != -1;) {
+    opterr = 0; /* we say it, in one line */
+    for (int letter; (letter = getopt_long(count, arguments, ":", table, NULL)) != -1;) {
         switch (letter) {
         case 's':
             chosen->system = true;
@@ -124,7 +125,8 @@ static int parse_options(struct daemon_options *chosen, const char **idle_exit, 
             print_help();
             return 0;
         default:
-            fprintf(stderr, "Try 'gpusliced --help'.\n");
+            fprintf(stderr, "gpusliced: '%.80s' %s; try 'gpusliced --help'\n", arguments[optind - 1],
+                    letter == ':' ? "needs a value" : "is no option, or takes no value");
             return 2;
         }
     }
