@@ -48,7 +48,7 @@ struct daemon {
     char driver_version[80];
     struct gpu_sampler *sampler;
 
-    struct session *sessions; /* oldest first */
+    struct session *sessions, *last_session; /* oldest first */
     unsigned session_count;
     uint64_t busy_usec; /* when there last was a session, or the start */
     uint64_t epoch;     /* counts daemons in this state folder */

@@ -203,16 +203,19 @@ static bool restore_process(struct session *session, uint32_t slot, const struct
     return true;
 }
 
-void reaper_restore(struct session *session, const struct recorded_process *recorded)
+void reaper_restore(struct session *session, const struct recorded_process *recorded, unsigned count)
 {
+    const struct recorded_process *by_slot[LEDGER_SLOTS] = {NULL};
+    for (unsigned i = 0; i < count; i++)
+        by_slot[recorded[i].slot] = &recorded[i];
     for (uint32_t slot = 0; slot < LEDGER_SLOTS; slot++) {
         struct ledger_owner owner;
         uint64_t generation;
-        const struct recorded_process *record = &recorded[slot];
+        const struct recorded_process *record = by_slot[slot];
         if (!ledger_slot_owner(session->ledger.usage, slot, &owner, &generation))
             continue;
         /* What the state file says cannot have been written by a process of the session. */
-        bool is_current = record->is_recorded && record->generation == generation;
+        bool is_current = record && record->generation == generation;
         bool is_true = !is_current || (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
         if (is_true && restore_process(session, slot, &owner, generation, is_current ? record : NULL))
             continue;

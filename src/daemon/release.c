@@ -78,8 +78,7 @@ void release_begin(struct session *session, struct http_request *request)
     release->request = request;
     session->release = release;
     strcpy(request->session_id, session->id);
-    atomic_store_explicit(&session->ledger.policy->closed, 1,
-                          memory_order_release); /* with ledger_reserve() */
+    session_close_policy(session);
     signal_all(session, SIGTERM);
 }
 

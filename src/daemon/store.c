@@ -236,6 +236,13 @@ void store_delete_process(const struct process *process)
     worker_submit(process->session->daemon->store->worker, &job->job);
 }
 
+void store_delete_processes(const struct session *session)
+{
+    struct store_job *job = job_make(NULL, NULL);
+    bind_text(job_add(job, "DELETE FROM processes WHERE session_id=?"), session->id);
+    worker_submit(session->daemon->store->worker, &job->job);
+}
+
 void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
 {
     char text[GPU_UUID_TEXT];
@@ -312,10 +319,15 @@ static int restore(struct daemon *daemon, struct loaded_session *loaded, struct 
     }
     char id[SESSION_ID_TEXT];
     strcpy(id, session->id);
-    reaper_restore(session, loaded->processes);
+    if (session->ledger.usage)
+        reaper_restore(session, loaded->processes, loaded->process_count);
     session = session_find_id(daemon, id);
-    if (session)
-        session_end_if_over(session);
+    if (!session)
+        return 0;
+    if (!session->processes && loaded->process_count)
+        store_delete_processes(session);
+    session_drop_idle_ledger(session);
+    session_end_if_over(session);
     return 0;
 }
 
@@ -332,6 +344,7 @@ int store_load(struct daemon *daemon, struct error *error)
             result = restore(daemon, loaded, error);
         else
             free(loaded->session);
+        free(loaded->processes);
         free(loaded);
         loaded = next;
     }

@@ -234,8 +234,7 @@ def test_rows_that_belong_to_nothing_disturb_nothing(daemon):
 
 
 def test_too_few_descriptors_end_the_start_and_no_session(daemon):
-    for number in range(40):
-        create(daemon, f"s{number}")
+    clients = [Client(daemon.attach_socket).attach(create(daemon, f"s{number}")["session_id"]) for number in range(40)]
     daemon.kill()
 
     def few():
@@ -245,7 +244,29 @@ def test_too_few_descriptors_end_the_start_and_no_session(daemon):
     assert result.returncode == 1
     assert "cannot be taken over: " in result.stderr and "Too many open files" in result.stderr
     daemon.start()
-    assert len(daemon.request("GET", "/v1/sessions")[1]) == 40
+    sessions = daemon.request("GET", "/v1/sessions")[1]
+    assert [len(session["processes"]) for session in sessions] == [1] * len(clients)
+
+
+def test_sessions_that_rest_cost_no_descriptor_and_no_file(daemon):
+    sessions = [create(daemon, f"s{number}")["session_id"] for number in range(30)]
+    ledgers = daemon.runtime / "simulated" / "ledgers"
+    descriptors = f"/proc/{daemon.process.pid}/fd"
+    before = len(os.listdir(descriptors))
+    assert os.listdir(ledgers) == []
+    child = Child(daemon.attach_socket, sessions[7], held_bytes=MIB)
+    assert os.listdir(ledgers) == [sessions[7]]
+    assert len(os.listdir(descriptors)) <= before + 4  # its policy, its file, the connection, the process
+    daemon.kill()
+    daemon.start()
+    assert os.listdir(ledgers) == [sessions[7]] and daemon.session("s7")["used_bytes"] == MIB
+    daemon.kill()
+    child.kill()
+    daemon.start()
+    assert os.listdir(ledgers) == []
+    # Nothing of the old one is taken for a new one.
+    assert Client(daemon.attach_socket).attach(sessions[7]).slot == 0
+    assert len(daemon.session("s7")["processes"]) == 1 and daemon.session("s7")["used_bytes"] == 0
 
 
 def test_a_full_disk_is_an_error_of_the_change_and_of_nothing_else(daemon):
