@@ -54,7 +54,7 @@ struct cli_arguments {
     const char *quantum;  /* NULL: not given */
     uint64_t ttl_usec;    /* 0: not given */
     uint64_t wait_usec;   /* 0: not given; UINT64_MAX: for ever */
-    bool kill;
+    bool kill, follow;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };

@@ -8,11 +8,13 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/peer.h"
+#include "daemon/policy.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/release.h"
@@ -51,7 +53,7 @@ static void on_created(void *argument, int result, const char *message)
     if (!session)
         return;
     if (result < 0) {
-        session_end(session);
+        session_end(session, "it could not be stored");
         internal_error(request, "the session could not be stored and was not made", message);
         return;
     }
@@ -65,6 +67,9 @@ static void create(struct http_request *request, struct session_request *wanted)
     struct error error;
     struct session *session;
     wanted->owner = request->peer.uid;
+    policy_apply_defaults(request->daemon, wanted);
+    if (!wanted->ttl_seconds)
+        wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
     int result = session_create(request->daemon, wanted, &session, &error);
     if (result < 0) {
         http_reply_error(request, &error);
@@ -245,7 +250,9 @@ static void release_session(struct http_request *request, const char *id)
     }
     log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
     strcpy(request->session_id, session->id);
-    session_end(session);
+    events_tell(request->daemon, EVENT_SESSION_RELEASED, session, NULL, "released by uid %u",
+                (unsigned)request->peer.uid);
+    session_end(session, "released");
     store_delete_session(request->daemon, request->session_id, on_released, request);
 }
 
@@ -317,6 +324,7 @@ static const struct route routes[] = {
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
+    {"GET", "/v1/events", events_answer, false},
     {"GET", "/v1/version", show_version, false},
     {"GET", "/v1/config", show_config, false},
     {"GET", "/healthz", show_health, true},

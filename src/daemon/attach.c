@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
@@ -245,6 +246,9 @@ static struct process *take_slot(struct entry *entry)
         refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
         return NULL;
     }
+    events_tell(session->daemon, EVENT_PROCESS_ATTACHED, session,
+                json_pack("{s:i,s:s*}", "pid", (int)process->pid, "command", process->command),
+                "process %d attached", (int)process->pid);
     return process;
 }
 
@@ -380,6 +384,13 @@ static void on_context_created(struct connection *connection, const struct wire_
 
 /* --- Connections ----------------------------------------------------------------------------------- */
 
+/* Of memory that changed behind our back, or was refused. */
+static void on_notice(struct session *session)
+{
+    events_look_for_refusals(session);
+    gpu_sample_soon(session->daemon);
+}
+
 static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct connection *connection = userdata;
@@ -398,7 +409,7 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     else if (result == 0 && message.header.type == WIRE_CONTEXT_CREATED && connection->process)
         on_context_created(connection, &message.context_created);
     else if (result == 0 && message.header.type == WIRE_NOTICE && connection->process)
-        gpu_sample_soon(connection->attach->daemon);
+        on_notice(connection->process->session);
     else {
         if (result == 0 || result == -EPROTO)
             log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,

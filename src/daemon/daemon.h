@@ -23,6 +23,7 @@ struct http;
 struct leases;
 struct worker;
 struct queue;
+struct events;
 struct settings;
 
 struct daemon_options {
@@ -58,6 +59,7 @@ struct daemon {
     struct leases *leases;
     struct http *http;
     struct queue *queue;
+    struct events *events;
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;

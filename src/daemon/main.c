@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/http.h"
 #include "daemon/lease.h"
 #include "daemon/ledgers.h"
@@ -308,8 +309,9 @@ static int start(struct program *program, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");
     if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
-        (result = lease_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
-        (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
+        (result = events_start(daemon, error)) < 0 || (result = lease_start(daemon, error)) < 0 ||
+        (result = queue_start(daemon, error)) < 0 || (result = store_open(daemon, error)) < 0 ||
+        (result = store_load(daemon, error)) < 0)
         return result;
     stray_settle(daemon);
     if ((result = settings_start(daemon, error)) < 0)
@@ -339,6 +341,8 @@ static void say_ready(struct program *program)
              daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
     sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
                daemon->options.simulated ? " (simulated)" : "");
+    events_tell(daemon, EVENT_DAEMON_STARTED, NULL, NULL, "gpusliced %s started with %u sessions",
+                GPUSLICE_VERSION, daemon->session_count);
     if (daemon->options.on_demand)
         log_take_stderr();
     release_starter(program);
@@ -351,12 +355,14 @@ static void stop(struct program *program)
     sd_notify(0, "STOPPING=1");
     runtime_remove_sockets(&program->runtime);
     queue_stop(daemon);
+    events_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);
     lease_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);
+    events_free(daemon);
     settings_stop(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_unref(daemon->loop);

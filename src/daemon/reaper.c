@@ -13,6 +13,7 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
@@ -137,6 +138,16 @@ static void keep_counts(struct session *session, uint32_t slot)
     }
 }
 
+static void tell_of_end(struct session *session, pid_t pid, const char *command, const char *how,
+                        uint64_t bytes)
+{
+    events_look_for_refusals(session);
+    events_tell(session->daemon, EVENT_PROCESS_ENDED, session,
+                json_pack("{s:i,s:s*,s:I}", "pid", (int)pid, "command", command, "recovered_bytes",
+                          (json_int_t)bytes),
+                "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
+}
+
 static uint64_t clear_slot(struct session *session, uint32_t slot)
 {
     uint64_t recovered[LEDGER_GPUS] = {0}, sum = 0;
@@ -157,6 +168,7 @@ void reaper_remove(struct process *process, const char *why)
     session_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
              process->command, why, (unsigned long long)bytes);
+    tell_of_end(session, process->pid, process->command, why, bytes);
     store_delete_process(process);
     reaper_forget(process);
     driver_line_publish(session);
@@ -181,18 +193,17 @@ void reaper_hung_up(struct process *process)
 
 /* --- After a restart ------------------------------------------------------------------------------- */
 
-static bool restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
-                            uint64_t generation, const struct recorded_process *record)
+static int restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
+                           uint64_t generation, const struct recorded_process *record, struct error *error)
 {
     int pidfd = peer_open(owner->pid, owner->start_ticks);
     struct process *process;
-    struct error error;
     if (pidfd < 0)
-        return false;
-    if (reaper_add(session, owner->pid, owner->start_ticks, pidfd, slot, generation, &process, &error) < 0) {
-        log_error("session %s: %s", session->id, error.message);
-        return false;
-    }
+        return error_set_errno(error, -pidfd, "cannot watch process %d", (int)owner->pid);
+    int result =
+        reaper_add(session, owner->pid, owner->start_ticks, pidfd, slot, generation, &process, error);
+    if (result < 0)
+        return result;
     process->attached_usec = 0;
     if (record) {
         process->attached_at = record->attached_at;
@@ -200,10 +211,11 @@ static bool restore_process(struct session *session, uint32_t slot, const struct
     } else {
         store_put_process(process);
     }
-    return true;
+    return 0;
 }
 
-void reaper_restore(struct session *session, const struct recorded_process *recorded, unsigned count)
+int reaper_restore(struct session *session, const struct recorded_process *recorded, unsigned count,
+                   struct error *error)
 {
     const struct recorded_process *by_slot[LEDGER_SLOTS] = {NULL};
     for (unsigned i = 0; i < count; i++)
@@ -217,18 +229,25 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
         /* What the state file says cannot have been written by a process of the session. */
         bool is_current = record && record->generation == generation;
         bool is_true = !is_current || (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
-        if (is_true && restore_process(session, slot, &owner, generation, is_current ? record : NULL))
+        int result =
+            is_true ? restore_process(session, slot, &owner, generation, is_current ? record : NULL, error)
+                    : -ESRCH;
+        if (result == 0)
             continue;
+        if (error_is_scarcity(result))
+            return result;
         uint64_t bytes = clear_slot(session, slot);
         driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
                  (int)owner.pid, (unsigned long long)bytes);
+        tell_of_end(session, owner.pid, NULL, "died while no daemon ran", bytes);
     }
     /* Those that exec'd, or whose slot named somebody else, do not map it. */
     for (struct process *process = session->processes, *next; process; process = next) {
         next = process->next;
         reaper_remove_if_execed(process); /* and the session, if it was its last */
     }
+    return 0;
 }
 
 /* --- The slow round -------------------------------------------------------------------------------- */

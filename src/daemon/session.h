@@ -10,6 +10,7 @@
 #include "base/priority.h"
 #include "base/units.h"
 #include "cuda/uuid.h"
+#include "daemon/events.h"
 #include "daemon/ledgers.h"
 #include "daemon/names.h"
 #include "ledger/ledger.h"
@@ -55,6 +56,7 @@ struct session {
     struct session_runner runner;
     bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
     struct release *release; /* while its processes are being ended; NULL otherwise */
+    uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
     struct share compute;    /* on each of its GPUs */
     enum session_priority priority;
     unsigned gpu_count;
@@ -65,7 +67,9 @@ struct session {
     struct arbiter_session *arbitrated; /* NULL before a first agent (lease.h) */
     struct orphan *orphans;             /* driver_line.h */
     unsigned orphan_count;
-    uint64_t refused_before; /* requests refused to processes that have gone */
+    uint64_t refused_before;         /* requests refused to processes that have gone */
+    uint64_t refused_told;           /* of them, as events told */
+    uint64_t told_usec[EVENT_KINDS]; /* when an event of the kind was told; 0: never */
     bool broken_is_logged;
 };
 
@@ -112,8 +116,8 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
 int session_open_ledger(struct session *session, struct error *error);
 
 /* The end: no process is attached. Removes its files; the state file is told by the caller or
- * `session_end_stored`. */
-void session_end(struct session *session);
+ * `session_end_stored`. `why` is for those who listen to events; NULL: it never began. */
+void session_end(struct session *session, const char *why);
 void session_end_stored(struct session *session, const char *why);
 
 /* A restored ledger in which nobody is left is not kept: one of thousands of sessions that rest costs

@@ -294,33 +294,27 @@ void store_close(struct daemon *daemon)
 
 /* --- Loading --------------------------------------------------------------------------------------- */
 
-/* Whether the machine has run out of something: no reason to end a session that could go on tomorrow. */
-static bool is_scarcity(int result)
-{
-    return result == -EMFILE || result == -ENFILE || result == -ENOMEM || result == -ENOSPC ||
-           result == -EDQUOT;
-}
-
 static int restore(struct daemon *daemon, struct loaded_session *loaded, struct error *error)
 {
     struct session *session = loaded->session;
     struct error problem = {0};
+    char id[SESSION_ID_TEXT];
+    strcpy(id, session->id);
     int result = session_restore(daemon, session, &problem);
-    if (is_scarcity(result))
+    if (result == 0 && session->ledger.usage)
+        result = reaper_restore(session, loaded->processes, loaded->process_count, &problem);
+    /* No reason to end a session, or to take a process for dead, that can go on tomorrow. */
+    if (error_is_scarcity(result))
         return error_set(
             error, -result, NULL,
             "session %s, the %uth of the state file, cannot be taken over: %s; give gpusliced more of it "
             "and start it again, nothing was changed",
-            session->id, daemon->session_count, problem.message);
+            id, daemon->session_count, problem.message);
     if (result < 0) {
         log_error("session %s cannot go on: %s", session->id, problem.message);
         session_end_stored(session, "its ledger cannot be opened");
         return 0;
     }
-    char id[SESSION_ID_TEXT];
-    strcpy(id, session->id);
-    if (session->ledger.usage)
-        reaper_restore(session, loaded->processes, loaded->process_count);
     session = session_find_id(daemon, id);
     if (!session)
         return 0;

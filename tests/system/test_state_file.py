@@ -265,7 +265,8 @@ def test_sessions_that_rest_cost_no_descriptor_and_no_file(daemon):
     daemon.start()
     assert os.listdir(ledgers) == []
     # Nothing of the old one is taken for a new one.
-    assert Client(daemon.attach_socket).attach(sessions[7]).slot == 0
+    client = Client(daemon.attach_socket).attach(sessions[7])
+    assert client.slot == 0
     assert len(daemon.session("s7")["processes"]) == 1 and daemon.session("s7")["used_bytes"] == 0
 
 
