@@ -31,9 +31,19 @@ bool session_is_visible(const struct session *session, uid_t uid)
     return uid == 0 || (uid == session->owner && uid != UID_OVERFLOW);
 }
 
+/* FNV-1a. */
+static unsigned chain_of(const char *id)
+{
+    uint32_t hash = 2166136261u;
+    for (; *id; id++)
+        hash = (hash ^ (unsigned char)*id) * 16777619u;
+    return hash % DAEMON_ID_CHAINS;
+}
+
 struct session *session_find_id(const struct daemon *daemon, const char *id)
 {
-    for (struct session *session = daemon->sessions; session; session = session->next)
+    for (struct session *session = daemon->sessions_by_id[chain_of(id)]; session;
+         session = session->next_of_chain)
         if (strcmp(session->id, id) == 0)
             return session;
     return NULL;
@@ -110,6 +120,9 @@ static void link_session(struct daemon *daemon, struct session *session)
     session->previous = daemon->last_session;
     *last = session;
     daemon->last_session = session;
+    struct session **chain = &daemon->sessions_by_id[chain_of(session->id)];
+    session->next_of_chain = *chain;
+    *chain = session;
     session->daemon = daemon;
     daemon->session_count++;
 }
@@ -454,6 +467,10 @@ static void free_session(struct session *session, bool remove)
     struct daemon *daemon = session->daemon;
     *(session->previous ? &session->previous->next : &daemon->sessions) = session->next;
     *(session->next ? &session->next->previous : &daemon->last_session) = session->previous;
+    struct session **at = &daemon->sessions_by_id[chain_of(session->id)];
+    while (*at != session)
+        at = &(*at)->next_of_chain;
+    *at = session->next_of_chain;
     daemon->session_count--;
     daemon->busy_usec = daemon_now_usec();
     sd_event_source_disable_unref(session->expiry);

@@ -43,6 +43,7 @@ struct session_runner {
 
 struct session {
     struct session *next, *previous;
+    struct session *next_of_chain; /* daemon.sessions_by_id */
     struct daemon *daemon;
     char id[SESSION_ID_TEXT];
     char name[SESSION_NAME_TEXT];
