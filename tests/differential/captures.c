@@ -1,5 +1,7 @@
 /* captures.c - rows: graphs captured from streams, each from beginning to end in one go: nothing else is
  * called meanwhile. */
+#include <string.h>
+
 #include "differ.h"
 
 static void made_graph(struct actor *actor, CUgraph graph)
@@ -8,6 +10,20 @@ static void made_graph(struct actor *actor, CUgraph graph)
     put(actor, " made %u", add_thing(actor, GRAPH, (uint64_t)(uintptr_t)graph, 0)->number);
     CUresult result = cuGraphGetNodes(graph, NULL, &count);
     put(actor, " of %d %zu nodes", result, count);
+}
+
+/* By the form of the row. The first knows one mode alone. */
+static CUresult begin(struct actor *actor, CUstream stream, CUgraph *graph)
+{
+    const char *symbol = actor->row->symbol;
+    if (strstr(symbol, "ToGraph")) {
+        cuGraphCreate(graph, 0);
+        return CALL(actor, cuStreamBeginCaptureToGraph)(stream, *graph, NULL, NULL, 0,
+                                                        CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    if (strstr(symbol, "_v2"))
+        return CALL(actor, cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    return CALL(actor, cuStreamBeginCapture)(stream);
 }
 
 /* A capture from beginning to end, of what takes memory when its graph is launched. */
@@ -26,13 +42,16 @@ static void capture_whole(struct actor *actor)
     }
     actor->own_limit = true;
     put(actor, "whole %d, of %zu bytes", made ? (int)made->number : -1, bytes);
-    CUresult result = CALL(actor, cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUresult result = begin(actor, stream, &graph);
     put_result(actor, result);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        if (graph)
+            cuGraphDestroy(graph);
         return;
+    }
     put(actor, ": %d", cuMemAllocAsync(&address, bytes, stream));
     put(actor, " %d", cuMemsetD8Async(address, 1, bytes, stream));
-    if (asks) { /* not captured, nor disturbing */
+    if (asks) { /* not captured, and disturbing in some modes */
         put(actor, " %d", cuMemAlloc_v2(&other, 4096));
         put(actor, " %d", cuMemFree_v2(other));
     }
@@ -57,6 +76,10 @@ static void ask(struct actor *actor)
 #symbol, (void *)(uintptr_t)symbol, weight, call                                                     \
     }
 const struct row capture_rows[] = {
+    ROW(cuStreamBeginCapture, 1, capture_whole),
+    ROW(cuStreamBeginCapture_ptsz, 1, capture_whole),
+    ROW(cuStreamBeginCaptureToGraph, 1, capture_whole),
+    ROW(cuStreamBeginCaptureToGraph_ptsz, 1, capture_whole),
     ROW(cuStreamBeginCapture_v2, 3, capture_whole),
     ROW(cuStreamBeginCapture_v2_ptsz, 2, capture_whole),
     ROW(cuStreamIsCapturing, 1, ask),
