@@ -353,7 +353,8 @@ static void say_ready(struct program *program)
     struct daemon *daemon = &program->daemon;
     log_info("ready: %u GPUs%s, %u sessions", daemon->gpu_count,
              daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
-    sd_notify(0, "READY=1");
+    sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
+               daemon->options.simulated ? " (simulated)" : "");
     if (daemon->options.on_demand)
         log_take_stderr();
     release_starter(program);
@@ -399,6 +400,7 @@ int main(int count, char **arguments)
         fprintf(stderr, "gpusliced: %s\n", error.message);
         if (log_is_file())
             log_error("gpusliced cannot start: %s", error.message);
+        sd_notifyf(0, "STATUS=cannot start: %s\nERRNO=%d", error.message, -result);
         return EXIT_FAILURE;
     }
     say_ready(&program);

@@ -3,7 +3,6 @@ import fcntl
 import os
 import pathlib
 import signal
-import socket
 import sqlite3
 import subprocess
 import time
@@ -356,13 +355,3 @@ def test_the_log_goes_where_it_is_told_to(make_daemon, tmp_path):
     assert "ready: 1 GPUs (simulated)" in log.read_text()
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert daemon.log_text() == ""
-
-
-def test_systemd_is_told_when_it_is_ready_and_when_it_ends(make_daemon, tmp_path):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
-        notified.bind(str(tmp_path / "notify"))
-        notified.settimeout(20)
-        daemon = make_daemon(NOTIFY_SOCKET=str(tmp_path / "notify")).start()
-        assert notified.recv(100) == b"READY=1"
-        daemon.stop()
-        assert notified.recv(100) == b"STOPPING=1"
