@@ -453,16 +453,17 @@ static void a_paced_stream_has_two_pieces_before_it(void **state)
     gate_open(gate, GATE_PACED);
     pthread_create(&thread, NULL, submit_ten, NULL);
     assert_true(comes_true(two_are_submitted));
-    struct timespec pause = {.tv_nsec =
-                                 20000000}; /* in which a thread that is not held would have submitted all */
-    nanosleep(&pause, NULL);
+    /* In which a thread that is not held would have submitted all. */
+    struct timespec long_pause = {.tv_nsec = 40000000}, short_pause = {.tv_nsec = 10000000};
+    nanosleep(&long_pause, NULL);
     assert_int_equal(submitted, 2);
     done[6]++;
-    nanosleep(&pause, NULL);
-    assert_int_equal(submitted, 2); /* a piece took long: from now on, one at a time */
-    done[6]++;
-    nanosleep(&pause, NULL);
-    assert_int_equal(submitted, 3);
+    nanosleep(&short_pause, NULL);
+    assert_int_equal(submitted, 2); /* a piece takes 40 ms: the next is not before it is time */
+    nanosleep(&long_pause, NULL);
+    assert_int_equal(submitted, 3); /* as the second is expected to end, so that the GPU goes on at once */
+    nanosleep(&long_pause, NULL);
+    assert_int_equal(submitted, 3); /* it did not: then nor will the third */
     done[6] = UINT64_MAX;
     pthread_join(thread, NULL);
 }
