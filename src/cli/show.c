@@ -32,7 +32,9 @@ static void print_facts(const json_t *session, bool colour)
     print_fact("Session", id, colour);
     if (strcmp(id, name) != 0)
         print_fact("Name", name, colour);
-    print_fact("State", sessions_text(session, "state"), colour);
+    snprintf(text, sizeof(text), "%s%s", sessions_text(session, "state"),
+             json_is_true(json_object_get(session, "declared")) ? ", declared in sessions.conf" : "");
+    print_fact("State", text, colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
     print_fact("Owner", text, colour);
     print_fact("Compute", sessions_share(session, text), colour);
@@ -80,11 +82,15 @@ static void print_gpus(const json_t *session, bool colour)
 
 static void print_processes(const json_t *session, bool colour)
 {
-    enum { PID, COMMAND, USED, DENIED, ATTACHED };
+    enum { PID, COMMAND, USED, DENIED, ATTACHED, NOTE };
     static const struct table_column columns[] = {
-        [PID] = {"PID", .right = true},   [COMMAND] = {"COMMAND", .shrink = true},
-        [USED] = {"USED", .right = true}, [DENIED] = {"DENIED", .right = true},
-        [ATTACHED] = {"ATTACHED"},        {NULL},
+        [PID] = {"PID", .right = true},
+        [COMMAND] = {"COMMAND", .shrink = true},
+        [USED] = {"USED", .right = true},
+        [DENIED] = {"DENIED", .right = true},
+        [ATTACHED] = {"ATTACHED"},
+        [NOTE] = {""},
+        {NULL},
     };
     struct table table = {.columns = columns};
     const json_t *processes = json_object_get(session, "processes"), *process;
@@ -106,6 +112,8 @@ static void print_processes(const json_t *session, bool colour)
         table_cell_print(&row[DENIED], denied ? TABLE_RED : TABLE_PLAIN, "%llu", (unsigned long long)denied);
         table_cell_print(&row[ATTACHED], TABLE_PLAIN, "%s",
                          sessions_time(sessions_text(process, "attached_at"), time));
+        table_cell_print(&row[NOTE], TABLE_PLAIN, "%s",
+                         json_is_true(json_object_get(process, "outdated")) ? "outdated" : "");
     }
     table_print(&table, stdout, table_width(stdout), colour);
     table_free(&table);

@@ -245,10 +245,10 @@ static json_t *process_json(const struct process *process)
                               json_pack("{s:s,s:o,s:o}", "uuid", session_gpu_uuid(&session->gpus[i], uuid),
                                         "used_bytes", bytes_json(bytes), "driver_bytes", bytes_json(share)));
     }
-    return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o}", "pid", (int)process->pid, "command",
-                     text_json(process->command), "attached_at", time_json(process->attached_at),
-                     "used_bytes", bytes_json(used), "driver_bytes", bytes_json(driver), "denied_allocations",
-                     bytes_json(refused), "gpus", gpus);
+    return json_pack("{s:i,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "pid", (int)process->pid, "command",
+                     text_json(process->command), "attached_at", time_json(process->attached_at), "outdated",
+                     reaper_is_outdated(process), "used_bytes", bytes_json(used), "driver_bytes",
+                     bytes_json(driver), "denied_allocations", bytes_json(refused), "gpus", gpus);
 }
 
 static json_t *lease_json(const struct session *session)
@@ -284,6 +284,7 @@ json_t *api_session_json(const struct session *session)
         session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
         "processes", processes);
+    json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_update_new(json, lease_json(session));
     return json;
 }

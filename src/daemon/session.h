@@ -7,8 +7,10 @@
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
+#include "base/priority.h"
 #include "base/units.h"
 #include "cuda/uuid.h"
+#include "daemon/events.h"
 #include "daemon/ledgers.h"
 #include "daemon/names.h"
 #include "ledger/ledger.h"
@@ -20,13 +22,6 @@ struct process;
 struct release;
 
 enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
-
-/* Whose turn comes first where several wait for a GPU. Numbers are the state file's. */
-enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
-
-/* "low", "normal", "high", "critical"; false when `text` is none of them. */
-bool session_priority_parse(const char *text, enum session_priority *priority);
-const char *session_priority_name(enum session_priority priority);
 
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
@@ -54,6 +49,7 @@ struct session {
     char token[SESSION_TOKEN_TEXT]; /* what its programs attach with */
     uid_t owner;
     enum session_state state;
+    bool is_declared;               /* by sessions.conf, which alone may change it (declared.h) */
     int64_t created_at, updated_at; /* seconds since 1970 */
     int64_t expires_at_ms;          /* milliseconds since 1970; 0: never */
     uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
@@ -61,6 +57,7 @@ struct session {
     struct session_runner runner;
     bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
     struct release *release; /* while its processes are being ended; NULL otherwise */
+    uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
     struct share compute;    /* on each of its GPUs */
     enum session_priority priority;
     unsigned gpu_count;
@@ -71,7 +68,9 @@ struct session {
     struct arbiter_session *arbitrated; /* NULL before a first agent (lease.h) */
     struct orphan *orphans;             /* driver_line.h */
     unsigned orphan_count;
-    uint64_t refused_before; /* requests refused to processes that have gone */
+    uint64_t refused_before;         /* requests refused to processes that have gone */
+    uint64_t refused_told;           /* of them, as events told */
+    uint64_t told_usec[EVENT_KINDS]; /* when an event of the kind was told; 0: never */
     bool broken_is_logged;
 };
 
@@ -93,6 +92,7 @@ struct session_request {
     struct share compute;
     enum session_priority priority;
     uint64_t ttl_seconds; /* 0: none */
+    bool is_declared;     /* made for sessions.conf: no ceiling counts */
     bool wait;            /* be queued where there is no room now */
     bool run;             /* it ends with process run_pid; else that one is watched while it is queued */
     pid_t run_pid;        /* 0: none */
@@ -109,13 +109,19 @@ int session_activate(struct session *session, struct error *error);
 /* New limits and name, all or none. In force when this returns. */
 int session_change(struct session *session, const struct session_request *request, struct error *error);
 
+/* Take no new process and give no new memory; the end comes with the last process, or now. `session` is not
+ * queued. */
+void session_expire(struct session *session, const char *why);
+/* Take back that a declared session expired. */
+void session_revive(struct session *session);
+
 /* Take over a session that an earlier daemon left in the state file: `session` is filled but for its ledger.
  * It is the daemon's from then on, also on failure of the ledger (then broken). */
 int session_restore(struct daemon *daemon, struct session *session, struct error *error);
 
 /* The end: no process is attached. Removes its files; the state file is told by the caller or
- * `session_end_stored`. */
-void session_end(struct session *session);
+ * `session_end_stored`. `why` is for those who listen to events; NULL: it never began. */
+void session_end(struct session *session, const char *why);
 void session_end_stored(struct session *session, const char *why);
 
 /* End it if it is to end by itself and nobody is left: made by a process that has gone, or expired. */

@@ -30,7 +30,8 @@ static int load_gpus(sqlite3 *database, struct session *session)
         if (!gpu_uuid_parse(uuid, gpu->uuid))
             continue;
         gpu->is_mig = strncmp(uuid, "MIG-", 4) == 0;
-        gpu->limit_bytes = (uint64_t)sqlite3_column_int64(row, 1);
+        int64_t limit_bytes = sqlite3_column_int64(row, 1);
+        gpu->limit_bytes = limit_bytes > 0 ? (uint64_t)limit_bytes : 0;
         gpu->reserved = sqlite3_column_int(row, 2);
         session->gpu_count++;
     }
@@ -40,9 +41,10 @@ static int load_gpus(sqlite3 *database, struct session *session)
 static int load_processes(sqlite3 *database, const char *session_id, struct recorded_process *recorded)
 {
     sqlite3_stmt *row;
-    int result = sqlite3_prepare_v2(
-        database, "SELECT slot, pid, start_ticks, generation, attached_at FROM processes WHERE session_id=?",
-        -1, &row, NULL);
+    int result = sqlite3_prepare_v2(database,
+                                    "SELECT slot, pid, start_ticks, generation, attached_at, wire_version "
+                                    "FROM processes WHERE session_id=?",
+                                    -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
     sqlite3_bind_text(row, 1, session_id, -1, SQLITE_STATIC);
@@ -56,6 +58,7 @@ static int load_processes(sqlite3 *database, const char *session_id, struct reco
             .start_ticks = (uint64_t)sqlite3_column_int64(row, 2),
             .generation = (uint64_t)sqlite3_column_int64(row, 3),
             .attached_at = sqlite3_column_int64(row, 4),
+            .wire_version = (uint16_t)sqlite3_column_int(row, 5),
         };
     }
     return sqlite3_finalize(row);
@@ -81,6 +84,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     int priority = sqlite3_column_int(row, 12);
     session->priority =
         priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
+    session->is_declared = sqlite3_column_int(row, 13);
     if (names_is_id(session->id) && names_is_valid(session->name))
         return true;
     log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
@@ -93,7 +97,8 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
     int result = sqlite3_prepare_v2(
         database,
         "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
-        " run_pid, run_start_ticks, compute_min, compute_max, priority FROM sessions ORDER BY created_at, id",
+        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared FROM sessions ORDER BY "
+        "created_at, id",
         -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
