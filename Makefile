@@ -7,7 +7,7 @@ ARCH ?=
 # How long `make fuzz` looks, over all targets.
 SECONDS = 600
 
-.PHONY: build test fuzz bench bundle gpu-check demo run-server install uninstall clean
+.PHONY: build test fuzz bench bundle deb gpu-check demo run-server install uninstall clean
 
 build:
 	scripts/install-deps build
@@ -26,6 +26,11 @@ bench:
 bundle:
 	scripts/install-deps $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH),build)
 	scripts/bundle $(ARCH)
+
+# build/gpuslice_VERSION_ARCH.deb
+deb:
+	scripts/install-deps deb
+	scripts/deb
 
 # On this machine's GPU, or with SIMULATED=1 on a simulated one; OPTIONS are those of gpu-check --help.
 gpu-check: build
