@@ -4,7 +4,7 @@ DESTDIR ?=
 # The processor that a bundle is for: x86_64 or aarch64; this machine's by default.
 ARCH ?=
 
-.PHONY: build test bench bundle gpu-check demo run-server install uninstall clean
+.PHONY: build test bench soak bundle gpu-check demo run-server install uninstall clean
 
 build:
 	scripts/install-deps build
@@ -15,6 +15,10 @@ test:
 
 bench:
 	./scripts/bench
+
+# Everything at once, and what must be true after each step. SECONDS (600) and SEED say how long and which.
+soak:
+	scripts/soak $(or $(SECONDS),600) $(SEED)
 
 bundle:
 	scripts/install-deps $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH),build)
