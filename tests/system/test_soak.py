@@ -31,7 +31,7 @@ class Program:
     def begin(self):
         self.things, self.made = {}, 1
         self.puppet.get("context", 0)
-        self.attached = True
+        self.attached = self.knows_limit = True
 
     @property
     def held(self):
@@ -82,12 +82,23 @@ class Soak:
         self.up = True
         for session in self.sessions:
             session.lost = 0
+            for program in session.programs:
+                program.knows_limit = True
+
+    def look(self):
+        """All programs that run meet this daemon. One that never did keeps the limits of the daemon before."""
+        for program in self.programs():
+            program.puppet.get("info")
+        for program in self.programs(stopped=True):
+            program.knows_limit = False
 
     def crash(self):
+        self.look()
         self.daemon.kill()
         self.up = False
 
     def end(self):
+        self.look()
         self.daemon.process.terminate()
         assert self.daemon.process.wait(DEADLINE_S) == 0
         self.up = False
@@ -150,7 +161,7 @@ class Soak:
         program = self.chance.choice(self.programs())
         left = program.session.limit - program.session.held
         count = self.chance.choice([left, left + 1, self.chance.randrange(1, 4 * MIB), 1])
-        if count <= 0 or program.made == THINGS_MOST:
+        if count <= 0 or program.made == THINGS_MOST or not (self.up or program.knows_limit):
             return
         code, number = program.puppet.do("alloc", count)
         assert code == (OK if count <= left else OUT_OF_MEMORY), f"{count} bytes beside {left}: {code}"
@@ -270,6 +281,7 @@ class Soak:
             assert storm.wait(DEADLINE_S) in (0, -signal.SIGTERM), storm.stderr.read()
         for program in self.programs() + self.programs(stopped=True):
             program.puppet.process.kill()
+            program.session.programs.remove(program)
         wait_for(lambda: not any(session["processes"] or session["used_bytes"]
                                  for session in self.daemon.request("GET", "/v1/sessions")[1]), "every byte to be back")
         wait_for(lambda: self.daemon.request("GET", "/v1/gpus")[1][0]["used_bytes"] == 0, "the card to be empty")
