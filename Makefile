@@ -4,7 +4,7 @@ DESTDIR ?=
 # The processor that a bundle is for: x86_64 or aarch64; this machine's by default.
 ARCH ?=
 
-.PHONY: build test bench soak bundle gpu-check demo run-server install uninstall clean
+.PHONY: build test bench bundle deb gpu-check demo run-server install uninstall clean soak
 
 build:
 	scripts/install-deps build
@@ -23,6 +23,11 @@ soak:
 bundle:
 	scripts/install-deps $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH),build)
 	scripts/bundle $(ARCH)
+
+# build/gpuslice_VERSION_ARCH.deb
+deb:
+	scripts/install-deps deb
+	scripts/deb
 
 # On this machine's GPU, or with SIMULATED=1 on a simulated one; OPTIONS are those of gpu-check --help.
 gpu-check: build
