@@ -7,7 +7,7 @@ ARCH ?=
 # How long `make fuzz` looks, over all targets.
 SECONDS = 600
 
-.PHONY: build test fuzz bench bundle deb gpu-check demo run-server install uninstall clean
+.PHONY: build test fuzz bench bundle deb gpu-check demo run-server install uninstall clean soak
 
 build:
 	scripts/install-deps build
@@ -22,6 +22,10 @@ fuzz:
 
 bench:
 	./scripts/bench
+
+# Everything at once, and what must be true after each step. SECONDS (600) and SEED say how long and which.
+soak:
+	scripts/soak $(or $(SECONDS),600) $(SEED)
 
 bundle:
 	scripts/install-deps $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH),build)

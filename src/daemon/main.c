@@ -327,6 +327,7 @@ static int start(struct program *program, struct error *error)
         (result = runtime_listen(&program->runtime, error)) < 0 ||
         (result = attach_start(daemon, program->runtime.attach_fd, error)) < 0)
         return result;
+    session_announce_all(daemon);
     return http_start(daemon, program->runtime.control_fd, error);
 }
 

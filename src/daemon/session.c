@@ -223,13 +223,20 @@ static int open_ledger(struct session *session, bool existing, struct error *err
     struct daemon *daemon = session->daemon;
     int result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
     if (result == 0)
-        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
-                                    existing, error);
+        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id,
+                                    existing ? LEDGERS_EPOCH_KEPT : daemon->epoch, existing, error);
     if (result == 0 && !existing)
         result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
     if (result == 0)
         publish(session);
     return result;
+}
+
+void session_announce_all(struct daemon *daemon)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        if (session->ledger.usage)
+            ledger_epoch_set(session->ledger.usage, daemon->epoch);
 }
 
 int session_open_ledger(struct session *session, struct error *error)

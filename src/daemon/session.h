@@ -121,6 +121,10 @@ void session_revive(struct session *session);
  * broken). */
 int session_restore(struct daemon *daemon, struct session *session, struct error *error);
 
+/* attach.sock is served: let the programs in restored sessions see that there is another daemon. Not before:
+ * who comes and finds nobody goes on under its old limits, and comes again a second later. */
+void session_announce_all(struct daemon *daemon);
+
 /* A process is about to attach: make the ledger, unless it is open. */
 int session_open_ledger(struct session *session, struct error *error);
 

@@ -14,6 +14,7 @@
 #define FIRST_ATTACH_MS 10000 /* a program that was told to run in a session waits for its daemon */
 #define REATTACH_MS 1000      /* one that has a ledger can do without */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
+#define COME_AGAIN_NS UINT64_C(10000000) /* sooner than one daemon ends and another serves */
 #define CONTEXT_COST_MS 200
 /* Shorter than the daemon waits after a notice: what happens in between is seen by the same sample. */
 #define NOTICE_PAUSE_NS UINT64_C(20000000)
@@ -182,7 +183,7 @@ static enum session_mode attach(struct private_area *area, const struct attachme
                           memory_order_release); /* session_mode(), session_slot() */
     atomic_store_explicit(&area->mode, SESSION_INSIDE, memory_order_relaxed);
     /* Should the epoch still differ, it is not ours to hurry. */
-    atomic_store_explicit(&area->next_try_ns, previous ? now_ns() + TRY_AGAIN_NS : 0, memory_order_relaxed);
+    atomic_store_explicit(&area->next_try_ns, previous ? now_ns() + COME_AGAIN_NS : 0, memory_order_relaxed);
     session_forget();
     if (previous)
         agent_meet_daemon();

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from attach_client import Client
 from conftest import MIB, wait_for
 from test_quota import OUT_OF_MEMORY, Puppet, in_session
 
@@ -186,3 +187,35 @@ def test_a_daemon_killed_at_its_own_start_leaves_the_next_one_everything(daemon,
     daemon.start()
     held.check_found()
     held.check_quota()
+
+
+def test_a_program_sees_another_daemon_only_when_it_can_attach_to_it(daemon):
+    _, session = daemon.request("POST", "/v1/sessions", {"name": "s"})
+    client = Client(daemon.attach_socket).attach(session["session_id"])
+    seen = client.epoch
+    others = []  # that it takes over after this one
+    for number in range(30):
+        _, other = daemon.request("POST", "/v1/sessions", {"name": f"other{number}"})
+        others.append(Client(daemon.attach_socket).attach(other["session_id"]))
+    daemon.kill()
+    starting = daemon.spawn_daemon()
+    try:
+        end = time.monotonic() + 20
+        while int.from_bytes(client.usage[16:24], "little") == seen:
+            assert time.monotonic() < end and starting.poll() is None
+        again = Client(daemon.attach_socket).attach(session["session_id"], slot=client.slot, generation=client.generation)
+        assert again.epoch > seen
+    finally:
+        starting.kill()
+        starting.wait()
+
+
+def test_limits_hold_at_once_after_daemons_that_follow_each_other_quickly(daemon, product, reap):
+    held = Held(daemon, "s", 8 * MIB, reap)
+    for limit in (2 * MIB, 4 * MIB, MIB):
+        held.alloc(1)  # attaches to the daemon that is there
+        held.limit = limit
+        daemon.kill()
+        daemon.start()
+        assert daemon.request("PATCH", "/v1/sessions/s", {"memory_bytes": limit})[0] == 200
+        held.check_quota()

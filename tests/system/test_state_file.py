@@ -220,8 +220,8 @@ def test_rows_that_belong_to_nothing_disturb_nothing(daemon):
          f"INSERT INTO processes VALUES('{good}', 5000, 1, 1, 1, 1, 1)",
          f"INSERT INTO processes VALUES('{good}', -1, 1, 1, 1, 1, 1)",
          "INSERT INTO processes VALUES('ffffffffffff', 3, 1, 1, 1, 1, 1)",
-         "INSERT INTO sessions SELECT '../../etc/foo', name, owner_uid, token, expired, created_at, updated_at,"
-         f" expires_at_ms, 0, 0, 0, 1, 1, 0 FROM sessions WHERE id='{good}'",
+         f"CREATE TEMP TABLE another AS SELECT * FROM sessions WHERE id='{good}'",
+         "UPDATE another SET id='../../etc/foo'", "INSERT INTO sessions SELECT * FROM another",
          f"UPDATE sessions SET priority=77, compute_min=99999, compute_max='much' WHERE id='{good}'")
     daemon.start()
     sessions = {session["session_id"]: session for session in daemon.request("GET", "/v1/sessions")[1]}
@@ -234,8 +234,7 @@ def test_rows_that_belong_to_nothing_disturb_nothing(daemon):
 
 
 def test_too_few_descriptors_end_the_start_and_no_session(daemon):
-    for number in range(40):
-        create(daemon, f"s{number}")
+    clients = [Client(daemon.attach_socket).attach(create(daemon, f"s{number}")["session_id"]) for number in range(40)]
     daemon.kill()
 
     def few():
@@ -245,7 +244,30 @@ def test_too_few_descriptors_end_the_start_and_no_session(daemon):
     assert result.returncode == 1
     assert "cannot be taken over: " in result.stderr and "Too many open files" in result.stderr
     daemon.start()
-    assert len(daemon.request("GET", "/v1/sessions")[1]) == 40
+    sessions = daemon.request("GET", "/v1/sessions")[1]
+    assert [len(session["processes"]) for session in sessions] == [1] * len(clients)
+
+
+def test_sessions_that_rest_cost_no_descriptor_and_no_file(daemon):
+    sessions = [create(daemon, f"s{number}")["session_id"] for number in range(30)]
+    ledgers = daemon.runtime / "simulated" / "ledgers"
+    descriptors = f"/proc/{daemon.process.pid}/fd"
+    before = len(os.listdir(descriptors))
+    assert os.listdir(ledgers) == []
+    child = Child(daemon.attach_socket, sessions[7], held_bytes=MIB)
+    assert os.listdir(ledgers) == [sessions[7]]
+    assert len(os.listdir(descriptors)) <= before + 4  # its policy, its file, the connection, the process
+    daemon.kill()
+    daemon.start()
+    assert os.listdir(ledgers) == [sessions[7]] and daemon.session("s7")["used_bytes"] == MIB
+    daemon.kill()
+    child.kill()
+    daemon.start()
+    assert os.listdir(ledgers) == []
+    # Nothing of the old one is taken for a new one.
+    client = Client(daemon.attach_socket).attach(sessions[7])
+    assert client.slot == 0
+    assert len(daemon.session("s7")["processes"]) == 1 and daemon.session("s7")["used_bytes"] == 0
 
 
 def test_a_full_disk_is_an_error_of_the_change_and_of_nothing_else(daemon):
