@@ -36,7 +36,7 @@ static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t g
                             .bytes = need->bytes,
                             .owner = (uint64_t)(unsigned)need->device,
                             .references = mapped_at,
-                            .gpu = (uint16_t)gpu,
+                            .gpu = (uint8_t)gpu,
                             .kind = RECORD_EXEC};
     records_put(&private_get()->records, record, &displaced);
     atomic_store_explicit(&private_get()->graphs_used, true, memory_order_relaxed);
