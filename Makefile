@@ -1,8 +1,10 @@
 # For people who type make; Meson does the work.
 PREFIX ?= /usr/local
 DESTDIR ?=
+# The processor that a bundle is for: x86_64 or aarch64; this machine's by default.
+ARCH ?=
 
-.PHONY: build test bench gpu-check demo run-server install uninstall clean
+.PHONY: build test bench bundle gpu-check demo run-server install uninstall clean
 
 build:
 	scripts/install-deps build
@@ -13,6 +15,10 @@ test:
 
 bench:
 	./scripts/bench
+
+bundle:
+	scripts/install-deps $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH),build)
+	scripts/bundle $(ARCH)
 
 # On this machine's GPU, or with SIMULATED=1 on a simulated one; OPTIONS are those of gpu-check --help.
 gpu-check: build

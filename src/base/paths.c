@@ -15,6 +15,7 @@
 
 #define SYSTEM_RUNTIME_DIR "/run/gpuslice"
 #define SYSTEM_STATE_DIR "/var/lib/gpuslice"
+#define SYSTEM_CONFIG_DIR "/etc/gpuslice"
 
 /* --- Finding --------------------------------------------------------------------------------------- */
 
@@ -27,8 +28,8 @@ __attribute__((format(printf, 4, 5))) static int join(char *path, size_t size, s
     va_end(arguments);
     if (length < 0 || (size_t)length >= size)
         return error_set(error, ENAMETOOLONG, NULL,
-                         "path '%.200s...' is longer than %zu bytes; set GPUSLICE_RUNTIME_DIR or "
-                         "GPUSLICE_STATE_DIR to a shorter one",
+                         "path '%.200s...' is longer than %zu bytes; set GPUSLICE_RUNTIME_DIR, "
+                         "GPUSLICE_STATE_DIR or GPUSLICE_CONFIG_DIR to a shorter one",
                          path, size - 1);
     return 0;
 }
@@ -109,22 +110,28 @@ static int find_runtime_dir(struct paths *paths, enum paths_role role, const cha
                 (unsigned)geteuid(), suffix);
 }
 
-static int find_state_dir(struct paths *paths, const char *suffix, struct error *error)
+/* What a user keeps at one place for all programs: GPUSLICE_..., the system's, XDG's, or in the home folder. */
+struct user_folder {
+    const char *ours, *system, *xdg, *below_home, *use;
+};
+
+static int find_user_folder(const struct paths *paths, const struct user_folder *folder, const char *suffix,
+                            char path[static PATH_MAX], struct error *error)
 {
     const char *chosen = NULL, *xdg = NULL;
-    int result = folder_from_environment("GPUSLICE_STATE_DIR", &chosen, error);
+    int result = folder_from_environment(folder->ours, &chosen, error);
     if (result < 0)
         return result;
     if (chosen)
-        return join(paths->state_dir, sizeof(paths->state_dir), error, "%s%s", chosen, suffix);
+        return join(path, PATH_MAX, error, "%s%s", chosen, suffix);
     if (paths->system)
-        return join(paths->state_dir, sizeof(paths->state_dir), error, SYSTEM_STATE_DIR "%s", suffix);
+        return join(path, PATH_MAX, error, "%s%s", folder->system, suffix);
 
-    result = folder_from_environment("XDG_STATE_HOME", &xdg, error);
+    result = folder_from_environment(folder->xdg, &xdg, error);
     if (result < 0)
         return result;
     if (xdg)
-        return join(paths->state_dir, sizeof(paths->state_dir), error, "%s/gpuslice%s", xdg, suffix);
+        return join(path, PATH_MAX, error, "%s/gpuslice%s", xdg, suffix);
 
     const char *home = getenv("HOME");
     if (!home || home[0] != '/') {
@@ -132,12 +139,25 @@ static int find_state_dir(struct paths *paths, const char *suffix, struct error 
         home = user ? user->pw_dir : NULL;
     }
     if (!home)
-        return error_set(error, ENOENT, NULL,
-                         "user %u has no home folder to keep state in; set GPUSLICE_STATE_DIR to a folder",
-                         (unsigned)geteuid());
-    return join(paths->state_dir, sizeof(paths->state_dir), error, "%s/.local/state/gpuslice%s", home,
-                suffix);
+        return error_set(error, ENOENT, NULL, "user %u has no home folder to keep %s in; set %s to a folder",
+                         (unsigned)geteuid(), folder->use, folder->ours);
+    return join(path, PATH_MAX, error, "%s/%s/gpuslice%s", home, folder->below_home, suffix);
 }
+
+static const struct user_folder state_folder = {
+    .ours = "GPUSLICE_STATE_DIR",
+    .system = SYSTEM_STATE_DIR,
+    .xdg = "XDG_STATE_HOME",
+    .below_home = ".local/state",
+    .use = "state",
+};
+static const struct user_folder config_folder = {
+    .ours = "GPUSLICE_CONFIG_DIR",
+    .system = SYSTEM_CONFIG_DIR,
+    .xdg = "XDG_CONFIG_HOME",
+    .below_home = ".config",
+    .use = "configuration",
+};
 
 /* connect(2) and bind(2) take 107 bytes and a zero, whatever the file system allows. */
 static int socket_path(char path[static PATHS_SOCKET_BYTES], const char *folder, const char *name,
@@ -157,7 +177,9 @@ int paths_find(struct paths *paths, enum paths_role role, bool simulated, struct
     const char *suffix = simulated ? "/simulated" : "";
     struct paths found = {.simulated = simulated};
     int result = find_runtime_dir(&found, role, suffix, error);
-    if (result < 0 || (result = find_state_dir(&found, suffix, error)) < 0)
+    if (result < 0 ||
+        (result = find_user_folder(&found, &state_folder, suffix, found.state_dir, error)) < 0 ||
+        (result = find_user_folder(&found, &config_folder, suffix, found.config_dir, error)) < 0)
         return result;
 
     const char *runtime = found.runtime_dir, *state = found.state_dir;

@@ -27,13 +27,15 @@ struct paths {
     char ledgers_dir[PATH_MAX];
     char state_file[PATH_MAX]; /* SQLite */
     char log_file[PATH_MAX];
+    char config_dir[PATH_MAX]; /* need not exist */
 };
 
 /* Fill `paths` for `role` by the rules of the design: GPUSLICE_RUNTIME_DIR; else /run/gpuslice for the system daemon,
  * and for a client if its control.sock exists (no permission there is an error that names the group, never a
  * fallback); else $XDG_RUNTIME_DIR/gpuslice; else /tmp/gpuslice-UID. `simulated` appends /simulated. State:
  * GPUSLICE_STATE_DIR, /var/lib/gpuslice, or $XDG_STATE_HOME/gpuslice (~/.local/state/gpuslice), again with
- * /simulated. Creates nothing. Fails with what to do when a socket path would not fit its 107 bytes. */
+ * /simulated. Configuration: GPUSLICE_CONFIG_DIR, /etc/gpuslice, or $XDG_CONFIG_HOME/gpuslice (~/.config/gpuslice),
+ * with /simulated too. Creates nothing. Fails with what to do when a socket path would not fit its 107 bytes. */
 int paths_find(struct paths *paths, enum paths_role role, bool simulated, struct error *error);
 
 /* Create the runtime and state folders (0755 for the system daemon, else 0700, and `ledgers` 0700), and check that

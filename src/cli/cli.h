@@ -40,6 +40,7 @@ enum cli_kind {
     CLI_COMMAND,        /* operands: a program and its arguments */
     CLI_SHELL,          /* operands: bash, zsh or fish */
     CLI_VERB,           /* operands: a verb's name */
+    CLI_CONFIG,         /* operands: "check", and a file behind it */
 };
 
 struct cli_arguments {
@@ -53,7 +54,7 @@ struct cli_arguments {
     const char *quantum;  /* NULL: not given */
     uint64_t ttl_usec;    /* 0: not given */
     uint64_t wait_usec;   /* 0: not given; UINT64_MAX: for ever */
-    bool kill;
+    bool kill, follow;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };

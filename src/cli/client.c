@@ -15,7 +15,22 @@
 struct answer_text {
     char *bytes;
     size_t length;
+    /* Where it is a stream: what is told of each line, which then goes. Else NULL. */
+    void (*take_line)(const char *line, size_t length, void *context);
+    void *context;
 };
+
+static void take_lines(struct answer_text *text)
+{
+    char *begin = text->bytes, *end;
+    while ((end = memchr(begin, '\n', text->length))) {
+        size_t length = (size_t)(end - begin);
+        text->take_line(begin, length, text->context);
+        begin += length + 1;
+        text->length -= length + 1;
+    }
+    memmove(text->bytes, begin, text->length);
+}
 
 static size_t collect(char *bytes, size_t size, size_t count, void *context)
 {
@@ -30,6 +45,8 @@ static size_t collect(char *bytes, size_t size, size_t count, void *context)
     text->bytes = grown;
     text->length += length;
     grown[text->length] = '\0';
+    if (text->take_line)
+        take_lines(text);
     return length;
 }
 
@@ -134,11 +151,12 @@ static int cannot_connect(struct client *client, struct error *error)
 static int refused(long status, const char *method, const char *path, const json_t *answer,
                    struct error *error)
 {
-    static const char *const codes[] = {
-        "ERR_BAD_REQUEST",   "ERR_UNAUTHORIZED", "ERR_FORBIDDEN", "ERR_SESSION_NOT_FOUND",
-        "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",    "ERR_AMBIGUOUS", "ERR_NAME_TAKEN",
-        "ERR_SESSION_BUSY",  "ERR_ADMISSION", "ERR_SESSION_QUEUED",   "ERR_TOO_LARGE", "ERR_METHOD_NOT_ALLOWED",
-        "ERR_INTERNAL"};
+    static const char *const codes[] = {"ERR_BAD_REQUEST",        "ERR_UNAUTHORIZED",  "ERR_FORBIDDEN",
+                                        "ERR_SESSION_NOT_FOUND",  "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",
+                                        "ERR_AMBIGUOUS",          "ERR_NAME_TAKEN",    "ERR_SESSION_BUSY",
+                                        "ERR_ADMISSION",          "ERR_CEILING",       "ERR_DECLARED",
+                                        "ERR_SESSION_QUEUED",     "ERR_TOO_LARGE",     "ERR_TOO_MANY",
+                                        "ERR_METHOD_NOT_ALLOWED", "ERR_INTERNAL"};
     const json_t *description = json_object_get(answer, "error");
     const char *message = json_string_value(json_object_get(description, "message"));
     const char *code = json_string_value(json_object_get(description, "code")), *known = NULL;
@@ -171,8 +189,8 @@ static int decode(long status, const struct answer_text *text, const char *metho
     return result;
 }
 
-/* A daemon may require its GPUSLICE_IPC_TOKEN. Inside a session that variable holds the session's token instead, which
- * is for attaching alone. */
+/* A daemon may require its GPUSLICE_IPC_TOKEN. Inside a session that variable holds the session's token
+ * instead, which is for attaching alone. */
 static struct curl_slist *make_headers(bool has_body)
 {
     struct curl_slist *headers = has_body ? curl_slist_append(NULL, "Content-Type: application/json") : NULL;
@@ -239,6 +257,40 @@ int client_request_session(struct client *client, const char *method, const char
             error, error->status, error->code,
             "no session '%s'; expected an ID, the beginning of one, or a name; 'gpuslice list' shows them",
             session);
+    return result;
+}
+
+struct listening {
+    void (*take)(const json_t *event, void *context);
+    void *context;
+    struct answer_text other; /* what is no event: an error, say, whose JSON has lines too */
+};
+
+static void take_stream_line(const char *line, size_t length, void *context)
+{
+    static const char data[] = "data: ";
+    struct listening *listening = context;
+    if (length < strlen(data) || memcmp(line, data, strlen(data)) != 0) {
+        collect((char *)line, 1, length, &listening->other);
+        return;
+    }
+    json_t *event = json_loadb(line + strlen(data), length - strlen(data), 0, NULL);
+    if (event)
+        listening->take(event, listening->context);
+    json_decref(event);
+}
+
+int client_listen(struct client *client, const char *path, void (*take)(const json_t *event, void *context),
+                  void *context, struct error *error)
+{
+    struct listening listening = {.take = take, .context = context};
+    struct answer_text text = {.take_line = take_stream_line, .context = &listening};
+    int status = perform(client, "GET", path, NULL, &text, error);
+    int result = status < 0 ? status : 0;
+    if (status >= 0 && status != 200)
+        result = decode(status, &listening.other, "GET", path, NULL, error);
+    free(text.bytes);
+    free(listening.other.bytes);
     return result;
 }
 

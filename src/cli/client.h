@@ -28,6 +28,11 @@ int client_request(struct client *client, const char *method, const char *path, 
 int client_request_session(struct client *client, const char *method, const char *session, const char *behind,
                            const json_t *body, json_t **answer, struct error *error);
 
+/* GET `path`, of which the answer is a stream of server-sent events, and hand the `data` of each to `take`.
+ * Returns 0 when the daemon ended it. */
+int client_listen(struct client *client, const char *path, void (*take)(const json_t *event, void *context),
+                  void *context, struct error *error);
+
 /* 0 once the daemon says that it is ready, -EAGAIN with what is missing while it is not, -ENOTCONN without
  * one. */
 int client_ready(struct client *client, struct error *error);

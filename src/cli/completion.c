@@ -27,6 +27,8 @@ static const char *kind_name(enum cli_kind kind)
         return "shell";
     case CLI_VERB:
         return "verb";
+    case CLI_CONFIG:
+        return "check";
     default:
         return "text";
     }
@@ -97,6 +99,7 @@ static void print_bash(void)
           "    gpu) " LIST_GPUS " ;;\n"
           "    priority) echo " PRIORITIES " ;;\n"
           "    shell) echo bash zsh fish ;;\n"
+          "    check) echo check ;;\n"
           "    verb) echo ",
           stdout);
     print_all_verbs(" ");
@@ -161,6 +164,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "(" PRIORITIES ")";
     case CLI_SHELL:
         return "(bash zsh fish)";
+    case CLI_CONFIG:
+        return "(check)";
     case CLI_VERB:
         return "_gpuslice_verbs";
     default:
@@ -246,6 +251,8 @@ static const char *fish_values(enum cli_kind kind)
         return PRIORITIES;
     case CLI_SHELL:
         return "bash zsh fish";
+    case CLI_CONFIG:
+        return "check";
     case CLI_VERB:
         return "(__gpuslice_verbs)";
     default:

@@ -35,8 +35,11 @@ static void print_option(const struct cli_option *option)
     char left[64];
     int length = snprintf(left, sizeof(left), "  --%s%s%s", option->name,
                           cli_option_takes_word(option) ? " " : "", option->value ? option->value : "");
-    printf("%-*s", OPTION_COLUMN, left);
-    print_wrapped(option->help, length < OPTION_COLUMN ? OPTION_COLUMN : (size_t)length, OPTION_COLUMN);
+    if (length < OPTION_COLUMN)
+        printf("%-*s", OPTION_COLUMN, left);
+    else
+        printf("%s\n%*s", left, OPTION_COLUMN, "");
+    print_wrapped(option->help, OPTION_COLUMN, OPTION_COLUMN);
 }
 
 void help_print_verb(const struct cli_verb *verb)

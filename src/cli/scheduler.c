@@ -9,7 +9,7 @@ static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
      "the longest turn while others wait, 1ms to 1s; auto: a hundred times what a change of turns costs, "
      "within "
-     "10 to 50 ms"},
+     "15 to 50 ms"},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,

@@ -248,8 +248,9 @@ void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint
 
 const char *sessions_time(const char *time, char text[static SESSIONS_TIME_TEXT])
 {
-    if (strlen(time) == 20 && time[10] == 'T' && time[19] == 'Z')
-        snprintf(text, SESSIONS_TIME_TEXT, "%.10s %.8s UTC", time, time + 11);
+    size_t length = strlen(time);
+    if (length >= 20 && length < SESSIONS_TIME_TEXT - 4 && time[10] == 'T' && time[length - 1] == 'Z')
+        snprintf(text, SESSIONS_TIME_TEXT, "%.10s %.*s UTC", time, (int)length - 12, time + 11);
     else
         snprintf(text, SESSIONS_TIME_TEXT, "%.30s", time);
     return text;

@@ -46,6 +46,7 @@ const char *sessions_share(const json_t *session, char text[static UNITS_SHARE_T
 /* Two cells: the bar, and "used / limit". */
 void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint64_t limit);
 
-/* "2026-01-31 12:00:00 UTC" from the API's "2026-01-31T12:00:00Z". */
+/* "2026-01-31 12:00:00 UTC" from the API's "2026-01-31T12:00:00Z", with a fraction of the second if it has
+ * one. */
 #define SESSIONS_TIME_TEXT 32
 const char *sessions_time(const char *time, char text[static SESSIONS_TIME_TEXT]);

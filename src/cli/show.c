@@ -80,11 +80,15 @@ static void print_gpus(const json_t *session, bool colour)
 
 static void print_processes(const json_t *session, bool colour)
 {
-    enum { PID, COMMAND, USED, DENIED, ATTACHED };
+    enum { PID, COMMAND, USED, DENIED, ATTACHED, NOTE };
     static const struct table_column columns[] = {
-        [PID] = {"PID", .right = true},   [COMMAND] = {"COMMAND", .shrink = true},
-        [USED] = {"USED", .right = true}, [DENIED] = {"DENIED", .right = true},
-        [ATTACHED] = {"ATTACHED"},        {NULL},
+        [PID] = {"PID", .right = true},
+        [COMMAND] = {"COMMAND", .shrink = true},
+        [USED] = {"USED", .right = true},
+        [DENIED] = {"DENIED", .right = true},
+        [ATTACHED] = {"ATTACHED"},
+        [NOTE] = {""},
+        {NULL},
     };
     struct table table = {.columns = columns};
     const json_t *processes = json_object_get(session, "processes"), *process;
@@ -106,6 +110,8 @@ static void print_processes(const json_t *session, bool colour)
         table_cell_print(&row[DENIED], denied ? TABLE_RED : TABLE_PLAIN, "%llu", (unsigned long long)denied);
         table_cell_print(&row[ATTACHED], TABLE_PLAIN, "%s",
                          sessions_time(sessions_text(process, "attached_at"), time));
+        table_cell_print(&row[NOTE], TABLE_PLAIN, "%s",
+                         json_is_true(json_object_get(process, "outdated")) ? "outdated" : "");
     }
     table_print(&table, stdout, table_width(stdout), colour);
     table_free(&table);

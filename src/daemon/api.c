@@ -8,15 +8,18 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
 #include "daemon/peer.h"
+#include "daemon/policy.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/release.h"
 #include "daemon/session.h"
+#include "daemon/settings.h"
 #include "daemon/store.h"
 
 #define SEGMENT_BYTES 128
@@ -50,7 +53,7 @@ static void on_created(void *argument, int result, const char *message)
     if (!session)
         return;
     if (result < 0) {
-        session_end(session);
+        session_end(session, "it could not be stored");
         internal_error(request, "the session could not be stored and was not made", message);
         return;
     }
@@ -64,6 +67,9 @@ static void create(struct http_request *request, struct session_request *wanted)
     struct error error;
     struct session *session;
     wanted->owner = request->peer.uid;
+    policy_apply_defaults(request->daemon, wanted);
+    if (!wanted->ttl_seconds)
+        wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
     int result = session_create(request->daemon, wanted, &session, &error);
     if (result < 0) {
         http_reply_error(request, &error);
@@ -244,7 +250,9 @@ static void release_session(struct http_request *request, const char *id)
     }
     log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
     strcpy(request->session_id, session->id);
-    session_end(session);
+    events_tell(request->daemon, EVENT_SESSION_RELEASED, session, NULL, "released by uid %u",
+                (unsigned)request->peer.uid);
+    session_end(session, "released");
     store_delete_session(request->daemon, request->session_id, on_released, request);
 }
 
@@ -267,6 +275,11 @@ static void list_gpus(struct http_request *request, const char *id)
 static void show_version(struct http_request *request, const char *id)
 {
     http_reply_json(request, 200, json_pack("{s:s}", "version", GPUSLICE_VERSION));
+}
+
+static void show_config(struct http_request *request, const char *id)
+{
+    http_reply_json(request, 200, settings_json(request->daemon));
 }
 
 static void show_health(struct http_request *request, const char *id)
@@ -311,7 +324,9 @@ static const struct route routes[] = {
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
+    {"GET", "/v1/events", events_answer, false},
     {"GET", "/v1/version", show_version, false},
+    {"GET", "/v1/config", show_config, false},
     {"GET", "/healthz", show_health, true},
     {"GET", "/readyz", show_readiness, true},
     {"GET", "/metrics", show_metrics, true},
@@ -339,11 +354,11 @@ static bool path_matches(const char *pattern, const char *path, char id[static S
 
 static int check_token(const struct http_request *request, struct error *error)
 {
-    const struct daemon_options *options = &request->daemon->options;
+    const struct config_daemon *config = &request->daemon->config.daemon;
     const char *given = http_bearer_token(request);
-    if (!options->control_token || (!given && !options->control_token_required))
+    if (!config->ipc_token[0] || (!given && !config->ipc_token_required))
         return 0;
-    if (given && names_token_matches(options->control_token, given))
+    if (given && names_token_matches(config->ipc_token, given))
         return 0;
     return error_set(error, EACCES, "ERR_UNAUTHORIZED",
                      "the token is %s; expected 'Authorization: Bearer' with the daemon's GPUSLICE_IPC_TOKEN",

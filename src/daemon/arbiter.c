@@ -20,6 +20,7 @@
 /* A capped session that has used up its bucket starts again with this much, or what it gets in this time. */
 #define BUCKET_START_NS 20000000.0
 #define BUCKET_START_PERIOD_NS 100000000.0
+#define EXTENSION_MIN_NS UINT64_C(1000000)
 /* A lease of which this part was busy is one of a program that always has work. Shorter ones tell nothing. */
 #define DENSE_RATIO 0.9
 #define JUDGED_NS 2000000.0
@@ -402,6 +403,17 @@ static void balance_overlaps(struct arbiter *arbiter)
     }
 }
 
+/* A turn goes on until the holder is ahead of one that waits, at most for another quantum. */
+static uint64_t until_overtaken(const struct arbiter_session *holder)
+{
+    double ns = (double)arbiter_quantum(holder->arbiter);
+    for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
+        if (is_eligible(at) && (at->gpus & holder->held) && at->priority == holder->priority &&
+            (at->lag - holder->lag) * holder->weight < ns)
+            ns = (at->lag - holder->lag) * holder->weight;
+    return ns < (double)EXTENSION_MIN_NS ? EXTENSION_MIN_NS : (uint64_t)ns;
+}
+
 static void take_away(struct arbiter *arbiter)
 {
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
@@ -425,7 +437,7 @@ static void take_away(struct arbiter *arbiter)
             if (is_pressed(session))
                 begin_closing(session);
             else if (session->lease == LEASE_EXCLUSIVE)
-                session->turn_ends = arbiter->now + arbiter_quantum(arbiter);
+                session->turn_ends = arbiter->now + until_overtaken(session);
         }
     }
 }

@@ -87,7 +87,7 @@ void arbiter_tick(struct arbiter *arbiter, uint64_t now);
 uint64_t arbiter_next(const struct arbiter *arbiter);
 
 /* The longest exclusive turn: fixed, or 0 for a hundred times the measured gap of a hand-over within
- * 10..50 ms. */
+ * 15..50 ms. */
 void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns);
 uint64_t arbiter_quantum(const struct arbiter *arbiter); /* as it is now */
 bool arbiter_quantum_is_auto(const struct arbiter *arbiter);

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
@@ -142,7 +143,7 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
         refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
         return false;
     }
-    if ((entry->token[0] || daemon->options.control_token_required) &&
+    if ((entry->token[0] || daemon->config.daemon.ipc_token_required) &&
         !names_token_matches(session->token, entry->token)) {
         refuse(connection, WIRE_REFUSED_TOKEN,
                "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
@@ -150,13 +151,16 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
                session->id);
         return false;
     }
-    if (session->state == SESSION_QUEUED || session->release) {
+    /* Who is attached already comes back under a new daemon for the policy that says so. */
+    bool is_attached =
+        reaper_find(session, entry->peer.pid, entry->start_ticks, entry->slot, entry->generation) != NULL;
+    if ((session->state == SESSION_QUEUED || session->release) && !is_attached) {
         refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s %s", session->id,
                session->release ? "is being released; create another"
                                 : "waits to be admitted; try again when it is active");
         return false;
     }
-    if (session->state == SESSION_EXPIRED) {
+    if (session->state == SESSION_EXPIRED && !is_attached) {
         refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s has expired; create another", session->id);
         return false;
     }
@@ -238,7 +242,9 @@ static struct process *take_slot(struct entry *entry)
         refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
         return NULL;
     }
-    store_put_process(process);
+    events_tell(session->daemon, EVENT_PROCESS_ATTACHED, session,
+                json_pack("{s:i,s:s*}", "pid", (int)process->pid, "command", process->command),
+                "process %d attached", (int)process->pid);
     return process;
 }
 
@@ -260,6 +266,10 @@ static void welcome(struct connection *connection, struct process *process)
     const int fds[] = {session->ledger.policy_fd, session->ledger.usage_fd};
     connection->process = process;
     process->connection = connection;
+    if (process->wire_version != connection->version) {
+        process->wire_version = connection->version;
+        store_put_process(process);
+    }
     if (connection->at) {
         *connection->at = connection->next;
         if (connection->next)
@@ -370,6 +380,13 @@ static void on_context_created(struct connection *connection, const struct wire_
 
 /* --- Connections ----------------------------------------------------------------------------------- */
 
+/* Of memory that changed behind our back, or was refused. */
+static void on_notice(struct session *session)
+{
+    events_look_for_refusals(session);
+    gpu_sample_soon(session->daemon);
+}
+
 static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct connection *connection = userdata;
@@ -388,7 +405,7 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     else if (result == 0 && message.header.type == WIRE_CONTEXT_CREATED && connection->process)
         on_context_created(connection, &message.context_created);
     else if (result == 0 && message.header.type == WIRE_NOTICE && connection->process)
-        gpu_sample_soon(connection->attach->daemon);
+        on_notice(connection->process->session);
     else {
         if (result == 0 || result == -EPROTO)
             log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/paths.h"
+#include "config/config.h"
 #include "daemon/gpu.h"
 #include "ledger/ledger.h"
 
@@ -22,16 +23,13 @@ struct http;
 struct leases;
 struct worker;
 struct queue;
+struct events;
+struct settings;
 
 struct daemon_options {
     bool system, simulated;
+    bool fresh;     /* put a state file that cannot be used aside, and begin without sessions */
     bool on_demand; /* exit when there have been no sessions for a while */
-    uint64_t idle_exit_usec;
-    uint64_t recovery_usec;    /* each process is looked at once in this time */
-    const char *control_token; /* NULL: none */
-    bool control_token_required;
-    bool metrics_debug;
-    const char *metrics_address; /* HOST:PORT or NULL */
 };
 
 /* Sums over what has gone, so that the counters of /metrics only rise; by GPU. */
@@ -42,6 +40,8 @@ struct gpu_counters {
 struct daemon {
     struct daemon_options options;
     struct paths paths;
+    struct config config; /* in force; settings.h */
+    struct settings *settings;
     sd_event *loop;
 
     struct gpu gpus[LEDGER_GPUS];
@@ -59,6 +59,7 @@ struct daemon {
     struct leases *leases;
     struct http *http;
     struct queue *queue;
+    struct events *events;
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;

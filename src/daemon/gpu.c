@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/log.h"
 #include "daemon/nvml.h"
 #include "daemon/reaper.h"
@@ -66,11 +67,20 @@ static void answer(struct waiter **list)
     }
 }
 
-static void take_sample(struct gpu *gpu, struct nvml_sample *sample)
+static void set_healthy(struct daemon *daemon, struct gpu *gpu, bool is_healthy, const char *why)
 {
-    if (gpu->healthy != sample->ok)
-        log_warning("GPU %s: NVML %s", gpu->label, sample->ok ? "answers again" : "cannot say how it is");
-    gpu->healthy = sample->ok;
+    if (gpu->healthy == is_healthy)
+        return;
+    gpu->healthy = is_healthy;
+    log_warning("GPU %s: %s", gpu->label, why);
+    events_tell(daemon, is_healthy ? EVENT_GPU_HEALTHY : EVENT_GPU_UNHEALTHY, NULL,
+                json_pack("{s:i,s:s}", "index", (int)gpu->index, "uuid", gpu->uuid_text), "GPU %s: %s",
+                gpu->label, why);
+}
+
+static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_sample *sample)
+{
+    set_healthy(daemon, gpu, sample->ok, sample->ok ? "NVML answers again" : "NVML cannot say how it is");
     if (!sample->ok)
         return;
     gpu->total_bytes = sample->total_bytes;
@@ -93,9 +103,11 @@ static void on_sampled(struct worker_job *worker_job)
     bool any_moved = false;
     for (unsigned i = 0; i < daemon->gpu_count; i++) {
         any_moved |= driver_line_take(daemon, i, &job->samples[i]);
-        take_sample(&daemon->gpus[i], &job->samples[i]);
+        take_sample(daemon, &daemon->gpus[i], &job->samples[i]);
     }
     driver_line_end(daemon);
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        events_look_for_refusals(session);
     nvml_sample_free(job);
     sampler->is_sampling = false;
     sd_event_source_set_enabled(sampler->timeout, SD_EVENT_OFF);
@@ -144,9 +156,9 @@ static void begin_sample(struct gpu_sampler *sampler)
 static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct gpu_sampler *sampler = userdata;
-    for (unsigned i = 0; i < sampler->daemon->gpu_count; i++)
-        sampler->daemon->gpus[i].healthy = false;
-    log_warning("NVML has not answered for %llu ms", (unsigned long long)SAMPLE_TIMEOUT_USEC / 1000);
+    struct daemon *daemon = sampler->daemon;
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        set_healthy(daemon, &daemon->gpus[i], false, "NVML has not answered for a second");
     answer(&sampler->waiting);
     answer(&sampler->later);
     return 0;

@@ -19,6 +19,7 @@
 
 #define CONNECTIONS_MAX 512
 #define IDLE_SECONDS 30
+#define STREAM_BLOCK_BYTES 4096
 
 /* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
 struct server {
@@ -41,16 +42,39 @@ unsigned http_status_of(const char *code)
         const char *code;
         unsigned status;
     } codes[] = {
-        {"ERR_BAD_REQUEST", 400},        {"ERR_UNAUTHORIZED", 401},   {"ERR_FORBIDDEN", 403},
-        {"ERR_SESSION_NOT_FOUND", 404},  {"ERR_GPU_NOT_FOUND", 404},  {"ERR_NOT_FOUND", 404},
-        {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},      {"ERR_NAME_TAKEN", 409},
-        {"ERR_SESSION_BUSY", 409},       {"ERR_SESSION_QUEUED", 409}, {"ERR_ADMISSION", 409},
+        {"ERR_BAD_REQUEST", 400},
+        {"ERR_UNAUTHORIZED", 401},
+        {"ERR_FORBIDDEN", 403},
+        {"ERR_SESSION_NOT_FOUND", 404},
+        {"ERR_GPU_NOT_FOUND", 404},
+        {"ERR_NOT_FOUND", 404},
+        {"ERR_METHOD_NOT_ALLOWED", 405},
+        {"ERR_AMBIGUOUS", 409},
+        {"ERR_NAME_TAKEN", 409},
+        {"ERR_SESSION_BUSY", 409},
+        {"ERR_SESSION_QUEUED", 409},
+        {"ERR_ADMISSION", 409},
+        {"ERR_CEILING", 403},
+        {"ERR_DECLARED", 409},
         {"ERR_TOO_LARGE", 413},
+        {"ERR_TOO_MANY", 429},
     };
     for (size_t i = 0; code && i < sizeof(codes) / sizeof(codes[0]); i++)
         if (strcmp(codes[i].code, code) == 0)
             return codes[i].status;
     return 500;
+}
+
+/* Go on with a connection that waits. */
+static void resume(struct http_request *request)
+{
+    struct http *http = request->daemon->http;
+    if (!request->is_suspended)
+        return;
+    request->is_suspended = false;
+    MHD_resume_connection(request->connection);
+    sd_event_source_set_enabled((request->is_public ? &http->metrics : &http->control)->due,
+                                SD_EVENT_ONESHOT);
 }
 
 static void reply(struct http_request *request, unsigned status, const char *type, char *text)
@@ -60,13 +84,7 @@ static void reply(struct http_request *request, unsigned status, const char *typ
     request->status = status;
     if (text)
         MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    if (request->is_suspended) {
-        struct http *http = request->daemon->http;
-        request->is_suspended = false;
-        MHD_resume_connection(request->connection);
-        sd_event_source_set_enabled((request->is_public ? &http->metrics : &http->control)->due,
-                                    SD_EVENT_ONESHOT);
-    }
+    resume(request);
 }
 
 void http_reply_json(struct http_request *request, unsigned status, json_t *json)
@@ -85,6 +103,39 @@ void http_reply_json(struct http_request *request, unsigned status, json_t *json
 void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text)
 {
     reply(request, status, type, strdup(text));
+}
+
+/* The connection waits while there is nothing to say. */
+static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t room)
+{
+    struct http_request *request = context;
+    ssize_t count = request->stream_read(request->stream_context, bytes, room);
+    if (count == HTTP_STREAM_END)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (count == 0) {
+        request->is_suspended = true;
+        MHD_suspend_connection(request->connection);
+    }
+    return count;
+}
+
+void http_reply_stream(struct http_request *request, const char *type,
+                       ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),
+                       void *context)
+{
+    request->stream_read = read;
+    request->stream_gone = gone;
+    request->stream_context = context;
+    request->response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, on_stream, request, NULL);
+    request->status = MHD_HTTP_OK;
+    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+}
+
+void http_stream_wake(struct http_request *request)
+{
+    resume(request);
 }
 
 void http_reply_error(struct http_request *request, const struct error *error)
@@ -109,11 +160,15 @@ const char *http_argument(const struct http_request *request, const char *name)
     return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
+const char *http_header(const struct http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+
 const char *http_bearer_token(const struct http_request *request)
 {
     static const char scheme[] = "Bearer ";
-    const char *value =
-        MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *value = http_header(request, MHD_HTTP_HEADER_AUTHORIZATION);
     return value && strncasecmp(value, scheme, strlen(scheme)) == 0 ? value + strlen(scheme) : NULL;
 }
 
@@ -207,6 +262,8 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
         return;
     if (request->response)
         MHD_destroy_response(request->response);
+    if (request->stream_gone)
+        request->stream_gone(request->stream_context);
     free(request->body);
     free(request);
     *state = NULL;
@@ -290,8 +347,7 @@ static int listen_tcp(const char *address, struct error *error)
     const char *colon = strrchr(address, ':');
     size_t length = colon ? (size_t)(colon - address) : 0;
     if (!colon || length >= sizeof(host) || !colon[1])
-        return error_set(error, EINVAL, NULL, "GPUSLICE_METRICS_ADDR is '%.100s'; expected HOST:PORT",
-                         address);
+        return error_set(error, EINVAL, NULL, "metrics-address is '%.100s'; expected HOST:PORT", address);
     memcpy(host, address, length);
     host[length] = '\0';
     if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
@@ -301,8 +357,8 @@ static int listen_tcp(const char *address, struct error *error)
     struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     int result = getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found);
     if (result)
-        return error_set(error, EINVAL, NULL, "GPUSLICE_METRICS_ADDR '%.100s': %s; expected HOST:PORT",
-                         address, gai_strerror(result));
+        return error_set(error, EINVAL, NULL, "metrics-address '%.100s': %s; expected HOST:PORT", address,
+                         gai_strerror(result));
     cleanup_close int fd =
         socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, found->ai_protocol);
     int on = 1;
@@ -312,7 +368,7 @@ static int listen_tcp(const char *address, struct error *error)
         status = errno;
     freeaddrinfo(found);
     if (status)
-        return error_set_errno(error, status, "cannot listen on GPUSLICE_METRICS_ADDR %.100s", address);
+        return error_set_errno(error, status, "cannot listen on metrics-address %.100s", address);
     return steal_fd(&fd);
 }
 
@@ -323,9 +379,9 @@ int http_start(struct daemon *daemon, int control_fd, struct error *error)
         return error_set_errno(error, ENOMEM, "cannot serve HTTP");
     daemon->http = http;
     int result = start_server(&http->control, daemon, control_fd, false, error);
-    if (result < 0 || !daemon->options.metrics_address)
+    if (result < 0 || !daemon->config.daemon.metrics_address[0])
         return result;
-    int fd = listen_tcp(daemon->options.metrics_address, error);
+    int fd = listen_tcp(daemon->config.daemon.metrics_address, error);
     return fd < 0 ? fd : start_server(&http->metrics, daemon, fd, true, error);
 }
 

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "daemon/names.h"
@@ -16,6 +17,9 @@
 struct daemon;
 struct MHD_Connection;
 struct MHD_Response;
+
+/* What a stream's reader answers at its end. */
+#define HTTP_STREAM_END (-1)
 
 struct http_request {
     struct daemon *daemon;
@@ -29,12 +33,17 @@ struct http_request {
     char session_id[SESSION_ID_TEXT]; /* whom a waiting answer is about */
     bool as_gslice;
 
+    /* Of an answer that goes on; http_reply_stream(). */
+    ssize_t (*stream_read)(void *context, char *bytes, size_t room);
+    void (*stream_gone)(void *context);
+    void *stream_context;
+
     struct MHD_Response *response; /* NULL: not answered yet */
     unsigned status;
     bool is_suspended;
 };
 
-/* Serve the Unix socket `control_fd` (taken over), and options.metrics_address if there is one. */
+/* Serve the Unix socket `control_fd` (taken over), and config.daemon.metrics_address if there is one. */
 int http_start(struct daemon *daemon, int control_fd, struct error *error);
 void http_stop(struct daemon *daemon);
 
@@ -44,6 +53,13 @@ bool http_is_idle(struct daemon *daemon);
 /* Answer, once a request. `json` is taken over; NULL for none (204). */
 void http_reply_json(struct http_request *request, unsigned status, json_t *json);
 void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text);
+/* Begin an answer of unknown length. `read` gives its next bytes, at most `room`; 0 when there are none yet,
+ * and http_stream_wake() says when there may be; HTTP_STREAM_END at its end. `gone` is called once, when the
+ * client has it all or has gone. */
+void http_reply_stream(struct http_request *request, const char *type,
+                       ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),
+                       void *context);
+void http_stream_wake(struct http_request *request);
 /* {"error": ...} with the status that goes with its code; ERR_INTERNAL for an error without one. */
 void http_reply_error(struct http_request *request, const struct error *error);
 
@@ -51,6 +67,8 @@ void http_reply_error(struct http_request *request, const struct error *error);
 int http_socket(const struct http_request *request);
 /* An argument of the query (`?name=value`), decoded; NULL without it. */
 const char *http_argument(const struct http_request *request, const char *name);
+/* A header, or NULL. */
+const char *http_header(const struct http_request *request, const char *name);
 /* The bearer token that came along, or NULL. */
 const char *http_bearer_token(const struct http_request *request);
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/log.h"
 #include "daemon/reaper.h"
@@ -90,14 +91,22 @@ static void on_revoke(void *owner, uint64_t lease, uint64_t patience_ns)
 
 static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
 {
-    static const char *const texts[] = {
-        [ARBITER_OVERRUN] = "a process did not give the GPU back in time; others go on without it",
-        [ARBITER_UNDRAINED] = "work on the GPU did not end in time; it runs beside the others'",
-        [ARBITER_UNDRAINABLE] = "its work does not drain; it runs beside the others' until it does",
-        [ARBITER_DRAINED] = "its work has drained again",
+    static const struct {
+        enum event_kind kind;
+        const char *text;
+    } events[] = {
+        [ARBITER_OVERRUN] = {EVENT_LEASE_OVERRUN,
+                             "a process did not give the GPU back in time; others go on without it"},
+        [ARBITER_UNDRAINED] = {EVENT_LEASE_UNDRAINED,
+                               "work on the GPU did not end in time; it runs beside the others'"},
+        [ARBITER_UNDRAINABLE] = {EVENT_LEASE_UNDRAINABLE,
+                                 "its work does not drain; it runs beside the others' until it does"},
+        [ARBITER_DRAINED] = {EVENT_LEASE_DRAINED, "its work has drained again"},
     };
-    const struct session *session = owner;
-    log_info("session %s: %s (%llu ms)", session->id, texts[event], (unsigned long long)ns / 1000000);
+    struct session *session = owner;
+    log_info("session %s: %s (%llu ms)", session->id, events[event].text, (unsigned long long)ns / 1000000);
+    events_tell(session->daemon, events[event].kind, session, json_pack("{s:f}", "seconds", (double)ns / 1e9),
+                "%s", events[event].text);
 }
 
 static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)

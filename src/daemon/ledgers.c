@@ -153,7 +153,7 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
         ledger_usage_init(usage, epoch);
     else if (!ledgers_check_length(ledger) || !ledger_usage_is_valid(usage, ledger_usage_bytes()))
         ledger->broken = true;
-    else
+    else if (epoch != LEDGERS_EPOCH_KEPT)
         ledger_epoch_set(usage, epoch);
     return 0;
 }
@@ -162,7 +162,8 @@ int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, str
 {
     size_t bytes = ledger_usage_touched_bytes(gpu_count);
     int status = posix_fallocate(ledger->usage_fd, 0, (off_t)bytes);
-    return status ? error_set_errno(error, status, "no room for %zu bytes of %s", bytes, ledger->usage_path) : 0;
+    return status ? error_set_errno(error, status, "no room for %zu bytes of %s", bytes, ledger->usage_path)
+                  : 0;
 }
 
 bool ledgers_check_length(struct session_ledger *ledger)

@@ -36,12 +36,14 @@ int ledgers_policy_make(struct session_ledger *ledger, const char *session_id, u
                         struct error *error);
 
 /* Make a usage file for a new session, or (`existing`) take over the one that an earlier daemon left: when
- * that is missing a new one is made, and when it is damaged the ledger is broken. */
+ * that is missing a new one is made, and when it is damaged the ledger is broken. From then on the ledger is
+ * of `epoch`, unless that is LEDGERS_EPOCH_KEPT: then an existing one stays as it is. */
+#define LEDGERS_EPOCH_KEPT 0
 int ledgers_usage_open(struct session_ledger *ledger, const char *directory, const char *session_id,
                        uint64_t epoch, bool existing, struct error *error);
 
-/* Have the file system set aside what processes of a session with `gpu_count` GPUs will touch: a full one refuses the
- * session, instead of ending its programs by SIGBUS later. */
+/* Have the file system set aside what processes of a session with `gpu_count` GPUs will touch: a full one
+ * refuses the session, instead of ending its programs by SIGBUS later. */
 int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, struct error *error);
 
 /* Whether the file still has its length; else it is broken (and cut back, so that nobody fills our disk). */

@@ -18,19 +18,19 @@
 #include "base/units.h"
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/http.h"
 #include "daemon/lease.h"
 #include "daemon/ledgers.h"
 #include "daemon/log.h"
-#include "daemon/names.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/runtime.h"
 #include "daemon/session.h"
+#include "daemon/settings.h"
 #include "daemon/store.h"
+#include "daemon/stray.h"
 
-#define IDLE_EXIT_USEC UINT64_C(30000000)
-#define RECOVERY_USEC UINT64_C(60000000)
 #define IDLE_RETRY_USEC UINT64_C(1000000)
 
 /* What outlives start() and belongs to no room. */
@@ -53,7 +53,8 @@ static const struct {
     {"on-demand", NULL, 'd',
      "go to the background, return when ready (or when one serves already), and exit after a while without "
      "sessions"},
-    {"idle-exit", "SECONDS", 'i', "how long that is (30)"},
+    {"idle-exit", "DURATION", 'i', "how long that is (30s)"},
+    {"fresh", NULL, 'F', "should the state file be damaged, keep it aside and begin without sessions"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
 };
@@ -70,10 +71,12 @@ static void print_help(void)
                  options[i].argument ? options[i].argument : "");
         printf("  %-20s %s\n", left, options[i].help);
     }
-    printf("\nEnvironment: GPUSLICE_RUNTIME_DIR, GPUSLICE_STATE_DIR, GPUSLICE_METRICS_ADDR=HOST:PORT,\n"
-           "GPUSLICE_METRICS_DEBUG, GPUSLICE_IPC_TOKEN, GPUSLICE_IPC_TOKEN_REQUIRED, "
-           "GPUSLICE_RECOVERY_INTERVAL,\n"
-           "GPUSLICE_LOG_FILE, GPUSLICE_DEBUG, GPUSLICE_SIMULATED.\n");
+    puts("\nEnvironment: GPUSLICE_RUNTIME_DIR, GPUSLICE_STATE_DIR, GPUSLICE_CONFIG_DIR, GPUSLICE_SIMULATED, "
+         "and\n"
+         "over what gpuslice.conf says:");
+    for (const struct config_key *key = config_keys; key->name; key++)
+        if (key->environment)
+            printf("  %-28s %s\n", key->environment, key->name);
 }
 
 static bool is_set(const char *variable)
@@ -83,17 +86,16 @@ static bool is_set(const char *variable)
 }
 
 /* Returns -1 to go on, else the exit status. */
-static int parse_options(struct daemon_options *chosen, int count, char **arguments)
+static int parse_options(struct daemon_options *chosen, const char **idle_exit, int count, char **arguments)
 {
     struct option table[OPTION_COUNT + 1] = {0};
     for (size_t i = 0; i < OPTION_COUNT; i++)
         table[i] = (struct option){.name = options[i].name,
                                    .has_arg = options[i].argument ? required_argument : no_argument,
                                    .val = options[i].letter};
-    uint64_t seconds;
+    uint64_t usec;
     struct error error;
     chosen->simulated = is_set("GPUSLICE_SIMULATED");
-    chosen->idle_exit_usec = IDLE_EXIT_USEC;
     for (int letter; (letter = getopt_long(count, arguments, "", table, NULL)) != -1;) {
         switch (letter) {
         case 's':
@@ -102,15 +104,18 @@ static int parse_options(struct daemon_options *chosen, int count, char **argume
         case 'f':
             chosen->simulated = true;
             break;
+        case 'F':
+            chosen->fresh = true;
+            break;
         case 'd':
             chosen->on_demand = true;
             break;
         case 'i':
-            if (units_parse_number(optarg, 1000000, &seconds, &error) < 0) {
+            if (units_parse_duration(optarg, &usec, &error) < 0) {
                 fprintf(stderr, "gpusliced: --idle-exit: %s\n", error.message);
                 return 2;
             }
-            chosen->idle_exit_usec = seconds * 1000000;
+            *idle_exit = optarg;
             break;
         case 'V':
             printf("gpusliced %s\n", GPUSLICE_VERSION);
@@ -131,26 +136,14 @@ static int parse_options(struct daemon_options *chosen, int count, char **argume
     return -1;
 }
 
-static int read_environment(struct daemon_options *chosen, struct error *error)
+/* Where everything is, and what the environment and gpuslice.conf say. */
+static int configure(struct daemon *daemon, const char *idle_exit, struct error *error)
 {
-    const char *interval = getenv("GPUSLICE_RECOVERY_INTERVAL"), *token = getenv("GPUSLICE_IPC_TOKEN");
-    const char *address = getenv("GPUSLICE_METRICS_ADDR");
-    chosen->recovery_usec = RECOVERY_USEC;
-    struct error cause;
-    if (interval && *interval && units_parse_duration(interval, &chosen->recovery_usec, &cause) < 0)
-        return error_set(error, EINVAL, NULL, "GPUSLICE_RECOVERY_INTERVAL: %s", cause.message);
-    chosen->control_token = token && *token ? token : NULL;
-    chosen->control_token_required = is_set("GPUSLICE_IPC_TOKEN_REQUIRED");
-    if (chosen->control_token_required && !chosen->control_token)
-        return error_set(
-            error, EINVAL, NULL,
-            "GPUSLICE_IPC_TOKEN_REQUIRED is set, but GPUSLICE_IPC_TOKEN is not; set it to the token");
-    chosen->metrics_address = address && *address ? address : NULL;
-    chosen->metrics_debug = is_set("GPUSLICE_METRICS_DEBUG");
-    log_set_debug(is_set("GPUSLICE_DEBUG"));
-    if (chosen->system && geteuid() != 0)
+    enum paths_role role = daemon->options.system ? PATHS_SYSTEM_DAEMON : PATHS_USER_DAEMON;
+    if (daemon->options.system && geteuid() != 0)
         return error_set(error, EPERM, NULL, "--system needs root; leave it out for a daemon of your own");
-    return 0;
+    int result = paths_find(&daemon->paths, role, daemon->options.simulated, error);
+    return result < 0 ? result : settings_load(daemon, idle_exit, error);
 }
 
 /* --- Background ------------------------------------------------------------------------------------ */
@@ -197,8 +190,8 @@ static int go_to_background(int *ready_fd, struct error *error)
 
 static int begin_log(const struct daemon *daemon, struct error *error)
 {
-    const char *path = getenv("GPUSLICE_LOG_FILE");
-    if (path && *path)
+    const char *path = daemon->config.daemon.log_file;
+    if (*path)
         return log_open(path, error);
     return daemon->options.on_demand ? log_open(daemon->paths.log_file, error) : 0;
 }
@@ -217,14 +210,14 @@ static int on_idle(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct program *program = userdata;
     struct daemon *daemon = &program->daemon;
-    uint64_t now = daemon_now_usec(), end = daemon->busy_usec + daemon->options.idle_exit_usec;
-    uint64_t next = now + daemon->options.idle_exit_usec;
+    uint64_t now = daemon_now_usec(), end = daemon->busy_usec + daemon->config.daemon.idle_exit_usec;
+    uint64_t next = now + daemon->config.daemon.idle_exit_usec;
     if (daemon->session_count == 0 && now < end) {
         next = end;
     } else if (daemon->session_count == 0) {
         if (http_is_idle(daemon) && runtime_retire(&program->runtime)) {
             log_info("no sessions for %llu s: gpusliced ends",
-                     (unsigned long long)daemon->options.idle_exit_usec / 1000000);
+                     (unsigned long long)daemon->config.daemon.idle_exit_usec / 1000000);
             return sd_event_exit(daemon->loop, 0);
         }
         next = now + IDLE_RETRY_USEC;
@@ -252,6 +245,7 @@ static int watch(struct program *program, struct error *error)
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);
     sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGHUP); /* for settings_start() */
     sigprocmask(SIG_BLOCK, &mask, NULL);
     int result = sd_event_add_signal(daemon->loop, NULL, SIGTERM, on_signal, program);
     if (result >= 0)
@@ -261,7 +255,7 @@ static int watch(struct program *program, struct error *error)
                                       on_ledger_file, daemon);
     if (result >= 0 && daemon->options.on_demand)
         result = sd_event_add_time_relative(daemon->loop, &program->idle, CLOCK_MONOTONIC,
-                                            daemon->options.idle_exit_usec, 0, on_idle, program);
+                                            daemon->config.daemon.idle_exit_usec, 0, on_idle, program);
     if (result >= 0)
         result = sd_event_set_watchdog(daemon->loop, true);
     return result < 0 ? error_set_errno(error, -result, "cannot start the event loop") : 0;
@@ -292,23 +286,11 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
-/* Usage files of sessions that the state file does not know: it was lost, or they ended half-way. */
-static void remove_stray_ledgers(const struct daemon *daemon)
-{
-    cleanup_dir DIR *folder = opendir(daemon->paths.ledgers_dir);
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (names_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
-            unlinkat(dirfd(folder), entry->d_name, 0);
-}
-
 static int start(struct program *program, struct error *error)
 {
     struct daemon *daemon = &program->daemon;
-    enum paths_role role = daemon->options.system ? PATHS_SYSTEM_DAEMON : PATHS_USER_DAEMON;
-    int result = paths_find(&daemon->paths, role, daemon->options.simulated, error);
     umask(daemon->options.system ? 0022 : 0077);
-    if (result == 0)
-        result = paths_create(&daemon->paths, error);
+    int result = paths_create(&daemon->paths, error);
     umask(0077);
     if (result == 0)
         result = runtime_lock(&program->runtime, &daemon->paths, daemon->options.on_demand, error);
@@ -320,16 +302,20 @@ static int start(struct program *program, struct error *error)
     raise_descriptor_limit();
     ledgers_catch_sigbus();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write */
     daemon->started_at = time(NULL);
     daemon->busy_usec = daemon_now_usec();
     result = sd_event_new(&daemon->loop);
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");
     if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
-        (result = lease_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
-        (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
+        (result = events_start(daemon, error)) < 0 || (result = lease_start(daemon, error)) < 0 ||
+        (result = queue_start(daemon, error)) < 0 || (result = store_open(daemon, error)) < 0 ||
+        (result = store_load(daemon, error)) < 0)
         return result;
-    remove_stray_ledgers(daemon);
+    stray_settle(daemon);
+    if ((result = settings_start(daemon, error)) < 0)
+        return result;
     if ((result = reaper_start(daemon, error)) < 0 ||
         (result = runtime_listen(&program->runtime, error)) < 0 ||
         (result = attach_start(daemon, program->runtime.attach_fd, error)) < 0)
@@ -353,7 +339,10 @@ static void say_ready(struct program *program)
     struct daemon *daemon = &program->daemon;
     log_info("ready: %u GPUs%s, %u sessions", daemon->gpu_count,
              daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
-    sd_notify(0, "READY=1");
+    sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
+               daemon->options.simulated ? " (simulated)" : "");
+    events_tell(daemon, EVENT_DAEMON_STARTED, NULL, NULL, "gpusliced %s started with %u sessions",
+                GPUSLICE_VERSION, daemon->session_count);
     if (daemon->options.on_demand)
         log_take_stderr();
     release_starter(program);
@@ -366,12 +355,15 @@ static void stop(struct program *program)
     sd_notify(0, "STOPPING=1");
     runtime_remove_sockets(&program->runtime);
     queue_stop(daemon);
+    events_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);
     lease_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);
+    events_free(daemon);
+    settings_stop(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_unref(daemon->loop);
 }
@@ -381,11 +373,12 @@ int main(int count, char **arguments)
     static struct program program = {.ready_fd = -1};
     struct daemon *daemon = &program.daemon;
     struct error error;
-    int status = parse_options(&daemon->options, count, arguments);
+    const char *idle_exit = NULL;
+    int status = parse_options(&daemon->options, &idle_exit, count, arguments);
     if (status >= 0)
         return status;
     leave_session(arguments);
-    int result = read_environment(&daemon->options, &error);
+    int result = configure(daemon, idle_exit, &error);
     if (result == 0 && daemon->options.on_demand)
         result = go_to_background(&program.ready_fd, &error);
     if (result == 0)
@@ -399,6 +392,7 @@ int main(int count, char **arguments)
         fprintf(stderr, "gpusliced: %s\n", error.message);
         if (log_is_file())
             log_error("gpusliced cannot start: %s", error.message);
+        sd_notifyf(0, "STATUS=cannot start: %s\nERRNO=%d", error.message, -result);
         return EXIT_FAILURE;
     }
     say_ready(&program);

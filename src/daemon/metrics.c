@@ -360,7 +360,7 @@ static void write_sessions(FILE *out, const struct metric *metric, struct subjec
             subject->policy_gpu = i;
             fprintf(out, "%s{session=\"%s\",owner=\"%u\"", metric->name, session->name,
                     (unsigned)session->owner);
-            if (subject->daemon->options.metrics_debug)
+            if (subject->daemon->config.daemon.metrics_debug)
                 fprintf(out, ",session_id=\"%s\"", session->id);
             if (gpu >= 0 && metric->scope == OF_SESSION_GPU)
                 fprintf(out, ",gpu=\"%u\"", subject->daemon->gpus[gpu].index);

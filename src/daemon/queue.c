@@ -82,6 +82,16 @@ static uint64_t limit_on(const struct session_request *request, const struct ses
     return limit->has_bytes ? limit->bytes : request->has_bytes ? request->bytes : card->total_bytes;
 }
 
+static struct share compute_of(const struct session_request *request)
+{
+    return request->has_compute ? request->compute : SHARE_ANY;
+}
+
+static enum session_priority priority_of(const struct session_request *request)
+{
+    return request->has_priority ? request->priority : PRIORITY_NORMAL;
+}
+
 /* As queue_admit(), whoever waits. */
 static int admit(struct daemon *daemon, const struct session_request *request, struct session *session,
                  struct error *error)
@@ -112,8 +122,8 @@ static int admit(struct daemon *daemon, const struct session_request *request, s
             return result;
     }
     session->gpu_count = count;
-    session->compute = request->has_compute ? request->compute : SHARE_ANY;
-    session->priority = request->has_priority ? request->priority : PRIORITY_NORMAL;
+    session->compute = compute_of(request);
+    session->priority = priority_of(request);
     return 0;
 }
 
@@ -132,6 +142,25 @@ bool queue_has_hope(const struct daemon *daemon, const struct session_request *r
             return false;
     }
     return true;
+}
+
+void queue_note_demand(const struct daemon *daemon, const struct session_request *request,
+                       struct session *session)
+{
+    struct session_limit any = {.gpu = 0};
+    session->compute = compute_of(request);
+    session->priority = priority_of(request);
+    session->queued_bytes = 0;
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (__builtin_add_overflow(
+                session->queued_bytes,
+                limit_on(request, &request->limits[i], &daemon->gpus[request->limits[i].gpu]),
+                &session->queued_bytes))
+            session->queued_bytes = UINT64_MAX;
+    for (; any.gpu < daemon->gpu_count && request->limit_count == 0; any.gpu++) {
+        uint64_t limit = limit_on(request, &any, &daemon->gpus[any.gpu]);
+        session->queued_bytes = limit > session->queued_bytes ? limit : session->queued_bytes;
+    }
 }
 
 /* Whether `request` may come to stand on `gpu`, and have something set aside there. */
@@ -276,7 +305,7 @@ static void on_stored(void *argument, int result, const char *message)
     struct session *session = session_find_id(admitted->daemon, admitted->id);
     if (session && result < 0) {
         log_error("session %s could not be stored and ends: %s", session->id, message);
-        session_end(session);
+        session_end(session, "it could not be stored");
     }
     answer_changed(admitted->daemon);
     free(admitted);
@@ -289,7 +318,7 @@ static void enter(struct session *session)
     if (!admitted || session_activate(session, &error) < 0) {
         log_error("session %s had its turn and cannot begin: %s", session->id, error.message);
         free(admitted);
-        session_end(session);
+        session_end(session, "it had its turn and cannot begin");
         return;
     }
     admitted->daemon = session->daemon;
@@ -345,7 +374,7 @@ void queue_stop(struct daemon *daemon)
     while (queue->waiters)
         answer(&queue->waiters);
     while (queue->head)
-        session_end(queue->head->session);
+        session_end(queue->head->session, "its daemon ends while it waits");
     sd_event_source_disable_unref(queue->advance);
     free(queue);
     daemon->queue = NULL;

@@ -27,6 +27,11 @@ int queue_admit_share(const struct session *session, struct share compute, struc
 /* Whether `request` would fit if nothing were promised to anybody. */
 bool queue_has_hope(const struct daemon *daemon, const struct session_request *request);
 
+/* Note in `session`, which is to be queued, what `request` asks for: the most of where it may come to stand.
+ */
+void queue_note_demand(const struct daemon *daemon, const struct session_request *request,
+                       struct session *session);
+
 /* To the end of the line. */
 int queue_join(struct session *session, const struct session_request *request, struct error *error);
 

@@ -13,12 +13,14 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "wire/wire.h"
 
 /* A connected process that was never seen to map its ledger has perhaps been stopped just before it did. */
 #define UNMAPPED_GRACE_USEC UINT64_C(5000000)
@@ -88,6 +90,11 @@ struct process *reaper_find(const struct session *session, pid_t pid, uint64_t s
     return NULL;
 }
 
+bool reaper_is_outdated(const struct process *process)
+{
+    return process->wire_version && process->wire_version < WIRE_VERSION;
+}
+
 struct process *reaper_find_other(const struct session *session, pid_t pid, uint64_t start_ticks,
                                   const struct process *after)
 {
@@ -131,6 +138,16 @@ static void keep_counts(struct session *session, uint32_t slot)
     }
 }
 
+static void tell_of_end(struct session *session, pid_t pid, const char *command, const char *how,
+                        uint64_t bytes)
+{
+    events_look_for_refusals(session);
+    events_tell(session->daemon, EVENT_PROCESS_ENDED, session,
+                json_pack("{s:i,s:s*,s:I}", "pid", (int)pid, "command", command, "recovered_bytes",
+                          (json_int_t)bytes),
+                "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
+}
+
 static uint64_t clear_slot(struct session *session, uint32_t slot)
 {
     uint64_t recovered[LEDGER_GPUS] = {0}, sum = 0;
@@ -151,6 +168,7 @@ void reaper_remove(struct process *process, const char *why)
     session_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
              process->command, why, (unsigned long long)bytes);
+    tell_of_end(session, process->pid, process->command, why, bytes);
     store_delete_process(process);
     reaper_forget(process);
     driver_line_publish(session);
@@ -176,7 +194,7 @@ void reaper_hung_up(struct process *process)
 /* --- After a restart ------------------------------------------------------------------------------- */
 
 static bool restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
-                            uint64_t generation, int64_t attached_at)
+                            uint64_t generation, const struct recorded_process *record)
 {
     int pidfd = peer_open(owner->pid, owner->start_ticks);
     struct process *process;
@@ -188,10 +206,12 @@ static bool restore_process(struct session *session, uint32_t slot, const struct
         return false;
     }
     process->attached_usec = 0;
-    if (attached_at)
-        process->attached_at = attached_at;
-    else
+    if (record) {
+        process->attached_at = record->attached_at;
+        process->wire_version = record->wire_version;
+    } else {
         store_put_process(process);
+    }
     return true;
 }
 
@@ -204,16 +224,15 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
         if (!ledger_slot_owner(session->ledger.usage, slot, &owner, &generation))
             continue;
         /* What the state file says cannot have been written by a process of the session. */
-        bool is_true = !record->is_recorded || record->generation != generation ||
-                       (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
-        if (is_true && restore_process(
-                           session, slot, &owner, generation,
-                           record->is_recorded && record->generation == generation ? record->attached_at : 0))
+        bool is_current = record->is_recorded && record->generation == generation;
+        bool is_true = !is_current || (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
+        if (is_true && restore_process(session, slot, &owner, generation, is_current ? record : NULL))
             continue;
         uint64_t bytes = clear_slot(session, slot);
         driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
                  (int)owner.pid, (unsigned long long)bytes);
+        tell_of_end(session, owner.pid, NULL, "died while no daemon ran", bytes);
     }
     /* Those that exec'd, or whose slot named somebody else, do not map it. */
     for (struct process *process = session->processes, *next; process; process = next) {
@@ -269,7 +288,7 @@ static int on_round(sd_event_source *source, uint64_t usec, void *userdata)
     }
     for (const struct session *session = daemon->sessions; session; session = session->next)
         processes += session->process_count;
-    uint64_t pause = daemon->options.recovery_usec / (processes ? processes : 1);
+    uint64_t pause = daemon->config.daemon.recovery_usec / (processes ? processes : 1);
     sd_event_source_set_time(source, now + (pause < 1000 ? 1000 : pause));
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
@@ -279,6 +298,6 @@ int reaper_start(struct daemon *daemon, struct error *error)
     static struct round round;
     round = (struct round){.daemon = daemon};
     int result = sd_event_add_time_relative(daemon->loop, NULL, CLOCK_MONOTONIC,
-                                            daemon->options.recovery_usec, 0, on_round, &round);
+                                            daemon->config.daemon.recovery_usec, 0, on_round, &round);
     return result < 0 ? error_set_errno(error, -result, "cannot start the reaper's round") : 0;
 }

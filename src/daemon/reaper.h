@@ -32,6 +32,7 @@ struct process {
     uint64_t attached_usec;        /* of the loop's clock, 0: under an earlier daemon */
     bool was_mapped;               /* seen to map the ledger since */
     struct connection *connection; /* NULL: it closed it, or came before this daemon */
+    uint16_t wire_version;         /* that it attached in; 0: under a daemon that did not record it */
     struct agent *agent;           /* NULL: none is connected (lease.h) */
     struct gpu_measurement *measurement;
     struct driver_share *shares; /* by GPU of the session; NULL before a first sample (driver_line.h) */
@@ -45,6 +46,10 @@ int reaper_add(struct session *session, pid_t pid, uint64_t start_ticks, int pid
 /* The process with this slot and identity, or NULL. */
 struct process *reaper_find(const struct session *session, pid_t pid, uint64_t start_ticks, uint32_t slot,
                             uint64_t generation);
+
+/* Whether its libgpuslice.so speaks an older version of the wire than this daemon: it was started before an
+ * upgrade, and goes on with what it knows. */
+bool reaper_is_outdated(const struct process *process);
 
 /* Another slot of the same process, or NULL: it exec'd, or runs a second copy of us. */
 struct process *reaper_find_other(const struct session *session, pid_t pid, uint64_t start_ticks,
@@ -67,6 +72,7 @@ struct recorded_process {
     pid_t pid;
     uint64_t start_ticks, generation;
     int64_t attached_at;
+    uint16_t wire_version;
 };
 void reaper_restore(struct session *session, const struct recorded_process *recorded);
 

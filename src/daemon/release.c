@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 
 #include "daemon/daemon.h"
+#include "daemon/events.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
 #include "daemon/reaper.h"
@@ -80,6 +81,8 @@ void release_begin(struct session *session, struct http_request *request)
     strcpy(request->session_id, session->id);
     atomic_store_explicit(&session->ledger.policy->closed, 1,
                           memory_order_release); /* with ledger_reserve() */
+    events_tell(session->daemon, EVENT_SESSION_RELEASED, session, NULL,
+                "released by uid %u, with %u processes", (unsigned)request->peer.uid, session->process_count);
     signal_all(session, SIGTERM);
 }
 
@@ -103,7 +106,7 @@ void release_finish(struct session *session)
     session->release->request = NULL;
     log_info("session %s '%s' released, its processes were ended", session->id, session->name);
     store_delete_session(session->daemon, session->id, request ? on_deleted : NULL, request);
-    session_end(session);
+    session_end(session, "released, and its processes were ended");
 }
 
 void release_forget(struct session *session)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/activation.h"
 
 #define WAIT_STEP_NS 50000000
 #define WAIT_STEPS 100
@@ -88,12 +89,16 @@ int runtime_listen(struct runtime *runtime, struct error *error)
 {
     const struct paths *paths = runtime->paths;
     const struct group *group = paths->system ? getgrnam("gpuslice") : NULL;
-    int result = make_socket(paths->attach_socket, SOCK_SEQPACKET, paths->system ? 0666 : 0600, (gid_t)-1,
+    int result = activation_take(paths, &runtime->control_fd, &runtime->attach_fd, error);
+    runtime->control_passed = runtime->control_fd >= 0;
+    runtime->attach_passed = runtime->attach_fd >= 0;
+    if (result == 0 && !runtime->attach_passed)
+        result = make_socket(paths->attach_socket, SOCK_SEQPACKET, paths->system ? 0666 : 0600, (gid_t)-1,
                              &runtime->attach_fd, error);
-    if (result < 0)
-        return result;
-    return make_socket(paths->control_socket, SOCK_STREAM, paths->system ? 0660 : 0600,
-                       group ? group->gr_gid : (gid_t)-1, &runtime->control_fd, error);
+    if (result == 0 && !runtime->control_passed)
+        result = make_socket(paths->control_socket, SOCK_STREAM, paths->system ? 0660 : 0600,
+                             group ? group->gr_gid : (gid_t)-1, &runtime->control_fd, error);
+    return result;
 }
 
 bool runtime_retire(struct runtime *runtime)
@@ -114,6 +119,8 @@ bool runtime_retire(struct runtime *runtime)
 
 void runtime_remove_sockets(const struct runtime *runtime)
 {
-    unlink(runtime->paths->control_socket);
-    unlink(runtime->paths->attach_socket);
+    if (!runtime->control_passed)
+        unlink(runtime->paths->control_socket);
+    if (!runtime->attach_passed)
+        unlink(runtime->paths->attach_socket);
 }

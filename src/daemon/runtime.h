@@ -9,7 +9,8 @@
 struct runtime {
     const struct paths *paths;
     int lock_fd, state_fd;
-    int control_fd, attach_fd; /* listening */
+    int control_fd, attach_fd;          /* listening */
+    bool control_passed, attach_passed; /* by the service manager, which goes on listening after us */
 };
 
 /* Take the folder and the state folder for this daemon. Fails, naming the pid, when another has one of them.
@@ -19,11 +20,13 @@ int runtime_lock(struct runtime *runtime, const struct paths *paths, bool wait, 
 /* Whether a daemon answers on the folder's control socket. */
 bool runtime_is_served(const struct paths *paths);
 
-/* Make the sockets, in place of stale ones. Under the lock. */
+/* Take the sockets that the service manager passed (activation.h), and make those it did not, in place of
+ * stale ones. Under the lock. */
 int runtime_listen(struct runtime *runtime, struct error *error);
 
-/* Stop being found. False, with nothing changed, when a client has connected that nobody has answered yet. */
+/* Stop being found, on sockets of our own. False, with nothing changed, when a client has connected that
+ * nobody has answered yet. */
 bool runtime_retire(struct runtime *runtime);
 
-/* Remove the sockets; the lock goes with the process. */
+/* Remove the sockets that are our own; the lock goes with the process. */
 void runtime_remove_sockets(const struct runtime *runtime);

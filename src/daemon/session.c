@@ -11,9 +11,11 @@
 #include "daemon/admission.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
+#include "daemon/events.h"
 #include "daemon/lease.h"
 #include "daemon/log.h"
 #include "daemon/peer.h"
+#include "daemon/policy.h"
 #include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/release.h"
@@ -132,16 +134,22 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     return 0;
 }
 
-static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+static void expire(struct session *session)
 {
-    struct session *session = userdata;
     session->state = SESSION_EXPIRED;
     session->updated_at = time(NULL);
     atomic_store_explicit(&session->ledger.policy->closed, 1,
                           memory_order_release); /* with ledger_reserve() */
     log_info("session %s expired with %u processes attached", session->id, session->process_count);
+    events_tell(session->daemon, EVENT_SESSION_EXPIRED, session, NULL, "expired with %u processes attached",
+                session->process_count);
     store_put_session(session, NULL, NULL);
-    session_end_if_over(session);
+}
+
+static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    expire(userdata);
+    session_end_if_over(userdata);
     return 0;
 }
 
@@ -184,28 +192,6 @@ static void publish(struct session *session)
                           memory_order_release);
 }
 
-static const char *const priority_names[PRIORITY_COUNT] = {
-    [PRIORITY_LOW] = "low",
-    [PRIORITY_NORMAL] = "normal",
-    [PRIORITY_HIGH] = "high",
-    [PRIORITY_CRITICAL] = "critical",
-};
-
-bool session_priority_parse(const char *text, enum session_priority *priority)
-{
-    for (unsigned i = 0; i < PRIORITY_COUNT; i++)
-        if (strcmp(text, priority_names[i]) == 0) {
-            *priority = i;
-            return true;
-        }
-    return false;
-}
-
-const char *session_priority_name(enum session_priority priority)
-{
-    return priority_names[priority];
-}
-
 /* Make the ledger of an admitted session, whose time runs from now on. */
 static int begin(struct session *session, struct error *error)
 {
@@ -239,7 +225,18 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
         return error_set_errno(error, ENOMEM, "cannot make a session");
     result = queue_admit(daemon, request, session, error);
     bool is_admitted = result == 0;
-    if (!is_admitted && (result != -EBUSY || !request->wait || !queue_has_hope(daemon, request))) {
+    if (result == -EBUSY && request->wait && queue_has_hope(daemon, request)) {
+        queue_note_demand(daemon, request, session);
+        result = 0;
+    }
+    session->daemon = daemon;
+    session->owner = request->owner;
+    session->state = is_admitted ? SESSION_ACTIVE : SESSION_QUEUED;
+    if (result == 0) {
+        struct policy_ask ask = policy_ask_of(session);
+        result = policy_check(session, &ask, NULL, error);
+    }
+    if (result < 0) {
         free(session);
         return result;
     }
@@ -249,8 +246,6 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     while (session_find_id(daemon, session->id));
     names_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
     strcpy(session->name, request->name ? request->name : session->id);
-    session->owner = request->owner;
-    session->state = is_admitted ? SESSION_ACTIVE : SESSION_QUEUED;
     session->created_at = session->updated_at = time(NULL);
     session->ttl_seconds = request->ttl_seconds;
     session->runner_queues = !is_admitted && !request->run;
@@ -264,11 +259,17 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
             request->run_pidfd = -1;
     }
     if (result < 0) {
-        session_end(session);
+        session_end(session, NULL);
         return result;
     }
     log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
              is_admitted ? "" : ", and waits to be admitted");
+    if (is_admitted)
+        events_tell(daemon, EVENT_SESSION_CREATED, session, NULL, "created");
+    else
+        events_tell(daemon, EVENT_SESSION_QUEUED, session,
+                    json_pack("{s:i}", "queue_position", (int)queue_position(session)),
+                    "waits to be admitted");
     *session_out = session;
     return 0;
 }
@@ -286,6 +287,7 @@ int session_activate(struct session *session, struct error *error)
         session->runner = (struct session_runner){.pidfd = -1};
     }
     log_info("session %s '%s' is admitted", session->id, session->name);
+    events_tell(session->daemon, EVENT_SESSION_ADMITTED, session, NULL, "admitted");
     return 0;
 }
 
@@ -301,6 +303,22 @@ static int find_policy_gpu(const struct session *session, unsigned gpu)
         if (session->gpus[i].gpu == (int)gpu)
             return (int)i;
     return -1;
+}
+
+static int check_ceilings(const struct session *session, const struct session_request *request,
+                          const bool *is_asked, const uint64_t *bytes, struct error *error)
+{
+    struct policy_ask old = policy_ask_of(session), ask = old;
+    ask.memory_bytes = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (__builtin_add_overflow(ask.memory_bytes, is_asked[i] ? bytes[i] : session->gpus[i].limit_bytes,
+                                   &ask.memory_bytes))
+            ask.memory_bytes = UINT64_MAX;
+    if (request->has_compute)
+        ask.compute = request->compute.max;
+    if (request->has_priority)
+        ask.priority = request->priority;
+    return policy_check(session, &ask, &old, error);
 }
 
 int session_change(struct session *session, const struct session_request *request, struct error *error)
@@ -339,6 +357,8 @@ int session_change(struct session *session, const struct session_request *reques
     }
     if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
         result = queue_admit_share(session, request->compute, error);
+    if (result == 0)
+        result = check_ceilings(session, request, is_asked, bytes, error);
     if (result < 0)
         return result;
 
@@ -358,6 +378,7 @@ int session_change(struct session *session, const struct session_request *reques
     publish(session);
     lease_session_changed(session);
     queue_advance_soon(daemon);
+    events_tell(daemon, EVENT_SESSION_CHANGED, session, NULL, "its limits, share, priority or name changed");
     return 0;
 }
 
@@ -379,6 +400,9 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
         if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
             close(pidfd);
     }
+    /* Before a program can attach. */
+    if (session->state == SESSION_ACTIVE && session->expires_at_ms && session->expires_at_ms <= now_ms())
+        expire(session);
     return watch_expiry(session, error);
 }
 
@@ -406,8 +430,10 @@ static void free_session(struct session *session, bool remove)
     free(session);
 }
 
-void session_end(struct session *session)
+void session_end(struct session *session, const char *why)
 {
+    if (why)
+        events_tell(session->daemon, EVENT_SESSION_ENDED, session, NULL, "%s", why);
     while (session->processes)
         reaper_forget(session->processes);
     free_session(session, true);
@@ -417,7 +443,7 @@ void session_end_stored(struct session *session, const char *why)
 {
     log_info("session %s '%s' ended: %s", session->id, session->name, why);
     store_delete_session(session->daemon, session->id, NULL, NULL);
-    session_end(session);
+    session_end(session, why);
 }
 
 void session_end_if_over(struct session *session)
@@ -489,6 +515,8 @@ bool session_is_broken(struct session *session)
     log_error("session %s: a process cut or damaged its ledger; it gets no new memory and no new process; "
               "release it",
               session->id);
+    events_tell(session->daemon, EVENT_LEDGER_BROKEN, session, NULL,
+                "a process cut or damaged its ledger; it gets no new memory and no new process; release it");
     return true;
 }
 

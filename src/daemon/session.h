@@ -7,8 +7,10 @@
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
+#include "base/priority.h"
 #include "base/units.h"
 #include "cuda/uuid.h"
+#include "daemon/events.h"
 #include "daemon/ledgers.h"
 #include "daemon/names.h"
 #include "ledger/ledger.h"
@@ -20,13 +22,6 @@ struct process;
 struct release;
 
 enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
-
-/* Whose turn comes first where several wait for a GPU. Numbers are the state file's. */
-enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
-
-/* "low", "normal", "high", "critical"; false when `text` is none of them. */
-bool session_priority_parse(const char *text, enum session_priority *priority);
-const char *session_priority_name(enum session_priority priority);
 
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
@@ -62,6 +57,7 @@ struct session {
     struct session_runner runner;
     bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
     struct release *release; /* while its processes are being ended; NULL otherwise */
+    uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
     struct share compute;    /* on each of its GPUs */
     enum session_priority priority;
     unsigned gpu_count;
@@ -72,7 +68,9 @@ struct session {
     struct arbiter_session *arbitrated; /* NULL before a first agent (lease.h) */
     struct orphan *orphans;             /* driver_line.h */
     unsigned orphan_count;
-    uint64_t refused_before; /* requests refused to processes that have gone */
+    uint64_t refused_before;         /* requests refused to processes that have gone */
+    uint64_t refused_told;           /* of them, as events told */
+    uint64_t told_usec[EVENT_KINDS]; /* when an event of the kind was told; 0: never */
     bool broken_is_logged;
 };
 
@@ -115,8 +113,8 @@ int session_change(struct session *session, const struct session_request *reques
 int session_restore(struct daemon *daemon, struct session *session, struct error *error);
 
 /* The end: no process is attached. Removes its files; the state file is told by the caller or
- * `session_end_stored`. */
-void session_end(struct session *session);
+ * `session_end_stored`. `why` is for those who listen to events; NULL: it never began. */
+void session_end(struct session *session, const char *why);
 void session_end_stored(struct session *session, const char *why);
 
 /* End it if it is to end by itself and nobody is left: made by a process that has gone, or expired. */

@@ -1,51 +1,20 @@
 #include "daemon/store.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
+#include "daemon/store_file.h"
 #include "daemon/store_load.h"
 #include "daemon/worker.h"
 
-/* The layout's number is SQLite's user_version; 0 is a new file. */
-#define STORE_LAYOUT 2
 #define STOP_SECONDS 30
-static const char schema[] =
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE sessions(id TEXT PRIMARY KEY, name TEXT NOT NULL, owner_uid INTEGER NOT NULL,"
-    " token TEXT NOT NULL, expired INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT "
-    "NULL,"
-    " expires_at_ms INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL,"
-    " compute_min INTEGER NOT NULL DEFAULT 0, compute_max INTEGER NOT NULL DEFAULT 10000,"
-    " priority INTEGER NOT NULL DEFAULT 1) WITHOUT ROWID;"
-    "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
-    " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
-    " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
-    "CREATE TABLE processes(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
-    " slot INTEGER NOT NULL, generation INTEGER NOT NULL, pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL,"
-    " attached_at INTEGER NOT NULL, PRIMARY KEY(session_id, slot)) WITHOUT ROWID;"
-    "CREATE TABLE context_costs(uuid TEXT NOT NULL, driver_version TEXT NOT NULL, bytes INTEGER NOT NULL,"
-    " PRIMARY KEY(uuid, driver_version)) WITHOUT ROWID;";
-
-/* From each layout to the next. */
-static const char *const migrations[STORE_LAYOUT] = {
-    [1] = "ALTER TABLE sessions ADD COLUMN compute_min INTEGER NOT NULL DEFAULT 0;"
-          "ALTER TABLE sessions ADD COLUMN compute_max INTEGER NOT NULL DEFAULT 10000;"
-          "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;"
-          "ALTER TABLE sessions RENAME COLUMN expires_at TO expires_at_ms;"
-          "UPDATE sessions SET expires_at_ms=expires_at_ms*1000;",
-};
 
 struct store {
     sqlite3 *database; /* the thread's once it runs */
@@ -72,11 +41,6 @@ struct store_job {
     int result; /* of SQLite */
     char message[160];
 };
-
-static int database_error(struct error *error, sqlite3 *database, const char *path)
-{
-    return error_set(error, EIO, "ERR_INTERNAL", "the state file %s: %s", path, sqlite3_errmsg(database));
-}
 
 /* --- The thread ------------------------------------------------------------------------------------ */
 
@@ -203,11 +167,14 @@ static void bind_number(struct statement *statement, int64_t number)
 void store_put_session(struct session *session, store_done done, void *argument)
 {
     struct store_job *job = job_make(done, argument);
-    struct statement *put =
-        job_add(job, "INSERT INTO sessions VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
-                     " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
-                     " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
-                     " compute_max=excluded.compute_max, priority=excluded.priority");
+    struct statement *put = job_add(
+        job,
+        "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
+        " run_pid, run_start_ticks, compute_min, compute_max, priority)"
+        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
+        " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
+        " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
+        " compute_max=excluded.compute_max, priority=excluded.priority");
     bind_text(put, session->id);
     bind_text(put, session->name);
     bind_number(put, session->owner);
@@ -223,7 +190,9 @@ void store_put_session(struct session *session, store_done done, void *argument)
     bind_number(put, session->priority);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
-        struct statement *gpu = job_add(job, "INSERT OR REPLACE INTO session_gpus VALUES(?,?,?,?,?)");
+        struct statement *gpu =
+            job_add(job, "INSERT OR REPLACE INTO session_gpus(session_id, position, uuid, limit_bytes,"
+                         " reserved) VALUES(?,?,?,?,?)");
         bind_text(gpu, session->id);
         bind_number(gpu, i);
         bind_text(gpu, session_gpu_uuid(&session->gpus[i], uuid));
@@ -244,14 +213,17 @@ void store_put_process(const struct process *process)
 {
     struct store_job *job = job_make(NULL, NULL);
     /* A session may have ended before its process's row is written. */
-    struct statement *put = job_add(job, "INSERT OR REPLACE INTO processes SELECT ?1,?2,?3,?4,?5,?6"
-                                         " WHERE EXISTS(SELECT 1 FROM sessions WHERE id=?1)");
+    struct statement *put =
+        job_add(job, "INSERT OR REPLACE INTO processes(session_id, slot, generation, pid,"
+                     " start_ticks, attached_at, wire_version) SELECT ?1,?2,?3,?4,?5,?6,?7"
+                     " WHERE EXISTS(SELECT 1 FROM sessions WHERE id=?1)");
     bind_text(put, process->session->id);
     bind_number(put, process->slot);
     bind_number(put, (int64_t)process->generation);
     bind_number(put, process->pid);
     bind_number(put, (int64_t)process->start_ticks);
     bind_number(put, process->attached_at);
+    bind_number(put, process->wire_version);
     worker_submit(process->session->daemon->store->worker, &job->job);
 }
 
@@ -271,96 +243,22 @@ void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU
     if (daemon->options.simulated)
         return;
     struct store_job *job = job_make(NULL, NULL);
-    struct statement *put = job_add(job, "INSERT OR REPLACE INTO context_costs VALUES(?,?,?)");
+    struct statement *put =
+        job_add(job, "INSERT OR REPLACE INTO context_costs(uuid, driver_version, bytes) VALUES(?,?,?)");
     bind_text(put, gpu_uuid_format(uuid, text));
     bind_text(put, daemon->driver_version);
     bind_number(put, (int64_t)bytes);
     worker_submit(daemon->store->worker, &job->job);
 }
 
-/* --- Opening --------------------------------------------------------------------------------------- */
-
-static int read_number(sqlite3 *database, const char *sql, int64_t *number)
-{
-    sqlite3_stmt *prepared;
-    int result = sqlite3_prepare_v2(database, sql, -1, &prepared, NULL);
-    if (result != SQLITE_OK)
-        return result;
-    *number = sqlite3_step(prepared) == SQLITE_ROW ? sqlite3_column_int64(prepared, 0) : 0;
-    return sqlite3_finalize(prepared);
-}
-
-static int make_layout(sqlite3 *database, const char *path, struct error *error)
-{
-    int64_t layout;
-    if (sqlite3_exec(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON",
-                     NULL, NULL, NULL) != SQLITE_OK ||
-        read_number(database, "PRAGMA user_version", &layout) != SQLITE_OK)
-        return database_error(error, database, path);
-    if (layout > STORE_LAYOUT)
-        return error_set(error, EPROTO, NULL,
-                         "the state file %s is of a newer gpusliced (layout %" PRId64
-                         ", this one knows %d); run that "
-                         "one, or move the file away",
-                         path, layout, STORE_LAYOUT);
-    for (; layout < STORE_LAYOUT; layout = layout ? layout + 1 : STORE_LAYOUT) {
-        char sql[sizeof(schema) + 64];
-        snprintf(sql, sizeof(sql), "BEGIN; %s PRAGMA user_version=%d; COMMIT",
-                 layout ? migrations[layout] : schema, layout ? (int)layout + 1 : STORE_LAYOUT);
-        if (sqlite3_exec(database, sql, NULL, NULL, NULL) != SQLITE_OK)
-            return database_error(error, database, path);
-    }
-    return 0;
-}
-
-/* Pids mean nothing after a reboot: forget the processes, and the sessions that were to end with one. */
-static int begin_epoch(sqlite3 *database, const char *path, uint64_t *epoch, struct error *error)
-{
-    char boot_id[64] = "";
-    cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && read(fd, boot_id, sizeof(boot_id) - 1) > 0)
-        boot_id[strcspn(boot_id, "\n")] = '\0';
-    char *sql = sqlite3_mprintf(
-        "BEGIN IMMEDIATE;"
-        "DELETE FROM processes WHERE EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND value<>%Q);"
-        "DELETE FROM sessions WHERE run_pid<>0 AND EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND "
-        "value<>%Q);"
-        "INSERT OR REPLACE INTO meta VALUES('boot_id',%Q);"
-        "INSERT INTO meta VALUES('epoch','1') ON CONFLICT(key) DO UPDATE SET value=CAST(value AS INTEGER)+1;"
-        "COMMIT",
-        boot_id, boot_id, boot_id);
-    int64_t number;
-    int result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
-    sqlite3_free(sql);
-    if (result != SQLITE_OK ||
-        read_number(database, "SELECT value FROM meta WHERE key='epoch'", &number) != SQLITE_OK)
-        return database_error(error, database, path);
-    *epoch = (uint64_t)number;
-    return 0;
-}
+/* --- Opening and closing --------------------------------------------------------------------------- */
 
 int store_open(struct daemon *daemon, struct error *error)
 {
-    const char *path = daemon->paths.state_file;
     struct store *store = must_allocate(sizeof(*store));
-    /* SQLite makes its files with the mode of the first; ours hold tokens. */
-    cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    struct stat status;
-    int result = 0;
-    if (fd < 0 || fstat(fd, &status) < 0 || fchmod(fd, 0600) < 0)
-        result = error_set_errno(error, errno, "cannot open the state file %s", path);
-    else if (!S_ISREG(status.st_mode) || status.st_uid != geteuid())
-        result = error_set(error, EPERM, NULL, "the state file %s is not a plain file of ours; move it away",
-                           path);
-    else if (sqlite3_open_v2(path, &store->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) !=
-             SQLITE_OK)
-        result = database_error(error, store->database, path);
-    if (result == 0) {
-        sqlite3_busy_timeout(store->database, 2000);
-        result = make_layout(store->database, path, error);
-    }
+    int result = store_file_open(&daemon->paths, daemon->options.fresh, &store->database, error);
     if (result == 0)
-        result = begin_epoch(store->database, path, &daemon->epoch, error);
+        result = store_file_begin_epoch(store->database, &daemon->paths, &daemon->epoch, error);
     if (result == 0)
         result =
             worker_start(&store->worker, daemon->loop, "gpusliced-state", run_jobs, store->database, error);
@@ -389,14 +287,28 @@ void store_close(struct daemon *daemon)
 
 /* --- Loading --------------------------------------------------------------------------------------- */
 
-static void restore(struct daemon *daemon, struct loaded_session *loaded)
+/* Whether the machine has run out of something: no reason to end a session that could go on tomorrow. */
+static bool is_scarcity(int result)
+{
+    return result == -EMFILE || result == -ENFILE || result == -ENOMEM || result == -ENOSPC ||
+           result == -EDQUOT;
+}
+
+static int restore(struct daemon *daemon, struct loaded_session *loaded, struct error *error)
 {
     struct session *session = loaded->session;
     struct error problem = {0};
-    if (session_restore(daemon, session, &problem) < 0) {
+    int result = session_restore(daemon, session, &problem);
+    if (is_scarcity(result))
+        return error_set(
+            error, -result, NULL,
+            "session %s, the %uth of the state file, cannot be taken over: %s; give gpusliced more of it "
+            "and start it again, nothing was changed",
+            session->id, daemon->session_count, problem.message);
+    if (result < 0) {
         log_error("session %s cannot go on: %s", session->id, problem.message);
         session_end_stored(session, "its ledger cannot be opened");
-        return;
+        return 0;
     }
     char id[SESSION_ID_TEXT];
     strcpy(id, session->id);
@@ -404,24 +316,24 @@ static void restore(struct daemon *daemon, struct loaded_session *loaded)
     session = session_find_id(daemon, id);
     if (session)
         session_end_if_over(session);
+    return 0;
 }
 
 int store_load(struct daemon *daemon, struct error *error)
 {
     struct loaded_session *loaded = NULL;
-    int result = store_load_context_costs(daemon, daemon->store->database);
-    if (result == SQLITE_OK)
-        result = store_load_sessions(daemon->store->database, &loaded);
-    if (result != SQLITE_OK)
-        database_error(error, daemon->store->database, daemon->paths.state_file);
+    int result = 0;
+    if (store_load_context_costs(daemon, daemon->store->database) != SQLITE_OK ||
+        store_load_sessions(daemon->store->database, &loaded) != SQLITE_OK)
+        result = store_file_error(error, daemon->store->database, &daemon->paths);
     while (loaded) {
         struct loaded_session *next = loaded->next;
-        if (result == SQLITE_OK)
-            restore(daemon, loaded);
+        if (result == 0)
+            result = restore(daemon, loaded, error);
         else
             free(loaded->session);
         free(loaded);
         loaded = next;
     }
-    return result == SQLITE_OK ? 0 : -EIO;
+    return result;
 }

@@ -30,7 +30,8 @@ static int load_gpus(sqlite3 *database, struct session *session)
         if (!gpu_uuid_parse(uuid, gpu->uuid))
             continue;
         gpu->is_mig = strncmp(uuid, "MIG-", 4) == 0;
-        gpu->limit_bytes = (uint64_t)sqlite3_column_int64(row, 1);
+        int64_t limit_bytes = sqlite3_column_int64(row, 1);
+        gpu->limit_bytes = limit_bytes > 0 ? (uint64_t)limit_bytes : 0;
         gpu->reserved = sqlite3_column_int(row, 2);
         session->gpu_count++;
     }
@@ -40,9 +41,10 @@ static int load_gpus(sqlite3 *database, struct session *session)
 static int load_processes(sqlite3 *database, const char *session_id, struct recorded_process *recorded)
 {
     sqlite3_stmt *row;
-    int result = sqlite3_prepare_v2(
-        database, "SELECT slot, pid, start_ticks, generation, attached_at FROM processes WHERE session_id=?",
-        -1, &row, NULL);
+    int result = sqlite3_prepare_v2(database,
+                                    "SELECT slot, pid, start_ticks, generation, attached_at, wire_version "
+                                    "FROM processes WHERE session_id=?",
+                                    -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
     sqlite3_bind_text(row, 1, session_id, -1, SQLITE_STATIC);
@@ -56,6 +58,7 @@ static int load_processes(sqlite3 *database, const char *session_id, struct reco
             .start_ticks = (uint64_t)sqlite3_column_int64(row, 2),
             .generation = (uint64_t)sqlite3_column_int64(row, 3),
             .attached_at = sqlite3_column_int64(row, 4),
+            .wire_version = (uint16_t)sqlite3_column_int(row, 5),
         };
     }
     return sqlite3_finalize(row);

@@ -9,11 +9,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "intercept/attach.h"
+#include "intercept/duty.h"
 #include "intercept/gate.h"
 #include "intercept/pace.h"
 #include "intercept/real.h"
 #include "intercept/report.h"
+#include "intercept/standalone.h"
 
 #define STACK_BYTES (512u << 10) /* a driver's functions run on it */
 #define ANSWER_MS 1000
@@ -27,6 +30,7 @@
 #define SOON_NAPS 100u                    /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
+#define ALONE_PATIENCE_NS UINT64_C(100000000)
 
 /* The agent's own, but for `pokes`. In a forked child, nobody's. */
 static struct {
@@ -42,6 +46,9 @@ static struct {
     /* How long there was work, since GRANT or the last REPORT. */
     uint64_t busy_ns, busy_from_ns, idle_from_ns; /* one of the last two is 0 */
     uint64_t submitted;
+    bool alone; /* no daemon: a cap of the environment's is all there is to keep */
+    struct duty duty;
+    uint64_t drain_again_ns; /* alone: the last drain failed, and is not tried again before */
 } agent;
 
 static struct gate *gate_area(void)
@@ -89,6 +96,10 @@ static int meet_daemon(void)
     struct error error = {0};
     if (session_mode() != SESSION_INSIDE) /* attaches anew to a daemon that was restarted */
         return -ENOTCONN;
+    const struct attachment *attachment =
+        atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
+    if (attachment->version < WIRE_VERSION_AGENT)
+        return -EPROTONOSUPPORT;
     const struct session_settings *settings = session_settings();
     const struct ledger_slot *slot = session_slot();
     struct wire_message message = {
@@ -182,7 +193,7 @@ static void nap(struct gate *gate, uint64_t ns)
     char byte;
     struct timespec time = {.tv_nsec = (long)ns};
     nanosleep(&time, NULL);
-    if (recv(agent.connection.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+    if (!agent.alone && recv(agent.connection.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
         lose_daemon(gate, "it closed the connection");
 }
 
@@ -199,7 +210,7 @@ static bool drain(struct gate *gate, uint64_t patience_ns)
             return false;
         }
         nap(gate, naps < SOON_NAPS ? FIRST_NAP_NS : LAST_NAP_NS);
-        if (!agent.connection.open)
+        if (!agent.alone && !agent.connection.open)
             return false;
     }
     gate_drained(gate);
@@ -322,6 +333,39 @@ static void listen_to_daemon(struct gate *gate)
     lose_daemon(gate, "its descriptor was closed");
 }
 
+/* --- Alone ----------------------------------------------------------------------------------------- */
+
+/* Keep the environment's cap. Returns how long until it should be looked at again. */
+static uint64_t serve_alone(struct gate *gate)
+{
+    uint64_t now_ns = pace_now_ns();
+    uint32_t cap = standalone_cap(atomic_load_explicit(&gate->gpus, memory_order_relaxed));
+    if (!agent.duty.at_ns)
+        duty_begin(&agent.duty, cap, now_ns);
+    duty_advance(&agent.duty, cap, now_ns);
+    if (cap == SHARE_WHOLE) {
+        gate_open(gate, GATE_FREE);
+        return CHECK_NS;
+    }
+    if (atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED) {
+        uint64_t wait_ns = duty_wait_ns(&agent.duty);
+        if (wait_ns == 0) {
+            count_from(gate, now_ns, atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0);
+            gate_open(gate, GATE_PACED);
+        }
+        return wait_ns ? wait_ns : TICK_NS;
+    }
+    gate_open(gate, GATE_PACED);
+    look(gate);
+    duty_charge(&agent.duty, busy_until(pace_now_ns()));
+    if (!duty_is_spent(&agent.duty) || now_ns < agent.drain_again_ns)
+        return atomic_load_explicit(&gate->resting, memory_order_relaxed) ? CHECK_NS : TICK_NS;
+    if (!drain(gate, ALONE_PATIENCE_NS))
+        agent.drain_again_ns = pace_now_ns() + ALONE_PATIENCE_NS;
+    duty_charge(&agent.duty, busy_until(pace_now_ns()));
+    return 0;
+}
+
 /* --- The thread ------------------------------------------------------------------------------------ */
 
 static uint64_t pause_ns(struct gate *gate)
@@ -361,6 +405,8 @@ static void *agent_main(void *unused)
     (void)unused;
     prctl(PR_SET_NAME, "gpuslice-agent");
     prctl(PR_SET_TIMERSLACK, 1000UL); /* ns: a drain's naps are short */
+    while (agent.alone)
+        pause_until_something(serve_alone(gate));
     for (;;) {
         if (!agent.connection.open && pace_now_ns() >= next_try_ns) {
             int result = meet_daemon();
@@ -387,13 +433,14 @@ static bool make_pokes(void)
     return true;
 }
 
-static bool start(struct gate *gate)
+static bool start(struct gate *gate, bool alone)
 {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
     if (!make_pokes() || !gate_make(gate) || pthread_attr_init(&attributes) != 0)
         return false;
+    agent.alone = alone;
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
@@ -404,24 +451,40 @@ static bool start(struct gate *gate)
     return result == 0;
 }
 
-void agent_meet(uint32_t gpu)
+/* Start it or, where it runs, have it look at its GPUs if `poke`. Not for a daemon that has no word with
+ * agents. */
+static void start_or_poke(struct gate *gate, bool poke)
 {
-    struct private_area *area = private_get();
-    struct gate *gate = &area->gate;
-    const struct attachment *attachment = atomic_load_explicit(&area->attachment, memory_order_acquire);
-    uint64_t bit = UINT64_C(1) << gpu;
-    gate_context_changed();
-    bool known = atomic_fetch_or_explicit(&gate->gpus, bit, memory_order_relaxed) & bit;
-    if (attachment->version < 2)
+    const struct attachment *attachment =
+        atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
+    uint64_t gpus = atomic_load_explicit(&gate->gpus, memory_order_relaxed);
+    bool capped = attachment->standalone && standalone_cap(gpus) < SHARE_WHOLE;
+    if (attachment->version < WIRE_VERSION_AGENT && !capped)
         return;
     int saved_errno = errno;
     if (atomic_exchange_explicit(&gate->started, true, memory_order_acq_rel)) {
-        if (!known)
+        if (poke)
             agent_poke();
-    } else if (!start(gate)) {
+    } else if (!start(gate, attachment->standalone)) {
         report_debug("cannot start the agent: this process runs outside its shares");
     }
     errno = saved_errno;
+}
+
+void agent_meet(uint32_t gpu)
+{
+    struct gate *gate = &private_get()->gate;
+    uint64_t bit = UINT64_C(1) << gpu;
+    gate_context_changed();
+    bool known = atomic_fetch_or_explicit(&gate->gpus, bit, memory_order_relaxed) & bit;
+    start_or_poke(gate, !known);
+}
+
+void agent_meet_daemon(void)
+{
+    struct gate *gate = &private_get()->gate;
+    if (atomic_load_explicit(&gate->gpus, memory_order_relaxed))
+        start_or_poke(gate, false);
 }
 
 void agent_part(uint32_t gpu)

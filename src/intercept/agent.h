@@ -2,7 +2,8 @@
  *
  * One a process, started with the first context of a session whose daemon schedules. It has a connection of
  * its own (messages: wire/wire.h), blocks all signals, and keeps no context alive. Without a daemon the gate
- * is open: if the connection ends, or was never had, the agent tries again every second. */
+ * is open: if the connection ends, or was never had, the agent tries again every second. In a process that is
+ * limited on its own (standalone.h) it keeps the cap on its GPU time, if there is one (duty.h). */
 #pragma once
 
 #include <stdint.h>
@@ -13,6 +14,10 @@
  * are there. */
 void agent_meet(uint32_t gpu);
 void agent_part(uint32_t gpu);
+
+/* The process has attached anew: where its contexts were made under a daemon that had no word with agents,
+ * this one may. */
+void agent_meet_daemon(void);
 
 /* Before the program destroys a context: the agent asks about it no more. Waits only while the agent is
  * asking. */

@@ -124,7 +124,7 @@ bool charge_reserve(uint32_t gpu, uint64_t bytes)
 {
     if (ledger_reserve(session_slot(), gpu, bytes))
         return true;
-    return pools_trim(gpu) && ledger_reserve(session_slot(), gpu, bytes);
+    return pools_trim(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes);
 }
 
 /* The same after charge_moving(), in one turn where nothing has moved yet. */
@@ -134,7 +134,7 @@ static bool move_and_reserve(uint32_t gpu, uint64_t bytes)
         return charge_reserve(gpu, bytes);
     charge_moved = session_slot();
     return ledger_move_and_reserve(charge_moved, gpu, bytes) ||
-           (pools_trim(gpu) && charge_reserve(gpu, bytes));
+           (pools_trim(gpu, bytes) && charge_reserve(gpu, bytes));
 }
 
 void charge_release(uint32_t gpu, uint64_t bytes)

@@ -7,6 +7,7 @@
 #include "ledger/ledger.h"
 
 #define DEPTH_MAX 16u
+#define GRAIN_BYTES UINT64_C(512) /* what allocations are multiples of */
 
 /* Memory that the graph allocates, as far as it was read. */
 struct live {
@@ -53,9 +54,10 @@ static void see_alloc(struct reading *reading, CUgraphNode node)
     int device = params.poolProps.location.id;
     if (device < 0 || device >= (int)LEDGER_GPUS || !make_room(reading))
         return;
-    reading->lives[reading->count++] = (struct live){params.dptr, params.bytesize, device};
+    uint64_t bytes = (params.bytesize + GRAIN_BYTES - 1) & ~(GRAIN_BYTES - 1);
+    reading->lives[reading->count++] = (struct live){params.dptr, bytes, device};
     uint64_t *now = &reading->now_bytes[device], *most = &reading->most_bytes[device];
-    *now += params.bytesize;
+    *now += bytes;
     if (*now > *most)
         *most = *now;
 }

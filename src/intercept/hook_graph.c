@@ -2,15 +2,17 @@
  * instantiated: the device's graphs reserve memory together, when one of them is uploaded or launched
  * (cuDeviceGetGraphMemAttribute). They are charged by that, as one more pool (pools.h).
  *
- * What an executable graph needs is read when it is instantiated. Its first launch, and the first after graph
- * memory was trimmed, asks the ledger for what the reserved and unused memory does not cover; a later one has
- * its memory mapped, and asks only for what even all reserved memory would not cover. If the driver then
- * takes more (memory in pieces; nodes side by side; a second device), that is charged as it is: a launch
- * cannot be taken back. */
+ * What an executable graph needs is read when it is instantiated. A launch asks the ledger for what the
+ * reserved and unused memory does not cover, in the driver's steps, so that it is refused before the driver
+ * takes anything. One right after another of the same graph asks for nothing: its memory is there. After
+ * another graph was launched that need not be so: what is reserved may be in use by that one, for as long as
+ * the program does not free it. If the driver takes more all the same (memory in pieces; nodes side by side;
+ * a second device), that is charged as it is: a launch cannot be taken back. */
 #include "cuda/driver_more.h"
 #include "intercept/charge.h"
 #include "intercept/gate.h"
 #include "intercept/graph_need.h"
+#include "intercept/pace.h"
 #include "intercept/pools.h"
 #include "intercept/real.h"
 
@@ -27,38 +29,27 @@ static bool read_need(CUgraph graph, struct graph_need *need)
     return any;
 }
 
-/* Remember what an executable graph needs, and where; and when it was mapped last, by trims_of() its pool (0:
- * never). */
-static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t gpu, uint32_t mapped_at)
+/* Remember what an executable graph needs, and where. */
+static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t gpu)
 {
     struct record displaced;
     struct record record = {.key = (uint64_t)(uintptr_t)exec,
                             .bytes = need->bytes,
                             .owner = (uint64_t)(unsigned)need->device,
-                            .references = mapped_at,
                             .gpu = (uint8_t)gpu,
                             .kind = RECORD_EXEC};
     records_put(&private_get()->records, record, &displaced);
     atomic_store_explicit(&private_get()->graphs_used, true, memory_order_relaxed);
 }
 
-static uint32_t trims_of(const struct pool *pool)
-{
-    return atomic_load_explicit(&pool->trims, memory_order_relaxed) + 1;
-}
-
-/* Before what maps graph memory: the pool whose turn is then held. NULL, with `*answer` set: go on without
- * (pass), or do not (refused). */
-static struct pool *begin(const struct graph_need *need, uint32_t gpu, bool mapped,
-                          enum charge_answer *answer)
+/* Before what maps graph memory: the pool whose turn is then held. NULL: refused. */
+static struct pool *begin(const struct graph_need *need, uint32_t gpu, CUgraphExec exec)
 {
     struct pool *pool = pools_get_graphs(need->device, gpu);
-    *answer = CHARGE_REFUSED;
-    if (!pool || !(mapped ? pools_prepare_within : pools_prepare)(pool, need->bytes)) {
+    if (!pool || !pools_prepare_graph(pool, need->bytes, (uint64_t)(uintptr_t)exec)) {
         charge_say_refused(true, gpu, need->bytes);
         return NULL;
     }
-    *answer = CHARGE_TAKEN;
     charge_moving();
     charge_enter();
     return pool;
@@ -73,24 +64,24 @@ static void end(struct pool *pool)
     charge_leave();
 }
 
-static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream)
+/* `where` is what `stream` means. A launch into a capture maps nothing. */
+static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
+                       CUstream where)
 {
     struct private_area *area =
         atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
     struct record record;
-    enum charge_answer answer;
     if (!area || !atomic_load_explicit(&area->graphs_used, memory_order_relaxed) || !charge_holds() ||
         !records_find(&area->records, RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record))
         return driver(exec, stream);
     struct graph_need need = {record.bytes, (CUdevice)record.owner};
-    struct pool *pool = pools_find_graphs(need.device);
-    bool mapped = pool && record.references == trims_of(pool);
-    pool = begin(&need, record.gpu, mapped, &answer);
+    struct pool *pool = begin(&need, record.gpu, exec);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    bool mapped = pool->mapped_by == record.key;
     CUresult result = driver(exec, stream);
-    if (result == CUDA_SUCCESS && record.references != trims_of(pool))
-        remember(exec, &need, record.gpu, trims_of(pool));
+    if (!mapped)
+        pool->mapped_by = result == CUDA_SUCCESS && !pace_is_capturing(where) ? record.key : 0;
     end(pool);
     return result;
 }
@@ -102,11 +93,12 @@ static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec ex
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
         struct gate *gate = gate_of();                                                                       \
+        CUstream where = stream ? stream : (default_stream);                                                 \
         if (!gate)                                                                                           \
-            return launch(real(symbol), exec, stream);                                                       \
-        gate_enter(gate, stream ? stream : (default_stream));                                                \
-        CUresult result = launch(real(symbol), exec, stream);                                                \
-        gate_leave(gate, stream ? stream : (default_stream));                                                \
+            return launch(real(symbol), exec, stream, where);                                                \
+        gate_enter(gate, where);                                                                             \
+        CUresult result = launch(real(symbol), exec, stream, where);                                         \
+        gate_leave(gate, where);                                                                             \
         return result;                                                                                       \
     }
 LAUNCHES(cuGraphLaunch, CU_STREAM_LEGACY)
@@ -128,7 +120,6 @@ static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct
         struct graph_need need;                                                                              \
         struct charge charge;                                                                                \
         struct pool *pool = NULL;                                                                            \
-        enum charge_answer answer;                                                                           \
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
         enum charge_place place = exec && graph ? place_of(graph, &need, &charge) : CHARGE_NOWHERE;          \
@@ -138,13 +129,17 @@ static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct
             charge_say_refused(false, 0, need.bytes);                                                        \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
         }                                                                                                    \
-        if ((uploads) && !(pool = begin(&need, charge.gpu, false, &answer)))                                 \
+        if ((uploads) && !(pool = begin(&need, charge.gpu, NULL)))                                           \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
         CUresult result = real(symbol) arguments;                                                            \
-        if (result == CUDA_SUCCESS)                                                                          \
-            remember(*exec, &need, charge.gpu, pool ? trims_of(pool) : 0);                                   \
-        if (pool)                                                                                            \
+        if (pool) {                                                                                          \
+            pool->mapped_by = result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*exec : 0;                       \
             end(pool);                                                                                       \
+        } else if (result == CUDA_SUCCESS) {                                                                 \
+            pools_forget_exec(need.device, (uint64_t)(uintptr_t)*exec);                                      \
+        }                                                                                                    \
+        if (result == CUDA_SUCCESS)                                                                          \
+            remember(*exec, &need, charge.gpu);                                                              \
         return result;                                                                                       \
     }
 INSTANTIATES(cuGraphInstantiate,
@@ -191,10 +186,5 @@ CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
     if (!real_ready() || !real(cuDeviceGraphMemTrim))
         return real_absent();
-    CUresult result = real(cuDeviceGraphMemTrim)(device);
-    struct pool *pool = charge_holds() ? pools_find_graphs(device) : NULL;
-    if (pool)
-        atomic_fetch_add_explicit(&pool->trims, 1, memory_order_relaxed);
-    pools_refresh();
-    return result;
+    return pools_trim_graphs(device);
 }

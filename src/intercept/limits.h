@@ -1,7 +1,12 @@
-/* limits.h - memory limits as the environment gives them to a process on its own: GPUSLICE_MEMORY_LIMIT.
+/* limits.h - limits as the environment gives them to a process on its own: GPUSLICE_MEMORY_LIMIT and
+ * GPUSLICE_COMPUTE_LIMIT.
  *
  *   2GiB                                    every GPU
  *   {"0": "2GiB", "GPU-3f…": 1073741824}    by NVML index or UUID, in any case; other GPUs have none: limit 0
+ *
+ *   25%                                     every GPU; of a range like 20%..60% the upper end
+ *   {"0": "25%", "GPU-3f…": 60}             the same, a bare number being a percentage; other GPUs have no
+ * cap
  */
 #pragma once
 
@@ -15,15 +20,19 @@ struct limit {
     bool by_uuid;
     uint8_t uuid[16];
     uint32_t index;
-    uint64_t bytes;
+    uint64_t amount; /* bytes; or ten-thousandths of the time */
 };
 
 struct limits {
-    bool every_gpu; /* `every_gpu_bytes` holds for each, and there are no rows */
-    uint64_t every_gpu_bytes;
+    bool every_gpu; /* `every_gpu_amount` holds for each, and there are no rows */
+    uint64_t every_gpu_amount;
     uint32_t count;
     struct limit rows[LEDGER_GPUS];
 };
 
-/* Read `text`. 0 or a negative errno. */
+/* Read `text` as memory, and as shares of time. 0 or a negative errno. */
 int limits_parse(const char *text, struct limits *limits, struct error *error);
+int limits_parse_shares(const char *text, struct limits *limits, struct error *error);
+
+/* The limit of a GPU of this NVML index (-1: unknown) and UUID; false when it has none. */
+bool limits_find(const struct limits *limits, const uint8_t uuid[static 16], int index, uint64_t *amount);

@@ -267,10 +267,13 @@ static void learn(struct gate *gate, struct pace_entry *entry, const struct pace
         chunk = fitting > chunk * 4                           ? chunk * 4
                 : fitting < chunk / 2 && fitting >= chunk / 8 ? chunk / 2
                                                               : fitting;
-    } else if (now_ns - mark->from_ns < CHUNK_NS / 2) {
-        /* They were certainly shorter than that. */
-        atomic_store_explicit(&entry->piece_ns, (now_ns - mark->from_ns) / pieces, memory_order_relaxed);
-        chunk *= 2;
+    } else {
+        /* All that is certain is that they took no longer than since the mark before. */
+        uint64_t most_ns = now_ns - mark->from_ns;
+        if (most_ns / pieces < atomic_load_explicit(&entry->piece_ns, memory_order_relaxed))
+            atomic_store_explicit(&entry->piece_ns, most_ns / pieces, memory_order_relaxed);
+        if (most_ns < CHUNK_NS / 2)
+            chunk *= 2;
     }
     chunk = chunk < 1 ? 1 : chunk > CHUNK_MOST ? CHUNK_MOST : chunk;
     atomic_store_explicit(&entry->chunk, (uint32_t)chunk, memory_order_relaxed);

@@ -7,6 +7,8 @@
 /* A place in the table whose pool is gone: free, but the search goes on behind it. */
 #define GONE ((void *)1)
 
+#define GRAPH_STEP_BYTES (UINT64_C(2) << 20) /* what graphs reserve more is whole pages of this (measure) */
+
 void pools_calls_begin(CUstreamCaptureMode *mode)
 {
     *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -70,6 +72,7 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pool->managed = kind.managed;
         pool->graphs = kind.graphs;
         pool->device = kind.device;
+        pool->mapped_by = 0;
         pool->asleep = false;
         atomic_store_explicit(&pool->dying, false, memory_order_relaxed);
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
@@ -183,24 +186,37 @@ static bool trim(struct pool *pool)
         real(cuDeviceGraphMemTrim)(pool->device);
     else if (handle && !pool->graphs && real(cuMemPoolTrimTo))
         real(cuMemPoolTrimTo)(handle, 0);
-    atomic_fetch_add_explicit(&pool->trims, 1, memory_order_relaxed);
     set_charge(pool);
-    return pool->charged_bytes < before;
+    if (pool->charged_bytes == before)
+        return false;
+    pool->mapped_by = 0;
+    return true;
 }
 
-/* Reserve what the pool's unused part does not cover, or all of it where `within`. */
-static bool reserve_growth(struct pool *pool, uint64_t bytes, bool within)
+/* Reserve what the pool's unused part does not cover. */
+static bool reserve_growth(struct pool *pool, uint64_t bytes)
 {
     uint64_t used = 0;
     set_charge(pool);
-    if (!within && !attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+    if (!attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
         used = pool->charged_bytes;
     uint64_t unused = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
     uint64_t growth = bytes > unused ? bytes - unused : 0;
+    if (pool->graphs && __builtin_add_overflow(growth, GRAPH_STEP_BYTES - 1, &growth))
+        return false;
+    if (pool->graphs)
+        growth &= ~(GRAPH_STEP_BYTES - 1);
     if (!ledger_reserve(session_slot(), pool->gpu, growth))
         return false;
     grown(pool, growth);
     return true;
+}
+
+/* What is more than the limit does not fit whatever is given back. */
+static bool is_hopeless(uint32_t gpu, uint64_t bytes)
+{
+    const struct ledger_policy *policy = session_slot()->ledger.policy;
+    return bytes > atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed);
 }
 
 /* Trim all pools of a GPU. `held` is the one whose turn this thread has: others are then left out while busy,
@@ -222,28 +238,25 @@ static bool trim_all(uint32_t gpu, struct pool *held)
 
 /* --- Allocation ------------------------------------------------------------------------------------ */
 
-static bool prepare(struct pool *pool, uint64_t bytes, bool within)
+bool pools_prepare(struct pool *pool, uint64_t bytes)
+{
+    return pools_prepare_graph(pool, bytes, 0);
+}
+
+bool pools_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
 {
     CUstreamCaptureMode mode;
     pthread_mutex_lock(&pool->turn);
     pool->asleep = false;
+    if (exec && pool->mapped_by == exec)
+        return true;
     pools_calls_begin(&mode);
-    bool fits = reserve_growth(pool, bytes, within) ||
-                (trim_all(pool->gpu, pool) && reserve_growth(pool, bytes, within));
+    bool fits = reserve_growth(pool, bytes) ||
+                (!is_hopeless(pool->gpu, bytes) && trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
     pools_calls_end(&mode);
     if (!fits)
         pthread_mutex_unlock(&pool->turn);
     return fits;
-}
-
-bool pools_prepare(struct pool *pool, uint64_t bytes)
-{
-    return prepare(pool, bytes, false);
-}
-
-bool pools_prepare_within(struct pool *pool, uint64_t bytes)
-{
-    return prepare(pool, bytes, true);
 }
 
 bool pools_settle(struct pool *pool)
@@ -289,16 +302,45 @@ void pools_accept(struct pool *pool)
 
 /* --- Giving back ----------------------------------------------------------------------------------- */
 
-bool pools_trim(uint32_t gpu)
+bool pools_trim(uint32_t gpu, uint64_t bytes)
 {
     struct private_area *area = private_get();
     CUstreamCaptureMode mode;
-    if (!atomic_load_explicit(&area->pools_used, memory_order_relaxed))
+    if (is_hopeless(gpu, bytes) || !atomic_load_explicit(&area->pools_used, memory_order_relaxed))
         return false;
     pools_calls_begin(&mode);
     bool any = trim_all(gpu, NULL);
     pools_calls_end(&mode);
     return any;
+}
+
+CUresult pools_trim_graphs(CUdevice device)
+{
+    struct pool *pool = charge_holds() ? pools_find_graphs(device) : NULL;
+    CUstreamCaptureMode mode;
+    if (!pool)
+        return real(cuDeviceGraphMemTrim)(device);
+    pthread_mutex_lock(&pool->turn);
+    CUresult result = real(cuDeviceGraphMemTrim)(device);
+    uint64_t before = pool->charged_bytes;
+    pools_calls_begin(&mode);
+    set_charge(pool);
+    pools_calls_end(&mode);
+    if (pool->charged_bytes != before)
+        pool->mapped_by = 0;
+    pthread_mutex_unlock(&pool->turn);
+    return result;
+}
+
+void pools_forget_exec(CUdevice device, uint64_t exec)
+{
+    struct pool *pool = pools_find_graphs(device);
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->turn);
+    if (pool->mapped_by == exec)
+        pool->mapped_by = 0;
+    pthread_mutex_unlock(&pool->turn);
 }
 
 /* Destroying the current pool of a device makes its default one current (CUDA driver API, cuMemPoolDestroy).

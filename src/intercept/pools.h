@@ -32,16 +32,23 @@ struct pool *pools_find_graphs(CUdevice device);
  * caller then frees what it got and calls pools_give_up(). One of pools_done() and pools_give_up() ends it.
  */
 bool pools_prepare(struct pool *pool, uint64_t bytes);
-/* The same where all that the pool reserves may serve, not just what is unused. */
-bool pools_prepare_within(struct pool *pool, uint64_t bytes);
+/* The same for graphs and a launch of `exec`: nothing is asked if that was the last to be launched, and its
+ * memory is still there (`mapped_by`, for the caller to set when the driver has mapped it). */
+bool pools_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec);
 bool pools_settle(struct pool *pool);
 void pools_done(struct pool *pool);
 void pools_give_up(struct pool *pool);
 /* Ends it where nothing can be taken back: what the pool grew by is charged whether it fits or not. */
 void pools_accept(struct pool *pool);
 
-/* Give back what this process's pools on `gpu` reserve and do not use. Whether that was anything. */
-bool pools_trim(uint32_t gpu);
+/* Give back what this process's pools on `gpu` reserve and do not use, for a request that did not fit.
+ * Whether that was anything: nothing if `bytes` are more than the limit. */
+bool pools_trim(uint32_t gpu, uint64_t bytes);
+
+/* The program trims a device's graph memory: the driver's answer. */
+CUresult pools_trim_graphs(CUdevice device);
+/* A graph's handle means another one now. */
+void pools_forget_exec(CUdevice device, uint64_t exec);
 
 /* The program destroys a pool. While allocations of it are left, the driver keeps their memory but would not
  * tell of it any more: so the driver's pool is kept, unseen, until the last of them is freed. */

@@ -28,9 +28,9 @@ struct pool {
     bool asleep; /* under `turn`: all contexts of the GPU are gone; not to be looked at before its next use */
     bool managed; /* under `turn`: of managed memory, wherever it is: NVML shows none of it (charge_hide()) */
     bool graphs;  /* under `turn`: no pool, but what the graphs of `device` reserve */
-    atomic_bool dying; /* the program destroyed it with allocations left: it goes with the last of them */
-    CUdevice device;   /* of graphs and made pools */
-    _Atomic uint32_t trims; /* how often it was trimmed: what was mapped before may have gone */
+    atomic_bool dying;  /* the program destroyed it with allocations left: it goes with the last of them */
+    CUdevice device;    /* of graphs and made pools */
+    uint64_t mapped_by; /* under `turn`: of graphs: the one launched last, while its memory is surely there */
 };
 #define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
 

@@ -39,8 +39,8 @@ enum record_kind {
                        array; owner: as above */
     RECORD_BINDING, /* one bound to a multicast object; key: hook_multicast.c; bytes: its length; owner: as
                        above */
-    RECORD_EXEC,    /* an executable graph that allocates; key: its handle; bytes: what it needs; references:
-                       hook_graph.c */
+    RECORD_EXEC,    /* an executable graph that allocates; key: its handle; bytes: what it needs; owner: on
+                       which of CUDA's devices */
 };
 
 static inline bool record_is_charged(unsigned kind)

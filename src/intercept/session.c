@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "intercept/agent.h"
 #include "intercept/attach.h"
 #include "intercept/report.h"
 #include "intercept/standalone.h"
@@ -22,7 +23,7 @@ _Atomic uint64_t session_memory;
 
 static struct session_settings settings;
 static bool settings_read;
-static bool settings_bad; /* something is set that cannot be used: fail closed */
+static const char *settings_bad; /* a variable that is too long, if there is one: fail closed */
 
 const struct session_settings *session_settings(void)
 {
@@ -42,27 +43,32 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* False when the value does not fit. An unset variable is an empty one. */
+/* An unset variable is an empty one. Returns whether it is set to something. */
 static bool read_variable(const char *name, char *value, size_t bytes)
 {
     const char *text = secure_getenv(name);
     size_t length = text ? strlen(text) : 0;
-    if (length >= bytes)
-        return false;
-    memcpy(value, text ? text : "", length + 1);
-    return true;
+    if (length >= bytes) {
+        settings_bad = name;
+        length = 0;
+    }
+    memcpy(value, text ? text : "", length);
+    value[length] = '\0';
+    return text && *text;
 }
 
 static void read_settings(void)
 {
     settings_read = true;
-    settings_bad = !read_variable("GPUSLICE_SESSION", settings.session_id, sizeof(settings.session_id)) ||
-                   !read_variable("GPUSLICE_IPC_TOKEN", settings.token, sizeof(settings.token)) ||
-                   !read_variable("GPUSLICE_IPC_SOCK", settings.socket_path, sizeof(settings.socket_path)) ||
-                   !read_variable("GPUSLICE_MEMORY_LIMIT", settings.limit, sizeof(settings.limit)) ||
-                   (!*settings.limit &&
-                    !read_variable("TENSOR_FUSION_CUDA_MEM_LIMIT", settings.limit, sizeof(settings.limit)));
-    atomic_store_explicit(&session_outside, !settings_bad && !*settings.session_id && !*settings.limit,
+    read_variable("GPUSLICE_SESSION", settings.session_id, sizeof(settings.session_id));
+    read_variable("GPUSLICE_IPC_TOKEN", settings.token, sizeof(settings.token));
+    read_variable("GPUSLICE_IPC_SOCK", settings.socket_path, sizeof(settings.socket_path));
+    if (!read_variable("GPUSLICE_MEMORY_LIMIT", settings.limit, sizeof(settings.limit)))
+        read_variable("TENSOR_FUSION_CUDA_MEM_LIMIT", settings.limit, sizeof(settings.limit));
+    if (!read_variable("GPUSLICE_COMPUTE_LIMIT", settings.compute, sizeof(settings.compute)))
+        read_variable("TENSOR_FUSION_CUDA_UP_LIMIT", settings.compute, sizeof(settings.compute));
+    atomic_store_explicit(&session_outside,
+                          !settings_bad && !*settings.session_id && !*settings.limit && !*settings.compute,
                           memory_order_relaxed);
 }
 
@@ -71,11 +77,10 @@ static int open_ledger(const struct attachment *previous, struct lock *turn, str
                        struct error *error)
 {
     if (settings_bad)
-        return error_set(
-            error, EINVAL, NULL,
-            "a GPUSLICE_ variable in the environment is too long; set it as `gpuslice run` does");
+        return error_set(error, EINVAL, NULL,
+                         "%s in the environment is too long; set it as `gpuslice run` does", settings_bad);
     if (!*settings.session_id)
-        return standalone_open(settings.limit, turn, attachment, error);
+        return standalone_open(&settings, turn, attachment, error);
     if (!*settings.socket_path)
         return error_set(error, EINVAL, NULL,
                          "GPUSLICE_IPC_SOCK is not set; start the program by `gpuslice run`");
@@ -94,8 +99,7 @@ static void say_refused(struct private_area *area, const struct error *error)
             "daemon, or run the program without GPUSLICE_SESSION",
             settings.session_id, error->message);
     else
-        report_once(&area->said_refused,
-                    "GPUSLICE_MEMORY_LIMIT: %s. All GPU memory is refused to this process", error->message);
+        report_once(&area->said_refused, "%s. All GPU memory is refused to this process", error->message);
 }
 
 /* What this process holds, by GPU. */
@@ -183,6 +187,8 @@ static enum session_mode attach(struct private_area *area, const struct attachme
     /* Should the epoch still differ, it is not ours to hurry. */
     atomic_store_explicit(&area->next_try_ns, previous ? now_ns() + TRY_AGAIN_NS : 0, memory_order_relaxed);
     session_forget();
+    if (previous)
+        agent_meet_daemon();
     return SESSION_INSIDE;
 }
 

@@ -4,7 +4,8 @@
  *
  *   GPUSLICE_SESSION       attach to the daemon at GPUSLICE_IPC_SOCK, with GPUSLICE_IPC_TOKEN
  *   GPUSLICE_MEMORY_LIMIT  (or TENSOR_FUSION_CUDA_MEM_LIMIT) a ledger of our own, for this process alone
- *   neither                the process passes straight through
+ *   GPUSLICE_COMPUTE_LIMIT (or TENSOR_FUSION_CUDA_UP_LIMIT) the same, with a cap on GPU time
+ *   none of these          the process passes straight through
  *
  * A process that should be in a session and cannot is refused all device memory, and says so once; it tries
  * again, at most once a second. One that is attached keeps its ledger whatever becomes of the daemon, and
@@ -42,7 +43,8 @@ struct session_settings {
     char session_id[WIRE_SESSION_ID_BYTES]; /* empty: none */
     char token[WIRE_TOKEN_BYTES];
     char socket_path[108];
-    char limit[4096]; /* empty: none */
+    char limit[4096];   /* of memory; empty: none */
+    char compute[4096]; /* empty: no cap */
 };
 
 extern atomic_bool session_outside;

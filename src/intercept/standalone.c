@@ -5,12 +5,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "cuda/uuid.h"
 #include "intercept/limits.h"
 #include "intercept/real.h"
 
-/* Read once; a forked child finds them here when it makes a ledger of its own. */
-static struct limits limits;
+/* Read once; a forked child finds them here when it makes a ledger of its own. Without a word about memory
+ * there is no limit to it, nor a cap without one about compute. */
+static struct limits memory, compute;
+
+/* By index in the policy: ten-thousandths of the time. Filled before its GPU is in the policy. */
+static _Atomic uint32_t caps[LEDGER_GPUS];
 
 static void *private_memory(size_t bytes)
 {
@@ -21,11 +26,16 @@ static void *private_memory(size_t bytes)
     return memory;
 }
 
-int standalone_open(const char *text, struct lock *turn, struct attachment *attachment, struct error *error)
+int standalone_open(const struct session_settings *settings, struct lock *turn, struct attachment *attachment,
+                    struct error *error)
 {
-    int result = limits_parse(text, &limits, error);
-    if (result < 0)
-        return result;
+    memory = (struct limits){.every_gpu = true, .every_gpu_amount = LEDGER_UNLIMITED};
+    compute = (struct limits){.every_gpu = true, .every_gpu_amount = SHARE_WHOLE};
+    struct error cause;
+    if (*settings->limit && limits_parse(settings->limit, &memory, &cause) < 0)
+        return error_set(error, EINVAL, NULL, "GPUSLICE_MEMORY_LIMIT: %s", cause.message);
+    if (*settings->compute && limits_parse_shares(settings->compute, &compute, &cause) < 0)
+        return error_set(error, EINVAL, NULL, "GPUSLICE_COMPUTE_LIMIT: %s", cause.message);
     struct ledger_policy *policy = private_memory(LEDGER_POLICY_BYTES);
     struct ledger_usage *usage = policy ? private_memory(ledger_usage_bytes()) : NULL;
     if (!usage) {
@@ -64,25 +74,11 @@ static int nvml_index(const uint8_t uuid[static 16], int ordinal)
     return ordinal;
 }
 
-static bool find_limit(const uint8_t uuid[static 16], int ordinal, uint64_t *bytes)
+static bool names_an_index(const struct limits *limits)
 {
-    bool index_known = false;
-    int index = -1;
-    if (limits.every_gpu) {
-        *bytes = limits.every_gpu_bytes;
-        return true;
-    }
-    for (uint32_t i = 0; i < limits.count; i++) {
-        const struct limit *row = &limits.rows[i];
-        if (!row->by_uuid && !index_known) {
-            index = nvml_index(uuid, ordinal);
-            index_known = true;
-        }
-        if (row->by_uuid ? memcmp(row->uuid, uuid, 16) == 0 : (int)row->index == index) {
-            *bytes = row->bytes;
+    for (uint32_t i = 0; i < limits->count; i++)
+        if (!limits->rows[i].by_uuid)
             return true;
-        }
-    }
     return false;
 }
 
@@ -90,14 +86,29 @@ int standalone_add_gpu(struct ledger *ledger, const uint8_t uuid[static 16], int
 {
     /* Ours alone, and writable: every other policy is the daemon's. */
     struct ledger_policy *policy = (struct ledger_policy *)(uintptr_t)ledger->policy;
-    uint64_t bytes;
+    uint64_t bytes, cap = SHARE_WHOLE;
     uint32_t index = policy->gpu_count;
-    if (index == LEDGER_GPUS || !find_limit(uuid, ordinal, &bytes))
+    bool asks_nvml = names_an_index(&memory) || names_an_index(&compute);
+    int known_as = asks_nvml ? nvml_index(uuid, ordinal) : -1;
+    if (index == LEDGER_GPUS || !limits_find(&memory, uuid, known_as, &bytes))
         return -1;
+    limits_find(&compute, uuid, known_as, &cap);
+    atomic_store_explicit(&caps[index], (uint32_t)cap, memory_order_relaxed);
     struct ledger_policy_gpu *gpu = &policy->gpus[index];
     memcpy(gpu->uuid, uuid, 16);
     atomic_store_explicit(&gpu->limit_bytes, bytes, memory_order_relaxed);
     /* Threads that look GPUs up without the lock see the row before the count that includes it. */
     __atomic_store_n(&policy->gpu_count, index + 1, __ATOMIC_RELEASE);
     return (int)index;
+}
+
+uint32_t standalone_cap(uint64_t gpus)
+{
+    uint32_t least = SHARE_WHOLE;
+    for (unsigned i = 0; i < LEDGER_GPUS; i++) {
+        uint32_t cap = atomic_load_explicit(&caps[i], memory_order_relaxed);
+        if ((gpus >> i & 1) && cap < least)
+            least = cap;
+    }
+    return least;
 }

@@ -5,8 +5,12 @@
 #include "cuda/driver.h"
 #include "intercept/session.h"
 
-/* Make the ledger, with one slot that is ours, for limits_parse()'s `text`. 0 or a negative errno. */
-int standalone_open(const char *text, struct lock *turn, struct attachment *attachment, struct error *error);
+/* Make the ledger, with one slot that is ours, for the settings' limits. 0 or a negative errno. */
+int standalone_open(const struct session_settings *settings, struct lock *turn, struct attachment *attachment,
+                    struct error *error);
+
+/* The lowest cap on time among these GPUs (a bit for each of the policy), in ten-thousandths. */
+uint32_t standalone_cap(uint64_t gpus);
 
 /* Enter a GPU in the policy, if the limits name it. `ordinal` is CUDA's, or -1 when NVML met the GPU first.
  * Returns its index, or -1. Under the session's `deciding` lock. */

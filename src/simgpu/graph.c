@@ -21,7 +21,8 @@ CUresult graph_check(CUgraph graph)
 CUresult graph_node_check(CUgraphNode node)
 {
     SIM_TRY(sim_ready());
-    return node && atomic_load(&node->kind) == SIM_GRAPH_NODE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    SIM_REQUIRE(node && atomic_load(&node->kind) == SIM_GRAPH_NODE);
+    return graph_check(node->graph);
 }
 
 bool graph_edge_is_plain(const CUgraphEdgeData *data)

@@ -17,6 +17,7 @@ enum graph_kind {
     SIM_GRAPH_NODE = 0x51c0de41,
     SIM_GRAPH_EXEC = 0x51c0de42,
     SIM_USER_OBJECT = 0x51c0de43,
+    SIM_GRAPH_OF_EXEC = 0x51c0de44, /* no program ever had its handle: one that names it is stale */
 };
 
 /* Flags of the driver's that its prototypes pass as plain numbers (cuda.h 13.0). */

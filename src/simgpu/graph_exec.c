@@ -22,10 +22,12 @@ CUresult graph_exec_check(CUgraphExec exec)
 
 /* --- Making and destroying ------------------------------------------------------------------------- */
 
-/* Put the nodes of a copy and its bodies into an order; the node that none is possible for, of the original.
+/* Make a copy and its bodies the exec's own, with their nodes in an order; the node that none is possible
+ * for, of the original.
  */
 static CUresult order_make(CUgraph graph, CUgraphNode *wrong)
 {
+    atomic_store(&graph->kind, SIM_GRAPH_OF_EXEC);
     graph->order = malloc((graph->node_count ? graph->node_count : 1) * sizeof(CUgraphNode));
     if (!graph->order)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -206,12 +208,12 @@ struct need {
     int64_t now[DEVICE_GPUS], most[DEVICE_GPUS];
 };
 
-/* What a graph's allocations need at most, in the order it runs in. */
+/* What a graph's allocations need at most, in the order it runs in, beyond what its last launch left. */
 static void need_add(CUgraph graph, struct need *need)
 {
     for (size_t i = 0; i < graph->node_count; i++) {
         CUgraphNode node = graph->order[i];
-        if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !graph_memory_is_live(node->memory)) {
             unsigned gpu = graph_memory_gpu(node->memory);
             need->now[gpu] += (int64_t)graph_memory_bytes(node->memory);
             if (need->now[gpu] > need->most[gpu])

@@ -267,7 +267,8 @@ static CUresult body_add(CUgraphNode node, CUgraph body)
 static CUresult child_make(CUgraphNode node, CUgraphNodeParams *params)
 {
     CUgraph child = params->graph.graph;
-    SIM_TRY(graph_check(child));
+    if (!child || atomic_load(&child->kind) != SIM_GRAPH_OF_EXEC) /* of an exec: its launch is captured */
+        SIM_TRY(graph_check(child));
     SIM_REQUIRE(child != node->graph && !child->capturing);
     bool is_moved = params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
     SIM_REQUIRE(is_moved || params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE);

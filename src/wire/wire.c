@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Bytes of a whole packet by type; 0 for a type we do not know. */
+/* Bytes of a whole packet by type; 0 for a type that our version does not know. */
 static size_t packet_bytes(unsigned type)
 {
     static const uint16_t body_bytes[] = {
@@ -23,7 +23,8 @@ static size_t packet_bytes(unsigned type)
         [WIRE_RETURNED] = sizeof(struct wire_returned),
         [WIRE_REPORT] = sizeof(struct wire_report),
     };
-    if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0)
+    if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0 ||
+        (type >= WIRE_AGENT && WIRE_VERSION < WIRE_VERSION_AGENT))
         return 0;
     return offsetof(struct wire_message, hello) + body_bytes[type];
 }

@@ -38,7 +38,10 @@
 #include <sys/types.h>
 
 #define WIRE_MAGIC 0x43494c53u /* "SLIC" */
+/* What a build speaks. One of an older version is built for the tests of upgrades, by setting it. */
+#ifndef WIRE_VERSION
 #define WIRE_VERSION 2
+#endif
 #define WIRE_VERSION_OLDEST 1
 #define WIRE_VERSION_AGENT 2     /* from which on there are agents */
 #define WIRE_SESSION_ID_BYTES 16 /* 12 hex digits and zeros */

@@ -63,7 +63,6 @@ struct actor {
     const struct row *row;
     void *function; /* this call's way to the entry point */
     uint64_t ask;
-    bool overdraws; /* this call may pass the quota: launches, which cannot be taken back */
     bool own_limit; /* the driver may refuse this call for reasons of its own */
     char line[1024];
     size_t length;

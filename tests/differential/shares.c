@@ -8,14 +8,6 @@
 
 /* --- Graphs ---------------------------------------------------------------------------------------- */
 
-/* Drivers do not check handles of graphs: those that are gone are not for calling. */
-static uint64_t living(struct actor *actor, enum kind kind)
-{
-    struct thing *thing = one_in(actor, 12) ? NULL : random_living(actor, kind);
-    put(actor, "%d.%d ", (int)kind, thing ? (int)thing->number : -1);
-    return thing ? thing->value : 0;
-}
-
 /* One that takes memory and gives it back, or only takes it, or does nothing. */
 static void graph_create(struct actor *actor)
 {
@@ -45,7 +37,7 @@ static void graph_create(struct actor *actor)
 
 static void graph_destroy(struct actor *actor)
 {
-    uint64_t graph = living(actor, GRAPH);
+    uint64_t graph = pick(actor, GRAPH);
     CUresult result = CALL(actor, cuGraphDestroy)((CUgraph)(uintptr_t)graph);
     put_result(actor, result);
     if (result == CUDA_SUCCESS)
@@ -65,7 +57,7 @@ static void graph_instantiate(struct actor *actor)
     CUgraphExec *out = one_in(actor, 12) ? NULL : &exec;
     CUgraphNode node = NULL;
     char log[64] = "";
-    CUgraph graph = (CUgraph)(uintptr_t)living(actor, GRAPH);
+    CUgraph graph = (CUgraph)(uintptr_t)pick(actor, GRAPH);
     put(actor, "%s", out ? "&" : "NULL");
     CUresult result = CALL(actor, cuGraphInstantiate)(out, graph, &node, log, sizeof(log));
     made_exec(actor, result, exec);
@@ -76,9 +68,9 @@ static void graph_instantiate_with_flags(struct actor *actor)
     static const unsigned long long flags_of[] = {0, 1, 0, 1, 2, 4, 8, 77};
     CUgraphExec exec = NULL;
     CUgraphExec *out = one_in(actor, 12) ? NULL : &exec;
-    CUgraph graph = (CUgraph)(uintptr_t)living(actor, GRAPH);
+    CUgraph graph = (CUgraph)(uintptr_t)pick(actor, GRAPH);
     unsigned long long flags = flags_of[chance(actor, 8)];
-    actor->own_limit = actor->overdraws = flags & UPLOAD;
+    actor->own_limit = flags & UPLOAD;
     put(actor, "%s %llu", out ? "&" : "NULL", flags);
     CUresult result = CALL(actor, cuGraphInstantiateWithFlags)(out, graph, flags);
     made_exec(actor, result, exec);
@@ -87,7 +79,7 @@ static void graph_instantiate_with_flags(struct actor *actor)
 static void graph_instantiate_with_params(struct actor *actor)
 {
     CUgraphExec exec = NULL;
-    CUgraph graph = (CUgraph)(uintptr_t)living(actor, GRAPH);
+    CUgraph graph = (CUgraph)(uintptr_t)pick(actor, GRAPH);
     CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {.flags = one_in(actor, 3) ? 1 : 0},
                                   *how = one_in(actor, 12) ? NULL : &parameters;
     put(actor, "%s %llu", how ? "&" : "NULL", (unsigned long long)parameters.flags);
@@ -97,19 +89,19 @@ static void graph_instantiate_with_params(struct actor *actor)
 
 static void exec_destroy(struct actor *actor)
 {
-    uint64_t exec = living(actor, EXEC);
+    uint64_t exec = pick(actor, EXEC);
     CUresult result = CALL(actor, cuGraphExecDestroy)((CUgraphExec)(uintptr_t)exec);
     put_result(actor, result);
     if (result == CUDA_SUCCESS)
         end_thing(EXEC, exec);
 }
 
-/* What a launch maps is the driver's affair, in part (hook_graph.c). */
+/* How much a launch asks for is not for this program to know (hook_graph.c). */
 static void graph_launch(struct actor *actor)
 {
-    CUgraphExec exec = (CUgraphExec)(uintptr_t)living(actor, EXEC);
+    CUgraphExec exec = (CUgraphExec)(uintptr_t)pick(actor, EXEC);
     CUstream stream = (CUstream)(uintptr_t)pick(actor, STREAM);
-    actor->own_limit = actor->overdraws = true;
+    actor->own_limit = true;
     put_result(actor, CALL(actor, cuGraphLaunch)(exec, stream));
 }
 

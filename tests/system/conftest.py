@@ -131,11 +131,12 @@ class Daemon:
         self.folder = pathlib.Path(folder)
         self.runtime = self.folder / "run"
         self.state = self.folder / "state"
+        self.config = self.folder / "config" / "simulated"  # gpuslice.conf and sessions.conf; made by who needs it
         self.runtime.mkdir(mode=0o700, exist_ok=True)
         self.more = {"GPUSLICE_SIMULATED": "1", "GPUSLICE_RUNTIME_DIR": str(self.runtime),
-                     "GPUSLICE_STATE_DIR": str(self.state), **{k: str(v) for k, v in more.items()}}
+                     "GPUSLICE_STATE_DIR": str(self.state), "GPUSLICE_CONFIG_DIR": str(self.folder / "config"),
+                     **{k: str(v) for k, v in more.items()}}
         self.process = None
-        self.log = None
 
     @property
     def control_socket(self):
@@ -151,10 +152,14 @@ class Daemon:
         environment.pop("LD_LIBRARY_PATH")
         return environment
 
+    def spawn_daemon(self, *options):
+        """Start one and wait for nothing."""
+        with open(self.folder / "daemon.log", "ab") as log:
+            return subprocess.Popen([self.product.gpusliced, "--simulated", *options], env=self.environment(),
+                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
     def start(self, *options):
-        self.log = open(self.folder / "daemon.log", "ab")
-        self.process = subprocess.Popen([self.product.gpusliced, "--simulated", *options], env=self.environment(),
-                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        self.process = self.spawn_daemon(*options)
         wait_for(self._ready_or_dead, f"the daemon to be ready (log: {self.log_text()})")
         assert self.process.poll() is None, self.log_text()
         return self
@@ -183,8 +188,6 @@ class Daemon:
             except subprocess.TimeoutExpired:
                 self.kill()
                 pytest.fail("the daemon did not end on SIGTERM")
-        if self.log:
-            self.log.close()
 
     def request(self, method, path, body=None, headers=None, raw=None):
         """One HTTP request on the control socket: (status, decoded JSON or text)."""

@@ -228,7 +228,8 @@ def test_help_needs_no_daemon_and_names_every_option(make_daemon):
     daemon = make_daemon()
     overview = daemon.cli("help").stdout
     verbs = [line.split()[0] for line in overview.splitlines() if line.startswith("  ") and "gpuslice" not in line[:12]]
-    assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "completion", "version", "help"} == set(verbs)
+    assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "config", "completion", "version",
+            "help"} == set(verbs)
     for verb in verbs:
         text = daemon.cli(verb, "--help").stdout
         assert text == daemon.cli("help", verb).stdout

@@ -3,14 +3,13 @@ import fcntl
 import os
 import pathlib
 import signal
-import socket
 import sqlite3
 import subprocess
 import time
 
 import pytest
 
-from attach_client import Child, Client, Refused
+from attach_client import GRANT, NO_SESSION, Agent, Child, Client, Refused
 from conftest import GIB, MIB, wait_for
 
 
@@ -18,6 +17,14 @@ def create(daemon, **body):
     status, session = daemon.request("POST", "/v1/sessions", body)
     assert status == 201, session
     return session
+
+
+def daemon_expired(daemon, session):
+    """Whether the session's time is over, by the state file."""
+    state = sqlite3.connect(f"file:{daemon.state / 'simulated' / 'state.db'}?mode=ro", uri=True)
+    (expires_at_ms,), = state.execute("SELECT expires_at_ms FROM sessions WHERE id=?", (session,))
+    state.close()
+    return time.time() * 1000 > expires_at_ms
 
 
 def lock_holder(daemon):
@@ -98,11 +105,11 @@ def test_a_client_that_comes_back_keeps_its_slot_under_a_new_epoch(daemon):
     daemon.kill()
     assert client.is_hung_up()
     daemon.start()
-    assert int.from_bytes(client.usage[16:24], "little") == epoch + 1
+    assert int.from_bytes(client.usage[16:24], "little") > epoch
     usage = client.usage  # stays mapped, as in a program that goes on
     client.close()
     again = Client(daemon.attach_socket).attach(session, slot=slot, generation=generation)
-    assert (again.slot, again.generation, again.epoch) == (slot, generation, epoch + 1)
+    assert (again.slot, again.generation) == (slot, generation) and again.epoch > epoch
     assert again.limit() == 9 * MIB
     shown = daemon.session("s")
     assert shown["used_bytes"] == 4321 and len(shown["processes"]) == 1
@@ -111,6 +118,24 @@ def test_a_client_that_comes_back_keeps_its_slot_under_a_new_epoch(daemon):
     stranger = Client(daemon.attach_socket).attach(session, slot=1, generation=generation)
     assert stranger.slot == 2
     child.kill()
+    usage.close()
+
+
+def test_a_process_of_a_session_that_expired_meanwhile_gets_the_closed_policy(daemon):
+    session = create(daemon, name="s", ttl_seconds=1)["session_id"]
+    client = Client(daemon.attach_socket).attach(session)
+    client.hold(4321)
+    slot, generation, usage = client.slot, client.generation, client.usage
+    daemon.kill()
+    wait_for(lambda: daemon_expired(daemon, session), "its time to be over")
+    daemon.start()
+    client.close()
+    again = Client(daemon.attach_socket).attach(session, slot=slot, generation=generation)
+    assert again.closed() and (again.slot, again.generation) == (slot, generation)
+    assert Agent(daemon.attach_socket, again, session).receive()[0] == GRANT
+    with pytest.raises(Refused) as refused:  # but nobody new
+        Client(daemon.attach_socket).attach(session)
+    assert refused.value.reason == NO_SESSION
     usage.close()
 
 
@@ -131,6 +156,8 @@ def test_a_state_file_of_the_first_layout_is_brought_up_to_date(daemon):
     with sqlite3.connect(daemon.state / "simulated" / "state.db") as state:
         for column in ("compute_min", "compute_max", "priority"):
             state.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
+        state.execute("ALTER TABLE processes DROP COLUMN wire_version")
+        state.execute("DELETE FROM meta WHERE key='layout_oldest'")
         state.execute("ALTER TABLE sessions RENAME COLUMN expires_at_ms TO expires_at")
         state.execute("UPDATE sessions SET expires_at=4102444800")
         state.execute("PRAGMA user_version=1")
@@ -356,13 +383,3 @@ def test_the_log_goes_where_it_is_told_to(make_daemon, tmp_path):
     assert "ready: 1 GPUs (simulated)" in log.read_text()
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert daemon.log_text() == ""
-
-
-def test_systemd_is_told_when_it_is_ready_and_when_it_ends(make_daemon, tmp_path):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
-        notified.bind(str(tmp_path / "notify"))
-        notified.settimeout(20)
-        daemon = make_daemon(NOTIFY_SOCKET=str(tmp_path / "notify")).start()
-        assert notified.recv(100) == b"READY=1"
-        daemon.stop()
-        assert notified.recv(100) == b"STOPPING=1"

@@ -5,11 +5,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/old_glibc.h"
 #include "cuda/prototypes.h"
-#include "intercept/old_glibc.h"
 
-OLD_GLIBC_SYMBOL(dlopen);
-OLD_GLIBC_SYMBOL(dlsym);
 OLD_GLIBC_SYMBOL(dladdr);
 
 static const char *object_of(void *function)

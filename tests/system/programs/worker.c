@@ -6,8 +6,8 @@
  *   graph    kernels in one launch of a graph
  *   busy     after so many ms of kernel time it waits for them and rests for `idle` ms
  *
- * Prints "ready"; for each line on standard input that is a number of ms, works for that long and prints how many ns of
- * kernels ended meanwhile, and how many ns that was. Ends at the end of input. */
+ * Prints "ready"; for each line on standard input that is a number of ms, works for that long and prints how
+ * many ns of kernels ended meanwhile, and how many ns that was. Ends at the end of input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,8 @@ static void launch_kernel(CUstream stream)
 
 static void prepare(void)
 {
-    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gs_spin_us(.param .u64 us)\n{\n ret;\n}\n";
+    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry "
+                              "gs_spin_us(.param .u64 us)\n{\n ret;\n}\n";
     CUdevice device;
     CUcontext context;
     CUmodule module;

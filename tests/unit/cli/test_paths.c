@@ -18,8 +18,9 @@ static char folder[64]; /* a fresh one for each test */
 
 static int set_up(void **state)
 {
-    static const char *const variables[] = {"GPUSLICE_RUNTIME_DIR", "GPUSLICE_STATE_DIR", "XDG_RUNTIME_DIR",
-                                            "XDG_STATE_HOME"};
+    static const char *const variables[] = {"GPUSLICE_RUNTIME_DIR", "GPUSLICE_STATE_DIR",
+                                            "XDG_RUNTIME_DIR",      "XDG_STATE_HOME",
+                                            "XDG_CONFIG_HOME",      "GPUSLICE_CONFIG_DIR"};
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
         unsetenv(variables[i]);
     strcpy(folder, "/tmp/test_paths.XXXXXX");

@@ -71,9 +71,9 @@ static void ids_are_labels_only_for_debugging(void **state)
 {
     struct session session;
     add_sessions(&session, 1);
-    one_card.options.metrics_debug = true;
+    one_card.config.daemon.metrics_debug = true;
     char *text = metrics_text(&one_card);
-    one_card.options.metrics_debug = false;
+    one_card.config.daemon.metrics_debug = false;
     assert_non_null(strstr(text, "session_id=\"000000000000\""));
     free(text);
 }

@@ -215,12 +215,16 @@ static CUresult launch_on(CUstream stream)
     return cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
 }
 
+/* Whether it was seen true; a thread that turns back at the gate is inside for a moment. */
 static bool comes_true(bool (*condition)(void))
 {
     uint64_t deadline_ns = pace_now_ns() + PATIENCE_NS;
-    while (!condition() && pace_now_ns() < deadline_ns)
+    while (!condition()) {
+        if (pace_now_ns() > deadline_ns)
+            return false;
         sched_yield();
-    return condition();
+    }
+    return true;
 }
 
 static bool one_waits(void)

@@ -437,6 +437,8 @@ static void graph_memory_that_is_not_freed_outlives_the_graph(void **state)
     launch(exec);
     assert_int_equal(word(at), 3);
     assert_int_equal(cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE); /* it is still there */
+    assert_cuda(cuGraphUpload(exec, stream));
+    assert_int_equal(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 2 * MIB); /* no second time */
     assert_cuda(cuGraphExecDestroy(exec));
     assert_cuda(cuGraphInstantiateWithFlags(&exec, graph, 1)); /* AUTO_FREE_ON_LAUNCH */
     launch(exec);
@@ -528,6 +530,29 @@ static void user_objects_live_as_long_as_the_last_graph_that_uses_them(void **st
     assert_int_equal(cuUserObjectRelease(object, 1), CUDA_ERROR_INVALID_VALUE);
 }
 
+/* Handles are used again: a program's stale one may be that of what only an exec has. */
+static void a_stale_handle_never_reaches_an_execs_own_graph(void **state)
+{
+    CUdeviceptr out;
+    CUgraphNode node, stale_node;
+    assert_cuda(cuMemAlloc_v2(&out, 256));
+    CUgraph graph = graph_new();
+    fill(graph, NULL, out, 9, 1);
+    CUgraph stale = graph_new();
+    assert_cuda(cuGraphAddEmptyNode(&stale_node, stale, NULL, 0));
+    assert_cuda(cuGraphDestroy(stale));
+    CUgraphExec exec = instantiate(graph); /* its copy has the place of the one that is gone */
+    assert_int_equal(cuGraphDestroy(stale), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphDestroyNode(stale_node), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphAddEmptyNode(&node, stale, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+    launch(exec);
+    assert_int_equal(word(out), 9);
+    assert_cuda(cuGraphExecDestroy(exec));
+    assert_int_equal(cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE);
+    assert_cuda(cuGraphDestroy(graph));
+    assert_cuda(cuMemFree_v2(out));
+}
+
 static void what_is_no_node_is_refused(void **state)
 {
     CUgraph graph = graph_new();
@@ -592,6 +617,7 @@ int main(void)
         cmocka_unit_test(graph_memory_that_does_not_fit_is_refused_at_launch),
         cmocka_unit_test(conditional_nodes_ask_what_kernels_set),
         cmocka_unit_test(user_objects_live_as_long_as_the_last_graph_that_uses_them),
+        cmocka_unit_test(a_stale_handle_never_reaches_an_execs_own_graph),
         cmocka_unit_test(what_is_no_node_is_refused),
         cmocka_unit_test(a_graph_is_printed_for_graphviz),
     };

@@ -17,9 +17,9 @@ static void a_size_holds_for_every_gpu(void **state)
 {
     assert_int_equal(limits_parse("2GiB", &limits, NULL), 0);
     assert_true(limits.every_gpu);
-    assert_int_equal(limits.every_gpu_bytes, UINT64_C(2) << 30);
+    assert_int_equal(limits.every_gpu_amount, UINT64_C(2) << 30);
     assert_int_equal(limits_parse("1073741824", &limits, NULL), 0);
-    assert_int_equal(limits.every_gpu_bytes, 1 << 30);
+    assert_int_equal(limits.every_gpu_amount, 1 << 30);
 }
 
 static void an_object_names_gpus_by_index_and_uuid_in_any_case(void **state)
@@ -35,11 +35,41 @@ static void an_object_names_gpus_by_index_and_uuid_in_any_case(void **state)
     assert_int_equal(limits.count, 3);
     assert_false(limits.rows[0].by_uuid);
     assert_int_equal(limits.rows[0].index, 0);
-    assert_int_equal(limits.rows[0].bytes, 512 << 20);
+    assert_int_equal(limits.rows[0].amount, 512 << 20);
     assert_true(limits.rows[1].by_uuid);
     assert_memory_equal(limits.rows[1].uuid, uuid, 16);
-    assert_int_equal(limits.rows[1].bytes, 4096);
+    assert_int_equal(limits.rows[1].amount, 4096);
     assert_int_equal(limits.rows[2].index, 12);
+}
+
+static void shares_are_percentages(void **state)
+{
+    static const uint8_t uuid[16] = {0xab, 0xcd, 0xef, 0x01, 0x02, 0x03, 0x04, 0x05,
+                                     0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d};
+    uint64_t cap = 1;
+    assert_int_equal(limits_parse_shares("12.5%", &limits, NULL), 0);
+    assert_true(limits_find(&limits, uuid, -1, &cap));
+    assert_int_equal(cap, 1250);
+    assert_int_equal(limits_parse_shares("20%..60%", &limits, NULL), 0);
+    assert_true(limits_find(&limits, uuid, 3, &cap));
+    assert_int_equal(cap, 6000);
+    assert_int_equal(limits_parse_shares("{\"1\": 30, \"GPU-abcdef01-0203-0405-0607-08090a0b0c0d\": \"5%\"}",
+                                         &limits, NULL),
+                     0);
+    assert_true(limits_find(&limits, (const uint8_t[16]){0}, 1, &cap));
+    assert_int_equal(cap, 3000);
+    assert_true(limits_find(&limits, uuid, 0, &cap));
+    assert_int_equal(cap, 500);
+    cap = 77;
+    assert_false(limits_find(&limits, (const uint8_t[16]){0}, 0, &cap));
+    assert_false(limits_find(&limits, (const uint8_t[16]){0}, -1, &cap));
+    assert_int_equal(cap, 77);
+    static const char *const wrong[] = {
+        "", "0%", "101%", "half", "{\"0\": 0}", "{\"0\": 101}", "{\"0\": \"1GiB\"}"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct error error = {0};
+        assert_true(limits_parse_shares(wrong[i], &limits, &error) < 0 && error.message[0]);
+    }
 }
 
 static void an_empty_object_allows_no_gpu(void **state)
@@ -76,10 +106,10 @@ static void what_is_no_limit_is_refused_and_changes_nothing(void **state)
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct error error = {0};
-        limits.every_gpu_bytes = 77;
+        limits.every_gpu_amount = 77;
         if (limits_parse(wrong[i], &limits, &error) != -EINVAL || !error.message[0])
             fail_msg("'%s' was accepted, or refused without a word", wrong[i]);
-        assert_int_equal(limits.every_gpu_bytes, 77);
+        assert_int_equal(limits.every_gpu_amount, 77);
     }
 }
 
@@ -87,6 +117,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_size_holds_for_every_gpu),
+        cmocka_unit_test(shares_are_percentages),
         cmocka_unit_test(an_object_names_gpus_by_index_and_uuid_in_any_case),
         cmocka_unit_test(an_empty_object_allows_no_gpu),
         cmocka_unit_test(what_is_no_limit_is_refused_and_changes_nothing),

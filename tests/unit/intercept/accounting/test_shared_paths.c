@@ -21,6 +21,7 @@ static const struct node {
 } * nodes;
 static size_t node_count;
 static size_t graphs_reserved, graphs_used;
+static CUgraphExec next_exec = (CUgraphExec)0x4000;
 static size_t launch_takes; /* reserved at the next launch, and in use until the exec is destroyed */
 
 static CUresult get_nodes(CUgraph graph, CUgraphNode *out, size_t *count)
@@ -59,7 +60,7 @@ static CUresult free_params(CUgraphNode node, CUdeviceptr *address)
 
 static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
-    *exec = (CUgraphExec)0x4000;
+    *exec = next_exec;
     return CUDA_SUCCESS;
 }
 
@@ -153,6 +154,35 @@ static void unused_graph_memory_makes_room_for_other_memory(void **state)
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), 40 * MIB);
     assert_int_equal(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+static void a_launch_asks_again_once_another_graph_may_hold_its_memory(void **state)
+{
+    static const struct node one[] = {ALLOC(1, 40 * MIB), FREE(1)}, other[] = {ALLOC(2, 20 * MIB)};
+    CUgraphExec first = make_exec(one, 2, 40 * MIB);
+    next_exec = (CUgraphExec)0x5000;
+    CUgraphExec second = make_exec(other, 1, 20 * MIB);
+    next_exec = first;
+    launch_takes = 40 * MIB;
+    assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
+    CUdeviceptr address = allocate(LIMIT - 40 * MIB);
+    /* Its memory is in use, as far as the driver says: the other has no room, and the first still its own. */
+    assert_int_equal(cuGraphLaunch(second, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
+    graphs_used = 0; /* the launch has finished */
+    launch_takes = 20 * MIB;
+    assert_int_equal(cuGraphLaunch(second, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT);
+    launch_takes = 60 * MIB; /* what the driver would have to reserve */
+    assert_int_equal(cuGraphLaunch(first, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(graphs_reserved, 20 * MIB); /* trimmed in vain, and the driver was not asked */
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), 60 * MIB);
+    assert_int_equal(cuGraphExecDestroy(first), CUDA_SUCCESS);
+    assert_int_equal(cuGraphExecDestroy(second), CUDA_SUCCESS);
     assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
     assert_int_equal(used(), 0);
 }
@@ -434,6 +464,7 @@ int main(void)
     install();
     const struct CMUnitTest tests[] = {
         TEST(graph_memory_is_charged_by_what_graphs_reserve),
+        TEST(a_launch_asks_again_once_another_graph_may_hold_its_memory),
         TEST(unused_graph_memory_makes_room_for_other_memory),
         TEST(a_launch_that_took_more_than_it_said_is_charged_as_it_is),
         TEST(memory_of_another_session_is_charged_to_who_opens_it),

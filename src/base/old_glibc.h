@@ -1,10 +1,16 @@
-/* old_glibc.h - bind to symbol versions that glibc 2.17 has, included before every file of the library.
+/* old_glibc.h - bind to symbol versions that older glibcs have, included before every file of what programs
+ * of the host load.
  *
  * Since 2.34 the functions below live in libc under a new version, and the linker takes the newest; libc
  * still has the old ones, and a glibc before that has only those, in libpthread.so.0 and libdl.so.2. */
 #pragma once
 
 #ifndef __ASSEMBLER__
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #define OLD_GLIBC "GLIBC_2.2.5"
@@ -14,6 +20,9 @@
 
 #define OLD_GLIBC_SYMBOL(symbol) __asm__(".symver " #symbol "," #symbol "@" OLD_GLIBC)
 
+OLD_GLIBC_SYMBOL(dlclose);
+OLD_GLIBC_SYMBOL(dlopen);
+OLD_GLIBC_SYMBOL(dlsym);
 OLD_GLIBC_SYMBOL(pthread_attr_setstacksize);
 OLD_GLIBC_SYMBOL(pthread_create);
 OLD_GLIBC_SYMBOL(pthread_detach);
@@ -29,5 +38,9 @@ OLD_GLIBC_SYMBOL(pthread_rwlock_wrlock);
 OLD_GLIBC_SYMBOL(pthread_sigmask);
 /* What fcntl() becomes with 64-bit file offsets, since 2.28; the same function on 64-bit machines. */
 __asm__(".symver fcntl64,fcntl@" OLD_GLIBC);
+
+/* Functions of libc only since 2.33. The kernel's structure is glibc's on 64-bit machines. */
+#define stat(path, status) ((int)syscall(SYS_newfstatat, AT_FDCWD, path, status, 0))
+#define fstat(fd, status) ((int)syscall(SYS_fstat, fd, status))
 
 #endif

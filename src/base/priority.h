@@ -1,0 +1,11 @@
+/* priority.h - whose turn comes first where several sessions wait for a GPU. */
+#pragma once
+
+#include <stdbool.h>
+
+/* Lowest first. Numbers are the state file's. */
+enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
+
+/* "low", "normal", "high", "critical"; false when `text` is none of them. */
+bool session_priority_parse(const char *text, enum session_priority *priority);
+const char *session_priority_name(enum session_priority priority);

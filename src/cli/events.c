@@ -1,0 +1,62 @@
+/* gpuslice events: what has happened to sessions, processes and GPUs, and what happens from now on. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "cli/sessions.h"
+#include "cli/verbs.h"
+
+static const struct cli_option options[] = {
+    {"follow", NULL, CLI_FLAG, offsetof(struct cli_arguments, follow),
+     "go on and print events as they come, until interrupted"},
+    {"json", NULL, CLI_FLAG, offsetof(struct cli_arguments, json),
+     "print an object of JSON a line, for programs"},
+    CLI_OPTION_SIMULATED,
+    CLI_OPTION_HELP,
+    CLI_OPTIONS_END,
+};
+
+static void print_json(const json_t *event, void *context)
+{
+    json_dumpf(event, stdout, JSON_COMPACT);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void print_line(const json_t *event, void *context)
+{
+    struct table_cell cells[4];
+    char time[SESSIONS_TIME_TEXT];
+    static const char *const fields[] = {NULL, "kind", "name", "message"};
+    table_cell_print(&cells[0], TABLE_PLAIN, "%s", sessions_time(sessions_text(event, "time"), time));
+    for (size_t i = 1; i < sizeof(cells) / sizeof(cells[0]); i++)
+        table_cell_print(&cells[i], TABLE_PLAIN, "%s", sessions_text(event, fields[i]));
+    printf("%s  %-17s  %-12s  %s\n", cells[0].text, cells[1].text, cells[2].text[0] ? cells[2].text : "-",
+           cells[3].text);
+    fflush(stdout);
+}
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    struct client client;
+    struct error error;
+    int result = client_open(&client, arguments->simulated, &error);
+    if (result == 0)
+        result = client_listen(&client, arguments->follow ? "/v1/events" : "/v1/events?follow=false",
+                               arguments->json ? print_json : print_line, NULL, &error);
+    if (result == 0 && arguments->follow)
+        result = error_set(&error, ENOTCONN, NULL, "the daemon has ended");
+    client_close(&client);
+    return result < 0 ? cli_report(&error) : cli_finish_output();
+}
+
+const struct cli_verb verb_events = {
+    .name = "events",
+    .summary = "print what has happened to sessions, processes and GPUs",
+    .text =
+        "The daemon keeps the last 1,000 events. You see those of your own sessions and of the GPUs; root "
+        "sees all.",
+    .examples =
+        "  gpuslice events --follow\n  gpuslice events --json | jq 'select(.kind == \"memory.denied\")'",
+    .options = options,
+    .act = act,
+};

@@ -1,0 +1,182 @@
+/* config.h - gpuslice.conf and sessions.conf: what they may say, and what they say.
+ *
+ * key      a setting that may be made (keys.def)
+ * entry    a setting that was made: its text, and whether by default, file, environment or option
+ * ceiling  what [user:NAME] or [group:NAME] allows its user, or each user of the group
+ *
+ * A file is good as a whole or not at all: what is wrong with it is told with its path and line, and nothing
+ * of it counts. */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "base/priority.h"
+#include "base/units.h"
+
+#define CONFIG_FILE "gpuslice.conf"
+#define CONFIG_SESSIONS_FILE "sessions.conf"
+#define CONFIG_FILE_BYTES_MAX (1u << 20)
+#define CONFIG_SECTIONS_MAX 4096
+#define CONFIG_KEYS_MAX 64
+#define CONFIG_NAME_BYTES 64 /* of a user, group or session, with its zero */
+#define CONFIG_ADDRESS_BYTES 256
+#define CONFIG_SECRET_BYTES 512
+
+/* --- Keys ------------------------------------------------------------------------------------------ */
+
+enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_CEILING, CONFIG_SESSION };
+
+/* How a value is written and stored. */
+enum config_kind {
+    CONFIG_SIZE,     /* uint64_t bytes, above 0 */
+    CONFIG_SHARE,    /* struct share */
+    CONFIG_PERCENT,  /* uint32_t ten-thousandths, above 0 */
+    CONFIG_DURATION, /* uint64_t microseconds, above 0 */
+    CONFIG_SECONDS,  /* uint64_t whole seconds, 1 to 2147483647 */
+    CONFIG_COUNT,    /* uint32_t, 0 too */
+    CONFIG_FLAG,     /* bool: yes, no */
+    CONFIG_PRIORITY, /* enum session_priority */
+    CONFIG_ADDRESS,  /* char[CONFIG_ADDRESS_BYTES] */
+    CONFIG_PATH,     /* char[PATH_MAX], absolute */
+    CONFIG_SECRET,   /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
+    CONFIG_USER,     /* uid_t */
+    CONFIG_WORDS,    /* char *: words with commas between, none twice; owned */
+};
+
+enum config_when { CONFIG_LIVE, CONFIG_AT_START };
+
+struct config_key {
+    enum config_section section;
+    const char *name;
+    enum config_kind kind;
+    size_t offset; /* in the section's struct */
+    const char *standard, *environment, *option;
+    enum config_when when;
+    const char *help;
+};
+
+/* All keys, by section; ends with a NULL name. */
+extern const struct config_key config_keys[];
+
+/* Read `text` as a value of `key` into `section`, the section's struct. -EINVAL or -ERANGE, with nothing
+ * said about where. */
+int config_key_set(const struct config_key *key, void *section, const char *text, struct error *error);
+
+/* --- gpuslice.conf --------------------------------------------------------------------------------- */
+
+struct config_daemon {
+    uint64_t recovery_usec, idle_exit_usec;
+    bool metrics_debug, debug, ipc_token_required;
+    char metrics_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
+    char log_file[PATH_MAX];                    /* "": none */
+    char ipc_token[CONFIG_SECRET_BYTES];        /* "": none */
+};
+
+struct config_defaults {
+    uint64_t memory_bytes; /* 0: the whole card */
+    struct share compute;
+    uint64_t ttl_seconds; /* 0: never */
+    enum session_priority priority;
+};
+
+/* Each value at its type's greatest (PRIORITY_COUNT) where nothing is said. */
+struct config_ceiling {
+    bool is_group;
+    char name[CONFIG_NAME_BYTES];
+    unsigned line;
+    uint64_t memory_bytes;
+    uint32_t compute, sessions;
+    enum session_priority priority;
+};
+
+enum config_origin { CONFIG_BY_DEFAULT, CONFIG_BY_FILE, CONFIG_BY_ENVIRONMENT, CONFIG_BY_OPTION };
+
+struct config_entry {
+    const struct config_key *key;
+    char *section, *value; /* value NULL: none */
+    enum config_origin origin;
+    unsigned line; /* of CONFIG_BY_FILE */
+    bool waits;    /* the file says next_value by now, which the next start takes */
+    char *next_value;
+};
+
+struct config {
+    char path[PATH_MAX];
+    bool is_there; /* the file */
+    struct config_daemon daemon;
+    struct config_defaults defaults;
+    struct config_ceiling *ceilings;
+    size_t ceiling_count;
+    struct config_entry *entries; /* first one a key of [daemon] and [defaults], then those of ceilings */
+    size_t entry_count;
+};
+
+/* A value that the command line of gpusliced gives. */
+struct config_option {
+    const char *option, *value; /* as in keys.def; NULL ends */
+};
+
+/* Read `folder`/gpuslice.conf, which need not be there, the environment, and `options` (may be NULL). On
+ * failure nothing is to be freed. */
+int config_load(struct config *config, const char *folder, const struct config_option *options,
+                struct error *error);
+/* The same with the file at `path`, which must be there, alone: for checking it. */
+int config_load_file(struct config *config, const char *path, struct error *error);
+/* In `next`, which is about to follow `now`, keep what can change at a start alone. */
+int config_carry_over(struct config *next, const struct config *now, struct error *error);
+void config_free(struct config *config);
+
+/* --- sessions.conf --------------------------------------------------------------------------------- */
+
+/* A session that the file declares. */
+struct config_session {
+    char name[CONFIG_NAME_BYTES];
+    unsigned line;
+    uid_t owner;
+    char *gpus;                     /* NULL: the roomiest */
+    uint64_t memory_bytes;          /* 0: not said */
+    struct share compute;           /* max 0: not said */
+    enum session_priority priority; /* PRIORITY_COUNT: not said */
+    bool memory_is_cap;             /* more than any GPU has is no limit, rather than an error */
+};
+
+struct config_sessions {
+    char path[PATH_MAX];
+    bool is_there;
+    struct config_session *sessions;
+    size_t count;
+};
+
+/* Read `folder`/sessions.conf, which need not be there: sections [NAME] of keys, or the format of Gemini's
+ * resource-config.txt (N, then N lines ID REQUEST LIMIT GPU_MEM). */
+int config_sessions_load(struct config_sessions *sessions, const char *folder, struct error *error);
+int config_sessions_load_file(struct config_sessions *sessions, const char *path, struct error *error);
+/* The same from text of the file `sessions->path`, which is cut into pieces. */
+int config_sessions_parse(struct config_sessions *sessions, char *text, struct error *error);
+void config_sessions_free(struct config_sessions *sessions);
+
+/* --- Telling --------------------------------------------------------------------------------------- */
+
+/* The `values` of GET /v1/config (docs/api.md). */
+json_t *config_json(const struct config *config);
+/* An array of {name, owner_uid, source}, of `sessions`. */
+json_t *config_sessions_json(const struct config_sessions *sessions);
+/* One element of `files`. `problem`: why the file is not in force; or NULL. */
+json_t *config_file_json(const char *path, bool is_there, const char *problem);
+
+/* --- For the readers of both files ----------------------------------------------------------------- */
+
+/* Read a whole file of text that only its owner, us or root, can have written, and put a zero behind. Sets
+ * `*text` to NULL, and returns 0, where there is none. */
+int config_read_file(const char *path, char **text, struct error *error);
+/* The key of this name in `section`; else -EINVAL, naming those there are. */
+int config_key_find(enum config_section section, const char *name, const struct config_key **key,
+                    struct error *error);
+/* Put "PATH:LINE: " before what `cause` says. */
+int config_blame(const char *path, unsigned line, const struct error *cause, struct error *error);

@@ -1,0 +1,211 @@
+/* The table of keys, and how the text of each kind is read. */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+
+#define SECONDS_MAX INT32_MAX
+
+#define STRUCT_DAEMON struct config_daemon
+#define STRUCT_DEFAULTS struct config_defaults
+#define STRUCT_CEILING struct config_ceiling
+#define STRUCT_SESSION struct config_session
+
+const struct config_key config_keys[] = {
+#define CONFIG_KEY(section, name, kind, field, standard, environment, option, when, help)                    \
+    {                                                                                                        \
+        CONFIG_##section,                                                                                    \
+        name,                                                                                                \
+        CONFIG_##kind,                                                                                       \
+        offsetof(STRUCT_##section, field),                                                                   \
+        standard,                                                                                            \
+        environment,                                                                                         \
+        option,                                                                                              \
+        CONFIG_##when,                                                                                       \
+        help},
+#include "config/keys.def"
+#undef CONFIG_KEY
+    {.name = NULL},
+};
+_Static_assert(sizeof(config_keys) / sizeof(config_keys[0]) <= CONFIG_KEYS_MAX, "more keys than places");
+
+int config_key_find(enum config_section section, const char *name, const struct config_key **key,
+                    struct error *error)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (const struct config_key *at = config_keys; at->name; at++) {
+        if (at->section != section)
+            continue;
+        if (strcmp(at->name, name) == 0) {
+            *key = at;
+            return 0;
+        }
+        if (used < sizeof(known))
+            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "", at->name);
+    }
+    return error_set(error, EINVAL, NULL, "there is no key '%.80s' here; expected one of %s", name, known);
+}
+
+static int set_flag(const char *text, bool *flag, struct error *error)
+{
+    static const char *const words[][2] = {{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        for (unsigned value = 0; value < 2; value++)
+            if (strcmp(text, words[i][value]) == 0) {
+                *flag = value;
+                return 0;
+            }
+    return error_set(error, EINVAL, NULL, "'%.80s' is neither yes nor no", text);
+}
+
+static int set_text(const char *text, char *target, size_t bytes, struct error *error)
+{
+    if (strlen(text) >= bytes)
+        return error_set(error, ENAMETOOLONG, NULL, "'%.40s...' is too long; expected at most %zu bytes",
+                         text, bytes - 1);
+    strcpy(target, text);
+    return 0;
+}
+
+static int set_address(const char *text, char *target, struct error *error)
+{
+    const char *colon = strrchr(text, ':');
+    uint64_t port;
+    if (!colon || units_parse_number(colon + 1, UINT16_MAX, &port, NULL) < 0)
+        return error_set(error, EINVAL, NULL,
+                         "'%.80s' is no address; expected HOST:PORT, like 127.0.0.1:9400", text);
+    return set_text(text, target, CONFIG_ADDRESS_BYTES, error);
+}
+
+static int set_percent(const char *text, uint32_t *percent, struct error *error)
+{
+    struct share share;
+    int result = units_parse_share(text, &share, error);
+    if (result < 0)
+        return result;
+    if (share.min != share.max)
+        return error_set(error, EINVAL, NULL, "'%.80s' is a range; expected one percentage, like 50%%", text);
+    *percent = share.max;
+    return 0;
+}
+
+static int set_seconds(const char *text, uint64_t *seconds, struct error *error)
+{
+    uint64_t usec;
+    int result = units_parse_duration(text, &usec, error);
+    if (result < 0)
+        return result;
+    if (usec % 1000000 || usec / 1000000 > SECONDS_MAX)
+        return error_set(error, EINVAL, NULL,
+                         "'%.80s' is no whole number of seconds; expected one, like 90s or 2h", text);
+    *seconds = usec / 1000000;
+    return 0;
+}
+
+static int set_size(const char *text, uint64_t *bytes, struct error *error)
+{
+    uint64_t size;
+    int result = units_parse_bytes(text, &size, error);
+    if (result < 0)
+        return result;
+    if (size == 0 || size > INT64_MAX)
+        return error_set(error, ERANGE, NULL, "size '%.80s' is out of range; expected above 0 and below 8EiB",
+                         text);
+    *bytes = size;
+    return 0;
+}
+
+static int set_count(const char *text, uint32_t *count, struct error *error)
+{
+    uint64_t number;
+    int result = units_parse_number(text, INT32_MAX, &number, error);
+    if (result == 0)
+        *count = (uint32_t)number;
+    return result;
+}
+
+static int set_user(const char *text, uid_t *uid, struct error *error)
+{
+    uint64_t number;
+    const struct passwd *user = getpwnam(text);
+    if (user)
+        *uid = user->pw_uid;
+    else if (units_parse_number(text, UINT32_MAX - 1, &number, NULL) == 0)
+        *uid = (uid_t)number;
+    else
+        return error_set(error, EINVAL, NULL, "there is no user '%.80s'; expected a user's name or number",
+                         text);
+    return 0;
+}
+
+/* "0, 1" becomes "0,1". */
+static int set_words(const char *text, char **words, struct error *error)
+{
+    char *made = malloc(strlen(text) + 1);
+    if (!made)
+        return error_set_errno(error, ENOMEM, "cannot keep a setting");
+    size_t used = 0;
+    const char *at = text;
+    for (;;) {
+        at += strspn(at, " \t");
+        size_t length = strcspn(at, " \t,");
+        const char *end = at + length + strspn(at + length, " \t");
+        if (length == 0 || (*end && *end != ',')) {
+            free(made);
+            return error_set(error, EINVAL, NULL, "'%.80s' is no list; expected words with commas between",
+                             text);
+        }
+        memcpy(made + used, at, length);
+        used += length;
+        made[used++] = *end; /* a comma, or the end */
+        if (!*end)
+            break;
+        at = end + 1;
+    }
+    free(*words);
+    *words = made;
+    return 0;
+}
+
+int config_key_set(const struct config_key *key, void *section, const char *text, struct error *error)
+{
+    void *target = (char *)section + key->offset;
+    switch (key->kind) {
+    case CONFIG_SIZE:
+        return set_size(text, target, error);
+    case CONFIG_SHARE:
+        return units_parse_share(text, target, error);
+    case CONFIG_PERCENT:
+        return set_percent(text, target, error);
+    case CONFIG_DURATION:
+        return units_parse_duration(text, target, error);
+    case CONFIG_SECONDS:
+        return set_seconds(text, target, error);
+    case CONFIG_COUNT:
+        return set_count(text, target, error);
+    case CONFIG_FLAG:
+        return set_flag(text, target, error);
+    case CONFIG_PRIORITY:
+        if (session_priority_parse(text, target))
+            return 0;
+        return error_set(error, EINVAL, NULL,
+                         "'%.80s' is no priority; expected low, normal, high or critical", text);
+    case CONFIG_ADDRESS:
+        return set_address(text, target, error);
+    case CONFIG_PATH:
+        if (*text != '/')
+            return error_set(error, EINVAL, NULL, "'%.80s' is no absolute path; expected /...", text);
+        return set_text(text, target, PATH_MAX, error);
+    case CONFIG_SECRET:
+        return set_text(text, target, CONFIG_SECRET_BYTES, error);
+    case CONFIG_USER:
+        return set_user(text, target, error);
+    case CONFIG_WORDS:
+        return set_words(text, target, error);
+    }
+    return -EINVAL;
+}

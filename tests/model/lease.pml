@@ -1,0 +1,392 @@
+/* The hand-over of a lease between two sessions: src/daemon/arbiter.c and the agents, over src/wire/wire.h.
+ *
+ * Session 1 has one process, session 0 all others. A process has WORK pieces to submit and then exits; at any
+ * step it may be killed (KILLS in all), be stopped and perhaps go on (STOPS), fail to drain (FAILURES), fall
+ * idle with work left (IDLES). The daemon may die and come back (RESTARTS), upon which gates are open until
+ * the new one has been heard. Times are left out: a turn ends whenever somebody waits, and the daemon may
+ * stop waiting for a process's answer at any moment.
+ *
+ * Everything is used up some day, so that every execution ends. To be shown:
+ *   - two processes of different sessions never both have an open gate or work in flight, but one that did
+ *     not drain, was given up on, or has not answered a new daemon yet (assertion in `watch`);
+ *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
+ *   - a socket holds a few messages at most, also of a process that does not read (assertion in `tell`).
+ *
+ * BROKEN_... take one rule out. */
+#ifndef PROCESSES
+#define PROCESSES 2
+#endif
+#ifndef WORK
+#define WORK 2
+#endif
+#ifndef KILLS
+#define KILLS 0
+#endif
+#ifndef STOPS
+#define STOPS 0
+#endif
+#ifndef FAILURES
+#define FAILURES 0
+#endif
+#ifndef IDLES
+#define IDLES 0
+#endif
+#ifndef RESTARTS
+#define RESTARTS 0
+#endif
+
+#define MESSAGES 6
+#define NUMBERS 3 /* a process's leases are numbered 1 to this, and on with 1: more than are in flight */
+#define SESSION(p) ((p) == PROCESSES - 1)
+
+mtype = { WANT, GRANT, REVOKE, RETURNED, DRAINED, IDLE, UNDRAINED, NOTHING };
+mtype = { CLOSED, OPEN, CLOSING, OVERDUE }; /* enum gate_state */
+mtype = { NONE, HELD, LOOSE };              /* enum arbiter_lease */
+
+chan down[PROCESSES] = [MESSAGES] of { mtype, byte };
+chan up[PROCESSES] = [MESSAGES] of { mtype, byte, mtype };
+
+/* The processes. */
+bool dead[PROCESSES], stopped[PROCESSES], open[PROCESSES], in_flight[PROCESSES], connected[PROCESSES];
+byte work[PROCESSES];
+byte kills = KILLS, stops = STOPS, failures = FAILURES, idles = IDLES, restarts = RESTARTS;
+
+/* The daemon. */
+mtype gate[PROCESSES] = CLOSED;
+bool wants[PROCESSES];
+byte number[PROCESSES];
+mtype lease[2] = NONE;
+bool closing[2], raised[2];
+byte x, y;
+
+inline tell(channel, type, n)
+{
+    assert(nfull(channel));
+    channel!type(n);
+}
+
+inline say(type, n, outcome)
+{
+    assert(nfull(up[p]));
+    up[p]!type(n, outcome);
+}
+
+#define USES(p) (!dead[p] && (open[p] || in_flight[p]))
+#define IS_EXCUSED(p) (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE)
+
+/* After each step that opens a gate or submits. */
+inline watch()
+{
+    x = 0;
+    do
+    :: x < PROCESSES - 1 ->
+        assert(!(USES(x) && USES(PROCESSES - 1)) || IS_EXCUSED(x) || IS_EXCUSED(PROCESSES - 1));
+        x++
+    :: else -> break
+    od;
+    x = 0
+}
+
+/* --- The daemon ------------------------------------------------------------------------------------ */
+
+inline open_gate(q)
+{
+    number[q] = (number[q] % NUMBERS) + 1;
+    gate[q] = OPEN;
+    wants[q] = false;
+    tell(down[q], GRANT, number[q])
+}
+
+/* The lease ends once no gate of the session is open or closing. */
+inline end_if_returned(s)
+{
+    x = 0;
+    do
+    :: x < PROCESSES && !(SESSION(x) == s && (gate[x] == OPEN || gate[x] == CLOSING)) -> x++
+    :: else -> break
+    od;
+    if
+    :: x == PROCESSES -> lease[s] = NONE; closing[s] = false; raised[s] = false
+    :: else
+    fi;
+    x = 0
+}
+
+inline begin_closing(s)
+{
+    closing[s] = true;
+    y = 0;
+    do
+    :: y < PROCESSES ->
+        if
+        :: SESSION(y) == s && gate[y] == OPEN -> gate[y] = CLOSING; tell(down[y], REVOKE, number[y])
+        :: else
+        fi;
+        y++
+    :: else -> break
+    od;
+    y = 0;
+#ifdef BROKEN_GRANTS_EARLY
+    lease[s] = NONE; closing[s] = false
+#else
+    end_if_returned(s)
+#endif
+}
+
+/* All its gates open again at once: that of the process that did not drain is open already. */
+inline become_loose(s)
+{
+    lease[s] = LOOSE;
+    closing[s] = false;
+    raised[s] = false;
+    y = 0;
+    do
+    :: y < PROCESSES ->
+        if
+        :: SESSION(y) == s && connected[y] && gate[y] == CLOSED -> open_gate(y)
+        :: SESSION(y) == s && connected[y] && gate[y] != CLOSED -> wants[y] = true
+        :: else
+        fi;
+        y++
+    :: else -> break
+    od;
+    y = 0
+}
+
+#ifdef BROKEN_STALE_RETURN
+#define IS_STALE(q, n) (gate[q] == CLOSED)
+#else
+#define IS_STALE(q, n) (gate[q] == CLOSED || n != number[q])
+#endif
+
+inline on_returned(q, n, outcome)
+{
+    if
+    :: IS_STALE(q, n)
+    :: else ->
+        gate[q] = CLOSED;
+        if
+#ifndef BROKEN_IGNORES_UNDRAINED
+        :: outcome == UNDRAINED -> become_loose(SESSION(q))
+#endif
+        :: outcome == DRAINED && lease[SESSION(q)] == LOOSE && !closing[SESSION(q)] -> wants[q] = true
+        :: else
+        fi;
+        if
+        :: lease[SESSION(q)] == LOOSE && !closing[SESSION(q)] && wants[q]
+        :: else -> end_if_returned(SESSION(q))
+        fi
+    fi
+}
+
+#define WAITS(q) (connected[q] && gate[q] == CLOSED && wants[q])
+#if PROCESSES == 2
+#define SESSION_WAITS(s) (lease[s] == NONE && WAITS(s))
+#else
+#define SESSION_WAITS(s) (lease[s] == NONE && ((s) == 1 && WAITS(2) || (s) == 0 && (WAITS(0) || WAITS(1))))
+#endif
+
+proctype daemon()
+{
+    byte q, s, n;
+    mtype outcome;
+end_of_all:
+    do
+    :: atomic { up[0]?[WANT, _, _] -> q = 0; goto heard }
+    :: atomic { up[0]?[RETURNED, _, _] -> q = 0; goto heard }
+    :: atomic { up[1]?[WANT, _, _] -> q = 1; goto heard }
+    :: atomic { up[1]?[RETURNED, _, _] -> q = 1; goto heard }
+#if PROCESSES > 2
+    :: atomic { up[2]?[WANT, _, _] -> q = 2; goto heard }
+    :: atomic { up[2]?[RETURNED, _, _] -> q = 2; goto heard }
+#endif
+    :: atomic {
+        /* A death is seen by its pidfd, whatever is left in the socket. */
+        dead[0] && connected[0] -> q = 0; goto gone }
+    :: atomic { dead[1] && connected[1] -> q = 1; goto gone }
+#if PROCESSES > 2
+    :: atomic { dead[2] && connected[2] -> q = 2; goto gone }
+#endif
+    :: atomic { lease[0] == HELD && !closing[0] && SESSION_WAITS(1) -> begin_closing(0) }
+    :: atomic { lease[1] == HELD && !closing[1] && SESSION_WAITS(0) -> begin_closing(1) }
+    :: atomic { lease[0] == LOOSE && !closing[0] -> begin_closing(0) }
+    :: atomic { lease[1] == LOOSE && !closing[1] -> begin_closing(1) }
+    /* Told once that others wait. */
+    :: atomic { lease[0] == HELD && !closing[0] && SESSION_WAITS(1) && !raised[0] -> s = 0; goto raise }
+    :: atomic { lease[1] == HELD && !closing[1] && SESSION_WAITS(0) && !raised[1] -> s = 1; goto raise }
+#ifndef BROKEN_NO_GRACE
+    :: atomic { closing[0] -> s = 0; goto give_up }
+    :: atomic { closing[1] -> s = 1; goto give_up }
+#endif
+    :: atomic { SESSION_WAITS(0) && lease[1] != HELD -> lease[0] = HELD; raised[0] = false }
+    :: atomic { SESSION_WAITS(1) && lease[0] != HELD -> lease[1] = HELD; raised[1] = false }
+    :: atomic { WAITS(0) && lease[0] != NONE && !closing[0] -> open_gate(0) }
+    :: atomic { WAITS(1) && lease[SESSION(1)] != NONE && !closing[SESSION(1)] -> open_gate(1) }
+#if PROCESSES > 2
+    :: atomic { WAITS(2) && lease[1] != NONE && !closing[1] -> open_gate(2) }
+#endif
+    :: atomic { restarts > 0 -> restarts--; goto restart }
+    od;
+
+heard:
+    atomic {
+        if
+        :: up[q]?WANT(n, outcome) ->
+#ifdef BROKEN_LOSES_WANT
+            if
+            :: gate[q] == CLOSED -> wants[q] = true
+#else
+            if
+            :: gate[q] != OPEN -> wants[q] = true
+#endif
+            :: else
+            fi
+        :: up[q]?RETURNED(n, outcome) -> on_returned(q, n, outcome)
+        fi;
+        q = 0; n = 0; outcome = NOTHING;
+        goto end_of_all
+    }
+
+gone:
+    atomic {
+        connected[q] = false;
+        gate[q] = CLOSED;
+        wants[q] = false;
+        do
+        :: up[q]?WANT(n, outcome)
+        :: up[q]?RETURNED(n, outcome)
+        :: empty(up[q]) -> break
+        od;
+        end_if_returned(SESSION(q));
+        q = 0; n = 0; outcome = NOTHING;
+        goto end_of_all
+    }
+
+raise:
+    atomic {
+        raised[s] = true;
+        y = 0;
+        do
+        :: y < PROCESSES ->
+            if
+            :: SESSION(y) == s && gate[y] == OPEN -> tell(down[y], GRANT, number[y])
+            :: else
+            fi;
+            y++
+        :: else -> break
+        od;
+        y = 0; s = 0;
+        goto end_of_all
+    }
+
+give_up:
+    atomic {
+        y = 0;
+        do
+        :: y < PROCESSES ->
+            if
+            :: SESSION(y) == s && gate[y] == CLOSING -> gate[y] = OVERDUE
+            :: else
+            fi;
+            y++
+        :: else -> break
+        od;
+        y = 0;
+        end_if_returned(s);
+        s = 0;
+        goto end_of_all
+    }
+
+restart:
+    atomic {
+        y = 0;
+        do
+        :: y < PROCESSES ->
+            connected[y] = false; gate[y] = CLOSED; wants[y] = false; number[y] = 0;
+            do
+            :: up[y]?_, _, _
+            :: empty(up[y]) -> break
+            od;
+            y++
+        :: else -> break
+        od;
+        y = 0;
+        lease[0] = NONE; lease[1] = NONE;
+        closing[0] = false; closing[1] = false;
+        raised[0] = false; raised[1] = false;
+        goto end_of_all
+    }
+}
+
+/* --- A process ------------------------------------------------------------------------------------- */
+
+#define LIVES (!dead[p] && !stopped[p])
+#define LISTENS (LIVES && connected[p] && heard_of)
+
+#ifdef BROKEN_VOID_GRANT
+#define IS_VOID(n) false
+#else
+#define IS_VOID(n) (n == lease_number && !open[p])
+#endif
+
+proctype process(byte p)
+{
+    byte lease_number, revoked, n;
+    bool draining, has_asked, heard_of;
+    do
+    /* It connects, and connects again after the daemon has gone. The first state comes by the daemon. */
+    :: atomic { LIVES && !connected[p] && !heard_of ->
+        do
+        :: down[p]?_, _
+        :: empty(down[p]) -> break
+        od;
+        connected[p] = true; heard_of = true;
+        gate[p] = OVERDUE; number[p] = 0; wants[p] = false;
+        lease_number = 0; has_asked = false; draining = false;
+        tell(down[p], REVOKE, 0) }
+    :: atomic { LIVES && !connected[p] && heard_of -> heard_of = false; open[p] = true; draining = false }
+    :: atomic { LISTENS && !draining && down[p]?[GRANT, _] ->
+        down[p]?GRANT(n);
+        if
+        :: IS_VOID(n)
+        :: else -> open[p] = true; lease_number = n; has_asked = false; watch()
+        fi;
+        n = 0 }
+    :: atomic { LISTENS && !draining && down[p]?[REVOKE, _] ->
+        down[p]?REVOKE(revoked); open[p] = false; draining = true }
+    :: atomic { LISTENS && draining && !in_flight[p] ->
+        draining = false; say(RETURNED, revoked, DRAINED); revoked = 0 }
+    :: atomic { LISTENS && draining && in_flight[p] && failures > 0 ->
+        failures--; draining = false; open[p] = true; say(RETURNED, revoked, UNDRAINED); revoked = 0 }
+    :: atomic { LISTENS && !draining && !open[p] && work[p] > 0 && !has_asked ->
+        has_asked = true; say(WANT, 0, NOTHING) }
+    :: atomic { LISTENS && open[p] && !in_flight[p] && idles > 0 && lease_number > 0 ->
+        idles--; open[p] = false; has_asked = false; say(RETURNED, lease_number, IDLE) }
+    :: atomic { LIVES && open[p] && !in_flight[p] && work[p] > 0 -> work[p]--; in_flight[p] = true; watch() }
+    /* The card goes on, whatever the process does. */
+    :: atomic { in_flight[p] -> in_flight[p] = false }
+    :: atomic { LIVES && work[p] == 0 && !in_flight[p] && !draining -> dead[p] = true; break }
+    :: atomic { !dead[p] && kills > 0 -> kills--; dead[p] = true; in_flight[p] = false; break }
+    :: atomic { LIVES && stops > 0 -> stops--; stopped[p] = true }
+    :: atomic { stopped[p] -> stopped[p] = false }
+    :: atomic { stopped[p] && !in_flight[p] -> goto end_stopped }
+    od;
+    goto end_dead;
+end_stopped:
+    /* For good. */
+    false;
+end_dead:
+    open[p] = false
+}
+
+init
+{
+    byte p;
+    atomic {
+        do
+        :: p < PROCESSES -> work[p] = WORK; run process(p); p++
+        :: else -> break
+        od;
+        run daemon()
+    }
+}

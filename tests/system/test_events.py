@@ -1,0 +1,226 @@
+"""What has happened: /v1/events and `gpuslice events`."""
+import json
+import os
+import socket
+
+import pytest
+
+from attach_client import Child, Client
+from conftest import DEADLINE_S, GIB, MIB, wait_for
+from test_daemon_api import as_user
+from test_quota import OUT_OF_MEMORY, Puppet
+
+
+def create(daemon, **body):
+    status, session = daemon.request("POST", "/v1/sessions", body)
+    assert status == 201, session
+    return session
+
+
+def parse(text):
+    """The events of a stream's text: each an id line and a data line."""
+    events = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+        if fields:
+            events.append(json.loads(fields["data"]))
+            assert fields["id"] == events[-1]["id"]
+    return events
+
+
+def kept(daemon, **headers):
+    status, text = daemon.request("GET", "/v1/events?follow=false", headers=headers)
+    assert status == 200, text
+    return parse(text)
+
+
+def kinds(events, name=None):
+    return [event["kind"] for event in events if name is None or event.get("name") == name]
+
+
+class Listener:
+    """A connection that follows."""
+
+    def __init__(self, daemon, last_id=None):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(DEADLINE_S)
+        self.socket.connect(str(daemon.control_socket))
+        last = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
+        self.socket.sendall(f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{last}\r\n".encode())
+        self.text = ""
+
+    def read_until(self, wanted):
+        while wanted not in self.text:
+            part = self.socket.recv(65536).decode()
+            assert part, self.text
+            self.text += part
+        return self
+
+    def ends(self):
+        """Read to its end: whether the stream was ended in order."""
+        while part := self.socket.recv(65536).decode():
+            self.text += part
+            if self.text.endswith("0\r\n\r\n"):
+                return True
+        return False
+
+    def close(self):
+        self.socket.close()
+
+
+def test_the_life_of_a_session_is_told_in_order(daemon, product):
+    create(daemon, name="train", memory_bytes=64 * MIB)
+    assert daemon.request("PATCH", "/v1/sessions/train", {"memory_bytes": 32 * MIB})[0] == 200
+    child = Child(daemon.attach_socket, daemon.session("train")["session_id"], held_bytes=5 * MIB)
+    child.kill()
+    wait_for(lambda: "process.ended" in kinds(kept(daemon)), "the process's end to be told")
+    session = daemon.session("train")
+    assert daemon.request("DELETE", "/v1/sessions/train")[0] == 204
+    events = kept(daemon)
+    assert kinds(events) == ["daemon.started", "session.created", "session.changed", "process.attached",
+                             "process.ended", "session.released", "session.ended"]
+    numbers = [int(event["id"].split("-")[1]) for event in events]
+    assert numbers == list(range(1, 8)) and len({event["id"].split("-")[0] for event in events}) == 1
+    assert all(event["session_id"] == session["session_id"] and event["owner_uid"] == os.getuid()
+               for event in events[1:])
+    assert (events[4]["pid"], events[4]["recovered_bytes"]) == (child.pid, 5 * MIB)
+    # The same by the command line, as lines of JSON and for people.
+    lines = daemon.cli("events", "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == events
+    table = daemon.cli("events").stdout.splitlines()
+    assert len(table) == 7 and table[4].split()[3:5] == ["process.ended", "train"]
+
+
+def test_expiry_and_the_queue_are_told(make_daemon, make_gpu, reap):
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB)).start()
+    daemon.cli("create", "--name", "brief", "--memory", "1GiB", "--ttl", "1s")
+    waiting = reap(daemon.spawn("run", "--name", "next", "--memory", "1GiB", "--wait", "cat"))
+    wait_for(lambda: "session.admitted" in kinds(kept(daemon)), "the next to be admitted")
+    assert kinds(kept(daemon), "brief") == ["session.created", "session.expired", "session.ended"]
+    waiting.stdin.close()
+    wait_for(lambda: kinds(kept(daemon), "next") == ["session.queued", "session.admitted", "session.ended"],
+             "the program's session to end")
+
+
+def test_who_follows_is_told_at_once_and_a_last_id_resumes(daemon):
+    first = create(daemon, name="first")
+    listener = Listener(daemon).read_until("session.created")
+    assert "daemon.started" in listener.text and first["session_id"] in listener.text
+    create(daemon, name="second")
+    listener.read_until("second")
+    events = kept(daemon)
+    assert kinds(kept(daemon, **{"Last-Event-ID": events[1]["id"]})) == ["session.created"]
+    assert kept(daemon, **{"Last-Event-ID": events[-1]["id"]}) == []
+    assert kept(daemon, **{"Last-Event-ID": "99999-1"}) == events, "an ID of another daemon says nothing"
+    resumed = Listener(daemon, events[-1]["id"])
+    create(daemon, name="third")
+    resumed.read_until("third")
+    assert "first" not in resumed.text
+    # One that goes away disturbs nobody.
+    resumed.close()
+    create(daemon, name="fourth")
+    listener.read_until("fourth")
+    daemon.process.terminate()
+    assert listener.ends()
+    assert daemon.process.wait(DEADLINE_S) == 0, "listeners do not keep the daemon from ending"
+
+
+@pytest.mark.parametrize("query, headers, expected", [
+    ("?follow=perhaps", {}, "true or false"),
+    ("", {"Last-Event-ID": "seven"}, "an event's id"),
+    ("", {"Last-Event-ID": "1-2-3"}, "an event's id"),
+])
+def test_a_wrong_question_is_refused(daemon, query, headers, expected):
+    status, answer = daemon.request("GET", f"/v1/events{query}", headers=headers)
+    assert (status, answer["error"]["code"]) == (400, "ERR_BAD_REQUEST") and expected in answer["error"]["message"]
+
+
+def test_follow_prints_as_it_comes_and_says_when_the_daemon_ends(daemon, reap):
+    program = reap(daemon.spawn("events", "--follow", "--json"))
+    assert json.loads(program.stdout.readline())["kind"] == "daemon.started"
+    create(daemon, name="late")
+    assert json.loads(program.stdout.readline())["name"] == "late"
+    daemon.process.terminate()
+    _, err = program.communicate(timeout=DEADLINE_S)
+    assert (program.returncode, err) == (1, "gpuslice: the daemon has ended\n")
+
+
+def test_refused_memory_is_told_with_how_often_and_not_more_often_than_every_ten_seconds(daemon, product, reap):
+    daemon.cli("create", "--name", "tight", "--memory", "1MiB")
+    puppet = Puppet(product, daemon.environment(), [product.gpuslice, "run", "--session", "tight", "--"])
+    reap(puppet.process)
+    puppet.get("context", 0)
+    for _ in range(3):
+        assert puppet.code("alloc", 2 * MIB) == OUT_OF_MEMORY
+    wait_for(lambda: "memory.denied" in kinds(kept(daemon), "tight"), "the refusal to be told")
+    for _ in range(50):
+        assert puppet.code("alloc", 2 * MIB) == OUT_OF_MEMORY
+    told = [event for event in kept(daemon) if event["kind"] == "memory.denied"]
+    assert len(told) == 1 and 1 <= told[0]["denied_allocations"] <= 53
+    refused = daemon.session("tight")["processes"][0]["denied_allocations"]
+    assert refused == 53
+
+
+def test_a_broken_ledger_is_told(daemon):
+    session = create(daemon, name="hurt", memory_bytes=MIB)
+    client = Client(daemon.attach_socket).attach(session["session_id"])
+    os.ftruncate(client.fds[1], 4096)
+    wait_for(lambda: "ledger.broken" in kinds(kept(daemon), "hurt"), "the broken ledger to be told")
+    client.policy.close(), client.usage.close(), client.close()
+
+
+def test_what_happened_while_no_daemon_ran_is_told_by_the_next(daemon):
+    session = create(daemon, name="s")
+    child = Child(daemon.attach_socket, session["session_id"], held_bytes=MIB)
+    last = kept(daemon)[-1]["id"]
+    daemon.kill()
+    child.kill()
+    daemon.start()
+    events = kept(daemon, **{"Last-Event-ID": last})
+    ended = next(event for event in events if event["kind"] == "process.ended")
+    assert (ended["pid"], ended["recovered_bytes"]) == (child.pid, MIB)
+    assert int(ended["id"].split("-")[0]) == int(last.split("-")[0]) + 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be other users")
+def test_users_see_their_own_events_and_cannot_push_anothers_out(daemon):
+    for path in (daemon.folder, daemon.runtime, daemon.runtime / "simulated"):
+        path.chmod(0o755)
+    daemon.control_socket.chmod(0o666)  # as for members of the system daemon's group
+    quiet = as_user(12345, lambda: daemon.request("POST", "/v1/sessions", {"name": "quiet"}))
+    assert quiet[0] == 201
+
+    def make_noise():
+        for _ in range(400):
+            assert daemon.request("POST", "/v1/sessions", {"name": "noise"})[0] == 201
+            assert daemon.request("DELETE", "/v1/sessions/noise")[0] == 204
+        return True
+
+    assert as_user(54321, make_noise)
+    assert kinds(as_user(12345, lambda: kept(daemon))) == ["daemon.started", "session.created"]
+    noisy = as_user(54321, lambda: kept(daemon))
+    assert kinds(noisy)[0] == "daemon.started" and kinds(noisy)[-1] == "session.ended"
+    assert len(noisy) == 999 and "quiet" not in [event.get("name") for event in noisy]
+    assert len(kept(daemon)) == 1000
+
+
+def test_one_user_cannot_listen_without_end(daemon):
+    listeners = [Listener(daemon).read_until("daemon.started") for _ in range(32)]
+    status, answer = daemon.request("GET", "/v1/events")
+    assert (status, answer["error"]["code"]) == (429, "ERR_TOO_MANY")
+    listeners.pop().close()
+    # The one that went is seen to have gone when something is told.
+    create(daemon)
+    wait_for(lambda: daemon.request("GET", "/v1/events?follow=false")[0] == 200, "its place to be free")
+    for listener in listeners:
+        listener.close()
+
+
+def test_a_listener_that_never_reads_holds_nobody_up(daemon):
+    stuck = Listener(daemon)
+    for _ in range(300):
+        create(daemon, name="x" * 60)
+        assert daemon.request("DELETE", f"/v1/sessions/{'x' * 60}")[0] == 204
+    assert len(kept(daemon)) == 901
+    stuck.read_until("daemon.started")
+    stuck.close()

@@ -1,0 +1,188 @@
+"""The daemon is killed again and again, under load: programs run on under their quotas, and the next one finds all."""
+import json
+import os
+import random
+import signal
+import socket
+import time
+
+import pytest
+
+from conftest import MIB, wait_for
+from test_quota import OUT_OF_MEMORY, Puppet, in_session
+
+ROUNDS = 20
+STORM_LIMIT = 24 * MIB
+ENDED = (0, -signal.SIGTERM)
+
+
+class Held:
+    """A session with a puppet in it, and how much the puppet holds."""
+
+    def __init__(self, daemon, name, limit, reap, **more):
+        status, self.session = daemon.request("POST", "/v1/sessions", {"name": name, "memory_bytes": limit, **more})
+        assert status == 201, self.session
+        self.daemon, self.name, self.limit, self.held, self.numbers = daemon, name, limit, 0, []
+        self.puppet = Puppet(daemon.product, in_session(daemon, self.session))
+        reap(self.puppet.process)
+        self.puppet.get("context", 0)
+
+    def alloc(self, count):
+        self.numbers.append((self.puppet.get("alloc", count), count))
+        self.held += count
+
+    def free(self):
+        number, count = self.numbers.pop(0)
+        self.puppet.get("free", number)
+        self.held -= count
+
+    def check_quota(self):
+        """To the byte, whether or not there is a daemon."""
+        if self.limit > self.held:
+            number = self.puppet.get("alloc", self.limit - self.held)
+            assert self.puppet.code("alloc", 1) == OUT_OF_MEMORY
+            self.puppet.get("free", number)
+        else:
+            assert self.puppet.code("alloc", 1) == OUT_OF_MEMORY
+
+    def check_found(self):
+        shown = self.daemon.session(self.name)
+        assert (shown["used_bytes"], shown["vram_limit_bytes"]) == (self.held, self.limit)
+        assert [process["pid"] for process in shown["processes"]] == [self.puppet.process.pid]
+
+    def end(self):
+        self.puppet.process.kill()
+        self.puppet.process.wait()
+
+
+def ask_and_leave(daemon, method, path, body):
+    """A request whose answer nobody waits for."""
+    payload = json.dumps(body).encode()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(daemon.control_socket))
+        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(payload)}\r\n\r\n".encode()
+                           + payload)
+
+
+def names(daemon):
+    return {session["name"] for session in daemon.request("GET", "/v1/sessions")[1]}
+
+
+def test_twenty_crashes_under_load_lose_no_session_byte_or_process(make_daemon, make_gpu, product, reap):
+    seed = int(os.environ.get("GPUSLICE_TEST_SEED", str(int(time.time()))))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    daemon = make_daemon(gpu=make_gpu()).start()
+    daemon.cli("create", "--name", "storm", "--memory", STORM_LIMIT)
+    storms = [reap(daemon.spawn("run", "--session", "storm", "--", product.program("storm"), 2,
+                                chance.randrange(1 << 30))) for _ in range(2)]
+    wait_for(lambda: len(daemon.session("storm")["processes"]) == 2, "the storms")
+    steady = [Held(daemon, f"steady{i}", (8 + i) * MIB, reap) for i in range(3)]
+
+    # What happens to one more session, right before the daemon is killed and while it is down.
+    def resized(held):
+        held.limit += chance.choice([-1, 1]) * 4096
+        assert daemon.request("PATCH", f"/v1/sessions/{held.name}", {"memory_bytes": held.limit})[0] == 200
+        daemon.kill()
+
+    def resized_perhaps(held):
+        ask_and_leave(daemon, "PATCH", f"/v1/sessions/{held.name}", {"memory_bytes": held.limit + MIB})
+        daemon.kill()
+
+    def released(held):
+        held.end()
+        wait_for(lambda: not daemon.session(held.name)["processes"], "its process to be gone")
+        assert daemon.request("DELETE", f"/v1/sessions/{held.name}")[0] == 204
+        daemon.kill()
+
+    def died(held):
+        daemon.kill()
+        held.end()
+
+    def expired(held):
+        daemon.kill()
+        time.sleep(max(0, held.ends - time.time()) + 0.01)
+
+    def grew(held):
+        daemon.kill()
+        held.alloc(held.limit - held.held)
+
+    def stopped(held):
+        held.puppet.process.send_signal(signal.SIGSTOP)
+        daemon.kill()
+
+    fates = [resized, resized_perhaps, released, died, expired, grew, stopped]
+    for round_number in range(ROUNDS):
+        fate = fates[round_number % len(fates)]
+        more = {"ttl_seconds": 1} if fate is expired else {}
+        other = Held(daemon, f"s{round_number}", 8 * MIB, reap, **more)
+        other.ends = time.time() + 1
+        other.alloc(MIB)
+        for held in steady:
+            held.alloc(chance.randrange(1, MIB))
+            if len(held.numbers) > 4:
+                held.free()
+        time.sleep(chance.random() * 0.03)
+        fate(other)
+        for held in steady:
+            held.check_quota()
+            held.alloc(1)
+        daemon.start()
+
+        assert names(daemon) == {"storm", *(held.name for held in steady)} | (
+            {other.name} if fate is not released else set()), fate
+        for held in steady:
+            held.check_found()
+            held.check_quota()
+        storm = daemon.session("storm")
+        assert storm["used_bytes"] <= STORM_LIMIT and len(storm["processes"]) == 2
+        assert [process.poll() for process in storms] == [None, None]
+        if fate is resized_perhaps:
+            other.limit = daemon.session(other.name)["vram_limit_bytes"]
+            assert other.limit in (8 * MIB, 9 * MIB)
+        if fate is stopped:
+            other.check_found()
+            other.puppet.process.send_signal(signal.SIGCONT)
+        if fate is died:
+            shown = daemon.session(other.name)
+            assert shown["used_bytes"] == 0 and shown["processes"] == []
+        elif fate is expired:
+            shown = daemon.session(other.name)
+            assert shown["state"] == "expired" and shown["used_bytes"] == MIB
+            assert other.puppet.code("alloc", 1) == OUT_OF_MEMORY
+            other.end()
+            wait_for(lambda: other.name not in names(daemon), "the expired session to end with its process")
+        elif fate is not released:
+            other.check_quota()  # attaches anew, to a new limit perhaps
+            other.check_found()
+            other.end()
+            wait_for(lambda: not daemon.session(other.name)["processes"], "its end")
+        if fate not in (released, expired):
+            assert daemon.request("DELETE", f"/v1/sessions/{other.name}")[0] == 204
+
+    for process in storms:
+        process.send_signal(signal.SIGTERM)
+    for process in storms:
+        assert process.wait(20) in ENDED, process.stderr.read()
+    for held in steady:
+        held.end()
+    wait_for(lambda: not any(session["used_bytes"] or session["processes"]
+                             for session in daemon.request("GET", "/v1/sessions")[1]), "every byte to be back")
+    wait_for(lambda: daemon.request("GET", "/v1/gpus")[1][0]["used_bytes"] == 0, "the card to be empty")
+    assert len(os.listdir(daemon.runtime / "simulated" / "ledgers")) == 4
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_a_daemon_killed_at_its_own_start_leaves_the_next_one_everything(daemon, product, reap, moment):
+    held = Held(daemon, "s", 8 * MIB, reap)
+    held.alloc(MIB)
+    daemon.kill()
+    for i in range(6):  # at 0 to 50 ms of a start
+        starting = daemon.spawn_daemon()
+        time.sleep((moment * 6 + i) * 0.002)
+        starting.kill()
+        starting.wait()
+        held.check_quota()
+    daemon.start()
+    held.check_found()
+    held.check_quota()
