@@ -102,9 +102,9 @@ struct ledger_usage {
     /* Slots from this index on were never owned. Only grows; the lowest free slot is taken first, so that it
      * is the most that were ever owned at once. Raised before a slot is taken. */
     _Atomic uint32_t slots_marked;
-    _Atomic uint32_t shares_marked; /* the same of shares */
     _Atomic uint64_t epoch;
-    _Atomic uint64_t gpus_used; /* bit g: somebody used GPU g once. Set before the first request there */
+    _Atomic uint64_t gpus_used;     /* bit g: somebody used GPU g once. Set before the first request there */
+    _Atomic uint32_t shares_marked; /* as slots_marked, of shares */
     /* Who owns each slot. low: start_ticks; high: {state:8, generation:24, pid:32}. Free entries keep the
      * generation of their last owner. Of a share low is its name, and in the pid's place how often it was
      * joined. */
