@@ -31,6 +31,8 @@ static void add_session(struct table *table, const json_t *session)
     const json_t *gpus = json_object_get(session, "gpus"), *gpu;
     const char *id = sessions_text(session, "session_id"), *name = sessions_text(session, "name");
     const char *state = sessions_text(session, "state");
+    bool is_active = strcmp(state, "active") == 0;
+    bool is_declared = json_is_true(json_object_get(session, "declared"));
     size_t i;
     json_array_foreach((json_t *)gpus, i, gpu)
     {
@@ -38,8 +40,8 @@ static void add_session(struct table *table, const json_t *session)
         if (i == 0) {
             table_cell_print(&row[ID], TABLE_PLAIN, "%s", id);
             table_cell_print(&row[NAME], TABLE_PLAIN, "%s", strcmp(name, id) == 0 ? "-" : name);
-            table_cell_print(&row[STATE], strcmp(state, "active") == 0 ? TABLE_PLAIN : TABLE_YELLOW, "%s",
-                             state);
+            table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
+                             is_active && is_declared ? "declared" : state);
             char share[UNITS_SHARE_TEXT];
             sessions_share(session, share);
             table_cell_print(&row[COMPUTE], TABLE_PLAIN, "%s", strcmp(share, "0%..100%") == 0 ? "-" : share);

@@ -32,7 +32,9 @@ static void print_facts(const json_t *session, bool colour)
     print_fact("Session", id, colour);
     if (strcmp(id, name) != 0)
         print_fact("Name", name, colour);
-    print_fact("State", sessions_text(session, "state"), colour);
+    snprintf(text, sizeof(text), "%s%s", sessions_text(session, "state"),
+             json_is_true(json_object_get(session, "declared")) ? ", declared in sessions.conf" : "");
+    print_fact("State", text, colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
     print_fact("Owner", text, colour);
     print_fact("Compute", sessions_share(session, text), colour);

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/declared.h"
 #include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/http.h"
@@ -200,7 +201,9 @@ static void change_session(struct http_request *request, const char *id)
     json_t *document;
     if (!session)
         return;
-    int result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
+    int result = declared_check_free(session, &error);
+    if (result == 0)
+        result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
                                    &wanted, &error);
     if (result == 0) {
         result = session_change(session, &wanted, &error);
@@ -232,6 +235,10 @@ static void release_session(struct http_request *request, const char *id)
     struct error error;
     if (!session)
         return;
+    if (declared_check_free(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
     const char *kill = http_argument(request, "kill");
     if (session->processes && kill && strcmp(kill, "true") == 0) {
         log_info("session %s '%s': uid %u ends its %u processes", session->id, session->name,

@@ -284,6 +284,7 @@ json_t *api_session_json(const struct session *session)
         session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
         "processes", processes);
+    json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_update_new(json, lease_json(session));
     return json;
 }

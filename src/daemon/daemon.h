@@ -25,6 +25,7 @@ struct worker;
 struct queue;
 struct events;
 struct settings;
+struct declared;
 
 struct daemon_options {
     bool system, simulated;
@@ -42,6 +43,7 @@ struct daemon {
     struct paths paths;
     struct config config; /* in force; settings.h */
     struct settings *settings;
+    struct declared *declared;
     sd_event *loop;
 
     struct gpu gpus[LEDGER_GPUS];

@@ -134,22 +134,27 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     return 0;
 }
 
-static void expire(struct session *session)
+static void expire(struct session *session, const char *why)
 {
     session->state = SESSION_EXPIRED;
     session->updated_at = time(NULL);
     atomic_store_explicit(&session->ledger.policy->closed, 1,
                           memory_order_release); /* with ledger_reserve() */
-    log_info("session %s expired with %u processes attached", session->id, session->process_count);
-    events_tell(session->daemon, EVENT_SESSION_EXPIRED, session, NULL, "expired with %u processes attached",
+    log_info("session %s %s with %u processes attached", session->id, why, session->process_count);
+    events_tell(session->daemon, EVENT_SESSION_EXPIRED, session, NULL, "%s with %u processes attached", why,
                 session->process_count);
     store_put_session(session, NULL, NULL);
 }
 
+void session_expire(struct session *session, const char *why)
+{
+    expire(session, why);
+    session_end_if_over(session);
+}
+
 static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    expire(userdata);
-    session_end_if_over(userdata);
+    session_expire(userdata, "expired");
     return 0;
 }
 
@@ -232,7 +237,7 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     session->daemon = daemon;
     session->owner = request->owner;
     session->state = is_admitted ? SESSION_ACTIVE : SESSION_QUEUED;
-    if (result == 0) {
+    if (result == 0 && !request->is_declared) {
         struct policy_ask ask = policy_ask_of(session);
         result = policy_check(session, &ask, NULL, error);
     }
@@ -247,6 +252,7 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     names_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
     strcpy(session->name, request->name ? request->name : session->id);
     session->created_at = session->updated_at = time(NULL);
+    session->is_declared = request->is_declared;
     session->ttl_seconds = request->ttl_seconds;
     session->runner_queues = !is_admitted && !request->run;
     session->runner = (struct session_runner){
@@ -289,6 +295,15 @@ int session_activate(struct session *session, struct error *error)
     log_info("session %s '%s' is admitted", session->id, session->name);
     events_tell(session->daemon, EVENT_SESSION_ADMITTED, session, NULL, "admitted");
     return 0;
+}
+
+void session_revive(struct session *session)
+{
+    session->state = SESSION_ACTIVE;
+    session->updated_at = time(NULL);
+    publish(session);
+    log_info("session %s '%s' is declared again", session->id, session->name);
+    store_put_session(session, NULL, NULL);
 }
 
 const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT])
@@ -357,7 +372,7 @@ int session_change(struct session *session, const struct session_request *reques
     }
     if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
         result = queue_admit_share(session, request->compute, error);
-    if (result == 0)
+    if (result == 0 && !session->is_declared)
         result = check_ceilings(session, request, is_asked, bytes, error);
     if (result < 0)
         return result;
@@ -402,7 +417,7 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
     }
     /* Before a program can attach. */
     if (session->state == SESSION_ACTIVE && session->expires_at_ms && session->expires_at_ms <= now_ms())
-        expire(session);
+        expire(session, "expired");
     return watch_expiry(session, error);
 }
 

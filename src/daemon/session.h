@@ -50,6 +50,7 @@ struct session {
     char token[SESSION_TOKEN_TEXT]; /* what its programs attach with */
     uid_t owner;
     enum session_state state;
+    bool is_declared;               /* by sessions.conf, which alone may change it (declared.h) */
     int64_t created_at, updated_at; /* seconds since 1970 */
     int64_t expires_at_ms;          /* milliseconds since 1970; 0: never */
     uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
@@ -92,6 +93,7 @@ struct session_request {
     struct share compute;
     enum session_priority priority;
     uint64_t ttl_seconds; /* 0: none */
+    bool is_declared;     /* made for sessions.conf: no ceiling counts */
     bool wait;            /* be queued where there is no room now */
     bool run;             /* it ends with process run_pid; else that one is watched while it is queued */
     pid_t run_pid;        /* 0: none */
@@ -107,6 +109,12 @@ int session_activate(struct session *session, struct error *error);
 
 /* New limits and name, all or none. In force when this returns. */
 int session_change(struct session *session, const struct session_request *request, struct error *error);
+
+/* Take no new process and give no new memory; the end comes with the last process, or now. `session` is not
+ * queued. */
+void session_expire(struct session *session, const char *why);
+/* Take back that a declared session expired. */
+void session_revive(struct session *session);
 
 /* Take over a session that an earlier daemon left in the state file: `session` is filled but for its ledger.
  * It is the daemon's from then on, also on failure of the ledger (then broken). */

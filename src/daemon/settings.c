@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
+#include "daemon/declared.h"
+#include "daemon/events.h"
 #include "daemon/log.h"
 
 /* Editors write a file in several steps: look when there has been none for a moment. */
@@ -49,7 +51,7 @@ static void log_waiting(const struct config *config)
                         config->entries[i].key->name);
 }
 
-static void reload(struct daemon *daemon)
+static void reload_config(struct daemon *daemon)
 {
     struct settings *settings = daemon->settings;
     struct config next;
@@ -60,6 +62,7 @@ static void reload(struct daemon *daemon)
     if (result < 0) {
         log_error("the configuration stays as it was: %s", error.message);
         snprintf(settings->problem, sizeof(settings->problem), "%s", error.message);
+        events_tell(daemon, EVENT_CONFIG_REFUSED, NULL, NULL, "%s", error.message);
     } else {
         config_free(&daemon->config);
         daemon->config = next;
@@ -67,7 +70,15 @@ static void reload(struct daemon *daemon)
         log_set_debug(next.daemon.debug);
         log_info("the configuration was read%s", next.is_there ? "" : "; there is no " CONFIG_FILE);
         log_waiting(&next);
+        events_tell(daemon, EVENT_CONFIG_READ, NULL, NULL, "%s was read", next.path);
     }
+}
+
+/* The sessions behind it, as they take its defaults. */
+static void reload(struct daemon *daemon)
+{
+    reload_config(daemon);
+    declared_apply(daemon);
 }
 
 /* --- Watching -------------------------------------------------------------------------------------- */
@@ -150,6 +161,7 @@ int settings_start(struct daemon *daemon, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot watch the configuration");
     watch_again(daemon);
+    declared_apply(daemon);
     return 0;
 }
 
@@ -161,6 +173,7 @@ void settings_stop(struct daemon *daemon)
     sd_event_source_disable_unref(settings->hangup);
     free(settings);
     daemon->settings = NULL;
+    declared_stop(daemon);
     config_free(&daemon->config);
 }
 
@@ -172,6 +185,7 @@ json_t *settings_json(const struct daemon *daemon)
     json_t *files = json_array();
     json_array_append_new(files, config_file_json(daemon->config.path, daemon->config.is_there,
                                                   settings->problem[0] ? settings->problem : NULL));
-    return json_pack("{s:b,s:o,s:o}", "running", true, "files", files, "values",
-                     config_json(&daemon->config));
+    json_array_append_new(files, declared_file_json(daemon));
+    return json_pack("{s:b,s:o,s:o,s:o}", "running", true, "files", files, "values",
+                     config_json(&daemon->config), "sessions", declared_json(daemon));
 }

@@ -1,5 +1,6 @@
 #include "daemon/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "daemon/worker.h"
 
 #define STOP_SECONDS 30
+#define VALUES_MAX 14 /* of one statement */
 
 struct store {
     sqlite3 *database; /* the thread's once it runs */
@@ -30,7 +32,7 @@ struct statement {
         bool is_text;
         int64_t number;
         char text[96];
-    } values[13];
+    } values[VALUES_MAX];
 };
 
 struct store_job {
@@ -154,6 +156,7 @@ static struct statement *job_add(struct store_job *job, const char *sql)
 
 static void bind_text(struct statement *statement, const char *text)
 {
+    assert(statement->count < VALUES_MAX);
     struct value *value = &statement->values[statement->count++];
     value->is_text = true;
     snprintf(value->text, sizeof(value->text), "%s", text);
@@ -161,6 +164,7 @@ static void bind_text(struct statement *statement, const char *text)
 
 static void bind_number(struct statement *statement, int64_t number)
 {
+    assert(statement->count < VALUES_MAX);
     statement->values[statement->count++].number = number;
 }
 
@@ -170,8 +174,8 @@ void store_put_session(struct session *session, store_done done, void *argument)
     struct statement *put = job_add(
         job,
         "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
-        " run_pid, run_start_ticks, compute_min, compute_max, priority)"
-        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
+        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared)"
+        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
         " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
         " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
         " compute_max=excluded.compute_max, priority=excluded.priority");
@@ -188,6 +192,7 @@ void store_put_session(struct session *session, store_done done, void *argument)
     bind_number(put, session->compute.min);
     bind_number(put, session->compute.max);
     bind_number(put, session->priority);
+    bind_number(put, session->is_declared);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         struct statement *gpu =

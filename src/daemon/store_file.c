@@ -16,7 +16,7 @@
 /* The layout's number is SQLite's user_version; 0 is a new file. Daemons from STORE_LAYOUT_OLDEST on can use
  * a file of STORE_LAYOUT too, as columns with defaults are all that was added since: they find the first of
  * both in `meta`. */
-#define STORE_LAYOUT 3
+#define STORE_LAYOUT 4
 #define STORE_LAYOUT_OLDEST 3
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -25,7 +25,7 @@ static const char schema[] =
     "NULL,"
     " expires_at_ms INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL,"
     " compute_min INTEGER NOT NULL DEFAULT 0, compute_max INTEGER NOT NULL DEFAULT 10000,"
-    " priority INTEGER NOT NULL DEFAULT 1) WITHOUT ROWID;"
+    " priority INTEGER NOT NULL DEFAULT 1, declared INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
@@ -43,6 +43,7 @@ static const char *const migrations[STORE_LAYOUT] = {
           "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;"
           "ALTER TABLE sessions RENAME COLUMN expires_at TO expires_at_ms;"
           "UPDATE sessions SET expires_at_ms=expires_at_ms*1000;",
+    [3] = "ALTER TABLE sessions ADD COLUMN declared INTEGER NOT NULL DEFAULT 0;",
     [2] = "ALTER TABLE processes ADD COLUMN wire_version INTEGER NOT NULL DEFAULT 0;",
 };
 

@@ -84,6 +84,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     int priority = sqlite3_column_int(row, 12);
     session->priority =
         priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
+    session->is_declared = sqlite3_column_int(row, 13);
     if (names_is_id(session->id) && names_is_valid(session->name))
         return true;
     log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
@@ -96,7 +97,8 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
     int result = sqlite3_prepare_v2(
         database,
         "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
-        " run_pid, run_start_ticks, compute_min, compute_max, priority FROM sessions ORDER BY created_at, id",
+        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared FROM sessions ORDER BY "
+        "created_at, id",
         -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;

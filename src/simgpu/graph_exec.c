@@ -351,6 +351,14 @@ static CUresult node_run(CUgraphNode node, const struct run *run, CUstream strea
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         return cuStreamBatchMemOp_v2(stream, node->params.memOp.count, node->params.memOp.paramArray,
                                      node->params.memOp.flags);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+        return cuSignalExternalSemaphoresAsync(node->params.extSemSignal.extSemArray,
+                                               node->params.extSemSignal.paramsArray,
+                                               node->params.extSemSignal.numExtSems, stream);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+        return cuWaitExternalSemaphoresAsync(node->params.extSemWait.extSemArray,
+                                             node->params.extSemWait.paramsArray,
+                                             node->params.extSemWait.numExtSems, stream);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
         return graph_memory_allocate(node->memory);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:

@@ -6,6 +6,7 @@
 #include "simgpu/launch.h"
 #include "simgpu/library.h"
 #include "simgpu/memory.h"
+#include "simgpu/semaphores.h"
 
 /* What is being made of a node's parameters, to be put into it when all is well. */
 struct draft {
@@ -150,6 +151,32 @@ static CUresult draft_memop(struct draft *draft, const CUgraphNodeParams *given)
     return CUDA_SUCCESS;
 }
 
+/* Semaphores, and behind them what each is to be: where such a node's parameters point to. */
+static void semaphores_point(CUgraphNodeParams *params, void *owned)
+{
+    if (params->type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL) {
+        params->extSemSignal.extSemArray = owned;
+        params->extSemSignal.paramsArray =
+            (void *)(params->extSemSignal.extSemArray + params->extSemSignal.numExtSems);
+    } else {
+        params->extSemWait.extSemArray = owned;
+        params->extSemWait.paramsArray =
+            (void *)(params->extSemWait.extSemArray + params->extSemWait.numExtSems);
+    }
+}
+
+static CUresult semaphores_own(struct draft *draft, const CUexternalSemaphore *semaphores, const void *given,
+                               unsigned count, size_t given_bytes)
+{
+    SIM_TRY(context_check(draft->context));
+    if (!draft_own(draft, count * (sizeof(*semaphores) + given_bytes)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(draft->owned, semaphores, count * sizeof(*semaphores));
+    memcpy((char *)draft->owned + count * sizeof(*semaphores), given, count * given_bytes);
+    semaphores_point(&draft->params, draft->owned);
+    return CUDA_SUCCESS;
+}
+
 /* The GPU of an allocation node; its other locations have to be there too. */
 static CUresult alloc_check(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *alloc, unsigned *gpu)
 {
@@ -207,8 +234,13 @@ static CUresult draft_make(struct draft *draft, const CUgraphNodeParams *given)
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return graph_memory_at(given->free.dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+        SIM_TRY(semaphores_signal_check(&given->extSemSignal));
+        return semaphores_own(draft, given->extSemSignal.extSemArray, given->extSemSignal.paramsArray,
+                              given->extSemSignal.numExtSems, sizeof(*given->extSemSignal.paramsArray));
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-        return CUDA_ERROR_NOT_SUPPORTED; /* semaphores.c does it in streams only */
+        SIM_TRY(semaphores_wait_check(&given->extSemWait));
+        return semaphores_own(draft, given->extSemWait.extSemArray, given->extSemWait.paramsArray,
+                              given->extSemWait.numExtSems, sizeof(*given->extSemWait.paramsArray));
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -398,6 +430,9 @@ CUresult graph_node_copy(CUgraphNode node, CUgraphNode from, bool with_memory)
             node->params.memOp.paramArray = node->owned;
         } else if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->params.alloc.accessDescs) {
             node->params.alloc.accessDescs = node->owned;
+        } else if (node->params.type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL ||
+                   node->params.type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT) {
+            semaphores_point(&node->params, node->owned);
         }
     }
     if (from->body_count) {

@@ -77,6 +77,12 @@ static CUresult change_check(CUgraphNode node, const CUgraphNodeParams *params, 
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         SIM_REQUIRE(params->free.dptr == old->free.dptr);
         return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+        SIM_REQUIRE(params->extSemSignal.numExtSems == old->extSemSignal.numExtSems);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+        SIM_REQUIRE(params->extSemWait.numExtSems == old->extSemWait.numExtSems);
+        return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
         SIM_REQUIRE(params->conditional.type == old->conditional.type &&
                     params->conditional.size == old->conditional.size);

@@ -5,12 +5,15 @@
  * makes it 0 again. TIMELINE_SEMAPHORE_FD counts: a signal sets it, and a wait is over when it is at least as
  * high.
  *
- * To a stream both are stream memory operations (memops.h). */
+ * To a stream or a node of a graph both are stream memory operations (memops.h). */
+#include "simgpu/semaphores.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "simgpu/capture.h"
 #include "simgpu/execution.h"
 #include "simgpu/memops.h"
 
@@ -114,49 +117,48 @@ static CUresult semaphores_check(const CUexternalSemaphore *semaphores, const vo
     return CUDA_SUCCESS;
 }
 
-/* Both have the same first fields. All are checked before the first is submitted. */
-#define SUBMITS(function, type, one)                                                                         \
-    static CUresult function(const CUexternalSemaphore *semaphores, const type *params, unsigned count,      \
-                             CUstream handle, bool per_thread)                                               \
+/* All are checked before the first is submitted. */
+#define SEMAPHORES(name, Kind, KIND)                                                                         \
+    CUresult semaphores_##name##_check(const CUDA_EXT_SEM_##KIND##_NODE_PARAMS_v2 *what)                     \
+    {                                                                                                        \
+        SIM_TRY(semaphores_check(what->extSemArray, what->paramsArray, what->numExtSems));                   \
+        for (unsigned i = 0; i < what->numExtSems; i++)                                                      \
+            SIM_REQUIRE((what->paramsArray[i].flags & ~SKIP_FLAGS) == 0);                                    \
+        return CUDA_SUCCESS;                                                                                 \
+    }                                                                                                        \
+                                                                                                             \
+    static CUresult name##_all(const CUexternalSemaphore *semaphores,                                        \
+                               const CUDA_EXTERNAL_SEMAPHORE_##KIND##_PARAMS *params, unsigned count,        \
+                               CUstream handle, bool per_thread)                                             \
     {                                                                                                        \
         CUcontext context;                                                                                   \
         CUstream stream;                                                                                     \
-        SIM_TRY(semaphores_check(semaphores, params, count));                                                \
-        for (unsigned i = 0; i < count; i++)                                                                 \
-            SIM_REQUIRE((params[i].flags & ~SKIP_FLAGS) == 0);                                               \
+        CUresult result;                                                                                     \
+        CUgraphNodeParams node = {                                                                           \
+            .type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_##KIND,                                                     \
+            .extSem##Kind = {(CUexternalSemaphore *)(uintptr_t)semaphores, params, count}};                  \
+        SIM_TRY(semaphores_##name##_check(&node.extSem##Kind));                                              \
+        if (capture_is_possible() && capture_node(handle, per_thread, &node, &result))                       \
+            return result;                                                                                   \
         SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));                                      \
         for (unsigned i = 0; i < count; i++)                                                                 \
-            SIM_TRY(one(context, stream, semaphores[i], params[i].params.fence.value));                      \
+            SIM_TRY(name##_one(context, stream, semaphores[i], params[i].params.fence.value));               \
         return CUDA_SUCCESS;                                                                                 \
+    }                                                                                                        \
+                                                                                                             \
+    CUresult cu##Kind##ExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,                        \
+                                               const CUDA_EXTERNAL_SEMAPHORE_##KIND##_PARAMS *params,        \
+                                               unsigned int count, CUstream stream)                          \
+    {                                                                                                        \
+        return name##_all(semaphores, params, count, stream, false);                                         \
+    }                                                                                                        \
+                                                                                                             \
+    CUresult cu##Kind##ExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *semaphores,                   \
+                                                    const CUDA_EXTERNAL_SEMAPHORE_##KIND##_PARAMS *params,   \
+                                                    unsigned int count, CUstream stream)                     \
+    {                                                                                                        \
+        return name##_all(semaphores, params, count, stream, true);                                          \
     }
-SUBMITS(signal_all, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, signal_one)
-SUBMITS(wait_all, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, wait_one)
-#undef SUBMITS
-
-CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
-                                         const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
-                                         unsigned int count, CUstream stream)
-{
-    return signal_all(semaphores, params, count, stream, false);
-}
-
-CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *semaphores,
-                                              const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
-                                              unsigned int count, CUstream stream)
-{
-    return signal_all(semaphores, params, count, stream, true);
-}
-
-CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
-                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params, unsigned int count,
-                                       CUstream stream)
-{
-    return wait_all(semaphores, params, count, stream, false);
-}
-
-CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *semaphores,
-                                            const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
-                                            unsigned int count, CUstream stream)
-{
-    return wait_all(semaphores, params, count, stream, true);
-}
+SEMAPHORES(signal, Signal, SIGNAL)
+SEMAPHORES(wait, Wait, WAIT)
+#undef SEMAPHORES

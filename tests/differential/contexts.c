@@ -256,7 +256,7 @@ static void get_limit(struct actor *actor)
  * streams that it makes of itself (each thread's own) decide too. So ended streams are used at once, before
  * any other is made. */
 
-static CUstream some_stream(struct actor *actor)
+CUstream some_stream(struct actor *actor)
 {
     if (one_in(actor, 2)) {
         uintptr_t value = chance(actor, 3);

@@ -623,8 +623,31 @@ static void tell_coverage(void)
             printf("tried %s\n", cuda_entries[id].symbol);
 }
 
+/* Run by hand or by meson, it has a simulated GPU of its own. */
+static char own_card[64];
+
+static void remove_card(void)
+{
+    char shares[80];
+    snprintf(shares, sizeof(shares), "%s.shares", own_card);
+    unlink(shares);
+    unlink(own_card);
+}
+
+static void choose_card(void)
+{
+    char name[32];
+    if (getenv("FAKECUDA_NAME"))
+        return;
+    snprintf(name, sizeof(name), "differ-%d", (int)getpid());
+    setenv("FAKECUDA_NAME", name, 1);
+    snprintf(own_card, sizeof(own_card), "/dev/shm/fakecuda-%u-%s", (unsigned)geteuid(), name);
+    atexit(remove_card);
+}
+
 int main(int argc, char *argv[])
 {
+    choose_card();
     if (argc < 3) {
         fprintf(stderr, "%s: SEED CALLS [QUOTA] expected\n", argv[0]);
         return 2;
@@ -648,6 +671,7 @@ int main(int argc, char *argv[])
     add_rows(context_rows);
     add_rows(other_rows);
     add_rows(share_rows);
+    add_rows(capture_rows);
     add_rows(nvml_rows);
 
     for (unsigned i = 0; i < calls / 20; i++)

@@ -94,6 +94,8 @@ unsigned count_living(enum kind kind);
 /* Write where an address is, in terms of things. */
 void put_address(struct actor *actor, uint64_t address);
 uint64_t current_context(void);
+/* A stream to work on: one of the two default ones, or one that was made. */
+CUstream some_stream(struct actor *actor);
 
 /* --- Lines ----------------------------------------------------------------------------------------- */
 void put(struct actor *actor, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -105,6 +107,7 @@ void put_kept(struct actor *actor, uint64_t value);
 /* Call this row's entry point, by whatever way it was looked up this time. */
 #define CALL(actor, symbol) ((__typeof__(&symbol))(actor)->function)
 
-extern const struct row memory_rows[], context_rows[], other_rows[], nvml_rows[], share_rows[];
+extern const struct row memory_rows[], context_rows[], other_rows[], nvml_rows[], share_rows[],
+    capture_rows[];
 extern void *nvml_library;
 extern char *kernels_text;

@@ -253,17 +253,6 @@ static void pointer_get_attribute(struct actor *actor)
 
 /* --- In the order of a stream ---------------------------------------------------------------------- */
 
-static CUstream some_stream(struct actor *actor)
-{
-    static const uintptr_t fixed[] = {0, 1, 2};
-    if (one_in(actor, 2)) {
-        uintptr_t value = fixed[chance(actor, 3)];
-        put(actor, "default %d ", (int)value);
-        return (CUstream)value;
-    }
-    return (CUstream)(uintptr_t)pick(actor, STREAM);
-}
-
 /* Whether a pool of a largest size is the current one: it may refuse by itself. */
 static bool current_is_limited(void)
 {

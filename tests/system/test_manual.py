@@ -7,7 +7,8 @@ import pytest
 
 from conftest import SOURCE
 
-PAGES = ["man1/gpuslice.1", "man1/gpu-check.1", "man7/libfakecuda.7", "man7/libgpuslice.7", "man8/gpusliced.8"]
+PAGES = ["man1/gpuslice.1", "man1/gpu-check.1", "man5/gpuslice.conf.5", "man5/sessions.conf.5",
+         "man7/libfakecuda.7", "man7/libgpuslice.7", "man8/gpusliced.8"]
 
 
 def path(product, page):

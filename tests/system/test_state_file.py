@@ -221,7 +221,7 @@ def test_rows_that_belong_to_nothing_disturb_nothing(daemon):
          f"INSERT INTO processes VALUES('{good}', -1, 1, 1, 1, 1, 1)",
          "INSERT INTO processes VALUES('ffffffffffff', 3, 1, 1, 1, 1, 1)",
          "INSERT INTO sessions SELECT '../../etc/foo', name, owner_uid, token, expired, created_at, updated_at,"
-         f" expires_at_ms, 0, 0, 0, 1, 1 FROM sessions WHERE id='{good}'",
+         f" expires_at_ms, 0, 0, 0, 1, 1, 0 FROM sessions WHERE id='{good}'",
          f"UPDATE sessions SET priority=77, compute_min=99999, compute_max='much' WHERE id='{good}'")
     daemon.start()
     sessions = {session["session_id"]: session for session in daemon.request("GET", "/v1/sessions")[1]}

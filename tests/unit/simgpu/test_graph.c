@@ -558,7 +558,7 @@ static void what_is_no_node_is_refused(void **state)
     CUgraph graph = graph_new();
     CUgraphNode node;
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT};
-    assert_int_equal(cuGraphAddNode(&node, graph, NULL, 0, &params), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(cuGraphAddNode(&node, graph, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
     params.type = 99;
     assert_int_equal(cuGraphAddNode(&node, graph, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuGraphAddMemFreeNode(&node, graph, NULL, 0, 0x1000), CUDA_ERROR_INVALID_VALUE);
