@@ -381,8 +381,10 @@ static void on_context_created(struct connection *connection, const struct wire_
 /* --- Connections ----------------------------------------------------------------------------------- */
 
 /* Of memory that changed behind our back, or was refused. */
-static void on_notice(struct session *session)
+static void on_notice(struct process *process, const struct wire_notice *notice)
 {
+    struct session *session = process->session;
+    process->unknown_pointers = notice->unknown_pointers;
     events_look_for_refusals(session);
     gpu_sample_soon(session->daemon);
 }
@@ -405,7 +407,7 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     else if (result == 0 && message.header.type == WIRE_CONTEXT_CREATED && connection->process)
         on_context_created(connection, &message.context_created);
     else if (result == 0 && message.header.type == WIRE_NOTICE && connection->process)
-        on_notice(connection->process->session);
+        on_notice(connection->process, &message.notice);
     else {
         if (result == 0 || result == -EPROTO)
             log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "intercept/report.h"
+
 /* Outside the private area, so that a forked child can close the copy that it got. */
 static struct attach_descriptor connection;
 static uint16_t connection_version; /* of the wire: what the daemon answered in */
@@ -198,8 +200,9 @@ static int64_t now_ms(void)
 
 void attach_notice(enum wire_notice_kind kind)
 {
-    struct wire_message message = {.header = {.type = WIRE_NOTICE, .version = connection_version},
-                                   .notice.kind = kind};
+    struct wire_message message = {
+        .header = {.type = WIRE_NOTICE, .version = connection_version},
+        .notice = {.kind = kind, .unknown_pointers = (uint32_t)report_unknown_pointers()}};
     if (attach_is_ours(&connection))
         wire_post(connection.fd, &message);
 }

@@ -126,7 +126,8 @@ enum wire_notice_kind {
 
 struct wire_notice {
     uint32_t kind; /* enum wire_notice_kind */
-    uint32_t reserved;
+    /* Entry points so far that the driver answered with a function unknown to us; older interceptors send 0. */
+    uint32_t unknown_pointers;
 };
 
 /* Open the agent's connection of the process that holds this slot. */

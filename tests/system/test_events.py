@@ -1,6 +1,7 @@
 """What has happened: /v1/events and `gpuslice events`."""
 import json
 import os
+import signal
 import socket
 
 import pytest
@@ -224,3 +225,15 @@ def test_a_listener_that_never_reads_holds_nobody_up(daemon):
     assert len(kept(daemon)) == 901
     stuck.read_until("daemon.started")
     stuck.close()
+
+
+def test_a_change_of_the_configuration_and_a_mistake_in_it_are_told(make_daemon, tmp_path):
+    daemon = make_daemon(GPUSLICE_CONFIG_DIR=tmp_path).start()
+    folder = tmp_path / "simulated"
+    folder.mkdir(exist_ok=True)
+    for text, kind in (("[daemon]\nnonsense = 1\n", "config.refused"), ("[daemon]\n", "config.read")):
+        (folder / "gpuslice.conf").write_text(text)
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: kind in kinds(kept(daemon)), f"{kind} to be told")
+    rejected = next(event for event in kept(daemon) if event["kind"] == "config.refused")
+    assert "gpuslice.conf:2" in rejected["message"]

@@ -1,0 +1,231 @@
+/* Checks of the daemon, and of what it knows. */
+#include <dirent.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/doctor.h"
+#include "cli/sessions.h"
+
+void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    const char *version = sessions_text(doctor->version, "version");
+    if (doctor->no_daemon.status == ENOTCONN && doctor->paths.system)
+        doctor_say(finding, DOCTOR_PROBLEM, "run 'systemctl start gpusliced'",
+                   "the system daemon does not answer at %s", doctor->paths.control_socket);
+    else if (doctor->no_daemon.status == ENOTCONN)
+        doctor_say(finding, DOCTOR_OK, "", "none is running; 'gpuslice run' starts one");
+    else if (doctor->no_daemon.status)
+        doctor_say(finding, DOCTOR_PROBLEM, "", "it cannot be asked: %s", doctor->no_daemon.message);
+    else if (strcmp(version, GPUSLICE_VERSION) != 0)
+        doctor_say(finding, DOCTOR_WARNING, "restart it, its sessions stay",
+                   "it is of version %.40s, this program of %s", version, GPUSLICE_VERSION);
+    else
+        doctor_say(finding, DOCTOR_OK, "", "version %s answers at %s", GPUSLICE_VERSION,
+                   doctor->paths.control_socket);
+}
+
+/* --- Who may reach it ------------------------------------------------------------------------------ */
+
+/* Who else than its owner could put other files in the place of the daemon's. */
+static bool folder_is_safe(const char *path, struct doctor_finding *finding)
+{
+    struct stat status;
+    if (lstat(path, &status) != 0)
+        return true;
+    if (!S_ISDIR(status.st_mode))
+        doctor_say(finding, DOCTOR_PROBLEM, "remove it, or set GPUSLICE_RUNTIME_DIR", "%s is not a folder",
+                   path);
+    else if (status.st_uid != 0 && status.st_uid != geteuid())
+        doctor_say(finding, DOCTOR_PROBLEM, "set GPUSLICE_RUNTIME_DIR to a folder of yours",
+                   "%s belongs to user %u, who can read what you send there", path, (unsigned)status.st_uid);
+    else if (status.st_mode & 0022)
+        doctor_say(finding, DOCTOR_PROBLEM, "run 'chmod go-w' on it",
+                   "%s can be written by others (mode %04o), who can put a socket of theirs there", path,
+                   (unsigned)(status.st_mode & 07777));
+    else
+        return true;
+    return false;
+}
+
+void doctor_access(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    struct stat status;
+    if (doctor->no_paths.status) {
+        doctor_say(finding, DOCTOR_PROBLEM, "", "%s", doctor->no_paths.message);
+        return;
+    }
+    if (!folder_is_safe(doctor->paths.runtime_dir, finding) ||
+        !folder_is_safe(doctor->paths.state_dir, finding))
+        return;
+    if (doctor->no_daemon.status == EACCES || doctor->no_daemon.status == EPERM)
+        doctor_say(finding, DOCTOR_PROBLEM, "", "%s", doctor->no_daemon.message);
+    else if (doctor->no_daemon.status == 0 && access(doctor->paths.attach_socket, R_OK | W_OK) != 0)
+        doctor_say(finding, DOCTOR_PROBLEM, "restart the daemon, its sessions stay",
+                   "programs cannot attach: %s: %s", doctor->paths.attach_socket, strerror(errno));
+    else if (doctor->paths.system && stat(doctor->paths.control_socket, &status) == 0 && status.st_gid == 0)
+        doctor_say(finding, DOCTOR_WARNING,
+                   "as root, run 'groupadd --system gpuslice', add users to it, and restart the daemon",
+                   "the system daemon has no group for its users: only root can make sessions");
+    else
+        doctor_say(finding, DOCTOR_OK, "", "%s is the daemon's alone", doctor->paths.runtime_dir);
+}
+
+/* --- Others ---------------------------------------------------------------------------------------- */
+
+static bool file_has(const char *root, const char *pid, const char *name, const char *wanted)
+{
+    char path[PATH_MAX], text[4096];
+    snprintf(path, sizeof(path), "%s/proc/%.20s/%s", root, pid, name);
+    cleanup_file FILE *file = fopen(path, "re");
+    size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    for (size_t i = 0; i < length; i++) /* words of cmdline end with zeros */
+        if (text[i] == '\0')
+            text[i] = '\n';
+    text[length] = '\0';
+    return strstr(text, wanted) != NULL;
+}
+
+void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    char path[PATH_MAX], pids[128] = "";
+    unsigned count = 0;
+    snprintf(path, sizeof(path), "%s/proc", doctor->root);
+    cleanup_dir DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || atoi(entry->d_name) == doctor->daemon_pid ||
+            !file_has(doctor->root, entry->d_name, "comm", "gpusliced\n") ||
+            file_has(doctor->root, entry->d_name, "cmdline", "\n--simulated\n") != doctor->simulated)
+            continue;
+        size_t used = strlen(pids);
+        snprintf(pids + used, sizeof(pids) - used, "%s%s", used ? ", " : "", entry->d_name);
+        count++;
+    }
+    if (count)
+        doctor_say(finding, DOCTOR_WARNING, "use one system daemon where users share GPUs",
+                   "%u other daemon%s run%s here (process %s): what its programs hold is left alone at "
+                   "admission, but shares of time hold among one daemon's sessions only",
+                   count, count == 1 ? "" : "s", count == 1 ? "s" : "", pids);
+    else
+        doctor_say(finding, DOCTOR_OK, "", "no other daemon is to be seen");
+}
+
+void doctor_linger(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    const struct passwd *user = getpwuid(geteuid());
+    char systemd[PATH_MAX], linger[PATH_MAX];
+    snprintf(systemd, sizeof(systemd), "%s/run/systemd/system", doctor->root);
+    snprintf(linger, sizeof(linger), "%s/var/lib/systemd/linger/%s", doctor->root, user ? user->pw_name : "");
+    if (doctor->paths.system)
+        doctor_say(finding, DOCTOR_OK, "", "the system daemon belongs to no login");
+    else if (access(systemd, F_OK) != 0)
+        doctor_say(finding, DOCTOR_OK, "", "there is no systemd here that ends what users leave running");
+    else if (!user || access(linger, F_OK) != 0)
+        doctor_say(finding, DOCTOR_WARNING, "run 'loginctl enable-linger'",
+                   "your daemon, its sockets and its sessions go when you log out");
+    else
+        doctor_say(finding, DOCTOR_OK, "", "user %s lingers", user->pw_name);
+}
+
+/* --- What the daemon sees -------------------------------------------------------------------------- */
+
+static bool daemon_is_silent(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    if (doctor->gpus)
+        return false;
+    doctor_say(finding, DOCTOR_OK, "", "not known without a daemon");
+    return true;
+}
+
+void doctor_health(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    const json_t *gpu;
+    size_t i;
+    if (daemon_is_silent(doctor, finding))
+        return;
+    json_array_foreach(doctor->gpus, i, gpu)
+    {
+        if (!json_is_true(json_object_get(gpu, "healthy"))) {
+            doctor_say(finding, DOCTOR_PROBLEM, "see nvidia-smi and the kernel's log (dmesg) for Xid errors",
+                       "NVML does not answer for GPU %llu",
+                       (unsigned long long)sessions_number(gpu, "index"));
+            return;
+        }
+    }
+    doctor_say(finding, DOCTOR_OK, "", "NVML answers for all %zu", json_array_size(doctor->gpus));
+}
+
+void doctor_mig(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    const json_t *gpu;
+    size_t i;
+    if (daemon_is_silent(doctor, finding))
+        return;
+    json_array_foreach(doctor->gpus, i, gpu)
+    {
+        if (json_is_integer(json_object_get(gpu, "mig_index"))) {
+            doctor_say(finding, DOCTOR_WARNING, "name an instance for each program, like --gpu 0:1",
+                       "GPU %llu is in MIG mode: a program sees one instance of it",
+                       (unsigned long long)sessions_number(gpu, "index"));
+            return;
+        }
+    }
+    doctor_say(finding, DOCTOR_OK, "", "none is");
+}
+
+void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    const json_t *gpu, *process;
+    char pids[128] = "";
+    size_t i, j;
+    unsigned count = 0;
+    if (daemon_is_silent(doctor, finding))
+        return;
+    json_array_foreach(doctor->gpus, i, gpu)
+    {
+        json_array_foreach(json_object_get(gpu, "processes"), j, process)
+        {
+            size_t used = strlen(pids);
+            if (!json_is_null(json_object_get(process, "session_id")))
+                continue;
+            snprintf(pids + used, sizeof(pids) - used, "%s%llu", used ? ", " : "",
+                     (unsigned long long)sessions_number(process, "pid"));
+            count++;
+        }
+    }
+    if (count)
+        doctor_say(finding, DOCTOR_WARNING,
+                   "start them by 'gpuslice run'; what they hold is not counted for any session",
+                   "%u GPU process%s in no session: %s", count, count == 1 ? " is" : "es are", pids);
+    else
+        doctor_say(finding, DOCTOR_OK, "", "every GPU process is in a session");
+}
+
+void doctor_pointers(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    const json_t *session, *process;
+    size_t i, j;
+    if (daemon_is_silent(doctor, finding))
+        return;
+    json_array_foreach(doctor->sessions, i, session)
+    {
+        json_array_foreach(json_object_get(session, "processes"), j, process)
+        {
+            unsigned long long count = sessions_number(process, "unknown_pointers");
+            if (!count)
+                continue;
+            doctor_say(finding, DOCTOR_WARNING,
+                       "run it with GPUSLICE_DEBUG=1, which names them, and report that",
+                       "the driver answered process %llu %llu times with a function that it does not export; "
+                       "such calls are limited by their name alone",
+                       (unsigned long long)sessions_number(process, "pid"), count);
+            return;
+        }
+    }
+    doctor_say(finding, DOCTOR_OK, "", "no program in a session met any");
+}

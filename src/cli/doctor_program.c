@@ -1,0 +1,172 @@
+/* Checks of the interceptor's file and of the program that it is to be put into. */
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/doctor.h"
+#include "cli/doctor_run.h"
+
+#define SCRIPTS_MAX 4 /* the kernel follows as many interpreters */
+
+#if defined(__x86_64__)
+#define OWN_MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define OWN_MACHINE EM_AARCH64
+#else
+#error "which ELF machine is this?"
+#endif
+
+void doctor_library(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    char path[PATH_MAX];
+    struct statvfs system;
+    struct error error;
+    if (paths_library("libgpuslice.so", path, &error) < 0)
+        doctor_say(finding, DOCTOR_PROBLEM, "", "%s", error.message);
+    else if (access(path, R_OK) != 0)
+        doctor_say(finding, DOCTOR_PROBLEM, "make it and its folders readable for all",
+                   "%s cannot be read: %s", path, strerror(errno));
+    else if (statvfs(path, &system) == 0 && (system.f_flag & ST_NOEXEC))
+        doctor_say(finding, DOCTOR_PROBLEM, "install GPU Slice elsewhere, or mount that without noexec",
+                   "%s is on a file system mounted noexec: programs start without it", path);
+    else if (strpbrk(path, " :"))
+        doctor_say(finding, DOCTOR_PROBLEM, "install GPU Slice in a path without them",
+                   "'%s' has a space or a colon, which LD_PRELOAD cannot hold", path);
+    else
+        doctor_say(finding, DOCTOR_OK, "", "%s", path);
+}
+
+/* --- Which file is run ----------------------------------------------------------------------------- */
+
+static bool find_in_path(const char *name, char path[static PATH_MAX])
+{
+    const char *at = getenv("PATH");
+    if (strchr(name, '/')) {
+        snprintf(path, PATH_MAX, "%s", name);
+        return access(path, X_OK) == 0;
+    }
+    for (at = at ? at : "/usr/local/bin:/usr/bin:/bin"; *at; at += strspn(at, ":")) {
+        int length = (int)strcspn(at, ":");
+        snprintf(path, PATH_MAX, "%.*s/%s", length, at, name);
+        if (access(path, X_OK) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+/* The interpreter in the file's first line, or false when it is no script. `env NAME` stands for NAME. */
+static bool script_interpreter(const char *file, char interpreter[static PATH_MAX])
+{
+    char line[512], program[256], argument[256];
+    cleanup_file FILE *script = fopen(file, "re");
+    if (!script || !fgets(line, sizeof(line), script) || strncmp(line, "#!", 2) != 0)
+        return false;
+    int words = sscanf(line + 2, " %255s %255s", program, argument);
+    const char *base = strrchr(program, '/');
+    bool is_env = words == 2 && strcmp(base ? base + 1 : program, "env") == 0 && argument[0] != '-';
+    return words >= 1 && find_in_path(is_env ? argument : program, interpreter);
+}
+
+struct elf {
+    bool is_elf, is_own_machine, has_interpreter;
+    char interpreter[256];
+};
+
+static void read_elf(const char *file, struct elf *elf)
+{
+    cleanup_close int fd = open(file, O_RDONLY | O_CLOEXEC);
+    Elf64_Ehdr head;
+    *elf = (struct elf){.is_elf = false};
+    if (fd < 0 || read(fd, &head, sizeof(head)) != sizeof(head) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
+        return;
+    elf->is_elf = true;
+    elf->is_own_machine = head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_machine == OWN_MACHINE;
+    for (unsigned i = 0; elf->is_own_machine && i < head.e_phnum; i++) {
+        Elf64_Phdr part;
+        ssize_t length = sizeof(elf->interpreter) - 1;
+        if (pread(fd, &part, sizeof(part), (off_t)(head.e_phoff + i * sizeof(part))) != sizeof(part))
+            return;
+        if (part.p_type != PT_INTERP)
+            continue;
+        elf->has_interpreter = true;
+        length = pread(fd, elf->interpreter, part.p_filesz < (size_t)length ? part.p_filesz : (size_t)length,
+                       (off_t)part.p_offset);
+        elf->interpreter[length > 0 ? length : 0] = '\0';
+    }
+}
+
+/* --- Whether the loader takes us along --------------------------------------------------------------- */
+
+/* Runs the loader, not the program: --list ends before any of the program's code. */
+static void try_preload(const char *file, const struct elf *elf, struct doctor_finding *finding)
+{
+    char library[PATH_MAX], text[16384];
+    char *const words[] = {(char *)elf->interpreter, "--list", (char *)file, NULL};
+    if (paths_library("libgpuslice.so", library, NULL) < 0) {
+        doctor_say(finding, DOCTOR_PROBLEM, "install it again", "GPU Slice's interceptor is missing");
+        return;
+    }
+    int status = doctor_run(words, library, text, sizeof(text));
+    const char *old = strstr(text, "GLIBC_"), *ours = strstr(text, library);
+    bool is_refused = strstr(text, "cannot be preloaded") != NULL;
+    char *line = strstr(text, "ERROR: ");
+    line = line ? line : text;
+    line[strcspn(line, "\n")] = '\0';
+    if (status == 0 && ours && !is_refused)
+        doctor_say(finding, DOCTOR_OK, "", "%s is loaded with the interceptor, as its loader %s says", file,
+                   elf->interpreter);
+    else if (old && strstr(text, "not found"))
+        doctor_say(finding, DOCTOR_PROBLEM, "use a system with glibc 2.17 or newer",
+                   "%s has a C library that is too old: %.200s", file, line);
+    else
+        doctor_say(finding, DOCTOR_PROBLEM, "mend what the loader complains about",
+                   "the loader %s does not put the interceptor into %s: %.200s", elf->interpreter, file,
+                   line);
+}
+
+void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    char file[PATH_MAX], interpreter[PATH_MAX];
+    const char *name = doctor->command ? doctor->command[0] : "sh";
+    struct stat status;
+    struct elf elf;
+    if (!find_in_path(name, file)) {
+        doctor_say(finding, DOCTOR_PROBLEM, "give a program in PATH or a path to one",
+                   "'%.200s' is not to be found, or not executable", name);
+        return;
+    }
+    for (int i = 0; i < SCRIPTS_MAX && script_interpreter(file, interpreter); i++)
+        strcpy(file, interpreter);
+    read_elf(file, &elf);
+    /* A capability or another user's rights make the kernel say AT_SECURE, and the loader drop LD_PRELOAD. */
+    if (stat(file, &status) == 0 && (status.st_mode & (S_ISUID | S_ISGID)))
+        doctor_say(finding, DOCTOR_PROBLEM, "run one that is neither",
+                   "%s is %s: it runs without the interceptor, unlimited", file,
+                   status.st_mode & S_ISUID ? "setuid" : "setgid");
+    else if (getxattr(file, "security.capability", NULL, 0) > 0)
+        doctor_say(finding, DOCTOR_PROBLEM, "run one that has none (getcap, setcap -r)",
+                   "%s has file capabilities: it runs without the interceptor, unlimited", file);
+    else if (!elf.is_elf)
+        doctor_say(finding, DOCTOR_PROBLEM, "give the program that is run in the end",
+                   "%s is neither an ELF program nor a script", file);
+    else if (!elf.is_own_machine)
+        doctor_say(finding, DOCTOR_PROBLEM, "run a 64-bit program of this machine's kind",
+                   "%s is of another architecture: it runs without the interceptor", file);
+    else if (!elf.has_interpreter)
+        doctor_say(finding, DOCTOR_PROBLEM, "link it dynamically (without -static)",
+                   "%s is statically linked: nothing can be preloaded into it, and it runs unlimited", file);
+    else if (strstr(elf.interpreter, "musl"))
+        doctor_say(finding, DOCTOR_PROBLEM, "use an image with glibc (not Alpine)",
+                   "%s uses musl, and the interceptor and NVIDIA's driver need glibc", file);
+    else
+        try_preload(file, &elf, finding);
+}
