@@ -24,7 +24,29 @@ struct CUextSemaphore_st {
     _Atomic unsigned kind; /* SIM_SEMAPHORE; structs stay (sim.h) */
     bool is_timeline;
     uint64_t *value; /* mapped for good: work that nobody waited for may look at it still */
+    CUexternalSemaphore next_free;
 };
+
+static pthread_mutex_t free_turn = PTHREAD_MUTEX_INITIALIZER;
+static CUexternalSemaphore free_semaphores;
+
+static CUexternalSemaphore semaphore_take(void)
+{
+    pthread_mutex_lock(&free_turn);
+    CUexternalSemaphore semaphore = free_semaphores;
+    if (semaphore)
+        free_semaphores = semaphore->next_free;
+    pthread_mutex_unlock(&free_turn);
+    return semaphore ? semaphore : calloc(1, sizeof(*semaphore));
+}
+
+static void semaphore_give(CUexternalSemaphore semaphore)
+{
+    pthread_mutex_lock(&free_turn);
+    semaphore->next_free = free_semaphores;
+    free_semaphores = semaphore;
+    pthread_mutex_unlock(&free_turn);
+}
 
 static CUresult type_check(CUexternalSemaphoreHandleType type)
 {
@@ -52,10 +74,11 @@ CUresult cuImportExternalSemaphore(CUexternalSemaphore *semaphore_out,
     SIM_TRY(type_check(descriptor->type));
     SIM_REQUIRE(fstat(descriptor->handle.fd, &file) == 0 && S_ISREG(file.st_mode) &&
                 (uint64_t)file.st_size >= sizeof(uint64_t));
-    CUexternalSemaphore semaphore = calloc(1, sizeof(*semaphore));
+    CUexternalSemaphore semaphore = semaphore_take();
     void *value = mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor->handle.fd, 0);
     if (!semaphore || value == MAP_FAILED) {
-        free(semaphore);
+        if (semaphore)
+            semaphore_give(semaphore);
         if (value != MAP_FAILED)
             munmap(value, sizeof(uint64_t));
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -72,9 +95,10 @@ CUresult cuDestroyExternalSemaphore(CUexternalSemaphore semaphore)
 {
     SIM_TRY(sim_ready());
     unsigned kind = SIM_SEMAPHORE;
-    return semaphore && atomic_compare_exchange_strong(&semaphore->kind, &kind, SIM_DESTROYED)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_HANDLE;
+    if (!semaphore || !atomic_compare_exchange_strong(&semaphore->kind, &kind, SIM_DESTROYED))
+        return CUDA_ERROR_INVALID_HANDLE;
+    semaphore_give(semaphore);
+    return CUDA_SUCCESS;
 }
 
 /* --- In streams ------------------------------------------------------------------------------------ */
