@@ -5,6 +5,8 @@
  * callers pass it on. It is set only on failure, and may be NULL when the caller does not care. */
 #pragma once
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define ERROR_MESSAGE_BYTES 512
@@ -22,3 +24,11 @@ int error_set(struct error *error, int status, const char *code, const char *for
 /* The same with ": strerror(status)" appended. */
 int error_set_errno(struct error *error, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Whether a result says that the machine has run out of something: memory, descriptors, room. It tells
+ * nothing about what was asked for, which may be there. */
+static inline bool error_is_scarcity(int result)
+{
+    return result == -EMFILE || result == -ENFILE || result == -ENOMEM || result == -ENOSPC ||
+           result == -EDQUOT;
+}

@@ -219,6 +219,10 @@ static struct process *take_slot(struct entry *entry)
     uint64_t generation;
     struct process *process;
     struct error error;
+    if (session_open_ledger(session, &error) < 0) {
+        refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
+        return NULL;
+    }
     struct ledger_owner owner = {.pid = entry->peer.pid, .start_ticks = entry->start_ticks};
     int slot = ledger_slot_claim(session->ledger.usage, owner, &generation);
     for (const struct process *at = session->processes; at && slot >= 0; at = at->next)

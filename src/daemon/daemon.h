@@ -38,6 +38,9 @@ struct gpu_counters {
     uint64_t granted, refused, recovered_bytes;
 };
 
+/* Chains of sessions whose IDs hash alike: a few in each of them with 10,000 sessions. */
+#define DAEMON_ID_CHAINS 4096u
+
 struct daemon {
     struct daemon_options options;
     struct paths paths;
@@ -51,7 +54,8 @@ struct daemon {
     char driver_version[80];
     struct gpu_sampler *sampler;
 
-    struct session *sessions; /* oldest first */
+    struct session *sessions, *last_session; /* oldest first */
+    struct session *sessions_by_id[DAEMON_ID_CHAINS];
     unsigned session_count;
     uint64_t busy_usec; /* when there last was a session, or the start */
     uint64_t epoch;     /* counts daemons in this state folder */

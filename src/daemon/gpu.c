@@ -446,7 +446,7 @@ static void keep_context_cost(struct daemon *daemon, unsigned gpu, uint64_t byte
     daemon->gpus[gpu].context_bytes = bytes;
     for (struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
-            if (session->gpus[i].gpu == (int)gpu)
+            if (session->gpus[i].gpu == (int)gpu && session->ledger.policy)
                 atomic_store_explicit(&session->ledger.policy->gpus[i].context_bytes, bytes,
                                       memory_order_release);
     store_put_context_cost(daemon, daemon->gpus[gpu].uuid, bytes);

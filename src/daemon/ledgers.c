@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -130,9 +132,10 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
                        uint64_t epoch, bool existing, struct error *error)
 {
     bool is_new;
-    if (snprintf(ledger->usage_path, sizeof(ledger->usage_path), "%s/%s", directory, session_id) >=
-        (int)sizeof(ledger->usage_path))
-        return error_set(error, ENAMETOOLONG, NULL, "the path of the ledgers' folder is too long");
+    if (asprintf(&ledger->usage_path, "%s/%s", directory, session_id) < 0) {
+        ledger->usage_path = NULL;
+        return error_set_errno(error, ENOMEM, "cannot open a ledger");
+    }
     cleanup_close int fd = open_usage_file(ledger->usage_path, existing, &is_new, error);
     if (fd < 0)
         return fd;
@@ -156,6 +159,14 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
     else if (epoch != LEDGERS_EPOCH_KEPT)
         ledger_epoch_set(usage, epoch);
     return 0;
+}
+
+bool ledgers_usage_exists(const char *directory, const char *session_id)
+{
+    char path[PATH_MAX];
+    struct stat status;
+    return snprintf(path, sizeof(path), "%s/%s", directory, session_id) < (int)sizeof(path) &&
+           lstat(path, &status) == 0;
 }
 
 int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, struct error *error)
@@ -199,6 +210,8 @@ void ledgers_close(struct session_ledger *ledger, bool remove)
         if (remove)
             unlink(ledger->usage_path);
     }
+    free(ledger->usage_path);
+    ledger->usage_path = NULL;
 }
 
 enum ledgers_mapped ledgers_is_mapped_by(const struct session_ledger *ledger, pid_t pid)

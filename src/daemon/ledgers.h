@@ -19,7 +19,7 @@ struct session_ledger {
     int policy_fd;                /* read-only; what clients get */
     struct ledger_usage *usage;
     int usage_fd;
-    char usage_path[4096];
+    char *usage_path;
     /* The file as /proc/PID/maps names it, which need not be what stat says (btrfs, overlayfs). */
     unsigned maps_major, maps_minor;
     unsigned long maps_inode;
@@ -41,6 +41,9 @@ int ledgers_policy_make(struct session_ledger *ledger, const char *session_id, u
 #define LEDGERS_EPOCH_KEPT 0
 int ledgers_usage_open(struct session_ledger *ledger, const char *directory, const char *session_id,
                        uint64_t epoch, bool existing, struct error *error);
+
+/* Whether there is one that an earlier daemon left. */
+bool ledgers_usage_exists(const char *directory, const char *session_id);
 
 /* Have the file system set aside what processes of a session with `gpu_count` GPUs will touch: a full one
  * refuses the session, instead of ending its programs by SIGBUS later. */

@@ -193,18 +193,17 @@ void reaper_hung_up(struct process *process)
 
 /* --- After a restart ------------------------------------------------------------------------------- */
 
-static bool restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
-                            uint64_t generation, const struct recorded_process *record)
+static int restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
+                           uint64_t generation, const struct recorded_process *record, struct error *error)
 {
     int pidfd = peer_open(owner->pid, owner->start_ticks);
     struct process *process;
-    struct error error;
     if (pidfd < 0)
-        return false;
-    if (reaper_add(session, owner->pid, owner->start_ticks, pidfd, slot, generation, &process, &error) < 0) {
-        log_error("session %s: %s", session->id, error.message);
-        return false;
-    }
+        return error_set_errno(error, -pidfd, "cannot watch process %d", (int)owner->pid);
+    int result =
+        reaper_add(session, owner->pid, owner->start_ticks, pidfd, slot, generation, &process, error);
+    if (result < 0)
+        return result;
     process->attached_usec = 0;
     if (record) {
         process->attached_at = record->attached_at;
@@ -212,22 +211,31 @@ static bool restore_process(struct session *session, uint32_t slot, const struct
     } else {
         store_put_process(process);
     }
-    return true;
+    return 0;
 }
 
-void reaper_restore(struct session *session, const struct recorded_process *recorded)
+int reaper_restore(struct session *session, const struct recorded_process *recorded, unsigned count,
+                   struct error *error)
 {
+    const struct recorded_process *by_slot[LEDGER_SLOTS] = {NULL};
+    for (unsigned i = 0; i < count; i++)
+        by_slot[recorded[i].slot] = &recorded[i];
     for (uint32_t slot = 0; slot < LEDGER_SLOTS; slot++) {
         struct ledger_owner owner;
         uint64_t generation;
-        const struct recorded_process *record = &recorded[slot];
+        const struct recorded_process *record = by_slot[slot];
         if (!ledger_slot_owner(session->ledger.usage, slot, &owner, &generation))
             continue;
         /* What the state file says cannot have been written by a process of the session. */
-        bool is_current = record->is_recorded && record->generation == generation;
+        bool is_current = record && record->generation == generation;
         bool is_true = !is_current || (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
-        if (is_true && restore_process(session, slot, &owner, generation, is_current ? record : NULL))
+        int result =
+            is_true ? restore_process(session, slot, &owner, generation, is_current ? record : NULL, error)
+                    : -ESRCH;
+        if (result == 0)
             continue;
+        if (error_is_scarcity(result))
+            return result;
         uint64_t bytes = clear_slot(session, slot);
         driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
@@ -239,6 +247,7 @@ void reaper_restore(struct session *session, const struct recorded_process *reco
         next = process->next;
         reaper_remove_if_execed(process); /* and the session, if it was its last */
     }
+    return 0;
 }
 
 /* --- The slow round -------------------------------------------------------------------------------- */

@@ -66,16 +66,18 @@ void reaper_hung_up(struct process *process);
 /* Whether it has exec'd; then its slot has been freed and the process forgotten. */
 bool reaper_remove_if_execed(struct process *process);
 
-/* Put the slots of a restored session to the processes that hold them, and free the others. `recorded` are
- * the state file's rows, by slot; a slot without one is believed. The session may end by it. */
+/* Put the slots of a restored session's ledger to the processes that hold them, and free the others.
+ * `recorded` are the state file's rows; a slot without one is believed. The session may end by it.
+ * -EMFILE and the like, before any slot is freed for want of them: the daemon is to end. */
 struct recorded_process {
-    bool is_recorded;
+    uint32_t slot; /* below LEDGER_SLOTS */
     pid_t pid;
     uint64_t start_ticks, generation;
     int64_t attached_at;
     uint16_t wire_version;
 };
-void reaper_restore(struct session *session, const struct recorded_process *recorded);
+int reaper_restore(struct session *session, const struct recorded_process *recorded, unsigned count,
+                   struct error *error);
 
 /* Begin the slow round. */
 int reaper_start(struct daemon *daemon, struct error *error);

@@ -79,8 +79,7 @@ void release_begin(struct session *session, struct http_request *request)
     release->request = request;
     session->release = release;
     strcpy(request->session_id, session->id);
-    atomic_store_explicit(&session->ledger.policy->closed, 1,
-                          memory_order_release); /* with ledger_reserve() */
+    session_close_policy(session);
     events_tell(session->daemon, EVENT_SESSION_RELEASED, session, NULL,
                 "released by uid %u, with %u processes", (unsigned)request->peer.uid, session->process_count);
     signal_all(session, SIGTERM);

@@ -31,9 +31,19 @@ bool session_is_visible(const struct session *session, uid_t uid)
     return uid == 0 || (uid == session->owner && uid != UID_OVERFLOW);
 }
 
+/* FNV-1a. */
+static unsigned chain_of(const char *id)
+{
+    uint32_t hash = 2166136261u;
+    for (; *id; id++)
+        hash = (hash ^ (unsigned char)*id) * 16777619u;
+    return hash % DAEMON_ID_CHAINS;
+}
+
 struct session *session_find_id(const struct daemon *daemon, const char *id)
 {
-    for (struct session *session = daemon->sessions; session; session = session->next)
+    for (struct session *session = daemon->sessions_by_id[chain_of(id)]; session;
+         session = session->next_of_chain)
         if (strcmp(session->id, id) == 0)
             return session;
     return NULL;
@@ -105,11 +115,14 @@ static int check_name(const struct daemon *daemon, uid_t owner, const char *name
 
 static void link_session(struct daemon *daemon, struct session *session)
 {
-    struct session **last = &daemon->sessions;
-    while (*last)
-        last = &(*last)->next;
+    struct session **last = daemon->last_session ? &daemon->last_session->next : &daemon->sessions;
     session->next = NULL;
+    session->previous = daemon->last_session;
     *last = session;
+    daemon->last_session = session;
+    struct session **chain = &daemon->sessions_by_id[chain_of(session->id)];
+    session->next_of_chain = *chain;
+    *chain = session;
     session->daemon = daemon;
     daemon->session_count++;
 }
@@ -134,12 +147,18 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     return 0;
 }
 
+void session_close_policy(struct session *session)
+{
+    if (session->ledger.policy)
+        atomic_store_explicit(&session->ledger.policy->closed, 1,
+                              memory_order_release); /* with ledger_reserve() */
+}
+
 static void expire(struct session *session, const char *why)
 {
     session->state = SESSION_EXPIRED;
     session->updated_at = time(NULL);
-    atomic_store_explicit(&session->ledger.policy->closed, 1,
-                          memory_order_release); /* with ledger_reserve() */
+    session_close_policy(session);
     log_info("session %s %s with %u processes attached", session->id, why, session->process_count);
     events_tell(session->daemon, EVENT_SESSION_EXPIRED, session, NULL, "%s with %u processes attached", why,
                 session->process_count);
@@ -179,6 +198,8 @@ static int watch_expiry(struct session *session, struct error *error)
 static void publish(struct session *session)
 {
     struct ledger_policy *policy = session->ledger.policy;
+    if (!policy)
+        return;
     for (unsigned i = 0; i < session->gpu_count; i++) {
         struct session_gpu *gpu = &session->gpus[i];
         struct ledger_policy_gpu *published = &policy->gpus[i];
@@ -197,23 +218,42 @@ static void publish(struct session *session)
                           memory_order_release);
 }
 
-/* Make the ledger of an admitted session, whose time runs from now on. */
-static int begin(struct session *session, struct error *error)
+static int open_ledger(struct session *session, bool existing, struct error *error)
 {
     struct daemon *daemon = session->daemon;
-    if (session->ttl_seconds)
-        session->expires_at_ms = now_ms() + (int64_t)session->ttl_seconds * 1000;
     int result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
     if (result == 0)
         result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
-                                    false, error);
-    if (result == 0)
+                                    existing, error);
+    if (result == 0 && !existing)
         result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
-    if (result == 0)
-        result = watch_expiry(session, error);
     if (result == 0)
         publish(session);
     return result;
+}
+
+int session_open_ledger(struct session *session, struct error *error)
+{
+    if (session->ledger.policy)
+        return 0;
+    int result = open_ledger(session, false, error);
+    if (result < 0)
+        ledgers_close(&session->ledger, true);
+    return result;
+}
+
+void session_drop_idle_ledger(struct session *session)
+{
+    if (!session->processes && !session->ledger.broken)
+        ledgers_close(&session->ledger, true);
+}
+
+/* The time of an admitted session runs from now on. */
+static int begin(struct session *session, struct error *error)
+{
+    if (session->ttl_seconds)
+        session->expires_at_ms = now_ms() + (int64_t)session->ttl_seconds * 1000;
+    return watch_expiry(session, error);
 }
 
 int session_create(struct daemon *daemon, struct session_request *request, struct session **session_out,
@@ -403,15 +443,14 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
     session->runner.pidfd = -1;
     for (unsigned i = 0; i < session->gpu_count; i++)
         session->gpus[i].gpu = gpu_find_uuid(daemon, session->gpus[i].uuid);
-    int result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
-    if (result == 0)
-        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id, daemon->epoch,
-                                    true, error);
+    int result =
+        ledgers_usage_exists(daemon->paths.ledgers_dir, session->id) ? open_ledger(session, true, error) : 0;
     if (result < 0)
         return result;
-    publish(session);
     if (session->runner.pid) {
         int pidfd = peer_open(session->runner.pid, session->runner.start_ticks);
+        if (error_is_scarcity(pidfd))
+            return error_set_errno(error, -pidfd, "cannot watch process %d", (int)session->runner.pid);
         if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
             close(pidfd);
     }
@@ -426,10 +465,12 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
 static void free_session(struct session *session, bool remove)
 {
     struct daemon *daemon = session->daemon;
-    struct session **at = &daemon->sessions;
+    *(session->previous ? &session->previous->next : &daemon->sessions) = session->next;
+    *(session->next ? &session->next->previous : &daemon->last_session) = session->previous;
+    struct session **at = &daemon->sessions_by_id[chain_of(session->id)];
     while (*at != session)
-        at = &(*at)->next;
-    *at = session->next;
+        at = &(*at)->next_of_chain;
+    *at = session->next_of_chain;
     daemon->session_count--;
     daemon->busy_usec = daemon_now_usec();
     sd_event_source_disable_unref(session->expiry);
@@ -525,8 +566,7 @@ bool session_is_broken(struct session *session)
         return session->ledger.broken;
     session->broken_is_logged = true;
     session->daemon->broken_ledgers++;
-    atomic_store_explicit(&session->ledger.policy->closed, 1,
-                          memory_order_release); /* with ledger_reserve() */
+    session_close_policy(session);
     log_error("session %s: a process cut or damaged its ledger; it gets no new memory and no new process; "
               "release it",
               session->id);

@@ -43,7 +43,8 @@ struct session_runner {
 };
 
 struct session {
-    struct session *next;
+    struct session *next, *previous;
+    struct session *next_of_chain; /* daemon.sessions_by_id */
     struct daemon *daemon;
     char id[SESSION_ID_TEXT];
     char name[SESSION_NAME_TEXT];
@@ -63,7 +64,7 @@ struct session {
     enum session_priority priority;
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
-    struct session_ledger ledger;
+    struct session_ledger ledger;         /* not open before a first process: session_open_ledger() */
     struct process *processes;
     unsigned process_count;
     struct arbiter_session *arbitrated; /* NULL before a first agent (lease.h) */
@@ -116,14 +117,22 @@ void session_expire(struct session *session, const char *why);
 /* Take back that a declared session expired. */
 void session_revive(struct session *session);
 
-/* Take over a session that an earlier daemon left in the state file: `session` is filled but for its ledger.
- * It is the daemon's from then on, also on failure of the ledger (then broken). */
+/* Take over a session that an earlier daemon left in the state file: `session` is filled but for its ledger,
+ * which is opened where there is one. It is the daemon's from then on, also on failure of the ledger (then
+ * broken). */
 int session_restore(struct daemon *daemon, struct session *session, struct error *error);
+
+/* A process is about to attach: make the ledger, unless it is open. */
+int session_open_ledger(struct session *session, struct error *error);
 
 /* The end: no process is attached. Removes its files; the state file is told by the caller or
  * `session_end_stored`. `why` is for those who listen to events; NULL: it never began. */
 void session_end(struct session *session, const char *why);
 void session_end_stored(struct session *session, const char *why);
+
+/* A restored ledger in which nobody is left is not kept: one of thousands of sessions that rest costs
+ * nothing. */
+void session_drop_idle_ledger(struct session *session);
 
 /* End it if it is to end by itself and nobody is left: made by a process that has gone, or expired. */
 void session_end_if_over(struct session *session);
@@ -148,6 +157,9 @@ uint64_t session_refused(const struct session *session);
 
 /* Look whether its ledger has been found damaged since, and if so, close it to new memory and say so. */
 bool session_is_broken(struct session *session);
+
+/* No new memory for its processes. */
+void session_close_policy(struct session *session);
 
 /* The damaged ledger of file name `name` in the ledgers' folder. */
 void session_check_ledger_file(struct daemon *daemon, const char *name);

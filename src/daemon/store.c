@@ -241,6 +241,13 @@ void store_delete_process(const struct process *process)
     worker_submit(process->session->daemon->store->worker, &job->job);
 }
 
+void store_delete_processes(const struct session *session)
+{
+    struct store_job *job = job_make(NULL, NULL);
+    bind_text(job_add(job, "DELETE FROM processes WHERE session_id=?"), session->id);
+    worker_submit(session->daemon->store->worker, &job->job);
+}
+
 void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
 {
     char text[GPU_UUID_TEXT];
@@ -292,35 +299,34 @@ void store_close(struct daemon *daemon)
 
 /* --- Loading --------------------------------------------------------------------------------------- */
 
-/* Whether the machine has run out of something: no reason to end a session that could go on tomorrow. */
-static bool is_scarcity(int result)
-{
-    return result == -EMFILE || result == -ENFILE || result == -ENOMEM || result == -ENOSPC ||
-           result == -EDQUOT;
-}
-
 static int restore(struct daemon *daemon, struct loaded_session *loaded, struct error *error)
 {
     struct session *session = loaded->session;
     struct error problem = {0};
+    char id[SESSION_ID_TEXT];
+    strcpy(id, session->id);
     int result = session_restore(daemon, session, &problem);
-    if (is_scarcity(result))
+    if (result == 0 && session->ledger.usage)
+        result = reaper_restore(session, loaded->processes, loaded->process_count, &problem);
+    /* No reason to end a session, or to take a process for dead, that can go on tomorrow. */
+    if (error_is_scarcity(result))
         return error_set(
             error, -result, NULL,
             "session %s, the %uth of the state file, cannot be taken over: %s; give gpusliced more of it "
             "and start it again, nothing was changed",
-            session->id, daemon->session_count, problem.message);
+            id, daemon->session_count, problem.message);
     if (result < 0) {
         log_error("session %s cannot go on: %s", session->id, problem.message);
         session_end_stored(session, "its ledger cannot be opened");
         return 0;
     }
-    char id[SESSION_ID_TEXT];
-    strcpy(id, session->id);
-    reaper_restore(session, loaded->processes);
     session = session_find_id(daemon, id);
-    if (session)
-        session_end_if_over(session);
+    if (!session)
+        return 0;
+    if (!session->processes && loaded->process_count)
+        store_delete_processes(session);
+    session_drop_idle_ledger(session);
+    session_end_if_over(session);
     return 0;
 }
 
@@ -337,6 +343,7 @@ int store_load(struct daemon *daemon, struct error *error)
             result = restore(daemon, loaded, error);
         else
             free(loaded->session);
+        free(loaded->processes);
         free(loaded);
         loaded = next;
     }

@@ -28,4 +28,5 @@ void store_put_session(struct session *session, store_done done, void *argument)
 void store_delete_session(struct daemon *daemon, const char *id, store_done done, void *argument);
 void store_put_process(const struct process *process);
 void store_delete_process(const struct process *process);
+void store_delete_processes(const struct session *session); /* nobody is attached */
 void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes);

@@ -38,7 +38,7 @@ static int load_gpus(sqlite3 *database, struct session *session)
     return sqlite3_finalize(row);
 }
 
-static int load_processes(sqlite3 *database, const char *session_id, struct recorded_process *recorded)
+static int load_processes(sqlite3 *database, const char *session_id, struct loaded_session *loaded)
 {
     sqlite3_stmt *row;
     int result = sqlite3_prepare_v2(database,
@@ -52,8 +52,15 @@ static int load_processes(sqlite3 *database, const char *session_id, struct reco
         int64_t slot = sqlite3_column_int64(row, 0);
         if (slot < 0 || slot >= LEDGER_SLOTS)
             continue;
-        recorded[slot] = (struct recorded_process){
-            .is_recorded = true,
+        struct recorded_process *more =
+            reallocarray(loaded->processes, loaded->process_count + 1, sizeof(*more));
+        if (!more) {
+            sqlite3_finalize(row);
+            return SQLITE_NOMEM;
+        }
+        loaded->processes = more;
+        more[loaded->process_count++] = (struct recorded_process){
+            .slot = (uint32_t)slot,
             .pid = sqlite3_column_int(row, 1),
             .start_ticks = (uint64_t)sqlite3_column_int64(row, 2),
             .generation = (uint64_t)sqlite3_column_int64(row, 3),
@@ -115,7 +122,7 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
         loaded->session = session;
         result = load_gpus(database, session);
         if (result == SQLITE_OK)
-            result = load_processes(database, session->id, loaded->processes);
+            result = load_processes(database, session->id, loaded);
         list = &loaded->next;
     }
     int end = sqlite3_finalize(row);

@@ -4,7 +4,6 @@
 #include <sqlite3.h>
 
 #include "daemon/reaper.h"
-#include "ledger/ledger.h"
 
 struct daemon;
 struct session;
@@ -13,7 +12,8 @@ struct session;
 struct loaded_session {
     struct loaded_session *next;
     struct session *session;
-    struct recorded_process processes[LEDGER_SLOTS]; /* by slot */
+    struct recorded_process *processes;
+    unsigned process_count;
 };
 
 /* All sessions, oldest first, at the end of `*list`; the caller's to free, also those of a failed reading. */

@@ -1,6 +1,7 @@
 #include "daemon/stray.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -22,7 +23,7 @@ static pid_t find_living(const struct session_ledger *ledger)
             continue;
         last = owner;
         cleanup_close int pidfd = peer_open(owner.pid, owner.start_ticks);
-        if (pidfd >= 0 && ledgers_is_mapped_by(ledger, owner.pid) != LEDGERS_NOT_MAPPED)
+        if (pidfd != -ESRCH && ledgers_is_mapped_by(ledger, owner.pid) != LEDGERS_NOT_MAPPED)
             return owner.pid;
     }
     return 0;

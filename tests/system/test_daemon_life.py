@@ -204,6 +204,7 @@ def test_a_session_ends_at_the_restart_if_its_program_has_gone(daemon, product, 
 @pytest.mark.parametrize("damage", ["missing", "short", "rubbish"])
 def test_a_damaged_ledger_is_one_sessions_trouble(daemon, damage):
     session, other = create(daemon, name="s")["session_id"], create(daemon, name="other")["session_id"]
+    attached = Client(daemon.attach_socket).attach(session)  # so that there is one
     daemon.kill()
     ledger = daemon.runtime / "simulated" / "ledgers" / session
     if damage == "missing":

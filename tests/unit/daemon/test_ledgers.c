@@ -1,6 +1,7 @@
 /* Who can write a session's regions, and what becomes of one that a client damages. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -125,7 +126,7 @@ static void closing_for_good_ends_new_memory_and_removes_the_file(void **state)
     open_ledger(&ledger, false);
     const struct ledger_policy *seen =
         mmap(NULL, LEDGER_POLICY_BYTES, PROT_READ, MAP_SHARED, ledger.policy_fd, 0);
-    char path[sizeof(ledger.usage_path)];
+    char path[PATH_MAX];
     strcpy(path, ledger.usage_path);
     struct stat status;
     assert_int_equal(stat(path, &status), 0);
