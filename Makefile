@@ -4,7 +4,7 @@ DESTDIR ?=
 # The processor that a bundle is for: x86_64 or aarch64; this machine's by default.
 ARCH ?=
 
-.PHONY: build test bench bundle gpu-check demo run-server install uninstall clean
+.PHONY: build test bench bundle deb gpu-check demo run-server install uninstall clean
 
 build:
 	scripts/install-deps build
@@ -19,6 +19,11 @@ bench:
 bundle:
 	scripts/install-deps $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH),build)
 	scripts/bundle $(ARCH)
+
+# build/gpuslice_VERSION_ARCH.deb
+deb:
+	scripts/install-deps deb
+	scripts/deb
 
 # On this machine's GPU, or with SIMULATED=1 on a simulated one; OPTIONS are those of gpu-check --help.
 gpu-check: build

@@ -79,6 +79,18 @@ def test_every_environment_variable_is_in_a_page(product):
     assert {name for name in read if not re.search(rf"\b{name}\b", pages)} == set()
 
 
+@needs_mandoc
+@pytest.mark.parametrize("page,sections", [("man5/gpuslice.conf.5", "DAEMON|DEFAULTS|CEILING"),
+                                           ("man5/sessions.conf.5", "SESSION")])
+def test_the_page_of_a_file_has_every_key(product, page, sections):
+    text = shown(product, page)
+    table = (SOURCE / "src/config/keys.def").read_text()
+    keys = re.findall(rf'^CONFIG_KEY\((?:{sections}), "([\w-]+)"', table, re.MULTILINE)
+    assert "memory" in keys
+    for key in keys:
+        assert len(re.findall(rf"^ {{5}}{key}\b", text, re.MULTILINE)) >= keys.count(key), key
+
+
 def test_help_keeps_options_and_what_they_do_apart(product):
     listed = subprocess.run([product.gpuslice, "help"], capture_output=True, text=True).stdout
     for verb in re.findall(r"^  (\w+) {2,}", listed, re.MULTILINE):

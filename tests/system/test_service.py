@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 
 import pytest
 
@@ -170,6 +171,18 @@ def test_the_manager_is_told_when_it_is_ready_and_when_it_ends(make_daemon, noti
     assert told(end) == {"READY": "1", "STATUS": "1 GPUs (simulated)"}
     daemon.stop()
     assert told(end) == {"STOPPING": "1"}
+
+
+def test_the_manager_is_told_of_a_reload_from_its_beginning_to_its_end(make_daemon, notified):
+    end, address = notified
+    daemon = make_daemon(NOTIFY_SOCKET=address).start()
+    told(end)
+    before = time.monotonic_ns() // 1000
+    daemon.process.send_signal(signal.SIGHUP)
+    reloading = told(end)
+    assert reloading.keys() == {"RELOADING", "MONOTONIC_USEC"} and reloading["RELOADING"] == "1"
+    assert before <= int(reloading["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
+    assert told(end) == {"READY": "1"}
 
 
 def test_the_manager_is_told_why_it_cannot_start(make_daemon, product, notified):
