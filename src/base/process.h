@@ -10,5 +10,10 @@
  * descriptor; allocates nothing. */
 int process_start_time(pid_t pid, uint64_t *ticks);
 
+/* For a thread that others wait for, and that is woken, works for some microseconds and sleeps: where Linux
+ * knows slices of a thread's own (6.12), a short one lets it run at once, however busy the CPUs are. No right
+ * is needed; where it cannot be had, nothing changes. */
+void process_ask_for_short_slices(void);
+
 /* Whether the process that had `pid` and `start_ticks` still runs. A zombie does not. */
 bool process_is_alive(pid_t pid, uint64_t start_ticks);

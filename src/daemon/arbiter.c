@@ -34,9 +34,23 @@ static bool is_held(const struct arbiter_session *session)
     return session->lease != LEASE_NONE && session->lease != LEASE_FREE;
 }
 
+/* From when on a lease that is being closed has so little left that the next may begin. */
+static uint64_t leaves_at(const struct arbiter_session *session)
+{
+    uint64_t done_at = 0;
+    if (!session->closing || session->lease != LEASE_EXCLUSIVE)
+        return NEVER;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at->gate == GATE_CLOSING && at->done_at > done_at)
+            done_at = at->done_at;
+    return done_at == NEVER || done_at < ARBITER_LEAD_NS ? done_at : done_at - ARBITER_LEAD_NS;
+}
+
 /* Whether the lease keeps others off its GPUs. One that was free does so while it closes. */
 static bool is_in_the_way(const struct arbiter_session *session)
 {
+    if (leaves_at(session) <= session->arbiter->now)
+        return false;
     return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_OVERLAP ||
            (session->lease == LEASE_FREE && session->closing);
 }
@@ -167,6 +181,7 @@ static void begin_closing(struct arbiter_session *session)
         if (at->gate != GATE_OPEN)
             continue;
         at->gate = GATE_CLOSING;
+        at->done_at = NEVER;
         longest = at->longest_ns > longest ? at->longest_ns : longest;
         arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);
     }
@@ -473,7 +488,7 @@ static void overlap(struct arbiter_session *session)
     struct arbiter *arbiter = session->arbiter;
     arbiter_charge_overlaps(arbiter);
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
-        if (at->lease != LEASE_EXCLUSIVE || !(at->held & session->gpus))
+        if (at->lease != LEASE_EXCLUSIVE || at->closing || !(at->held & session->gpus))
             continue;
         arbiter_charge(at);
         arbiter_begin_overlap(at);
@@ -566,8 +581,10 @@ static uint64_t next_of(const struct arbiter_session *session)
     const struct arbiter *arbiter = session->arbiter;
     double rate = (double)session->share.max / SHARE_WHOLE;
     uint64_t next = NEVER;
-    if (session->closing)
-        return session->closes_at;
+    if (session->closing) {
+        uint64_t leaves = leaves_at(session);
+        return leaves > arbiter->now && leaves < session->closes_at ? leaves : session->closes_at;
+    }
     if (session->lease == LEASE_LOOSE)
         return session->retry_at;
     if (session->lease == LEASE_OVERLAP)
@@ -634,6 +651,15 @@ void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
     if (process->gate != GATE_OPEN)
         process->wants = true;
     decide(process->session->arbiter);
+}
+
+void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now)
+{
+    struct arbiter *arbiter = process->session->arbiter;
+    arbiter_settle(arbiter, now);
+    if (process->gate == GATE_CLOSING && closed->lease == process->lease)
+        process->done_at = closed->left_ns < NEVER - now ? now + closed->left_ns : NEVER;
+    decide(arbiter);
 }
 
 void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now)

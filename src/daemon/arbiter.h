@@ -34,6 +34,10 @@
 #define ARBITER_PATIENCE_NS UINT64_C(100000000)
 #define ARBITER_GRACE_NS UINT64_C(100000000)
 
+/* The next one's gate opens when the one before should be done within this time: what it takes the next one's
+ * agent and threads to wake up and put something before the GPU. */
+#define ARBITER_LEAD_NS UINT64_C(1500000)
+
 struct arbiter;
 struct arbiter_session;
 struct arbiter_process;
@@ -78,7 +82,8 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now);
 
 /* WANT: it uses these GPUs (bits), and waits for a lease unless it has one. */
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now);
-/* RETURNED, REPORT. Numbers beyond what can be are cut down to it. */
+/* CLOSED, RETURNED, REPORT. Numbers beyond what can be are cut down to it. */
+void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
 void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now);
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
 

@@ -27,6 +27,7 @@ struct arbiter_process {
     enum gate_state gate;
     bool wants;
     uint64_t lease;       /* number of its last grant; 0: free */
+    uint64_t done_at;     /* while closing: when its work should be done; UINT64_MAX: nobody knows */
     uint64_t reported_at; /* up to when its busy time is known */
     uint64_t longest_ns;  /* piece of work */
 };

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "daemon/daemon.h"
 #include "daemon/events.h"
 #include "daemon/gpu.h"
@@ -176,6 +177,9 @@ static bool take_message(struct agent *agent, const struct wire_message *message
             return false;
         arbiter_returned(agent->gate, &message->returned, now);
         return true;
+    case WIRE_CLOSED:
+        arbiter_closed(agent->gate, &message->closed, now);
+        return true;
     case WIRE_REPORT:
         arbiter_report(agent->gate, &message->report, now);
         return true;
@@ -307,6 +311,7 @@ const char *lease_mode_name(enum arbiter_mode mode)
 
 int lease_start(struct daemon *daemon, struct error *error)
 {
+    process_ask_for_short_slices();
     struct leases *leases = calloc(1, sizeof(*leases));
     struct arbiter *arbiter = leases ? arbiter_new(&calls, leases, lease_now()) : NULL;
     if (!arbiter) {

@@ -217,7 +217,8 @@ int policy_check(const struct session *session, const struct policy_ask *ask, co
     int result = 0;
     if (!old && decided.sessions && others.sessions >= decided.sessions->sessions) {
         snprintf(what, sizeof(what),
-                 "you have %u sessions, and may have %u; release one; the ceiling is that of",
+                 "one more beside your %u is more than the %u sessions allowed; release one; the ceiling is "
+                 "that of",
                  others.sessions, decided.sessions->sessions);
         return refuse(config, decided.sessions, error, what);
     }

@@ -16,12 +16,14 @@
 #include "daemon/log.h"
 
 /* Editors write a file in several steps: look when there has been none for a moment. */
-#define SETTLE_USEC UINT64_C(50000)
+#define SETTLE_USEC UINT64_C(200000)
 
 struct settings {
     struct config_option options[2];
     char problem[ERROR_MESSAGE_BYTES]; /* why gpuslice.conf is not in force; "": it is */
     sd_event_source *watch, *settle, *hangup;
+    char awaited[NAME_MAX +
+                 1]; /* the folder is not there: what is missing of its path first; "": it is there */
 };
 
 /* --- Reading --------------------------------------------------------------------------------------- */
@@ -102,7 +104,9 @@ static int on_settled(sd_event_source *source, uint64_t usec, void *userdata)
 static int on_change(sd_event_source *source, const struct inotify_event *event, void *userdata)
 {
     struct daemon *daemon = userdata;
-    return settle(daemon->settings);
+    struct settings *settings = daemon->settings;
+    bool is_about_another = event->len && strcmp(event->name, settings->awaited) != 0;
+    return settings->awaited[0] && is_about_another ? 0 : settle(settings);
 }
 
 static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
@@ -138,15 +142,19 @@ static void watch_again(struct daemon *daemon)
     }
     sd_event_source_disable_unref(settings->watch);
     settings->watch = watch;
-    /* What came between being missed and the folder above it being watched. */
+    settings->awaited[0] = '\0';
     size_t length = strlen(path);
-    if (strlen(daemon->paths.config_dir) > length) {
-        char next[PATH_MAX];
-        size_t part = length + 1 + strcspn(daemon->paths.config_dir + length + 1, "/");
-        snprintf(next, sizeof(next), "%.*s", (int)part, daemon->paths.config_dir);
-        if (access(next, F_OK) == 0)
-            settle(settings);
-    }
+    if (strlen(daemon->paths.config_dir) == length)
+        return;
+    const char *part = daemon->paths.config_dir + length + (path[1] != '\0');
+    snprintf(settings->awaited, sizeof(settings->awaited), "%.*s", (int)strcspn(part, "/"), part);
+    /* What came between being missed and the folder above it being watched. */
+    char next[PATH_MAX];
+    snprintf(next, sizeof(next), "%.*s",
+             (int)(part - daemon->paths.config_dir + (ptrdiff_t)strcspn(part, "/")),
+             daemon->paths.config_dir);
+    if (access(next, F_OK) == 0)
+        settle(settings);
 }
 
 int settings_start(struct daemon *daemon, struct error *error)

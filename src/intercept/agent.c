@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/units.h"
 #include "intercept/attach.h"
 #include "intercept/duty.h"
@@ -197,21 +198,39 @@ static void nap(struct gate *gate, uint64_t ns)
         lose_daemon(gate, "it closed the connection");
 }
 
+/* Nobody submits any more: how long it takes until nothing is in flight. */
+static void tell_closed(struct gate *gate)
+{
+    uint64_t left_ns = pace_left_ns(gate);
+    struct wire_message message = {.header.type = WIRE_CLOSED,
+                                   .closed = {.lease = agent.lease, .left_ns = left_ns}};
+    if (left_ns != UINT64_MAX)
+        tell(gate, &message);
+}
+
 /* Close the gate and wait for what was submitted. False: it did not end in time, or there is no daemon any
  * more; the gate is open. */
 static bool drain(struct gate *gate, uint64_t patience_ns)
 {
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     uint64_t deadline_ns = pace_now_ns() + patience_ns + longest_ns;
+    bool left = false;
     gate_close(gate);
-    for (unsigned naps = 0; !gate_is_left(gate) || !pace_is_finished(gate); naps++) {
+    for (unsigned naps = 0;; naps++) {
+        if (!left && gate_is_left(gate)) {
+            left = true;
+            if (!agent.alone)
+                tell_closed(gate);
+        }
+        if (!agent.alone && !agent.connection.open)
+            return false;
+        if (left && pace_is_finished(gate))
+            break;
         if (pace_now_ns() > deadline_ns) {
             gate_open(gate, GATE_PACED);
             return false;
         }
         nap(gate, naps < SOON_NAPS ? FIRST_NAP_NS : LAST_NAP_NS);
-        if (!agent.alone && !agent.connection.open)
-            return false;
     }
     gate_drained(gate);
     return true;
@@ -404,6 +423,7 @@ static void *agent_main(void *unused)
     uint64_t next_try_ns = 0;
     (void)unused;
     prctl(PR_SET_NAME, "gpuslice-agent");
+    process_ask_for_short_slices();
     prctl(PR_SET_TIMERSLACK, 1000UL); /* ns: a drain's naps are short */
     while (agent.alone)
         pause_until_something(serve_alone(gate));

@@ -35,7 +35,7 @@ struct pace_mark {
     uint32_t pieces;               /* calls since the mark before */
     bool queued;                   /* behind the mark before: the GPU goes from one to the other */
 };
-#define PACE_MARKS 4u
+#define PACE_MARKS 8u /* and one less before a stream: the last that was reached is kept, to measure from */
 
 struct pace_entry {
     _Atomic int32_t tid;        /* the owner; 0: the place is free; -1: its thread has ended */
@@ -50,7 +50,7 @@ struct pace_entry {
     pthread_mutex_t turn;
     uint32_t first;            /* under `turn`, as all below: index of the oldest mark */
     bool unmarkable;           /* the driver refused an event */
-    _Atomic uint64_t piece_ns; /* how long a call's work takes, by the last mark */
+    _Atomic uint64_t piece_ns; /* how long a call's work takes, by the last marks; 0: not known */
     uint64_t recorded_ns;      /* the last mark */
     uint64_t reached_ns;       /* when the last one was seen reached */
     bool reached_watched;      /* and it was not, a moment before */
@@ -76,6 +76,7 @@ struct gate {
     _Atomic uint32_t capture_waiters;      /* threads that wait for a drain to end, to begin a capture */
     _Atomic uint64_t waited_ns;            /* of threads at the gate, since it was last told */
     _Atomic uint64_t resumed_ns;           /* when the submission came that `resting` waited for */
+    _Atomic uint64_t ahead_ns;             /* what a stream has before it when a thread may add to it */
     _Atomic uint64_t longest_ns;           /* the longest that one piece of work took */
     _Atomic uint64_t gpus;                 /* a bit for each GPU of the policy that has contexts */
     atomic_bool started;                   /* the agent */

@@ -8,11 +8,15 @@
 #include "intercept/gate.h"
 #include "intercept/real.h"
 
-#define CHUNK_NS UINT64_C(700000)
+/* What a stream has before it when a thread may add to it: as little as the machine's CPUs allow, which may
+ * be late in letting a thread go on. */
+#define AHEAD_LEAST_NS UINT64_C(1500000)
+#define AHEAD_MOST_NS UINT64_C(6000000)
+#define AHEAD_DECAY 256u /* of its part above the least, with each wait that was not too long */
+#define CHUNKS_AHEAD 3u
 #define CHUNK_MOST 1024u
-#define LONG_PIECE_NS UINT64_C(2000000) /* two of these before a stream would be too long for a drain */
 #define PATIENCE_NS UINT64_C(100000000)
-#define SHORTEST_NAP_NS UINT64_C(20000)
+#define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
 
@@ -192,9 +196,9 @@ static void record(struct pace_entry *entry, CUstream stream)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     struct pace_mark *mark = &entry->ring[(entry->first + marks) % PACE_MARKS];
-    if (marks == PACE_MARKS || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
+    if (marks == PACE_MARKS - 1 || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
         return;
-    if (!mark->event && real(cuEventCreate)(&mark->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+    if (!mark->event && real(cuEventCreate)(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
         mark->event = NULL;
         entry->unmarkable = true;
         return;
@@ -243,38 +247,69 @@ static void cover_other(struct pace_entry *entry)
         cover(entry);
 }
 
+static uint64_t ahead_ns(const struct gate *gate)
+{
+    uint64_t ns = atomic_load_explicit(&gate->ahead_ns, memory_order_relaxed);
+    return ns < AHEAD_LEAST_NS ? AHEAD_LEAST_NS : ns;
+}
+
+/* A thread has waited for room. `dry`: so long that nothing was left before the stream. */
+static void learn_ahead(struct gate *gate, bool dry)
+{
+    uint64_t ns = ahead_ns(gate);
+    if (dry)
+        ns = ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS;
+    else
+        ns -= (ns - AHEAD_LEAST_NS) / AHEAD_DECAY;
+    atomic_store_explicit(&gate->ahead_ns, ns, memory_order_relaxed);
+}
+
+/* How long the GPU took from the mark before to this one, both reached; 0 where nobody can tell. The GPU's
+ * own clock knows no thread that was not run for a moment. */
+static uint64_t measured_ns(const struct pace_entry *entry, const struct pace_mark *mark)
+{
+    const struct pace_mark *before = &entry->ring[(entry->first + PACE_MARKS - 1) % PACE_MARKS];
+    float ms = 0;
+    if (!mark->queued || !before->event || !real(cuEventElapsedTime) ||
+        real(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms > 0))
+        return 0;
+    return (uint64_t)((double)ms * 1e6);
+}
+
 /* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
  * ago. */
 static void learn(struct gate *gate, struct pace_entry *entry, const struct pace_mark *mark, uint64_t now_ns,
                   bool watched)
 {
     uint64_t pieces = mark->pieces ? mark->pieces : 1,
-             chunk = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
-    /* The GPU began with them when it was seen to end what was before, or when they came to an idle stream.
-     */
+             chunk = atomic_load_explicit(&entry->chunk, memory_order_relaxed),
+             piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed),
+             took_ns = measured_ns(entry, mark);
+    /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
+     * before, or when they came to an idle stream. */
     uint64_t began_ns = mark->queued ? entry->reached_ns : mark->recorded_ns;
-    bool exact = watched && (mark->queued ? entry->reached_watched : pieces == 1) && now_ns > began_ns;
+    if (!took_ns && watched && (mark->queued ? entry->reached_watched : pieces == 1) && now_ns > began_ns)
+        took_ns = now_ns - began_ns;
     entry->reached_ns = now_ns;
     entry->reached_watched = watched;
-    if (exact) {
-        uint64_t took_ns = now_ns - began_ns, fitting = CHUNK_NS * pieces / took_ns;
-        atomic_store_explicit(&entry->piece_ns, took_ns / pieces, memory_order_relaxed);
+    if (took_ns) {
+        /* Where the program left a gap, it measures too much: believe in growth step by step. */
+        uint64_t each_ns = took_ns / pieces ? took_ns / pieces : 1;
+        piece_ns = piece_ns && each_ns > 2 * piece_ns ? 2 * piece_ns : each_ns;
         if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
             took_ns > atomic_load_explicit(&gate->longest_ns, memory_order_relaxed))
             atomic_store_explicit(&gate->longest_ns, took_ns, memory_order_relaxed);
-        /* A thread that was not run for a moment measures too much; work that has changed, far more than
-         * before. */
-        chunk = fitting > chunk * 4                           ? chunk * 4
-                : fitting < chunk / 2 && fitting >= chunk / 8 ? chunk / 2
-                                                              : fitting;
+        uint64_t fitting = ahead_ns(gate) / CHUNKS_AHEAD / piece_ns;
+        chunk = fitting > chunk * 4 ? chunk * 4 : fitting;
     } else {
         /* All that is certain is that they took no longer than since the mark before. */
         uint64_t most_ns = now_ns - mark->from_ns;
-        if (most_ns / pieces < atomic_load_explicit(&entry->piece_ns, memory_order_relaxed))
-            atomic_store_explicit(&entry->piece_ns, most_ns / pieces, memory_order_relaxed);
-        if (most_ns < CHUNK_NS / 2)
+        if (most_ns / pieces < piece_ns)
+            piece_ns = most_ns / pieces;
+        if (most_ns < AHEAD_LEAST_NS / CHUNKS_AHEAD)
             chunk *= 2;
     }
+    atomic_store_explicit(&entry->piece_ns, piece_ns, memory_order_relaxed);
     chunk = chunk < 1 ? 1 : chunk > CHUNK_MOST ? CHUNK_MOST : chunk;
     atomic_store_explicit(&entry->chunk, (uint32_t)chunk, memory_order_relaxed);
 }
@@ -282,8 +317,6 @@ static void learn(struct gate *gate, struct pace_entry *entry, const struct pace
 /* Take out what is reached. Under the entry's turn. */
 static void settle(struct gate *gate, struct pace_entry *entry, bool watched)
 {
-    unsigned reached = 0;
-    bool looked_away = watched;
     for (uint32_t marks; (marks = atomic_load_explicit(&entry->marks, memory_order_relaxed)) > 0;) {
         const struct pace_mark *mark = &entry->ring[entry->first];
         if (real(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY)
@@ -291,19 +324,29 @@ static void settle(struct gate *gate, struct pace_entry *entry, bool watched)
         learn(gate, entry, mark, pace_now_ns(), watched);
         entry->first = (entry->first + 1) % PACE_MARKS;
         atomic_store_explicit(&entry->marks, marks - 1, memory_order_relaxed);
-        reached++;
         watched = false; /* it may have been reached long before */
     }
-    if (looked_away && reached > 1) {
-        /* The stream ran dry meanwhile: its pieces are shorter than was thought. */
-        uint32_t chunk = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
-        atomic_store_explicit(&entry->chunk, chunk * 2 < CHUNK_MOST ? chunk * 2 : CHUNK_MOST,
-                              memory_order_relaxed);
-        atomic_store_explicit(&entry->piece_ns,
-                              atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) / 2,
-                              memory_order_relaxed);
-    }
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
+}
+
+/* How long what is marked should still take. Under the entry's turn. */
+static uint64_t left_ns(const struct pace_entry *entry, uint64_t now_ns)
+{
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed), sum_ns = 0;
+    if (marks == 0)
+        return 0;
+    const struct pace_mark *oldest = &entry->ring[entry->first];
+    uint64_t pieces = oldest->pieces ? oldest->pieces : 1;
+    uint64_t from_ns = oldest->queued && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
+    uint64_t passed_ns = now_ns > from_ns ? now_ns - from_ns : 0;
+    if (piece_ns * pieces > passed_ns)
+        sum_ns = piece_ns * pieces - passed_ns;
+    else
+        piece_ns = passed_ns / pieces; /* they take longer than was thought: so may the others */
+    for (uint32_t i = 1; i < marks; i++)
+        sum_ns += entry->ring[(entry->first + i) % PACE_MARKS].pieces * piece_ns;
+    return sum_ns;
 }
 
 void pace_count(struct gate *gate, CUstream stream, bool marks)
@@ -323,21 +366,24 @@ void pace_count(struct gate *gate, CUstream stream, bool marks)
     entry->left = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
 }
 
-static uint32_t marks_allowed(const struct pace_entry *entry)
+/* Whether a thread may put something more before the stream. Under the entry's turn. */
+static bool has_room(const struct gate *gate, const struct pace_entry *entry, uint64_t now_ns)
 {
-    return atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) > LONG_PIECE_NS ? 1 : 2;
-}
-
-static bool has_room(const struct pace_entry *entry)
-{
-    return atomic_load_explicit(&entry->marks, memory_order_relaxed) < marks_allowed(entry) ||
-           atomic_load_explicit(&entry->stuck, memory_order_relaxed);
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    bool known = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) > 0;
+    return marks == 0 || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
+           (marks < (known ? PACE_MARKS - 1 : 2) && left_ns(entry, now_ns) < ahead_ns(gate));
 }
 
 bool pace_is_full(struct gate *gate, CUstream stream)
 {
-    const struct pace_entry *entry = entry_of(gate, stream);
-    return entry && is_covered(entry) && !has_room(entry);
+    struct pace_entry *entry = entry_of(gate, stream);
+    if (!entry || !is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+        return false;
+    pthread_mutex_lock(&entry->turn);
+    bool full = !has_room(gate, entry, pace_now_ns());
+    pthread_mutex_unlock(&entry->turn);
+    return full;
 }
 
 static void nap(uint64_t ns)
@@ -346,14 +392,14 @@ static void nap(uint64_t ns)
     nanosleep(&time, NULL);
 }
 
-/* How long to look away from a stream: half of what the oldest mark should still take. */
-static uint64_t nap_for(const struct pace_entry *entry, uint64_t now_ns)
+/* How long to look away from a stream that is full. */
+static uint64_t nap_for(const struct gate *gate, const struct pace_entry *entry, uint64_t now_ns)
 {
-    const struct pace_mark *mark = &entry->ring[entry->first];
-    uint64_t from_ns = mark->recorded_ns > entry->reached_ns ? mark->recorded_ns : entry->reached_ns;
-    uint64_t end_ns = from_ns + atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) * mark->pieces;
-    uint64_t half_ns = end_ns > now_ns ? (end_ns - now_ns) / 2 : 0;
-    return half_ns < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : half_ns > LONGEST_NAP_NS ? LONGEST_NAP_NS : half_ns;
+    uint64_t left = left_ns(entry, now_ns), enough = ahead_ns(gate);
+    uint64_t until_room_ns = left > enough ? left - enough : 0;
+    return until_room_ns < SHORTEST_NAP_NS  ? SHORTEST_NAP_NS
+           : until_room_ns > LONGEST_NAP_NS ? LONGEST_NAP_NS
+                                            : until_room_ns;
 }
 
 void pace_wait(struct gate *gate)
@@ -366,11 +412,14 @@ void pace_wait(struct gate *gate)
     for (bool watched = false;; watched = true) {
         pthread_mutex_lock(&entry->turn);
         settle(gate, entry, watched);
-        uint64_t now_ns = pace_now_ns(), nap_ns = nap_for(entry, now_ns);
+        uint64_t now_ns = pace_now_ns(), nap_ns = nap_for(gate, entry, now_ns);
         if (now_ns > deadline_ns)
             atomic_store_explicit(&entry->stuck, true, memory_order_relaxed);
+        bool room = has_room(gate, entry, now_ns);
+        if (room && watched)
+            learn_ahead(gate, atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0);
         pthread_mutex_unlock(&entry->turn);
-        if (has_room(entry) || atomic_load_explicit(&gate->word, memory_order_relaxed) != GATE_PACED)
+        if (room || atomic_load_explicit(&gate->word, memory_order_relaxed) != GATE_PACED)
             break;
         nap(nap_ns);
     }
@@ -453,6 +502,27 @@ bool pace_is_finished(struct gate *gate)
     pthread_mutex_unlock(&gate->turn);
     calls_end(mode);
     return finished;
+}
+
+uint64_t pace_left_ns(struct gate *gate)
+{
+    uint64_t most_ns = 0, now_ns = pace_now_ns();
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct pace_entry *entry = &gate->entries[i];
+        if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+            continue;
+        uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed);
+        if (!piece_ns || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
+            pthread_mutex_trylock(&entry->turn) != 0)
+            return UINT64_MAX;
+        uint64_t unmarked = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
+                            atomic_load_explicit(&entry->covered, memory_order_relaxed);
+        uint64_t entry_ns = left_ns(entry, now_ns) + unmarked * piece_ns;
+        pthread_mutex_unlock(&entry->turn);
+        most_ns = entry_ns > most_ns ? entry_ns : most_ns;
+    }
+    return most_ns;
 }
 
 uint64_t pace_submitted(struct gate *gate)

@@ -1,10 +1,11 @@
 /* pace.h - how much a process has before the GPUs, and when it is done.
  *
- * While the gate is paced, every thread counts what it submits to each stream, and after some calls records
- * an event there: a mark. A stream has at most two marks before it that are not reached; a thread that would
- * begin a third waits, outside. How many calls there are from mark to mark follows from how long they take:
- * about 0.7 ms of work, one call where that alone takes longer, and then one mark. So a revoked lease ends
- * soon, while the GPU always has the next piece before it.
+ * While the gate is paced, every thread counts what it submits to each stream, and after about 0.5 ms of work
+ * records an event there: a mark. How many calls that are follows from how long they take, by the GPU's own
+ * clock from mark to mark. Who would begin another such chunk while there are more than 1.5 ms of work before
+ * the stream waits, outside. So a revoked lease ends soon, while the GPU always has the next piece before it,
+ * also when a thread is late by a millisecond. Where threads are later than that, as on a machine whose CPUs
+ * are all busy, it becomes more, up to 6 ms.
  *
  * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
@@ -45,6 +46,9 @@ void pace_cover_all(struct gate *gate);
 
 /* Whether all that was submitted is done. */
 bool pace_is_finished(struct gate *gate);
+
+/* How long what was submitted should still take, about; UINT64_MAX where that is not known. */
+uint64_t pace_left_ns(struct gate *gate);
 
 /* How many calls there were; only differences mean something. */
 uint64_t pace_submitted(struct gate *gate);

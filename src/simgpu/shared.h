@@ -44,7 +44,7 @@ struct shared_header {
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 5u
+#define SHARED_LAYOUT 6u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

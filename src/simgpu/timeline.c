@@ -68,6 +68,7 @@ static void operation_complete(struct timeline_state *state, struct timeline_ent
         .engine = engine,
         .position = progress->served,
         .time_ns = state->time_ns,
+        .computed_ns = entry->computed_ns,
     };
     progress->served++;
     progress->progress_ns = 0;
@@ -86,6 +87,17 @@ static void entry_remove(struct timeline_state *state, uint32_t index)
     memmove(&state->entries[index], &state->entries[index + 1],
             (state->entry_count - index - 1) * sizeof(state->entries[0]));
     state->entry_count--;
+}
+
+/* What it had of the engine's time is kept. */
+static void entry_drop(struct timeline_state *state, uint32_t index)
+{
+    state->completions[state->completion_count++] = (struct timeline_completion){
+        .slot = state->entries[index].slot,
+        .engine = TIMELINE_ENGINES,
+        .computed_ns = state->entries[index].computed_ns,
+    };
+    entry_remove(state, index);
 }
 
 static void entries_tidy(struct timeline_state *state)
@@ -134,6 +146,8 @@ static bool advance_step(struct timeline_state *state, const struct timeline_slo
             continue;
         struct timeline_progress *progress = &running[engine]->engine[engine];
         progress->progress_ns += step_ns;
+        if (engine == TIMELINE_COMPUTE)
+            running[engine]->computed_ns += step_ns;
         uint64_t *left_ns = &state->turn[engine].left_ns;
         *left_ns = *left_ns > step_ns ? *left_ns - step_ns : 0;
         /* Now, not when its turn comes again. */
@@ -176,12 +190,23 @@ static bool state_copy(const struct timeline *timeline, uint64_t seen, struct ti
     return published_is_still(&timeline->current, seen);
 }
 
+static void count_computed(struct timeline_slot *slot, uint64_t computed_ns)
+{
+    uint64_t seen = __atomic_load_n(&slot->computed_ns, __ATOMIC_RELAXED);
+    while (seen < computed_ns && !__atomic_compare_exchange_n(&slot->computed_ns, &seen, computed_ns, true,
+                                                              __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        continue;
+}
+
 /* Write completion times to the rings. Everyone who does writes the same; one who comes late, when the place
  * has a later operation's, leaves that. */
 static void completions_flush(struct timeline *timeline, const struct timeline_state *state)
 {
     for (uint32_t i = 0; i < state->completion_count; i++) {
         const struct timeline_completion *completion = &state->completions[i];
+        count_computed(&timeline->slots[completion->slot], completion->computed_ns);
+        if (completion->engine == TIMELINE_ENGINES)
+            continue;
         struct word128 *done = &timeline->slots[completion->slot]
                                     .ring[completion->engine][completion->position % TIMELINE_RING]
                                     .done;
@@ -233,6 +258,17 @@ static void state_served(const struct timeline *timeline, const struct timeline_
                                         : timeline->slots[slot].submitted[engine];
 }
 
+/* By the slot's entries before, of which some may still stand in the state alone. */
+static uint64_t computed_by_others(const struct timeline *timeline, const struct timeline_state *state,
+                                   uint32_t slot)
+{
+    uint64_t computed_ns = __atomic_load_n(&timeline->slots[slot].computed_ns, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < state->completion_count; i++)
+        if (state->completions[i].slot == slot && state->completions[i].computed_ns > computed_ns)
+            computed_ns = state->completions[i].computed_ns;
+    return computed_ns;
+}
+
 static struct timeline_entry *entry_add(struct timeline *timeline, struct timeline_state *state,
                                         uint32_t slot)
 {
@@ -247,6 +283,7 @@ static struct timeline_entry *entry_add(struct timeline *timeline, struct timeli
     for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++)
         entry->engine[engine].served = entry->engine[engine].submitted =
             timeline->slots[slot].submitted[engine];
+    entry->computed_ns = computed_by_others(timeline, state, slot);
     return entry;
 }
 
@@ -258,8 +295,9 @@ void timeline_slot_begin(struct timeline *timeline, uint32_t slot, uint64_t now_
         int index = entry_find(own, slot);
         if (index < 0)
             break;
-        entry_remove(own, (uint32_t)index);
-        if (change_end(timeline, slot, seen))
+        if (own->completion_count < TIMELINE_COMPLETIONS)
+            entry_drop(own, (uint32_t)index);
+        if (change_end(timeline, slot, seen) && entry_find(own, slot) < 0)
             break;
     }
     /* The last owner may have died between submitting and counting; old positions must not come again. */
@@ -403,9 +441,31 @@ void timeline_drop(struct timeline *timeline, uint32_t slot, uint32_t gone,
          * submits, the end fails. */
         if (index < 0 || atomic_load(generation) != generation_seen)
             return;
-        entry_remove(own, (uint32_t)index);
-        if (change_end(timeline, slot, seen))
+        if (own->completion_count < TIMELINE_COMPLETIONS)
+            entry_drop(own, (uint32_t)index);
+        if (change_end(timeline, slot, seen) && entry_find(own, gone) < 0)
             return;
+    }
+}
+
+uint64_t timeline_computed_ns(const struct timeline *timeline, uint32_t slot, uint64_t now_ns,
+                              struct timeline_state *scratch)
+{
+    for (;;) {
+        uint64_t seen = published_load(&timeline->current), most_ns = 0;
+        if (!state_copy(timeline, seen, scratch))
+            continue;
+        for (bool arrived = false; !arrived; arrived = timeline_advance(scratch, timeline->slots, now_ns)) {
+            uint64_t computed_ns = computed_by_others(timeline, scratch, slot);
+            most_ns = computed_ns > most_ns ? computed_ns : most_ns;
+            scratch->completion_count = 0;
+        }
+        int index = entry_find(scratch, slot);
+        uint64_t computed_ns =
+            index >= 0 ? scratch->entries[index].computed_ns : computed_by_others(timeline, scratch, slot);
+        /* The rings that were read belonged to this state, if it is still the one. */
+        if (published_is_still(&timeline->current, seen))
+            return computed_ns > most_ns ? computed_ns : most_ns;
     }
 }
 

@@ -71,6 +71,7 @@ struct timeline_operation {
 struct timeline_slot {
     uint64_t submitted[TIMELINE_ENGINES]; /* by the owner alone; the next owner goes on from behind them */
     struct timeline_marks known_served;   /* by the owner alone: what timeline_look() told last */
+    uint64_t computed_ns; /* of the compute engine's time, by all owners; by whoever finds out, and only up */
     struct timeline_operation ring[TIMELINE_ENGINES][TIMELINE_RING];
 };
 
@@ -81,15 +82,17 @@ struct timeline_entry {
         uint64_t served, submitted; /* operations; equal: nothing to do */
         uint64_t progress_ns;       /* of the first that is not done */
     } engine[TIMELINE_ENGINES];
+    uint64_t computed_ns; /* of the compute engine's time, by all of the slot's owners */
 };
 
-/* An operation that the last change found done. Written to the ring before the next change, so that nobody's
- * death loses it. */
+/* An operation that the last change found done, or, for engine TIMELINE_ENGINES, one that it dropped. Written
+ * to the ring before the next change, so that nobody's death loses it. */
 struct timeline_completion {
     uint32_t slot;
     uint32_t engine;
     uint64_t position;
     uint64_t time_ns;
+    uint64_t computed_ns; /* its entry's, by then */
 };
 
 struct timeline_state {
@@ -153,6 +156,11 @@ bool timeline_gate_ready(struct timeline *timeline, uint32_t slot, unsigned gate
  * piece. */
 uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
                           uint64_t from_ns, uint64_t to_ns);
+
+/* How much of the compute engine's time the slot's owners have had in all by `now_ns`, to the nanosecond;
+ * only differences mean something. Changes nothing. */
+uint64_t timeline_computed_ns(const struct timeline *timeline, uint32_t slot, uint64_t now_ns,
+                              struct timeline_state *scratch);
 
 /* Drop what the owner of `gone` had before the device. `generation` of the slot is still `seen`, or nothing
  * happens: somebody new has it. */

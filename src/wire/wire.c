@@ -22,6 +22,7 @@ static size_t packet_bytes(unsigned type)
         [WIRE_REVOKE] = sizeof(struct wire_revoke),
         [WIRE_RETURNED] = sizeof(struct wire_returned),
         [WIRE_REPORT] = sizeof(struct wire_report),
+        [WIRE_CLOSED] = sizeof(struct wire_closed),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0 ||
         (type >= WIRE_AGENT && WIRE_VERSION < WIRE_VERSION_AGENT))

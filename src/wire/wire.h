@@ -26,6 +26,7 @@
  *   WANT                   ->       work waits at the closed gate, or has begun on more GPUs
  *                          <-       GRANT: open the gate
  *                          <-       REVOKE: close it, wait out what was submitted
+ *   CLOSED                 ->       it is closed, and so long it takes until nothing is before the GPUs
  *   RETURNED               ->       it is closed and nothing is before the GPUs, or that cannot be had
  *   REPORT                 ->       how busy the process kept the GPUs, now and then, where GRANT asks for it
  *
@@ -62,6 +63,7 @@ enum wire_type {
     WIRE_REVOKE = 10,
     WIRE_RETURNED = 11,
     WIRE_REPORT = 12,
+    WIRE_CLOSED = 13,
 };
 
 struct wire_header {
@@ -189,6 +191,13 @@ struct wire_report {
     uint64_t busy_ns, longest_ns, waited_ns;
 };
 
+/* Between REVOKE and RETURNED, where it can be told: no thread submits any more. Another session's gate may
+ * open when nearly all is done, so that the GPUs always have something before them. */
+struct wire_closed {
+    uint64_t lease;
+    uint64_t left_ns; /* how long what was submitted should still take: a guess */
+};
+
 struct wire_message {
     struct wire_header header;
     union {
@@ -204,6 +213,7 @@ struct wire_message {
         struct wire_revoke revoke;
         struct wire_returned returned;
         struct wire_report report;
+        struct wire_closed closed;
     };
 };
 

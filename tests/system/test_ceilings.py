@@ -96,7 +96,7 @@ def test_sessions_and_priorities_are_bounded(shared):
     shared.start()
     assert "priority high is above normal, the highest allowed" in shared.refused(ONE, "create", "--priority", "high")
     shared.cli(ONE, "create", "--name", "a")
-    assert "you have 1 sessions, and may have 1" in shared.refused(ONE, "create")
+    assert "one more beside your 1 is more than the 1 sessions allowed" in shared.refused(ONE, "create")
     assert "priority critical is above normal" in shared.refused(ONE, "set", "a", "--priority", "critical")
     assert f"[user:{OTHER}]" in shared.refused(OTHER, "create")
     shared.cli(ONE, "release", "a")
@@ -136,6 +136,18 @@ def test_a_users_own_section_stands_before_those_of_groups(shared):
     said = shared.refused(games.pw_uid, "create", "--memory", "1")
     assert said.endswith(f"the ceiling is that of [group:games] ({shared.daemon.config}/gpuslice.conf:1)\n")
     shared.cli(ONE, "create", "--memory", "128MiB")
+
+
+def test_of_several_groups_the_lowest_ceiling_holds(shared):
+    games = pwd.getpwnam("games")
+    shared.configure("[group:games]\nmemory = 128MiB\nsessions = 2\n"
+                     f"[group:{games.pw_gid}]\nmemory = 64MiB\nsessions = 3\n[group:of-nobody]\nmemory = 1\n")
+    shared.start()
+    assert f"the 64MiB allowed; ask for less with --memory, or release a session; the ceiling is that of [group:{games.pw_gid}]" in (
+        shared.refused(games.pw_uid, "create", "--memory", "65MiB"))
+    shared.cli(games.pw_uid, "create", "--memory", "1MiB")
+    shared.cli(games.pw_uid, "create", "--memory", "1MiB")
+    assert "more than the 2 sessions allowed" in shared.refused(games.pw_uid, "create", "--memory", "1MiB")
 
 
 def test_a_lowered_ceiling_ends_nothing_and_lets_go_down(shared):

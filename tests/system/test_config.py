@@ -78,6 +78,7 @@ def test_a_change_is_in_force_at_once(make_daemon, how, tmp_path):
     text = "[defaults]\nmemory = 96MiB\n"
     if how == "folder":  # nothing of the path is there yet
         daemon.start()
+        (daemon.folder / "other").mkdir()
         write(daemon, text)
     elif how == "link":  # as a mounted ConfigMap changes: by the link it stands behind
         for name, content in (("old", ""), ("new", text)):

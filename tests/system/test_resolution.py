@@ -19,8 +19,13 @@ LIBRARY = "libgpuslice.so"
 
 
 def rows(kind):
+    """Names in the tables of hooks; those of SUBMITS are hooks too."""
     text = (SOURCE / "src/intercept/hooks.def").read_text()
-    return set(re.findall(rf"^{kind}\((\w+)\)", text, re.MULTILINE))
+    found = set(re.findall(rf"^{kind}\((\w+)\)", text, re.MULTILINE))
+    if kind == "HOOK":
+        submits = (SOURCE / "src/intercept/submit.def").read_text()
+        found |= set(re.findall(r"^SUBMITS\((\w+),", submits, re.MULTILINE))
+    return found
 
 
 def dynamic_symbols(library):

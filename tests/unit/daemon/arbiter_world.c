@@ -136,6 +136,11 @@ static void tend(struct member *member)
     if (!is_idle || (member->gate_open && waits_at_gate(member)))
         member->idle_since = world->now;
     if (member->is_draining) {
+        if (member->program.says_when_closed && member->revoked_at == world->now)
+            send(world, &member->outbox,
+                 (struct mail){.type = WIRE_CLOSED,
+                               .lease = member->lease,
+                               .busy_ns = member->understates ? 0 : member->in_flight_ns});
         if (is_idle && world->now - member->idle_since >= NOTICES_AFTER_NS) {
             member->is_draining = false;
             answer(member, WIRE_RETURNED, WIRE_OUTCOME_DRAINED);
@@ -215,7 +220,9 @@ static void watch(struct world *world, unsigned gpu)
         const struct member *member = &world->members[i];
         if (member->is_dead || member->is_stopped || member->is_free || !(gpus_of(member) >> gpu & 1) ||
             arbiter_session_lease(member->session) != LEASE_EXCLUSIVE ||
-            !(member->gate_open || member->in_flight_ns))
+            !(member->gate_open || member->in_flight_ns) ||
+            (member->program.says_when_closed && member->is_draining &&
+             member->in_flight_ns <= ARBITER_LEAD_NS))
             continue;
         world->breaches += user && user != member->session;
         user = member->session;
@@ -229,6 +236,9 @@ static void deliver(struct member *member)
     while (!member->is_dead && receive(world, &member->outbox, &mail)) {
         if (mail.type == WIRE_WANT) {
             arbiter_want(member->process, gpus_of(member), world->now);
+        } else if (mail.type == WIRE_CLOSED) {
+            struct wire_closed closed = {.lease = mail.lease, .left_ns = mail.busy_ns};
+            arbiter_closed(member->process, &closed, world->now);
         } else if (mail.type == WIRE_REPORT) {
             struct wire_report report = {
                 .lease = mail.lease, .busy_ns = mail.busy_ns, .longest_ns = member->program.piece_ns};

@@ -21,8 +21,9 @@ struct program {
     uint64_t piece_ns;
     unsigned burst;
     uint64_t idle_ns;
-    uint64_t gpus;     /* bits; a piece runs on all of them at once. 0: the first */
-    bool never_drains; /* its work in flight does not end while its gate is closing */
+    uint64_t gpus;         /* bits; a piece runs on all of them at once. 0: the first */
+    bool says_when_closed; /* and how much is in flight then: CLOSED */
+    bool never_drains;     /* its work in flight does not end while its gate is closing */
 };
 
 /* One way of messages. */
@@ -45,6 +46,7 @@ struct member {
     uint64_t device_ns; /* that its work was on the GPU */
     bool is_stopped;    /* by SIGSTOP: neither program nor agent do anything, what is in flight goes on */
     bool is_dead;
+    bool understates; /* CLOSED says that nothing is left */
 
     /* The program. */
     uint64_t in_flight_ns, idle_until;

@@ -101,6 +101,39 @@ static void four_minima_without_maxima_get_what_they_are_due(void **state)
     assert_shares(ascending_due);
 }
 
+/* Messages on a loaded machine take long; what is in flight bridges that. */
+static void who_says_when_it_is_done_leaves_the_gpu_no_gap(void **state)
+{
+    const uint64_t pieces[] = {20 * MS, 50000, 3 * MS, 500000};
+    double percent[4], together = 0;
+    world.latency_ns = MS / 2;
+    for (unsigned i = 0; i < 4; i++)
+        world_add(&world, ascending[i], NORMAL,
+                  (struct program){.piece_ns = pieces[i], .says_when_closed = true});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_near(percent[i], ascending_due[i], 0.5);
+        together += percent[i];
+    }
+    assert_true(together >= 99.5);
+}
+
+static void a_holder_that_is_wrong_about_when_it_is_done_is_charged_for_what_it_takes(void **state)
+{
+    double percent[2];
+    struct member *liar =
+        world_add(&world, "50%", NORMAL, (struct program){.piece_ns = 500000, .says_when_closed = true});
+    world_add(&world, "50%", NORMAL, (struct program){.piece_ns = 500000, .says_when_closed = true});
+    liar->understates = true;
+    liar->program.piece_ns = 20 * MS;
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 50, 2);
+    assert_near(percent[1], 50, 2);
+    world.breaches = 0; /* they did run side by side */
+}
+
 static void two_equal_sessions_get_half(void **state)
 {
     add_all((const char *const[]){"50%", "50%"}, 2, (struct program){.piece_ns = 50000});
@@ -463,6 +496,8 @@ int main(void)
         T(four_sessions_with_long_kernels_get_what_they_are_due),
         T(four_sessions_with_kernels_of_any_length_get_what_they_are_due),
         T(four_minima_without_maxima_get_what_they_are_due),
+        T(who_says_when_it_is_done_leaves_the_gpu_no_gap),
+        T(a_holder_that_is_wrong_about_when_it_is_done_is_charged_for_what_it_takes),
         T(two_equal_sessions_get_half),
         T(a_ninth_and_a_tenth_are_told_apart),
         T(eight_sessions_get_an_eighth),

@@ -211,6 +211,55 @@ static void a_host_function_holds_up_what_is_behind_it_until_it_returns(void **s
     assert_true(is_reached(*state, 0, &after, START + 101 * MS));
 }
 
+static uint64_t computed(struct timeline *timeline, uint32_t slot, uint64_t now_ns)
+{
+    static struct timeline_state scratch;
+    return timeline_computed_ns(timeline, slot, now_ns, &scratch);
+}
+
+static void the_time_that_a_slot_has_had_counts_what_runs_now(void **state)
+{
+    assert_int_equal(computed(*state, 0, START), 0);
+    submit(*state, 0, TIMELINE_COMPUTE, 5 * MS, &nothing, START);
+    submit(*state, 0, TIMELINE_COPY_IN, 5 * MS, &nothing, START); /* no kernel */
+    assert_int_equal(computed(*state, 0, START + 3 * MS), 3 * MS);
+    assert_int_equal(computed(*state, 0, START + 100 * MS), 5 * MS);
+    assert_int_equal(computed(*state, 1, START + 100 * MS), 0);
+}
+
+static void the_time_that_slots_have_had_adds_up_to_all_there_was_when_many_short_ones_compete(void **state)
+{
+    for (unsigned i = 0; i < 1000; i++)
+        for (uint32_t slot = 0; slot < 3; slot++)
+            submit(*state, slot, TIMELINE_COMPUTE, MS / 100 + slot, &nothing, START);
+    for (uint64_t now = START + MS / 3; now < START + 30 * MS; now += MS / 3) {
+        uint64_t sum = 0;
+        for (uint32_t slot = 0; slot < 3; slot++)
+            sum += computed(*state, slot, now);
+        assert_int_equal(sum, now - START);
+        struct timeline_marks served;
+        if (now & 1)
+            timeline_look(*state, 0, now, &served);
+    }
+    for (uint32_t slot = 0; slot < 3; slot++)
+        assert_int_equal(computed(*state, slot, START + 100 * MS), 1000 * (MS / 100 + slot));
+}
+
+static void the_time_that_a_slot_has_had_survives_its_owners(void **state)
+{
+    _Atomic uint64_t generation = 1;
+    submit(*state, 1, TIMELINE_COMPUTE, 10 * MS, &nothing, START);
+    timeline_drop(*state, 0, 1, &generation, 1, START + 3 * MS);
+    assert_int_equal(computed(*state, 1, START + 4 * MS), 3 * MS);
+    submit(*state, 1, TIMELINE_COMPUTE, 10 * MS, &nothing, START + 4 * MS);
+    timeline_slot_begin(*state, 1, START + 6 * MS);
+    assert_int_equal(computed(*state, 1, START + 6 * MS), 5 * MS);
+    submit(*state, 1, TIMELINE_COMPUTE, 1 * MS, &nothing, START + 6 * MS);
+    submit(*state, 1, TIMELINE_COMPUTE, 1 * MS, &nothing,
+           START + 8 * MS); /* the entry had gone, in one step */
+    assert_int_equal(computed(*state, 1, START + 20 * MS), 7 * MS);
+}
+
 #define TIMELINE_TEST(name) cmocka_unit_test_setup_teardown(name, timeline_make, timeline_unmake)
 
 int main(void)
@@ -228,6 +277,9 @@ int main(void)
         TIMELINE_TEST(a_full_queue_refuses_until_a_look_finds_room),
         TIMELINE_TEST(dropped_work_takes_no_time_from_others),
         TIMELINE_TEST(a_slot_s_next_owner_begins_with_nothing_and_with_new_positions),
+        TIMELINE_TEST(the_time_that_a_slot_has_had_counts_what_runs_now),
+        TIMELINE_TEST(the_time_that_slots_have_had_adds_up_to_all_there_was_when_many_short_ones_compete),
+        TIMELINE_TEST(the_time_that_a_slot_has_had_survives_its_owners),
         TIMELINE_TEST(a_host_function_holds_up_what_is_behind_it_until_it_returns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

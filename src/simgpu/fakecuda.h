@@ -1,0 +1,19 @@
+/* fakecuda.h - what libfakecuda.so exports beside the driver and NVML: a view of the simulation itself, for
+ * who watches it from outside, as tests and benches do. No interceptor knows these names. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A place of the shared memory that one process has at a time. */
+struct fakecuda_compute {
+    uint32_t place;
+    pid_t pid;            /* who has it, or had it last */
+    uint64_t computed_ns; /* how long the compute engine worked for all who ever had it */
+};
+
+/* The device's own clock: for each place whose work the compute engine of GPU `gpu` ever did, how long, to
+ * the nanosecond, at one moment each, and in `*now_ns` when that was (CLOCK_MONOTONIC). Differences tell what
+ * a process got. What a process had stays when it dies, until the first process after all have gone. Fills up
+ * to `capacity`; returns how many there are, or -1 where there is no such GPU or no simulated machine. */
+int fakecuda_compute(unsigned gpu, uint64_t *now_ns, struct fakecuda_compute *places, unsigned capacity);
