@@ -136,7 +136,7 @@ const struct cli_verb verb_doctor = {
     .operand_kind = CLI_COMMAND,
     .operands_min = 0,
     .operands_max = (unsigned)-1,
-    .summary = "look for what keeps programs from their sessions, and say what to do",
+    .summary = "find what keeps programs from their sessions",
     .text = "Changes nothing and runs nothing of COMMAND: it has COMMAND's dynamic loader say whether the "
             "interceptor "
             "would be in it. Status 0 when no problem was found; warnings do not count.",

@@ -11,7 +11,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { GPU, UUID, NAME, BAR, USAGE, RESERVED, SESSIONS };
+enum { GPU, UUID, NAME, BAR, USAGE, UNCOVERED, RESERVED, SESSIONS };
 
 static const struct table_column columns[] = {
     [GPU] = {"GPU", .right = true},
@@ -19,6 +19,7 @@ static const struct table_column columns[] = {
     [NAME] = {"NAME", .shrink = true},
     [BAR] = {"MEMORY"},
     [USAGE] = {"USED / TOTAL", .right = true},
+    [UNCOVERED] = {"OUTSIDE", .right = true},
     [RESERVED] = {"RESERVED", .right = true},
     [SESSIONS] = {"SESS", .right = true},
     {NULL},
@@ -28,7 +29,7 @@ static const struct table_column columns[] = {
 
 static void add_gpu(struct table *table, const json_t *gpu)
 {
-    char reserved[UNITS_BYTES_TEXT];
+    char reserved[UNITS_BYTES_TEXT], uncovered[UNITS_BYTES_TEXT];
     bool healthy = json_is_true(json_object_get(gpu, "healthy"));
     struct table_cell *row = table_add_row(table);
 
@@ -39,6 +40,8 @@ static void add_gpu(struct table *table, const json_t *gpu)
     else
         table_cell_print(&row[NAME], TABLE_RED, "does not answer");
     sessions_usage_cells(&row[BAR], sessions_number(gpu, "used_bytes"), sessions_number(gpu, "total_bytes"));
+    table_cell_print(&row[UNCOVERED], sessions_number(gpu, "uncovered_bytes") ? TABLE_YELLOW : TABLE_PLAIN,
+                     "%s", units_format_bytes(sessions_number(gpu, "uncovered_bytes"), uncovered));
     table_cell_print(&row[RESERVED], TABLE_PLAIN, "%s",
                      units_format_bytes(sessions_number(gpu, "reserved_bytes"), reserved));
     table_cell_print(&row[SESSIONS], TABLE_PLAIN, "%llu",
@@ -75,8 +78,9 @@ static enum cli_status act(const struct cli_arguments *arguments)
 const struct cli_verb verb_gpus = {
     .name = "gpus",
     .summary = "list the GPUs, what is used of them and what sessions reserved",
-    .text =
-        "RESERVED is what the limits of sessions promise; USED is what the whole card holds, by whomever.",
+    .text = "RESERVED is what the limits of sessions promise; USED is what the whole card holds, by "
+            "whomever; OUTSIDE is the "
+            "part of it that belongs to processes in no session of this daemon.",
     .options = options,
     .act = act,
 };

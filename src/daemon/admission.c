@@ -2,20 +2,24 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/units.h"
 
-uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes)
+uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes, uint64_t others_bytes)
 {
-    return reserved_bytes < total_bytes ? total_bytes - reserved_bytes : 0;
+    uint64_t taken;
+    return __builtin_add_overflow(reserved_bytes, others_bytes, &taken) || taken >= total_bytes
+               ? 0
+               : total_bytes - taken;
 }
 
-int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_bytes, uint64_t wanted_bytes,
-                    struct error *error)
+int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_bytes, uint64_t others_bytes,
+                    uint64_t wanted_bytes, struct error *error)
 {
     char wanted[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], reserved[UNITS_BYTES_TEXT],
-        left[UNITS_BYTES_TEXT];
-    uint64_t unreserved = admission_unreserved(total_bytes, reserved_bytes);
+        left[UNITS_BYTES_TEXT], others[UNITS_BYTES_TEXT], outside[UNITS_BYTES_TEXT + 64] = "";
+    uint64_t unreserved = admission_unreserved(total_bytes, reserved_bytes, others_bytes);
     if (wanted_bytes <= unreserved)
         return 0;
     units_format_bytes(wanted_bytes, wanted);
@@ -25,12 +29,15 @@ int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_byt
                          "%s (%" PRIu64 " bytes) is more than GPU %s has (%s, %" PRIu64
                          " bytes); ask for less",
                          wanted, wanted_bytes, gpu, total, total_bytes);
+    if (others_bytes)
+        snprintf(outside, sizeof(outside), " and processes in no session here hold %s",
+                 units_format_bytes(others_bytes, others));
     return error_set(
         error, EBUSY, "ERR_ADMISSION",
         "%s (%" PRIu64
-        " bytes) does not fit on GPU %s: of %s, other sessions reserved %s, which leaves %s (%" PRIu64
+        " bytes) does not fit on GPU %s: of %s, other sessions reserved %s%s, which leaves %s (%" PRIu64
         " bytes); ask for less or release a session",
-        wanted, wanted_bytes, gpu, total, units_format_bytes(reserved_bytes, reserved),
+        wanted, wanted_bytes, gpu, total, units_format_bytes(reserved_bytes, reserved), outside,
         units_format_bytes(unreserved, left), unreserved);
 }
 

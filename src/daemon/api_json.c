@@ -319,34 +319,26 @@ json_t *api_environment_json(const struct session *session)
 }
 
 /* The session that a process holds memory in; NULL: none, it is uncovered. */
-static const struct session *find_session_of(const struct daemon *daemon, pid_t pid)
-{
-    for (const struct session *session = daemon->sessions; session; session = session->next)
-        for (const struct process *process = session->processes; process; process = process->next)
-            if (process->pid == pid)
-                return session;
-    return NULL;
-}
-
 json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
 {
     unsigned at = (unsigned)(gpu - daemon->gpus), sessions = 0;
-    uint64_t reserved = gpu_reserved(daemon, at, NULL);
+    uint64_t reserved = gpu_reserved(daemon, at, NULL), others = gpu_held_by_others(daemon, at);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             sessions += session->gpus[i].gpu == (int)at;
     json_t *processes = json_array();
     for (unsigned i = 0; i < gpu->process_count; i++) {
-        const struct session *session = find_session_of(daemon, gpu->processes[i].pid);
+        const struct session *session = gpu_session_of(daemon, gpu->processes[i].pid);
         json_array_append_new(processes, json_pack("{s:i,s:o,s:s?}", "pid", (int)gpu->processes[i].pid,
                                                    "used_bytes", bytes_json(gpu->processes[i].used_bytes),
                                                    "session_id", session ? session->id : NULL));
     }
-    return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index", (int)gpu->index,
-                     "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name", text_json(gpu->name),
-                     "simulated", daemon->options.simulated, "healthy", gpu->healthy, "total_bytes",
-                     bytes_json(gpu->total_bytes), "used_bytes", bytes_json(gpu->used_bytes), "free_bytes",
-                     bytes_json(gpu->free_bytes), "reserved_bytes", bytes_json(reserved), "unreserved_bytes",
-                     bytes_json(admission_unreserved(gpu->total_bytes, reserved)), "context_bytes",
-                     bytes_json(gpu->context_bytes), "sessions", (int)sessions, "processes", processes);
+    return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index",
+                     (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name",
+                     text_json(gpu->name), "simulated", daemon->options.simulated, "healthy", gpu->healthy,
+                     "total_bytes", bytes_json(gpu->total_bytes), "used_bytes", bytes_json(gpu->used_bytes),
+                     "free_bytes", bytes_json(gpu->free_bytes), "reserved_bytes", bytes_json(reserved),
+                     "unreserved_bytes", bytes_json(admission_unreserved(gpu->total_bytes, reserved, others)),
+                     "uncovered_bytes", bytes_json(others), "context_bytes", bytes_json(gpu->context_bytes),
+                     "sessions", (int)sessions, "processes", processes);
 }

@@ -657,8 +657,14 @@ void arbiter_closed(struct arbiter_process *process, const struct wire_closed *c
 {
     struct arbiter *arbiter = process->session->arbiter;
     arbiter_settle(arbiter, now);
-    if (process->gate == GATE_CLOSING && closed->lease == process->lease)
-        process->done_at = closed->left_ns < NEVER - now ? now + closed->left_ns : NEVER;
+    if (process->gate == GATE_CLOSING && closed->lease == process->lease) {
+        /* The processes of a session have the GPU one after the other. */
+        uint64_t begins_at = now;
+        for (const struct arbiter_process *at = process->session->processes; at; at = at->next)
+            if (at->gate == GATE_CLOSING && at->done_at != NEVER && at->done_at > begins_at)
+                begins_at = at->done_at;
+        process->done_at = closed->left_ns < NEVER - begins_at ? begins_at + closed->left_ns : NEVER;
+    }
     decide(arbiter);
 }
 

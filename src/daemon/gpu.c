@@ -8,12 +8,14 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/process.h"
 #include "base/units.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_line.h"
 #include "daemon/events.h"
 #include "daemon/log.h"
 #include "daemon/nvml.h"
+#include "daemon/queue.h"
 #include "daemon/reaper.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
@@ -108,6 +110,7 @@ static void on_sampled(struct worker_job *worker_job)
     driver_line_end(daemon);
     for (struct session *session = daemon->sessions; session; session = session->next)
         events_look_for_refusals(session);
+    queue_advance_soon(daemon); /* what others held may be free */
     nvml_sample_free(job);
     sampler->is_sampling = false;
     sd_event_source_set_enabled(sampler->timeout, SD_EVENT_OFF);
@@ -425,6 +428,30 @@ uint64_t gpu_reserved(const struct daemon *daemon, unsigned gpu, const struct se
             if (session->gpus[i].gpu == (int)gpu && session->gpus[i].reserved &&
                 __builtin_add_overflow(sum, session->gpus[i].limit_bytes, &sum))
                 return UINT64_MAX;
+    return sum;
+}
+
+const struct session *gpu_session_of(const struct daemon *daemon, pid_t pid)
+{
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (const struct process *process = session->processes; process; process = process->next)
+            if (process->pid == pid)
+                return session;
+    return NULL;
+}
+
+uint64_t gpu_held_by_others(const struct daemon *daemon, unsigned gpu)
+{
+    const struct gpu *card = &daemon->gpus[gpu];
+    uint64_t sum = 0, ticks;
+    for (unsigned i = 0; i < card->process_count; i++) {
+        const struct nvml_process *process = &card->processes[i];
+        /* The sample may be older than a death. */
+        if (gpu_session_of(daemon, process->pid) || process_start_time(process->pid, &ticks) == -ESRCH)
+            continue;
+        if (__builtin_add_overflow(sum, process->used_bytes, &sum))
+            return UINT64_MAX;
+    }
     return sum;
 }
 

@@ -53,6 +53,13 @@ int gpu_find_uuid(const struct daemon *daemon, const uint8_t uuid[static GPU_UUI
 struct session;
 uint64_t gpu_reserved(const struct daemon *daemon, unsigned gpu, const struct session *except);
 
+/* The session that the process is in; NULL for one that is in none. */
+const struct session *gpu_session_of(const struct daemon *daemon, pid_t pid);
+
+/* What processes in no session of ours hold on the card, as NVML last showed it: programs outside of
+ * sessions, and other daemons'. Admission leaves it to them. */
+uint64_t gpu_held_by_others(const struct daemon *daemon, unsigned gpu);
+
 /* Measure what a context costs, from what NVML shows for a process that just made its first one on `gpu`
  * (index in the session's policy), beyond what its slot holds. `done` gets it, or 0 when it cannot be told
  * within 100 ms; once known it is kept in every policy and, for a real card, in the state file. */

@@ -276,6 +276,11 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 {
     char library[PATH_MAX];
     if (daemon->options.simulated) {
+        /* Users' programs are handed it (api_environment_json()), and meet on our GPUs. */
+        char owner[16];
+        snprintf(owner, sizeof(owner), "%u", (unsigned)geteuid());
+        if (daemon->options.system)
+            setenv("FAKECUDA_OWNER", owner, 1);
         int result = paths_library("simulated/libnvidia-ml.so.1", library, error);
         return result < 0 ? result : gpu_start(daemon, library, error);
     }

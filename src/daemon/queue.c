@@ -70,8 +70,10 @@ static unsigned roomiest(const struct daemon *daemon, uint32_t minimum)
     uint64_t unreserved[LEDGER_GPUS];
     for (unsigned i = 0; i < daemon->gpu_count; i++) {
         bool keeps = promised_share(daemon, (int)i, NULL) + minimum <= SHARE_WHOLE;
-        unreserved[i] =
-            keeps ? admission_unreserved(daemon->gpus[i].total_bytes, gpu_reserved(daemon, i, NULL)) : 0;
+        unreserved[i] = keeps
+                            ? admission_unreserved(daemon->gpus[i].total_bytes, gpu_reserved(daemon, i, NULL),
+                                                   gpu_held_by_others(daemon, i))
+                            : 0;
     }
     return (unsigned)admission_roomiest(unreserved, daemon->gpu_count);
 }
@@ -114,6 +116,7 @@ static int admit(struct daemon *daemon, const struct session_request *request, s
         int result = !gpu->reserved ? 0
                                     : admission_check(card->label, card->total_bytes,
                                                       gpu_reserved(daemon, limits[i].gpu, session),
+                                                      gpu_held_by_others(daemon, limits[i].gpu),
                                                       gpu->limit_bytes, error);
         if (result == 0)
             result = admission_check_share(card->label, promised_share(daemon, gpu->gpu, session),

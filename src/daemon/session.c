@@ -407,8 +407,9 @@ int session_change(struct session *session, const struct session_request *reques
         if (!is_asked[i] || gpu->gpu < 0 || is_lower)
             continue;
         const struct gpu *card = &daemon->gpus[gpu->gpu];
-        result = admission_check(card->label, card->total_bytes,
-                                 gpu_reserved(daemon, (unsigned)gpu->gpu, session), bytes[i], error);
+        result =
+            admission_check(card->label, card->total_bytes, gpu_reserved(daemon, (unsigned)gpu->gpu, session),
+                            gpu_held_by_others(daemon, (unsigned)gpu->gpu), bytes[i], error);
     }
     if (result == 0 && request->has_compute && request->compute.min > session->compute.min)
         result = queue_admit_share(session, request->compute, error);

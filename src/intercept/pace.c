@@ -405,14 +405,19 @@ static uint64_t nap_for(const struct gate *gate, const struct pace_entry *entry,
 void pace_wait(struct gate *gate)
 {
     struct pace_entry *entry = gate_self.entry;
-    uint64_t deadline_ns =
-        pace_now_ns() + PATIENCE_NS + atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
+    uint64_t deadline_ns = UINT64_MAX;
+    uint32_t marks = UINT32_MAX;
     CUstreamCaptureMode mode = calls_begin();
     atomic_fetch_add_explicit(&gate->held, 1, memory_order_relaxed);
     for (bool watched = false;; watched = true) {
         pthread_mutex_lock(&entry->turn);
         settle(gate, entry, watched);
         uint64_t now_ns = pace_now_ns(), nap_ns = nap_for(gate, entry, now_ns);
+        uint32_t marks_before = marks;
+        marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+        if (marks != marks_before) /* it moves */
+            deadline_ns =
+                now_ns + PATIENCE_NS + atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
         if (now_ns > deadline_ns)
             atomic_store_explicit(&entry->stuck, true, memory_order_relaxed);
         bool room = has_room(gate, entry, now_ns);

@@ -25,6 +25,8 @@ static atomic_bool attached;
 static int shared_fd = -1;
 static struct shared_view view;
 static char device_key[NAME_MAX]; /* the file's name: what UUIDs derive from */
+static uid_t device_owner;        /* whose file it is */
+static bool device_is_for_all;    /* FAKECUDA_OWNER was given: other users' programs share it */
 
 const struct shared_view *shared_view(void)
 {
@@ -76,6 +78,36 @@ static int open_device(const char *path, uint32_t slot)
     int result = -errno;
     close(fd);
     return result;
+}
+
+/* Made under another name, so that nobody ever opens one that has its maker's mode alone. */
+static int make_file(const char *path)
+{
+    char draft[NAME_MAX + 48];
+    snprintf(draft, sizeof(draft), "%s.%d", path, (int)getpid());
+    cleanup_close int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int result = fd >= 0 ? 0 : -1;
+    if (result == 0 && device_is_for_all)
+        result = fchmod(fd, 0666);
+    if (result == 0 && link(draft, path) < 0 && errno != EEXIST)
+        result = -1;
+    if (fd >= 0)
+        unlink(draft);
+    return result;
+}
+
+int shared_open(const char *path, bool create)
+{
+    struct stat file;
+    cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT && create && geteuid() == device_owner && make_file(path) == 0)
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &file) == 0 && file.st_uid == device_owner && S_ISREG(file.st_mode))
+        return steal_fd(&fd);
+    errno = EPERM;
+    return -1;
 }
 
 const char *shared_key(void)
@@ -269,7 +301,7 @@ static int slot_open(const char *path, int *fd_out, uint32_t *slot, struct error
 {
     uint64_t deadline = shared_now_ns() + INITIALISE_DEADLINE_NS;
     for (;;) {
-        cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        cleanup_close int fd = shared_open(path, true);
         if (fd < 0)
             return error_set_errno(error, errno, "cannot open the simulated GPU's file %s", path);
         enum claim claim = slot_claim(fd, slot, error);
@@ -320,7 +352,11 @@ static void prepare_once(void)
         pthread_mutex_init(&account_turn[gpu], NULL);
     pthread_atfork(NULL, NULL, forget_in_child);
     const char *name = secure_getenv("FAKECUDA_NAME");
-    snprintf(device_key, sizeof(device_key), "fakecuda-%u-%.200s", (unsigned)geteuid(),
+    const char *owner = secure_getenv("FAKECUDA_OWNER");
+    uint64_t uid;
+    device_is_for_all = owner && *owner && units_parse_number(owner, UINT32_MAX, &uid, NULL) == 0;
+    device_owner = device_is_for_all ? (uid_t)uid : geteuid();
+    snprintf(device_key, sizeof(device_key), "fakecuda-%u-%.200s", (unsigned)device_owner,
              name && *name ? name : "default");
     for (char *at = device_key; *at; at++)
         if (*at == '/')
@@ -339,6 +375,8 @@ static int attach(struct error *error)
     int result = slot_open(path, &fd, &slot, error);
     if (result < 0)
         return result;
+    if (device_is_for_all)
+        shares_make_file();
 
     struct stat file;
     void *memory = MAP_FAILED;

@@ -18,7 +18,14 @@ static int shares_open(int flags)
 {
     char path[NAME_MAX + 32];
     snprintf(path, sizeof(path), "/dev/shm/%s.shares", shared_key());
-    return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    return shared_open(path, flags & O_CREAT);
+}
+
+void shares_make_file(void)
+{
+    int fd = shares_open(O_CREAT);
+    if (fd >= 0)
+        close(fd);
 }
 
 static bool bytes_are_held(off_t start, off_t length)

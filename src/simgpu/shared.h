@@ -72,6 +72,15 @@ int settings_read(struct device_parameters *parameters, struct device_shape shap
 
 const char *shared_key(void); /* the file's name in /dev/shm */
 
+/* Open a file of the simulated machine, and make it if it is ours to make (`create`). It is the file of the
+ * user that FAKECUDA_OWNER names, for all users, or else the caller's own: one that somebody else put in its
+ * place is refused
+ * (-1, EPERM). */
+int shared_open(const char *path, bool create);
+
+/* Make the file of the shares' locks: other users' programs cannot. */
+void shares_make_file(void);
+
 /* Whether any share of any GPU is held. */
 bool shares_are_held(void);
 

@@ -142,7 +142,7 @@ def test_gpus_is_a_table_of_the_cards(make_daemon, make_gpu):
     cards = json.loads(daemon.cli("gpus", "--json").stdout)
     assert [card["reserved_bytes"] for card in cards] == [0, 256 * MIB]
     rows = daemon.cli("gpus").stdout.splitlines()
-    assert rows[0].split() == "GPU UUID NAME MEMORY USED / TOTAL RESERVED SESS".split()
+    assert rows[0].split() == "GPU UUID NAME MEMORY USED / TOTAL OUTSIDE RESERVED SESS".split()
     assert rows[1].split()[:2] == ["0", cards[0]["uuid"][:12]] and rows[1].split()[-2:] == ["0B", "0"]
     assert rows[2].split()[:2] == ["1", cards[1]["uuid"][:12]] and rows[2].split()[-2:] == ["256MiB", "1"]
 
@@ -228,7 +228,7 @@ def test_help_needs_no_daemon_and_names_every_option(make_daemon):
     daemon = make_daemon()
     overview = daemon.cli("help").stdout
     verbs = [line.split()[0] for line in overview.splitlines() if line.startswith("  ") and "gpuslice" not in line[:12]]
-    assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "config", "completion", "version",
+    assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "events", "doctor", "config", "completion", "version",
             "help"} == set(verbs)
     for verb in verbs:
         text = daemon.cli(verb, "--help").stdout

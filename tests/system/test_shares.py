@@ -1,120 +1,170 @@
-"""Compute shares from end to end: real processes, the real daemon, a simulated GPU. A worker says how many ns of kernels of
-known length ended in a window; the GPU runs one kernel at a time, so that is its share."""
+"""Compute shares from end to end: real processes, the real daemon, a simulated GPU. What each process got is told by the GPU
+itself, to the nanosecond (tests/system/programs/gpu_clock.c)."""
+import json
 import os
 import signal
+import subprocess
+import time
 
 import pytest
 
 WINDOW_MS = 5_000
+TRIES = 3  # windows; the CPUs here are shared with other tests, and who is not run cannot launch
 
 
 class Worker:
-    """tests/system/programs/worker.c in a session of its own."""
+    """tests/system/programs/worker.c in a session of its own, or in `session`."""
 
-    def __init__(self, daemon, reap, compute, *words):
-        share = ("--compute", compute) if compute else ()
-        self.process = reap(daemon.spawn("run", *share, "--", daemon.product.program("worker"), *words))
+    def __init__(self, daemon, reap, compute, *words, session=None):
+        self.daemon = daemon
+        options = ("--session", session) if session else ("--compute", compute) if compute else ()
+        self.process = reap(daemon.spawn("run", *options, "--", daemon.product.program("worker"), *words))
         assert self.process.stdout.readline() == "ready\n", self.process.stderr.read()
 
     def begin(self, window_ms):
         self.process.stdin.write(f"{window_ms}\n")
         self.process.stdin.flush()
 
-    def share(self):
-        """Of the last window, in percent."""
+    def end(self):
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
-        done_ns, wall_ns = map(int, line.split())
-        return 100 * done_ns / wall_ns
 
 
-def cpu_ticks():
-    """(idle, all) since the machine started."""
-    with open("/proc/stat") as file:
-        ticks = list(map(int, file.readline().split()[1:]))
-    return ticks[3] + ticks[4], sum(ticks)
+class Clock:
+    """How long the compute engine worked for each process, by pid."""
+
+    def __init__(self, daemon, reap):
+        environment = daemon.gpu.environment()
+        self.process = reap(subprocess.Popen([daemon.product.program("gpu_clock")], env=environment, text=True,
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+    def read(self):
+        self.process.stdin.write("0\n")
+        self.process.stdin.flush()
+        now, *places = self.process.stdout.readline().split()
+        return int(now), {int(pid): int(ns) for _, pid, ns in (place.split(":") for place in places)}
 
 
-def together(workers, window_ms=WINDOW_MS):
-    """Work side by side, first for a moment to get into step; their shares in percent. A window in which the machine's
-    CPUs were less than a tenth idle measured the queue for a CPU: it is void."""
-    for span in (1000, window_ms):
-        before = cpu_ticks()
-        for worker in workers:
-            worker.begin(span)
-        shares = [worker.share() for worker in workers]
-    idle, total = (after - start for after, start in zip(cpu_ticks(), before))
-    if idle < total / 10:
-        pytest.skip(f"void, CPUs busy: {shares}")
-    return shares
+@pytest.fixture
+def clock(daemon, reap):
+    return Clock(daemon, reap)
 
 
-def assert_split(shares, targets):
-    """What there was is split as promised. That it is nearly all there is to have (98 %) shows on a machine with CPUs to
-    spare; tests share theirs."""
-    assert 85 <= sum(shares) <= 101, shares
-    assert [100 * share / sum(shares) for share in shares] == pytest.approx(targets, abs=2), shares
+def together(clock, workers, window_ms=WINDOW_MS, settle_ms=1000):
+    """Work side by side, first for a moment to get into step; then their shares of a window, in percent."""
+    for worker in workers:
+        worker.begin(settle_ms + window_ms + 300)
+    time.sleep(settle_ms / 1000)
+    before_ns, before = clock.read()
+    time.sleep(window_ms / 1000)
+    after_ns, after = clock.read()
+    for worker in workers:
+        worker.end()
+    pids = [worker.process.pid for worker in workers]
+    return [100 * (after.get(pid, 0) - before.get(pid, 0)) / (after_ns - before_ns) for pid in pids]
+
+
+def assert_split(clock, workers, targets, window_ms=WINDOW_MS, least=85, within=2):
+    """What there was is split as promised, within 2 points (a turn of 15 to 50 ms is up to one of 5 s). That together it is
+    98 % of what one has alone shows where there are CPUs to spare: `make bench` has those rows."""
+    seen = []
+    for _ in range(TRIES):
+        shares = together(clock, workers, window_ms)
+        seen.append([round(share, 2) for share in shares])
+        assert sum(shares) <= 100.01, "there is no more than all of it"
+        split = [100 * share / sum(shares) for share in shares]
+        if sum(shares) >= least and split == pytest.approx(targets, abs=within):
+            return
+    pytest.fail(f"expected {targets}, got {seen}")
 
 
 @pytest.mark.parametrize("words", [("50",), ("20000",), ("500", "streams=4"), ("50", "graph=20")],
                          ids=["small_kernels", "long_kernels", "streams", "graphs"])
-def test_two_sessions_get_their_shares(daemon, reap, words):
-    shares = together([Worker(daemon, reap, "50%..100%", *words) for _ in range(2)])
-    assert_split(shares, (50, 50))
+def test_two_sessions_get_their_shares(daemon, clock, reap, words):
+    assert_split(clock, [Worker(daemon, reap, "50%..100%", *words) for _ in range(2)], (50, 50))
 
 
-def test_unequal_shares_are_kept(daemon, reap):
-    shares = together([Worker(daemon, reap, f"{target}%..100%", "500") for target in (90, 10)])
-    assert_split(shares, (90, 10))
+def test_unequal_shares_are_kept(daemon, clock, reap):
+    workers = [Worker(daemon, reap, f"{target}%..100%", "500") for target in (90, 10)]
+    assert_split(clock, workers, (90, 10))
 
 
-def test_four_sessions_get_their_shares(daemon, reap):
+def test_four_sessions_get_their_shares_whatever_they_run(daemon, clock, reap):
     targets = (10, 20, 30, 40)
-    shares = together([Worker(daemon, reap, f"{target}%..100%", "500") for target in targets])
-    assert_split(shares, targets)
+    words = (("50",), ("20000",), ("500", "streams=4"), ("50", "graph=20"))
+    workers = [Worker(daemon, reap, f"{target}%..100%", *run) for target, run in zip(targets, words)]
+    assert_split(clock, workers, targets)
 
 
-def test_a_maximum_holds_on_an_idle_gpu(daemon, reap):
-    (share,) = together([Worker(daemon, reap, "0%..25%", "500")])
-    assert share == pytest.approx(25, abs=1)
+def test_eight_sessions_get_an_eighth_each(daemon, clock, reap):
+    assert_split(clock, [Worker(daemon, reap, "12.5%..100%", "500") for _ in range(8)], [12.5] * 8)
 
 
-def test_a_session_gets_what_an_ended_holder_leaves(daemon, reap):
+def test_a_share_is_the_session_s_however_many_processes_it_has(daemon, clock, reap):
+    made = json.loads(daemon.cli("create", "--compute", "50%..100%", "--json").stdout)
+    many = [Worker(daemon, reap, None, "500", session=made["session_id"]) for _ in range(3)]
+    one = Worker(daemon, reap, "50%..100%", "500")
+    seen = []
+    for _ in range(TRIES):
+        *parts, other = together(clock, [*many, one])
+        seen.append((parts, other))
+        if sum(parts) + other >= 85 and 100 * other / (sum(parts) + other) == pytest.approx(50, abs=2):
+            return
+    pytest.fail(f"expected a half each: {seen}")
+
+
+def test_a_share_that_is_set_holds_from_then_on(daemon, clock, reap):
+    workers = [Worker(daemon, reap, "50%..100%", "500") for _ in range(2)]
+    for session in daemon.request("GET", "/v1/sessions")[1]:
+        if workers[0].process.pid in [process["pid"] for process in daemon.session(session["session_id"])["processes"]]:
+            daemon.cli("set", session["session_id"], "--compute", "20%..100%")
+    assert_split(clock, workers, (100 * 20 / 70, 100 * 50 / 70))
+
+
+def test_a_maximum_holds_on_an_idle_gpu(daemon, clock, reap):
+    worker = Worker(daemon, reap, "0%..25%", "500")
+    seen = []
+    for _ in range(TRIES):
+        seen += together(clock, [worker])
+        assert seen[-1] < 26, "never more"
+        if seen[-1] == pytest.approx(25, abs=1):
+            return
+    pytest.fail(f"expected 25, got {seen}")
+
+
+def test_a_session_gets_what_an_ended_holder_leaves(daemon, clock, reap):
     killed, left = workers = [Worker(daemon, reap, "50%..100%", "500") for _ in range(2)]
-    together(workers, 500)
+    together(clock, workers, 500)
     killed.begin(30_000)
     killed.process.kill()
     killed.process.wait()
-    (share,) = together([left], 3000)
-    assert share > 90
+    assert_split(clock, [left], [100], 2000)
 
 
-def test_a_stopped_holder_holds_nobody_up(daemon, reap):
+def test_a_stopped_holder_holds_nobody_up(daemon, clock, reap):
     stopped, left = workers = [Worker(daemon, reap, "50%..100%", "500") for _ in range(2)]
-    together(workers, 500)
+    together(clock, workers, 500)
     for _ in range(3):
         stopped.begin(2000)
         os.kill(stopped.process.pid, signal.SIGSTOP)
-        (share,) = together([left], 2000)
-        assert share > 80
+        assert_split(clock, [left], [100], 2000, least=80)
         os.kill(stopped.process.pid, signal.SIGCONT)
-        stopped.share()
-    assert_split(together(workers, 3000), (50, 50))
+        stopped.end()
+    assert_split(clock, workers, (50, 50), 3000)
 
 
-def test_without_the_daemon_gates_are_open(daemon, reap):
+def test_without_the_daemon_gates_are_open(daemon, clock, reap):
     workers = [Worker(daemon, reap, "10%..20%", "500") for _ in range(2)]
-    together(workers, 500)
+    together(clock, workers, 500)
     daemon.kill()
-    shares = together(workers, 2000)
-    assert sum(shares) > 90, shares
+    assert sum(together(clock, workers, 2000)) > 90
 
 
-def test_shares_hold_again_once_the_daemon_is_back(daemon, reap):
+def test_shares_hold_again_once_the_daemon_is_back(daemon, clock, reap):
     workers = [Worker(daemon, reap, compute, "500") for compute in ("80%..100%", "20%..100%")]
-    together(workers, 500)
+    together(clock, workers, 500)
     daemon.kill()
-    together(workers, 500)
+    together(clock, workers, 500)
     daemon.start()
-    together(workers, 1000)  # within which every agent has come back
-    assert_split(together(workers, 3000), (80, 20))
+    together(clock, workers, 1000)  # within which every agent has come back
+    assert_split(clock, workers, (80, 20), 3000)

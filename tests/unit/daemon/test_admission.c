@@ -15,25 +15,33 @@
 static void what_exactly_fits_is_admitted(void **state)
 {
     struct error error = {0};
-    assert_int_equal(admission_check("0", 8 * GIB, 5 * GIB, 3 * GIB, &error), 0);
-    assert_int_equal(admission_check("0", 8 * GIB, 0, 8 * GIB, &error), 0);
+    assert_int_equal(admission_check("0", 8 * GIB, 5 * GIB, 0, 3 * GIB, &error), 0);
+    assert_int_equal(admission_check("0", 8 * GIB, 0, 0, 8 * GIB, &error), 0);
     assert_int_equal(error.status, 0);
 }
 
 static void one_byte_more_is_refused_with_the_numbers(void **state)
 {
     struct error error = {0};
-    assert_int_equal(admission_check("3", 8 * GIB, 5 * GIB, 3 * GIB + 1, &error), -EBUSY);
+    assert_int_equal(admission_check("3", 8 * GIB, 5 * GIB, 0, 3 * GIB + 1, &error), -EBUSY);
     assert_string_equal(error.code, "ERR_ADMISSION");
     assert_non_null(strstr(error.message, "3221225473")); /* asked */
     assert_non_null(strstr(error.message, "3221225472")); /* left */
     assert_non_null(strstr(error.message, "GPU 3"));
 }
 
+static void what_processes_outside_hold_is_left_to_them(void **state)
+{
+    struct error error = {0};
+    assert_int_equal(admission_check("0", 8 * GIB, 5 * GIB, GIB, 2 * GIB, &error), 0);
+    assert_int_equal(admission_check("0", 8 * GIB, 5 * GIB, GIB, 2 * GIB + 1, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "processes in no session here hold 1GiB"));
+}
+
 static void more_than_the_card_is_refused_as_such(void **state)
 {
     struct error error = {0};
-    assert_int_equal(admission_check("0", 8 * GIB, 0, 9 * GIB, &error), -EBUSY);
+    assert_int_equal(admission_check("0", 8 * GIB, 0, 0, 9 * GIB, &error), -EBUSY);
     assert_non_null(strstr(error.message, "more than GPU 0 has"));
 }
 
@@ -51,9 +59,9 @@ static void minimum_shares_are_promised_up_to_the_whole(void **state)
 
 static void an_overbooked_card_has_nothing_left(void **state)
 {
-    assert_int_equal(admission_unreserved(8 * GIB, 9 * GIB), 0);
-    assert_int_equal(admission_unreserved(8 * GIB, UINT64_MAX), 0);
-    assert_int_equal(admission_unreserved(8 * GIB, 8 * GIB - 1), 1);
+    assert_int_equal(admission_unreserved(8 * GIB, 9 * GIB, 0), 0);
+    assert_int_equal(admission_unreserved(8 * GIB, UINT64_MAX, 1), 0);
+    assert_int_equal(admission_unreserved(8 * GIB, 8 * GIB - 1, 0), 1);
 }
 
 static void the_roomiest_card_is_the_first_of_equals(void **state)
@@ -69,6 +77,7 @@ int main(void)
         cmocka_unit_test(minimum_shares_are_promised_up_to_the_whole),
         cmocka_unit_test(what_exactly_fits_is_admitted),
         cmocka_unit_test(one_byte_more_is_refused_with_the_numbers),
+        cmocka_unit_test(what_processes_outside_hold_is_left_to_them),
         cmocka_unit_test(more_than_the_card_is_refused_as_such),
         cmocka_unit_test(an_overbooked_card_has_nothing_left),
         cmocka_unit_test(the_roomiest_card_is_the_first_of_equals),
