@@ -237,7 +237,7 @@ static json_t *process_json(const struct process *process)
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         uint64_t share = driver_line_process_bytes(process, i);
-        uint64_t bytes = add_bytes(ledger_slot_bytes(session->ledger.usage, process->slot, i), share);
+        uint64_t bytes = add_bytes(ledger_slot_shown_bytes(session->ledger.usage, process->slot, i), share);
         used = add_bytes(used, bytes);
         driver = add_bytes(driver, share);
         refused += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;

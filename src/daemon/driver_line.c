@@ -35,6 +35,8 @@ void driver_line_begin(struct daemon *daemon)
     for (struct session *session = daemon->sessions; session; session = session->next) {
         for (struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
             orphan->is_new = false;
+        for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++)
+            session->gpus[i].shares_before = ledger_shares_stamp(session->ledger.usage, i);
         for (struct process *process = session->processes; process; process = process->next) {
             struct driver_share *shares = shares_of(process);
             for (unsigned i = 0; shares && i < session->gpu_count; i++) {
@@ -108,6 +110,50 @@ static bool add_charged(const struct process *process, unsigned policy_gpu, stru
     return rested;
 }
 
+static struct row *row_of_slot(const struct session *session, const struct table *table, uint32_t slot)
+{
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->slot == slot)
+            return find_row(table, process->pid);
+    return NULL;
+}
+
+/* Of what several processes hold NVML shows the whole for one of them: its maker, and when that has let go
+ * another (measure); or for none here, while another session's process does. It is taken off what is shown
+ * for any of its holders beyond their own, so that it never counts twice; where none is shown it, what the
+ * driver has for them may be counted for less. */
+static void add_share(const struct session *session, unsigned policy_gpu, uint32_t share,
+                      const struct table *table)
+{
+    uint32_t slots[LEDGER_SHARE_HOLDERS];
+    uint64_t left = ledger_share_bytes(session->ledger.usage, share, policy_gpu);
+    unsigned count = left ? ledger_share_holders(session->ledger.usage, share, slots) : 0;
+    for (unsigned i = 0; i < count; i++) {
+        struct row *row = row_of_slot(session, table, slots[i]);
+        if (!row || row->shown_bytes <= row->charged_bytes)
+            continue;
+        uint64_t more = row->shown_bytes - row->charged_bytes;
+        uint64_t taken = more < left ? more : left;
+        row->charged_bytes += taken;
+        left -= taken;
+    }
+}
+
+/* False if they changed as the sample was taken: then it tells nothing of this session. */
+static bool add_shares(const struct session *session, unsigned policy_gpu, const struct table *table)
+{
+    bool rested =
+        session->gpus[policy_gpu].shares_before == ledger_shares_stamp(session->ledger.usage, policy_gpu);
+    for (uint32_t share = 0; rested && share < LEDGER_SHARES; share++)
+        add_share(session, policy_gpu, share, table);
+    for (const struct process *process = session->processes; process && !rested; process = process->next) {
+        struct row *row = find_row(table, process->pid);
+        if (row)
+            row->has_moved = true;
+    }
+    return rested;
+}
+
 static void conclude(struct process *process, unsigned policy_gpu, struct row *row)
 {
     uint64_t *bytes = &process->shares[policy_gpu].bytes;
@@ -164,6 +210,10 @@ bool driver_line_take(struct daemon *daemon, unsigned gpu, const struct nvml_sam
     if (!sample->ok || !make_table(sample, &table))
         return false;
     each_share(daemon, gpu, &table, see_charged, &any_moved);
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            if (session->ledger.usage && session->gpus[i].gpu == (int)gpu && !add_shares(session, i, &table))
+                any_moved = true;
     each_share(daemon, gpu, &table, see_concluded, NULL);
     for (struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)

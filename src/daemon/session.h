@@ -28,7 +28,8 @@ struct session_gpu {
     bool is_mig; /* a MIG instance: NVML and CUDA write its UUID "MIG-..." */
     int gpu;     /* index of daemon.gpus; -1 when the card is not there now */
     uint64_t limit_bytes;
-    bool reserved; /* the limit was asked for, and counts at admission */
+    bool reserved;          /* the limit was asked for, and counts at admission */
+    uint64_t shares_before; /* driver_line.c: their stamp as the sample under way was asked for */
 };
 
 const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT]);
@@ -150,7 +151,8 @@ bool session_is_visible(const struct session *session, uid_t uid);
 
 const char *session_state_name(const struct session *session);
 
-/* Bytes that its processes charged on GPU `policy_gpu`, by the daemon's own record of who is attached. */
+/* Bytes that its processes charged on GPU `policy_gpu`, by the daemon's own record of who is attached, and
+ * together. */
 uint64_t session_charged(const struct session *session, unsigned policy_gpu);
 
 /* All that it uses there: the same, the driver line and orphans. */

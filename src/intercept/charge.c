@@ -44,8 +44,7 @@ static enum charge_place place_of_device(struct charge *charge, CUdevice device)
 enum charge_place charge_place_device(struct charge *charge, CUdevice device)
 {
     CUuuid uuid;
-    charge->context = NULL;
-    charge->gpu = UINT32_MAX;
+    *charge = (struct charge){.gpu = UINT32_MAX};
     if (charge_depth)
         return CHARGE_NOWHERE;
     switch (session_mode()) {
@@ -88,8 +87,7 @@ static enum charge_place place_of_context(struct charge *charge, enum session_mo
 
 enum charge_place charge_place_current(struct charge *charge)
 {
-    charge->context = NULL;
-    charge->gpu = UINT32_MAX;
+    *charge = (struct charge){.gpu = UINT32_MAX};
     if (charge_depth)
         return CHARGE_NOWHERE;
     enum session_mode mode = session_mode();
@@ -147,6 +145,10 @@ void charge_release(uint32_t gpu, uint64_t bytes)
 
 void charge_release_record(const struct record *record)
 {
+    if (record->share) {
+        ledger_share_leave(session_slot(), record->share - 1u);
+        return;
+    }
     if (record->flags & RECORD_HIDDEN)
         ledger_unhide(session_slot(), record->gpu, record->bytes);
     charge_release(record->gpu, record->bytes);
@@ -209,7 +211,6 @@ void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)
 static enum charge_answer take(struct charge *charge, enum charge_place place, uint64_t bytes)
 {
     charge->bytes = bytes;
-    charge->hidden = false;
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
     if (place == CHARGE_ON_GPU) {
@@ -260,7 +261,10 @@ void charge_return(struct charge *charge)
     if (charge->hidden)
         ledger_unhide(session_slot(), charge->gpu, charge->bytes);
     charge->hidden = false;
-    charge_less(charge, charge->bytes);
+    if (charge->share)
+        ledger_share_leave(session_slot(), charge->share - 1u);
+    else
+        charge_less(charge, charge->bytes);
     if (charge_depth == 0)
         charge_settled();
 }
@@ -273,9 +277,10 @@ bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t ke
         .bytes = charge->bytes,
         .owner = (uint64_t)(uintptr_t)charge->context,
         .references = 1,
-        .gpu = (uint16_t)charge->gpu,
+        .gpu = (uint8_t)charge->gpu,
         .kind = (uint8_t)kind,
         .flags = charge->hidden ? RECORD_HIDDEN : 0,
+        .share = charge->share,
     };
     if (!records_put(&private_get()->records, record, &displaced))
         return false;
@@ -305,7 +310,7 @@ void charge_dropped(const struct record *taken, CUresult result)
 {
     dropping = false;
     if (result == CUDA_SUCCESS && charge_depth == 0 && charge_moved == session_slot() &&
-        !(taken->flags & RECORD_HIDDEN)) {
+        !(taken->flags & RECORD_HIDDEN) && !taken->share) {
         charge_moved = NULL;
         ledger_release_and_settle(session_slot(), taken->gpu, taken->bytes);
         return;

@@ -22,6 +22,7 @@ struct charge {
     CUcontext context; /* that the memory goes with: the caller's; NULL where it does not matter */
     uint32_t gpu;      /* index in the policy */
     bool hidden;       /* NVML does not show them for the process: charge_hide() */
+    uint8_t share;     /* not 0: charged to a share of the session, as of a record */
 };
 
 enum charge_answer { CHARGE_PASS, CHARGE_TAKEN, CHARGE_REFUSED };
@@ -60,6 +61,19 @@ bool charge_holds(void);
 enum charge_answer charge_take_current(struct charge *charge, uint64_t bytes);
 enum charge_answer charge_take_device(struct charge *charge, CUdevice device, uint64_t bytes);
 
+/* Reserve `bytes` on `device` for memory that another process made, once for all of the session that import
+ * it under `name`: of hook_share.c, 0: it has none, and each is charged. */
+enum charge_answer charge_take_import(struct charge *charge, CUdevice device, uint64_t bytes, uint64_t name);
+
+/* The same of what is entered already, on a GPU of the session: have the share of this name, joined where
+ * `*share` is 0, stand for at least `bytes`. 0 stays where there is no share: then nothing is reserved. False
+ * if they do not fit. Says nothing. */
+bool charge_reserve_import(uint32_t gpu, uint64_t bytes, uint64_t name, uint8_t *share);
+
+/* This process hands out what it has a record of, under this name: from now on the session is charged for it,
+ * as long as any process of it holds it. False if that cannot be, or is so under another name. */
+bool charge_share(enum record_kind kind, uint64_t key, uint64_t name);
+
 /* Reserve `bytes` more for a charge that was taken. False, with a line on stderr, if they do not fit. */
 bool charge_more(struct charge *charge, uint64_t bytes);
 
@@ -81,7 +95,7 @@ void charge_dropped(const struct record *taken, CUresult result);
 
 /* --- Parts of the above, for those whose charges are no plain pointers ----------------------------- */
 
-/* Where memory would be charged. */
+/* Where memory would be charged; `*charge` is empty but for that. */
 enum charge_place {
     CHARGE_NOWHERE, /* no session, or the driver cannot tell: the call will fail, or is none of ours */
     CHARGE_ON_GPU,

@@ -20,7 +20,6 @@ enum charge_answer context_take(struct charge *charge, CUdevice device)
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
     if (place == CHARGE_ON_GPU) {
-        charge->hidden = false;
         charge_moving();
         bytes = atomic_load_explicit(&session_slot()->ledger.policy->gpus[charge->gpu].context_bytes,
                                      memory_order_relaxed);
@@ -171,6 +170,10 @@ static bool dies_with(const struct record *record, void *argument)
 static void add_bytes(const struct record *record, void *argument)
 {
     struct death *death = argument;
+    if (record->share) {
+        charge_release_record(record);
+        return;
+    }
     death->bytes[record->gpu] += record->bytes;
     if (record->flags & RECORD_HIDDEN)
         death->hidden_bytes[record->gpu] += record->bytes;

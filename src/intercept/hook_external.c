@@ -21,7 +21,6 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_ME
     case CHARGE_TAKEN:
         break;
     }
-    charge_hide(&charge);
     charge_enter();
     CUresult result = real(cuImportExternalMemory)(memory, description);
     if (result == CUDA_SUCCESS && !charge_keep(&charge, RECORD_EXTERNAL, (uint64_t)(uintptr_t)*memory)) {

@@ -36,7 +36,7 @@ static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t g
     struct record record = {.key = (uint64_t)(uintptr_t)exec,
                             .bytes = need->bytes,
                             .owner = (uint64_t)(unsigned)need->device,
-                            .gpu = (uint16_t)gpu,
+                            .gpu = (uint8_t)gpu,
                             .kind = RECORD_EXEC};
     records_put(&private_get()->records, record, &displaced);
     atomic_store_explicit(&private_get()->graphs_used, true, memory_order_relaxed);

@@ -21,7 +21,7 @@ static void keep_green(struct charge *charge, CUgreenCtx green, CUdevice device)
     struct record record = {.key = (uint64_t)(uintptr_t)own,
                             .owner = (uint64_t)(uintptr_t)primary,
                             .references = 1,
-                            .gpu = (uint16_t)charge->gpu,
+                            .gpu = (uint8_t)charge->gpu,
                             .kind = RECORD_CONTEXT};
     records_put(&private_get()->records, record, &displaced);
 }

@@ -48,7 +48,7 @@ static CUresult set_limit(const struct charge *charge, CUlimit limit, size_t val
         record = (struct record){.key = key,
                                  .owner = (uint64_t)(uintptr_t)charge->context,
                                  .references = before < UINT32_MAX ? (uint32_t)before : UINT32_MAX,
-                                 .gpu = (uint16_t)charge->gpu,
+                                 .gpu = (uint8_t)charge->gpu,
                                  .kind = RECORD_LIMIT};
     uint64_t usual = record.references; /* the limit as the driver set it out */
     uint64_t held = record.bytes, wanted = beyond(value, usual, unit);

@@ -15,7 +15,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmultica
     if (!real_ready() || !real(cuMulticastCreate) || !real(cuMemRelease))
         return real_absent();
     CUresult result = real(cuMulticastCreate)(handle, properties);
-    if (result == CUDA_SUCCESS && charge_holds() && !vmm_keep(&charge, *handle, RECORD_MULTICAST)) {
+    if (result == CUDA_SUCCESS && charge_holds() && !vmm_keep(&charge, *handle, RECORD_MULTICAST, 0)) {
         real(cuMemRelease)(*handle);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -86,9 +86,10 @@ static void add_slot(const struct form *form, nvmlDevice_t device, uint32_t inde
 {
     const struct ledger_usage *usage = session_slot()->ledger.usage;
     struct ledger_owner owner;
-    uint64_t generation, bytes = ledger_slot_bytes(usage, index, gpu);
+    uint64_t generation;
     if (lists->shown_count == LEDGER_SLOTS || !ledger_slot_owner(usage, index, &owner, &generation))
         return;
+    uint64_t bytes = ledger_slot_shown_bytes(usage, index, gpu);
     const nvmlProcessDetail_v1_t *real = find_real(lists, owner.pid);
     if (!real && (!form->lists_compute || bytes == 0))
         return;

@@ -1,14 +1,18 @@
 /* hook_share.c - memory that processes hand to each other: handles of cuMemCreate, legacy IPC, pointers into
  * pools.
  *
- * It is charged once: to the process that made it, while that is one of this session; else to the one that
- * imports it. Which it is the importer learns by name (ledger_is_exported()): the bytes of an IPC handle, of
- * a fabric handle or of a pool's export data; of a file descriptor the file that it stands for. A driver that
- * gives all its descriptors one file makes all exports of a session one name: then an import from outside is
- * not charged while anybody in the session exports too (its maker is charged for it). When the maker lets go
- * first, what its importers keep alive is seen in the driver line and among orphans, and charged to none.
- * Where the card then shows it for an importer of another session, it counts twice there until that one lets
- * go: as its charge, which was entered as one that the card does not show, and in its driver line. */
+ * The session is charged for it once, as long as any process of it holds it: who exports memory makes its own
+ * charge a share of the session (charge_share()), and who imports it joins that (charge_take_import()). Both
+ * know it by its name: the bytes of an IPC handle, of a fabric handle or of a pool's export data; of a file
+ * descriptor the file that it stands for. What another session made is charged to the first that imports it;
+ * the others join.
+ *
+ * Not all names are one allocation's. NVIDIA's driver may give each descriptor the same file, its device
+ * node; and what is exported of a pool stays part of the pool's charge. Such an export is only noted, by its
+ * name (ledger_export()): while the process that noted it lives, imports of that name are charged to nobody
+ * else. What importers keep alive longer is seen in the driver line; and an import from outside the session
+ * is not charged while anybody in the session exports under the same name (its maker is charged for it).
+ * Without a note each import is charged for itself. */
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,27 +35,31 @@ static uint64_t name_of(const void *bytes, size_t count)
 
 #define FABRIC_HANDLE_BYTES 64
 
-/* The name of a shareable handle; 0: it has none. */
-static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHandleType type)
+/* The name of a shareable handle; 0: it has none. `*is_its_own`: no other allocation has it. */
+static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHandleType type,
+                                  bool *is_its_own)
 {
     struct stat status;
+    *is_its_own = type == CU_MEM_HANDLE_TYPE_FABRIC;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return name_of(fabric, FABRIC_HANDLE_BYTES);
     /* Not glibc's fstat, which is a symbol of 2.33. */
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || syscall(SYS_fstat, fd, &status) < 0)
         return 0;
+    *is_its_own = !S_ISCHR(status.st_mode);
     uint64_t file[3] = {status.st_dev, status.st_ino, status.st_rdev};
     return name_of(file, sizeof(file));
 }
 
-static void note(uint64_t name)
+/* The process has handed out what has this record, under a name that is `is_its_own`. */
+static void hand_out(enum record_kind kind, uint64_t key, uint64_t name, bool is_its_own)
 {
-    if (name && charge_holds())
+    if (name && charge_holds() && !(is_its_own && charge_share(kind, key, name)))
         ledger_export(session_slot(), name);
 }
 
-/* Whether an import with this name has a maker in the session, who is charged for it. */
-static bool is_ours(uint64_t name)
+/* Whether an import with this name has a maker in the session, who noted it and is charged for it. */
+static bool is_noted(uint64_t name)
 {
     return ledger_is_exported(&session_slot()->ledger, name);
 }
@@ -61,8 +69,13 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     if (!real_ready() || !real(cuIpcGetMemHandle))
         return real_absent();
     CUresult result = real(cuIpcGetMemHandle)(handle, address);
-    if (result == CUDA_SUCCESS && handle)
-        note(name_of(handle, sizeof(*handle)));
+    CUdeviceptr base = address;
+    size_t bytes;
+    if (result != CUDA_SUCCESS || !handle)
+        return result;
+    if (real(cuMemGetAddressRange_v2))
+        real(cuMemGetAddressRange_v2)(&base, &bytes, address);
+    hand_out(RECORD_POINTER, base, name_of(handle, sizeof(*handle)), true);
     return result;
 }
 
@@ -72,7 +85,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
         return real_absent();
     CUresult result = real(cuMemPoolExportPointer)(data, address);
     if (result == CUDA_SUCCESS && data)
-        note(name_of(data, sizeof(*data)));
+        hand_out(RECORD_POINTER, address, name_of(data, sizeof(*data)), false);
     return result;
 }
 
@@ -82,8 +95,12 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     if (!real_ready() || !real(cuMemExportToShareableHandle))
         return real_absent();
     CUresult result = real(cuMemExportToShareableHandle)(shareable, handle, type, flags);
-    if (result == CUDA_SUCCESS && shareable)
-        note(name_of_shareable(shareable, *(const int *)shareable, type));
+    bool is_its_own;
+    if (result != CUDA_SUCCESS || !shareable)
+        return result;
+    uint64_t name = name_of_shareable(shareable, *(const int *)shareable, type, &is_its_own);
+    uint64_t number = charge_holds() ? vmm_allocation_of(handle) : 0;
+    hand_out(RECORD_ALLOCATION, number, name, is_its_own);
     return result;
 }
 
@@ -100,12 +117,12 @@ static bool is_multicast(CUmemGenericAllocationHandle handle)
 /* It takes nothing, whoever made it; it holds what this process binds to it. False without memory. */
 static bool keep_multicast(CUmemGenericAllocationHandle handle)
 {
-    return vmm_keep(&(struct charge){0}, handle, RECORD_MULTICAST);
+    return vmm_keep(&(struct charge){0}, handle, RECORD_MULTICAST, 0);
 }
 
-/* Enter what another session made; it is charged when it is mapped, which tells its size. False without
- * memory. */
-static bool keep_import(CUmemGenericAllocationHandle handle)
+/* Enter what another process made. Where nobody in the session is charged for it, it is charged when it is
+ * mapped, which tells its size. False without memory. */
+static bool keep_import(CUmemGenericAllocationHandle handle, uint64_t name)
 {
     CUmemAllocationProp properties;
     struct charge charge = {0};
@@ -122,8 +139,15 @@ static bool keep_import(CUmemGenericAllocationHandle handle)
     case CHARGE_ON_GPU:
         break;
     }
-    charge.bytes = 0;
-    return vmm_keep(&charge, handle, RECORD_IMPORTED | RECORD_HIDDEN);
+    bool is_new;
+    charge_moving();
+    int share = ledger_share_join(session_slot(), name, false, &is_new);
+    charge.share = (uint8_t)(share + 1);
+    bool is_kept = vmm_keep(&charge, handle, RECORD_IMPORTED, name);
+    if (!is_kept && share >= 0)
+        ledger_share_leave(session_slot(), (uint32_t)share);
+    charge_settled();
+    return is_kept;
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
@@ -134,9 +158,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     CUresult result = real(cuMemImportFromShareableHandle)(handle, shareable, type);
     if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE)
         return result;
-    if (is_multicast(*handle)
-            ? keep_multicast(*handle)
-            : is_ours(name_of_shareable(shareable, (int)(intptr_t)shareable, type)) || keep_import(*handle))
+    bool is_its_own;
+    uint64_t name = name_of_shareable(shareable, (int)(intptr_t)shareable, type, &is_its_own);
+    if (is_multicast(*handle) ? keep_multicast(*handle)
+                              : is_noted(name) || keep_import(*handle, is_its_own ? name : 0))
         return result;
     real(cuMemRelease)(*handle);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -144,8 +169,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 
 /* --- Addresses ------------------------------------------------------------------------------------- */
 
-/* Charge what another session made and the driver has just mapped at `address`. False if it does not fit. */
-static bool charge_mapped(CUdeviceptr address, enum record_kind kind)
+/* Charge what another process made and the driver has just mapped at `address`. False if it does not fit. */
+static bool charge_mapped(CUdeviceptr address, enum record_kind kind, uint64_t name)
 {
     CUdeviceptr base;
     size_t bytes = 0;
@@ -160,7 +185,7 @@ static bool charge_mapped(CUdeviceptr address, enum record_kind kind)
         real(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS ||
         real(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
         return true;
-    switch (charge_take_device(&charge, device, bytes)) {
+    switch (charge_take_import(&charge, device, bytes, name)) {
     case CHARGE_PASS:
         return true;
     case CHARGE_REFUSED:
@@ -170,7 +195,6 @@ static bool charge_mapped(CUdeviceptr address, enum record_kind kind)
     }
     charge_place_current(&current);
     charge.context = current.context;
-    charge_hide(&charge);
     bool kept = charge_keep(&charge, kind, address);
     if (kept)
         charge_settled();
@@ -183,14 +207,14 @@ static CUresult open_handle(CUresult (*driver)(CUdeviceptr *, CUipcMemHandle, un
                             CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
 {
     struct record record;
+    uint64_t name = name_of(&handle, sizeof(handle));
     CUresult result = driver(address, handle, flags);
-    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE ||
-        is_ours(name_of(&handle, sizeof(handle))))
+    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE || is_noted(name))
         return result;
     /* Opened again it has the same address, and must be closed as often. */
     if (records_count(&private_get()->records, RECORD_IPC, *address, 1, &record))
         return result;
-    if (charge_mapped(*address, RECORD_IPC))
+    if (charge_mapped(*address, RECORD_IPC, name))
         return result;
     real(cuIpcCloseMemHandle)(*address);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -233,8 +257,10 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPo
     if (!real_ready() || !real(cuMemPoolImportPointer) || !real(cuMemFree_v2))
         return real_absent();
     CUresult result = real(cuMemPoolImportPointer)(address, pool, data);
-    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE ||
-        is_ours(name_of(data, sizeof(*data))) || charge_mapped(*address, RECORD_POINTER))
+    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE)
+        return result;
+    uint64_t name = name_of(data, sizeof(*data));
+    if (is_noted(name) || charge_mapped(*address, RECORD_POINTER, name))
         return result;
     real(cuMemFree_v2)(*address);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -44,16 +44,18 @@ void vmm_let_go(uint64_t number)
         vmm_multicast_ended(number);
 }
 
-bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle, unsigned flags)
+bool vmm_keep(const struct charge *charge, CUmemGenericAllocationHandle handle, unsigned flags, uint64_t name)
 {
     uint64_t number = atomic_fetch_add_explicit(&private_get()->allocations, 1, memory_order_relaxed) + 1;
     struct record displaced;
     struct record record = {.key = number,
                             .bytes = charge->bytes,
+                            .owner = name,
                             .references = 1,
-                            .gpu = (uint16_t)charge->gpu,
+                            .gpu = (uint8_t)charge->gpu,
                             .kind = RECORD_ALLOCATION,
-                            .flags = (uint8_t)flags};
+                            .flags = (uint8_t)flags,
+                            .share = charge->share};
     if (!records_put(records(), record, &displaced))
         return false;
     if (point_at(RECORD_HANDLE, handle, 0, number))
@@ -114,7 +116,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     }
     charge_enter();
     CUresult result = real(cuMemCreate)(handle, bytes, properties, flags);
-    if (result == CUDA_SUCCESS && !vmm_keep(&charge, *handle, 0)) {
+    if (result == CUDA_SUCCESS && !vmm_keep(&charge, *handle, 0, 0)) {
         real(cuMemRelease)(*handle);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -153,6 +155,18 @@ bool vmm_charge_import(uint64_t number, uint64_t bytes)
     if (!records_find(records(), RECORD_ALLOCATION, number, &allocation) ||
         !(allocation.flags & RECORD_IMPORTED) || bytes <= allocation.bytes)
         return true;
+    uint8_t share = allocation.share;
+    if (!charge_reserve_import(allocation.gpu, bytes, allocation.owner, &share)) {
+        charge_say_refused(true, allocation.gpu, bytes - allocation.bytes);
+        return false;
+    }
+    if (share) {
+        if (!allocation.share &&
+            !records_share(records(), RECORD_ALLOCATION, number, allocation.bytes, share))
+            ledger_share_leave(session_slot(), share - 1u); /* another thread's mapping was entered first */
+        records_grow(records(), RECORD_ALLOCATION, number, bytes);
+        return true;
+    }
     uint64_t growth = bytes - allocation.bytes;
     if (!charge_reserve(allocation.gpu, growth)) {
         charge_say_refused(true, allocation.gpu, growth);
@@ -160,7 +174,6 @@ bool vmm_charge_import(uint64_t number, uint64_t bytes)
     }
     uint64_t grown = records_grow(records(), RECORD_ALLOCATION, number, bytes);
     charge_release(allocation.gpu, growth - grown); /* another thread's mapping was entered first */
-    ledger_hide(session_slot(), allocation.gpu, grown);
     return true;
 }
 

@@ -180,6 +180,31 @@ uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t k
     return growth;
 }
 
+bool records_share(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
+                   uint8_t share)
+{
+    uint64_t hash = hash_of(kind, key);
+    struct record_shard *shard = shard_of(records, hash);
+    lock_take(&shard->turn);
+    struct record *place = place_of(shard, hash, kind, key);
+    bool is_taken = place && !place->share && place->bytes == bytes;
+    if (is_taken)
+        place->share = share;
+    lock_leave(&shard->turn);
+    return is_taken;
+}
+
+void records_unshare(struct records *records)
+{
+    for (unsigned i = 0; i < RECORD_SHARDS; i++) {
+        struct record_shard *shard = &records->shards[i];
+        lock_take(&shard->turn);
+        for (uint32_t at = 0; at < shard->capacity; at++)
+            shard->places[at].share = 0;
+        lock_leave(&shard->turn);
+    }
+}
+
 void records_sweep(struct records *records, bool (*match)(const struct record *, void *),
                    void (*taken)(const struct record *, void *), void *argument)
 {

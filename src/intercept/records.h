@@ -53,12 +53,14 @@ struct record {
     uint64_t bytes;
     uint64_t owner;
     uint32_t references;
-    uint16_t gpu;  /* index in the policy */
+    uint8_t gpu;   /* index in the policy */
     uint8_t kind;  /* enum record_kind */
     uint8_t flags; /* RECORD_... below */
+    uint8_t share; /* 0: `bytes` are charged to this process; else to the session's share of this index + 1 */
 };
-#define RECORD_HIDDEN 1   /* NVML does not show these bytes for the process */
-#define RECORD_IMPORTED 2 /* an allocation of another session: charged by its longest mapping */
+#define RECORD_HIDDEN 1 /* NVML does not show these bytes for the process */
+#define RECORD_IMPORTED                                                                                      \
+    2 /* an allocation of another process: charged by its longest mapping; owner: its name, or 0 */
 #define RECORD_MULTICAST                                                                                     \
     4 /* an allocation that is a multicast object: it takes nothing, and holds what is bound to it */
 
@@ -95,6 +97,13 @@ bool records_count(struct records *records, enum record_kind kind, uint64_t key,
 
 /* Let a record stand for `bytes`, if those are more. Returns by how much; 0 also where there is none. */
 uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes);
+
+/* Let a record of `bytes` that has no share have this one. False when there is none such (any more). */
+bool records_share(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
+                   uint8_t share);
+
+/* Let all records have no share. */
+void records_unshare(struct records *records);
 
 /* Take out all records for which `match` says so, calling `taken` for each, under no lock but the shard's
  * own: neither may come back here. */

@@ -122,6 +122,9 @@ static void add_held_bytes(const struct record *record, void *argument)
 static void move_charges(struct private_area *area, struct ledger_slot *slot)
 {
     struct held held = {0};
+    /* Shares are of the old ledger. What stood in them is charged to each of their holders now, until they
+     * let go: what one hands out after this is shared again. */
+    records_unshare(&area->records);
     records_each(&area->records, add_held_bytes, &held);
     for (unsigned i = 0; i < POOLS_MAX; i++) {
         struct pool *pool = &area->pools[i];

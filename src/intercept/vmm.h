@@ -17,14 +17,15 @@ void vmm_hold(uint64_t number);
 void vmm_let_go(uint64_t number);
 
 /* A new allocation that the driver has just made, or imported; its handle holds it. `flags`: RECORD_IMPORTED,
- * RECORD_MULTICAST. False without memory. */
-bool vmm_keep(struct charge *charge, CUmemGenericAllocationHandle handle, unsigned flags);
+ * RECORD_MULTICAST; `name`: of what is imported, or 0. False without memory. */
+bool vmm_keep(const struct charge *charge, CUmemGenericAllocationHandle handle, unsigned flags,
+              uint64_t name);
 
 /* The allocation of a handle, or of the mapping around an address; 0: none of ours. */
 uint64_t vmm_allocation_of(CUmemGenericAllocationHandle handle);
 uint64_t vmm_allocation_at(CUdeviceptr address);
 
-/* The first `bytes` of the allocation are used: another session's is charged here by the most of it that is.
+/* The first `bytes` of the allocation are used: an imported one is charged by the most of it that is.
  * False, with a line on stderr, if that does not fit; true for any other. */
 bool vmm_charge_import(uint64_t number, uint64_t bytes);
 

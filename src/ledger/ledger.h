@@ -26,9 +26,11 @@
 #include "base/lock.h"
 
 #define LEDGER_MAGIC UINT64_C(0x52454744454c5347) /* "GSLEDGER" */
-#define LEDGER_LAYOUT 1
+#define LEDGER_LAYOUT 2
 #define LEDGER_SLOTS 1024u
-#define LEDGER_GPUS 64u /* MIG instances count: eight cards of seven */
+#define LEDGER_SHARES 255u       /* allocations that several processes of a session hold */
+#define LEDGER_SHARE_HOLDERS 64u /* holds of one of them */
+#define LEDGER_GPUS 64u          /* MIG instances count: eight cards of seven */
 #define LEDGER_SESSION_ID_BYTES 16
 #define LEDGER_UNLIMITED UINT64_MAX
 
@@ -150,6 +152,34 @@ void ledger_release_and_settle(struct ledger_slot *slot, unsigned gpu, uint64_t 
 void ledger_export(const struct ledger_slot *slot, uint64_t name);
 bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
 
+/* Where the name tells one allocation from all others, it is a share instead: charged once in the session, to
+ * no slot but for itself, as long as any process holds it. Join the share of this name, not 0, which the
+ * driver made; without one, make it, if `make`. Returns its index, or -1: there is none, or no room for it,
+ * or its holds are all taken; `*is_new` if this call made it. One that was made stands for no bytes yet. A
+ * process may join any number of times, and leaves as often; its holds end with it. Thread-safe. */
+int ledger_share_join(const struct ledger_slot *slot, uint64_t name, bool make, bool *is_new);
+void ledger_share_leave(const struct ledger_slot *slot, uint32_t share);
+
+/* Have a share that this process has joined stand for at least `bytes` on `gpu`: reserved as by
+ * ledger_reserve(), charged as by ledger_charge(). False if they do not fit; then it stands for what it did.
+ * Whoever moves bytes that it has charged for itself raises the share first and then releases them: for that
+ * moment they count twice, never not at all. */
+bool ledger_share_reserve(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes);
+void ledger_share_charge(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes);
+
+bool ledger_share_is_named(const struct ledger *ledger, uint32_t share, uint64_t name);
+
+/* Bytes of one share, and of all of them, on `gpu`. */
+uint64_t ledger_share_bytes(const struct ledger_usage *usage, uint32_t share, unsigned gpu);
+uint64_t ledger_shared_bytes(const struct ledger_usage *usage, unsigned gpu);
+
+/* The slots that hold a share, one for each hold. Returns how many. */
+unsigned ledger_share_holders(const struct ledger_usage *usage, uint32_t share,
+                              uint32_t slots[static LEDGER_SHARE_HOLDERS]);
+
+/* Another number after each change of what shares stand for on `gpu`. */
+uint64_t ledger_shares_stamp(const struct ledger_usage *usage, unsigned gpu);
+
 /* Bytes of this slot, and of the whole session, on `gpu`. The sum is of each slot at some moment of the call,
  * saturating. */
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);
@@ -167,10 +197,11 @@ struct ledger_owner {
 /* Take a free slot for a process. Returns its index and sets `*generation`, or -1 when all are taken. */
 int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation);
 
-/* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, so that not even a helper
- * with an old view can grant it more; adds them to `recovered_bytes[gpu]` (of LEDGER_GPUS) if not NULL.
- * Returns false if it was free already. A slot half cleared by someone who died at it counts as owned until
- * the next call finishes the work. Clears whoever owns the slot: only for the one process that also claims.
+/* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, and ends its holds of
+ * shares, so that not even a helper with an old view can grant it more; adds them to `recovered_bytes[gpu]`
+ * (of LEDGER_GPUS) if not NULL. Returns false if it was free already. A slot half cleared by someone who died
+ * at it counts as owned until the next call finishes the work. Clears whoever owns the slot: only for the one
+ * process that also claims.
  */
 bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes);
 
@@ -187,6 +218,9 @@ bool ledger_slot_owner(const struct ledger_usage *usage, uint32_t index, struct 
 
 /* Bytes that slot `index` holds on `gpu`. */
 uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
+
+/* The same and those of the shares whose first holder it is, so that each is shown for one process. */
+uint64_t ledger_slot_shown_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
 /* How often requests were refused, and granted, in this slot on this GPU since it was claimed (for metrics).
  */

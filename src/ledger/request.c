@@ -28,22 +28,17 @@ static bool current_limit(const struct ledger *ledger, unsigned gpu, uint64_t *l
     return policy->epoch == atomic_load_explicit(&ledger->usage->epoch, memory_order_acquire);
 }
 
-static uint64_t sum_words(const struct ledger_usage *usage, unsigned gpu, uint32_t first, uint32_t end)
-{
-    const struct word128 *words = usage->gpus[gpu].words;
-    uint64_t sum = 0;
-
-    for (uint32_t index = first; index < end; index++)
-        sum = usage_add(sum, usage_load(&words[index].low));
-    return sum;
-}
-
-static bool fits_beside(const struct ledger_usage *usage, unsigned gpu, uint32_t index, uint64_t held_bytes,
+static bool fits_beside(const struct ledger_usage *usage, unsigned gpu, uint32_t place, uint64_t held_bytes,
                         uint64_t bytes, uint64_t limit_bytes)
 {
-    uint32_t marked = usage_slots_marked(usage);
-    uint64_t sum = usage_add(held_bytes, sum_words(usage, gpu, 0, index < marked ? index : marked));
-    sum = usage_add(sum, sum_words(usage, gpu, index + 1, marked));
+    uint32_t slots_end = usage_slots_marked(usage), shares_end = usage_shares_end(usage);
+    /* The place itself stands in one of the two rows. */
+    uint32_t slot = place < slots_end ? place : slots_end;
+    uint32_t share = place < LEDGER_SLOTS ? LEDGER_SLOTS : place < shares_end ? place : shares_end;
+    uint64_t sum = usage_add(held_bytes, usage_sum_words(usage, gpu, 0, slot));
+    sum = usage_add(sum, usage_sum_words(usage, gpu, slot + (place < LEDGER_SLOTS), slots_end));
+    sum = usage_add(sum, usage_sum_words(usage, gpu, LEDGER_SLOTS, share));
+    sum = usage_add(sum, usage_sum_words(usage, gpu, share + (place >= LEDGER_SLOTS), shares_end));
     return sum <= limit_bytes && bytes <= limit_bytes - sum;
 }
 
@@ -57,6 +52,16 @@ static bool answer(struct word128 *word, struct word128 seen, uint64_t bytes, bo
     return word128_compare_exchange(word, &seen, decided);
 }
 
+/* What is to be added to a place that holds `held` bytes. Holders of a share may all ask for it, and may
+ * write over each other's request: so that one says how much the share is to hold, and slots how much more.
+ */
+static uint64_t growth(uint32_t place, uint64_t held, uint64_t asked)
+{
+    if (place < LEDGER_SLOTS)
+        return asked;
+    return asked > held ? asked - held : 0;
+}
+
 /* Decide the request that was seen in the deciding word, if nobody has yet. Afterwards it is decided, and
  * something else may take its place. */
 static void decide(const struct ledger *ledger, unsigned gpu, struct word128 deciding)
@@ -64,7 +69,7 @@ static void decide(const struct ledger *ledger, unsigned gpu, struct word128 dec
     struct ledger_usage *usage = ledger->usage;
     struct usage_gpu *there = &usage->gpus[gpu];
 
-    if (deciding.low - 1 >= LEDGER_SLOTS)
+    if (deciding.low - 1 >= USAGE_PLACES)
         return;
     uint32_t index = (uint32_t)(deciding.low - 1);
     struct word128 *word = &there->words[index];
@@ -74,7 +79,7 @@ static void decide(const struct ledger *ledger, unsigned gpu, struct word128 dec
 
     const struct usage_request *request = &there->requests[index];
     seen.low = usage_load(&word->low);
-    uint64_t bytes = atomic_load_explicit(&request->bytes, memory_order_acquire);
+    uint64_t bytes = growth(index, seen.low, atomic_load_explicit(&request->bytes, memory_order_acquire));
     bool fits = atomic_load_explicit(&request->is_charge, memory_order_acquire) != 0;
     if (!fits) {
         uint64_t limit_bytes;
@@ -140,8 +145,9 @@ static void withdraw(struct word128 *word, uint64_t stamp)
     }
 }
 
-/* Ask and have it decided. Under the slot's turn. */
-static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t bytes, bool is_charge)
+/* Ask for `asked` bytes (growth()) and have it decided. Under the slot's turn; a share's holders ask at once.
+ */
+static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
 {
     struct usage_gpu *there = &slot->ledger.usage->gpus[gpu];
     struct usage_request *mine = &there->requests[slot->index];
@@ -154,22 +160,24 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t bytes, bo
         return false;
 
     /* Published by the compare-and-swap on the deciding word. */
-    atomic_store_explicit(&mine->bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&mine->bytes, asked, memory_order_relaxed);
     atomic_store_explicit(&mine->limit_bytes, limit_bytes, memory_order_relaxed);
     atomic_store_explicit(&mine->is_charge, is_charge, memory_order_relaxed);
 
     const struct word128 own = {.low = (uint64_t)slot->index + 1, .high = stamp};
     /* A request of this very slot with another stamp than its word's was decided, or its owner's word is
      * gone: only we publish under this slot, so that holds even where the halves belong to different
-     * requests. Of anybody else's we must have seen both halves at once, by a compare-and-swap that fails. */
+     * requests. Of a share's, and of anybody else's we must have seen both halves at once, by a
+     * compare-and-swap that fails. */
     struct word128 standing = {.low = usage_load(&there->deciding.low),
                                .high = usage_load(&there->deciding.high)};
-    if (standing.low != own.low || standing.high == own.high)
+    if (standing.low != own.low || standing.high == own.high || slot->index >= LEDGER_SLOTS)
         standing = nobody;
     for (unsigned attempt = 0; attempt < USAGE_ATTEMPTS; attempt++) {
         if (word128_compare_exchange(&there->deciding, &standing, own)) {
             /* What decide() would do, by what is known already. */
             struct word128 seen = {.low = usage_load(&word->low), .high = stamp};
+            uint64_t bytes = growth(slot->index, seen.low, asked);
             bool fits =
                 is_charge || fits_beside(slot->ledger.usage, gpu, slot->index, seen.low, bytes, limit_bytes);
             if (answer(word, seen, bytes, fits))
@@ -273,6 +281,52 @@ void ledger_release_and_settle(struct ledger_slot *slot, unsigned gpu, uint64_t 
     lock_leave(slot->turn);
 }
 
+/* How often a holder asks while what is decided are other holders' requests. */
+#define RAISE_ATTEMPTS 8u
+
+static bool raise_to(const struct ledger *ledger, uint32_t place, unsigned gpu, uint64_t bytes,
+                     bool is_charge)
+{
+    const struct word128 *word = &ledger->usage->gpus[gpu].words[place];
+    struct ledger_slot share = {.ledger = *ledger, .index = place};
+    struct word128 owner;
+    if (!usage_owner_read(ledger->usage, place, &owner))
+        return false;
+    share.generation = usage_owner_generation(owner.high);
+    for (unsigned attempt = 0; attempt < RAISE_ATTEMPTS; attempt++) {
+        if (bytes == 0 || (usage_stamp_generation(usage_load(&word->high)) == share.generation &&
+                           usage_load(&word->low) >= bytes))
+            return true;
+        ask(&share, gpu, bytes, is_charge);
+    }
+    return false;
+}
+
+static bool raise_and_count(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes,
+                            bool is_charge)
+{
+    if (!is_slot(slot, gpu) || share >= LEDGER_SHARES)
+        return false;
+    lock_take(slot->turn);
+    bool granted = raise_to(&slot->ledger, LEDGER_SLOTS + share, gpu, bytes, is_charge);
+    if (!is_charge) {
+        struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
+        count(granted ? &mine->granted_count : &mine->refused_count);
+    }
+    lock_leave(slot->turn);
+    return granted;
+}
+
+bool ledger_share_reserve(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes)
+{
+    return raise_and_count(slot, share, gpu, bytes, false);
+}
+
+void ledger_share_charge(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes)
+{
+    raise_and_count(slot, share, gpu, bytes, true);
+}
+
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu)
 {
     if (!is_slot(slot, gpu))
@@ -284,5 +338,8 @@ uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu)
 
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu)
 {
-    return gpu < LEDGER_GPUS ? sum_words(ledger->usage, gpu, 0, usage_slots_marked(ledger->usage)) : 0;
+    const struct ledger_usage *usage = ledger->usage;
+    return gpu < LEDGER_GPUS ? usage_add(usage_sum_words(usage, gpu, 0, usage_slots_marked(usage)),
+                                         ledger_shared_bytes(usage, gpu))
+                             : 0;
 }

@@ -4,8 +4,8 @@
  * and clear at once, and die at it. usage.h has the rules. */
 #include "ledger/usage.h"
 
-/* The same moment of both halves, or false if somebody scribbles too fast. High halves do not repeat. */
-static bool owner_load(const struct ledger_usage *usage, uint32_t index, struct word128 *owner)
+/* High halves do not repeat. */
+bool usage_owner_read(const struct ledger_usage *usage, uint32_t index, struct word128 *owner)
 {
     for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
         owner->high = usage_load(&usage->owners[index].high);
@@ -16,12 +16,12 @@ static bool owner_load(const struct ledger_usage *usage, uint32_t index, struct 
     return false;
 }
 
-static void mark_slot(struct ledger_usage *usage, uint32_t index)
+void usage_mark(_Atomic uint32_t *marked, uint32_t index)
 {
-    uint32_t marked = atomic_load_explicit(&usage->slots_marked, memory_order_acquire);
-    for (unsigned attempt = 0; marked <= index && attempt < USAGE_FEW_ATTEMPTS; attempt++)
-        atomic_compare_exchange_strong_explicit(&usage->slots_marked, &marked, index + 1,
-                                                memory_order_seq_cst, memory_order_acquire);
+    uint32_t seen = atomic_load_explicit(marked, memory_order_acquire);
+    for (unsigned attempt = 0; seen <= index && attempt < USAGE_FEW_ATTEMPTS; attempt++)
+        atomic_compare_exchange_strong_explicit(marked, &seen, index + 1, memory_order_seq_cst,
+                                                memory_order_acquire);
 }
 
 static void reset_counts(struct ledger_usage *usage, uint32_t index)
@@ -41,12 +41,12 @@ int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uin
     for (uint32_t index = 0; index < LEDGER_SLOTS; index++) {
         struct word128 seen;
         if (usage_owner_state(usage_load(&usage->owners[index].high)) != USAGE_FREE ||
-            !owner_load(usage, index, &seen) || usage_owner_state(seen.high) != USAGE_FREE)
+            !usage_owner_read(usage, index, &seen) || usage_owner_state(seen.high) != USAGE_FREE)
             continue;
         uint64_t next = usage_next_generation(usage_owner_generation(seen.high));
         struct word128 owned = {.low = owner.start_ticks,
                                 .high = usage_owner_high(USAGE_OWNED, next, owner.pid)};
-        mark_slot(usage, index);
+        usage_mark(&usage->slots_marked, index);
         if (!word128_compare_exchange(&usage->owners[index], &seen, owned))
             continue; /* somebody else's now */
         reset_counts(usage, index);
@@ -84,15 +84,11 @@ static uint64_t clear_word(struct ledger_usage *usage, uint32_t index, unsigned 
     return 0;
 }
 
-bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation,
-                      uint64_t *recovered_bytes)
+bool usage_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation, uint64_t *recovered_bytes)
 {
-    if (index >= LEDGER_SLOTS)
-        return false;
-
     for (unsigned attempt = 0; !is_being_cleared(usage, index, generation); attempt++) {
         struct word128 seen;
-        if (attempt == USAGE_FEW_ATTEMPTS || !owner_load(usage, index, &seen) ||
+        if (attempt == USAGE_FEW_ATTEMPTS || !usage_owner_read(usage, index, &seen) ||
             usage_owner_state(seen.high) == USAGE_FREE || usage_owner_generation(seen.high) != generation)
             return false;
         struct word128 clearing = {
@@ -108,13 +104,21 @@ bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t gener
         if (recovered_bytes)
             recovered_bytes[gpu] = usage_add(recovered_bytes[gpu], bytes);
     }
+    if (index < LEDGER_SLOTS)
+        usage_shares_reap(usage, index, generation, recovered_bytes);
 
     struct word128 seen;
-    if (owner_load(usage, index, &seen) && usage_owner_state(seen.high) == USAGE_CLEARING &&
+    if (usage_owner_read(usage, index, &seen) && usage_owner_state(seen.high) == USAGE_CLEARING &&
         usage_owner_generation(seen.high) == generation)
         word128_compare_exchange(&usage->owners[index], &seen,
                                  (struct word128){.high = usage_owner_high(USAGE_FREE, generation, 0)});
     return true;
+}
+
+bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation,
+                      uint64_t *recovered_bytes)
+{
+    return index < LEDGER_SLOTS && usage_reap(usage, index, generation, recovered_bytes);
 }
 
 bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes)
@@ -130,7 +134,7 @@ bool ledger_slot_owner(const struct ledger_usage *usage, uint32_t index, struct 
                        uint64_t *generation)
 {
     struct word128 seen;
-    if (index >= LEDGER_SLOTS || !owner_load(usage, index, &seen) ||
+    if (index >= LEDGER_SLOTS || !usage_owner_read(usage, index, &seen) ||
         usage_owner_state(seen.high) == USAGE_FREE)
         return false;
     *owner = (struct ledger_owner){.pid = (pid_t)(uint32_t)seen.high, .start_ticks = seen.low};

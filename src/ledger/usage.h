@@ -40,6 +40,9 @@
  * nobody used are not touched, so an owner may find a word of an older generation: it is empty, and the owner
  * makes it its own first.
  *
+ * Memory that several processes hold has a place of its own behind the slots, with words and requests like
+ * theirs, but any holder may ask for it: shares.c.
+ *
  * tests/model/ledger.pml is this algorithm, step by step; change both together. */
 #pragma once
 
@@ -57,12 +60,15 @@
 /* The same where at most a helper and a few reapers compete. */
 #define USAGE_FEW_ATTEMPTS 1024u
 
+/* Slots, and behind them the shares. */
+#define USAGE_PLACES (LEDGER_SLOTS + LEDGER_SHARES)
+
 /* One slot's request on one GPU. Written by the slot's owner, read by who decides it; the counts by anybody.
  * A cache line of its own, so that owners do not slow each other down. */
 struct usage_request {
-    _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t bytes;
-    _Atomic uint64_t limit_bytes; /* as the owner read it */
-    _Atomic uint64_t is_charge;   /* not 0: granted whether or not it fits */
+    _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t bytes; /* how many more; of a share, how many in all */
+    _Atomic uint64_t limit_bytes;                      /* as the owner read it */
+    _Atomic uint64_t is_charge;                        /* not 0: granted whether or not it fits */
     _Atomic uint64_t granted_count;
     _Atomic uint64_t refused_count;
     _Atomic uint64_t hidden_bytes; /* of the slot's bytes here, what the card does not show for a process */
@@ -74,8 +80,8 @@ _Static_assert(sizeof(struct usage_request) == USAGE_LINE_BYTES, "one line");
 /* One GPU. Words stand together, so that adding up 64 slots reads 16 cache lines. */
 struct usage_gpu {
     _Alignas(USAGE_LINE_BYTES) struct word128 deciding;
-    _Alignas(USAGE_LINE_BYTES) struct word128 words[LEDGER_SLOTS]; /* low: bytes, high: stamp */
-    struct usage_request requests[LEDGER_SLOTS];
+    _Alignas(USAGE_LINE_BYTES) struct word128 words[USAGE_PLACES]; /* low: bytes, high: stamp */
+    struct usage_request requests[USAGE_PLACES];
 };
 
 /* A thing that a process of the session has handed out: exports.c. */
@@ -85,6 +91,11 @@ struct usage_export {
     _Atomic uint64_t owner; /* {slot:32, generation:32} */
 };
 
+/* Who holds a share: {slot + 1:32, generation:32} a hold, 0: free. */
+struct usage_holders {
+    _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t words[LEDGER_SHARE_HOLDERS];
+};
+
 struct ledger_usage {
     _Alignas(USAGE_LINE_BYTES) uint64_t magic;
     uint32_t layout;
@@ -92,10 +103,13 @@ struct ledger_usage {
      * is the most that were ever owned at once. Raised before a slot is taken. */
     _Atomic uint32_t slots_marked;
     _Atomic uint64_t epoch;
-    _Atomic uint64_t gpus_used; /* bit g: somebody used GPU g once. Set before the first request there */
+    _Atomic uint64_t gpus_used;     /* bit g: somebody used GPU g once. Set before the first request there */
+    _Atomic uint32_t shares_marked; /* as slots_marked, of shares */
     /* Who owns each slot. low: start_ticks; high: {state:8, generation:24, pid:32}. Free entries keep the
-     * generation of their last owner. */
-    _Alignas(USAGE_LINE_BYTES) struct word128 owners[LEDGER_SLOTS];
+     * generation of their last owner. Of a share low is its name, and in the pid's place how often it was
+     * joined. */
+    _Alignas(USAGE_LINE_BYTES) struct word128 owners[USAGE_PLACES];
+    struct usage_holders holders[LEDGER_SHARES];
     struct usage_export exports[USAGE_EXPORTS];
     struct usage_gpu gpus[LEDGER_GPUS];
 };
@@ -134,7 +148,7 @@ static inline uint64_t usage_next_generation(uint64_t generation)
     return (generation + 1) & USAGE_GENERATION_MASK;
 }
 
-enum usage_owner_state { USAGE_FREE, USAGE_OWNED, USAGE_CLEARING };
+enum usage_owner_state { USAGE_FREE, USAGE_OWNED, USAGE_CLEARING, USAGE_CANDIDATE /* shares.c */ };
 
 static inline uint64_t usage_owner_high(enum usage_owner_state state, uint64_t generation, pid_t pid)
 {
@@ -169,6 +183,33 @@ static inline uint32_t usage_slots_marked(const struct ledger_usage *usage)
     uint32_t marked = atomic_load_explicit(&usage->slots_marked, memory_order_acquire);
     return marked < LEDGER_SLOTS ? marked : LEDGER_SLOTS;
 }
+
+/* The same of shares: the end of those among the places. */
+static inline uint32_t usage_shares_end(const struct ledger_usage *usage)
+{
+    uint32_t marked = atomic_load_explicit(&usage->shares_marked, memory_order_acquire);
+    return LEDGER_SLOTS + (marked < LEDGER_SHARES ? marked : LEDGER_SHARES);
+}
+
+static inline uint64_t usage_sum_words(const struct ledger_usage *usage, unsigned gpu, uint32_t first,
+                                       uint32_t end)
+{
+    const struct word128 *words = usage->gpus[gpu].words;
+    uint64_t sum = 0;
+    for (uint32_t index = first; index < end; index++)
+        sum = usage_add(sum, usage_load(&words[index].low));
+    return sum;
+}
+
+/* slot.c: raise `*marked`, the end of what was ever used, above `index`; the same moment of both halves of an
+ * owner, or false if somebody scribbles too fast; and ledger_slot_reap() of any place. */
+void usage_mark(_Atomic uint32_t *marked, uint32_t index);
+bool usage_owner_read(const struct ledger_usage *usage, uint32_t place, struct word128 *owner);
+bool usage_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation, uint64_t *recovered_bytes);
+
+/* shares.c: the owner of a slot is dead: it holds nothing. */
+void usage_shares_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,
+                       uint64_t *recovered_bytes);
 
 static inline _Atomic uint64_t *usage_moves(const struct ledger_slot *slot)
 {

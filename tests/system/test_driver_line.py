@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from attach_client import GPUS, SLOTS
+from attach_client import GPUS, REQUESTS
 from conftest import DEADLINE_S, GIB, MIB, wait_for
 from test_quota import Puppet
 
@@ -322,7 +322,7 @@ def moves_of(daemon, session, slot=0):
     """Threads of a process that are between its ledger and the driver (src/ledger/usage.h)."""
     usage = daemon.runtime / "simulated" / "ledgers" / session["session_id"]
     with open(usage, "rb") as file:
-        file.seek(GPUS + 64 + 16 * SLOTS + 64 * slot + 48)
+        file.seek(GPUS + REQUESTS + 64 * slot + 48)
         return struct.unpack("<Q", file.read(8))[0]
 
 

@@ -144,7 +144,7 @@ def test_an_imported_multicast_object_holds_what_is_bound_to_it(make_daemon, mak
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_what_importers_keep_when_the_creator_lets_go_is_on_the_driver_line(daemon, session, start, is_killed):
+def test_what_importers_keep_when_the_creator_lets_go_stays_charged_once(daemon, session, start, is_killed):
     creator, importer = start(daemon, session), start(daemon, session)
     made = creator.get("shareable", SIZE)
     imported = importer.take(creator.export(made), "import", SIZE)
@@ -153,10 +153,10 @@ def test_what_importers_keep_when_the_creator_lets_go_is_on_the_driver_line(daem
         creator.kill()
     else:
         creator.get("drop", made)
-    becomes(daemon, session, (SIZE, SIZE, 0))
+    becomes(daemon, session, (SIZE, 0, 0))
     assert importer.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
     importer.get("unmap", mapping)
-    becomes(daemon, session, (SIZE, SIZE, 0))
+    becomes(daemon, session, (SIZE, 0, 0))
     importer.get("drop", imported)
     becomes(daemon, session, (0, 0, 0))
     importer.get("alloc", LIMIT)
@@ -167,7 +167,7 @@ def test_nothing_is_stuck_when_both_holders_die(daemon, session, start):
     made = creator.get("shareable", SIZE)
     importer.get("map", importer.take(creator.export(made), "import", SIZE))
     creator.kill()
-    becomes(daemon, session, (SIZE, SIZE, 0))
+    becomes(daemon, session, (SIZE, 0, 0))
     importer.kill()
     becomes(daemon, session, (0, 0, 0))
     start(daemon, session).get("alloc", LIMIT)
@@ -214,37 +214,81 @@ def test_a_handle_retained_from_a_mapping_keeps_the_charge_of_an_import(daemon, 
     assert importer.shown() == 0
 
 
-def test_an_import_that_outlives_its_creator_in_another_session_never_counts_for_less(daemon, session, other, start):
-    """The card now shows it for the importer, whose charge says that it does not: it counts twice (hook_share.c)."""
+def test_an_import_that_outlives_its_creator_in_another_session_counts_once(daemon, session, other, start):
+    """Though the card now shows it for the importer, which it did not before."""
     creator, importer = start(daemon, session), start(daemon, other)
     imported = importer.take(creator.export(creator.get("shareable", SIZE)), "import", SIZE)
     mapping = importer.get("map", imported)
     creator.kill()
     becomes(daemon, session, (0, 0, 0))
-    becomes(daemon, other, (2 * SIZE, SIZE, 0))
+    becomes(daemon, other, (SIZE, 0, 0))
+    assert importer.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
     importer.get("unmap", mapping)
     importer.get("drop", imported)
     becomes(daemon, other, (0, 0, 0))
     importer.get("alloc", LIMIT)
 
 
-def test_each_importer_of_another_sessions_memory_is_charged(daemon, session, other, start):
-    creator, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
-    made = creator.get("shareable", SIZE)
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_importers_of_another_sessions_memory_are_charged_together(daemon, session, other, start, is_killed):
+    creator, *importers = start(daemon, session), *(start(daemon, other) for _ in range(3))
+    descriptor = creator.export(creator.get("shareable", SIZE))
     held = {}
-    for importer in (first, second):
-        held[importer] = importer.take(creator.export(made), "import", SIZE)
+    for importer in importers:
+        held[importer] = importer.take(os.dup(descriptor), "import", SIZE)
         importer.get("unmap", importer.get("map", held[importer]))
-    assert lines(daemon, other) == (2 * SIZE, 0, 0)
-    first.get("drop", held[first])
-    assert lines(daemon, other) == (SIZE, 0, 0)
+        assert lines(daemon, other) == (SIZE, 0, 0)
+        assert importer.shown() == SIZE
+    assert importers[0].code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
+    for importer in importers:
+        assert lines(daemon, other) == (SIZE, 0, 0)
+        if is_killed:
+            importer.kill()
+        else:
+            importer.get("drop", held[importer])
+    os.close(descriptor)
+    becomes(daemon, other, (0, 0, 0))
+    assert lines(daemon, session) == (SIZE, 0, 0)
+    start(daemon, other).get("alloc", LIMIT)
+
+
+def test_importers_of_another_sessions_memory_count_it_once_when_its_creator_has_gone(daemon, session, other, start):
+    creator, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
+    descriptor = creator.export(creator.get("shareable", SIZE))
+    first.get("map", first.take(os.dup(descriptor), "import", SIZE))
+    second.get("map", second.take(descriptor, "import", SIZE))
+    creator.kill()
+    becomes(daemon, session, (0, 0, 0))
+    becomes(daemon, other, (SIZE, 0, 0))
+    first.kill()
+    becomes(daemon, other, (SIZE, 0, 0))
     second.kill()
     becomes(daemon, other, (0, 0, 0))
+
+
+def test_the_longest_mapping_of_all_importers_is_charged(daemon, session, other, start):
+    creator, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
+    descriptor = creator.export(creator.get("shareable", SIZE))
+    one = first.take(os.dup(descriptor), "import", SIZE // 2)
+    two = second.take(descriptor, "import", SIZE)
+    first.get("map", one)
+    assert lines(daemon, other) == (SIZE // 2, 0, 0)
+    second.get("map", two)
+    assert lines(daemon, other) == (SIZE, 0, 0)
+
+
+def test_what_another_session_exports_twice_is_charged_twice(daemon, session, other, start):
+    """Its descriptors are two files here, which tell of no common origin."""
+    creator, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
+    made = creator.get("shareable", SIZE)
+    for importer in (first, second):
+        importer.get("map", importer.take(creator.export(made), "import", SIZE))
+    assert lines(daemon, other) == (2 * SIZE, 0, 0)
     assert lines(daemon, session) == (SIZE, 0, 0)
 
 
 def test_memory_on_its_way_when_its_creator_dies_is_charged_to_who_maps_it(daemon, session, start):
-    """And shown for that one by the card: never for less than it is."""
+    """And shown for that one by the card, from the moment it is imported."""
     creator, importer = start(daemon, session), start(daemon, session)
     descriptor = creator.export(creator.get("shareable", SIZE))
     creator.kill()
@@ -253,7 +297,7 @@ def test_memory_on_its_way_when_its_creator_dies_is_charged_to_who_maps_it(daemo
     imported = importer.take(descriptor, "import", SIZE)
     becomes(daemon, session, (SIZE, SIZE, 0))
     mapping = importer.get("map", imported)
-    becomes(daemon, session, (2 * SIZE, SIZE, 0))
+    becomes(daemon, session, (SIZE, 0, 0))
     importer.get("unmap", mapping)
     importer.get("drop", imported)
     becomes(daemon, session, (0, 0, 0))
@@ -307,13 +351,33 @@ def test_one_does_not_open_ones_own_memory_and_is_not_charged_for_it(daemon, ses
     assert lines(daemon, session) == (SIZE, 0, 0)
 
 
-def test_memory_that_its_dead_exporter_leaves_open_is_on_the_driver_line(daemon, session, start):
-    exporter, opener = start(daemon, session), start(daemon, session)
-    opened = opener.get("ipcopen", exporter.get("ipcget", exporter.get("alloc", SIZE)))
+def test_memory_that_its_dead_exporter_leaves_open_stays_charged_once(daemon, session, start):
+    exporter, opener, another = start(daemon, session), start(daemon, session), start(daemon, session)
+    name = exporter.get("ipcget", exporter.get("alloc", SIZE))
+    opened = opener.get("ipcopen", name)
+    another.get("ipcopen", name)
     exporter.kill()
-    becomes(daemon, session, (SIZE, SIZE, 0))
+    becomes(daemon, session, (SIZE, 0, 0))
     opener.get("ipcclose", opened)
+    becomes(daemon, session, (SIZE, 0, 0))
+    assert opener.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
+    another.kill()
     becomes(daemon, session, (0, 0, 0))
+    opener.get("alloc", LIMIT)
+
+
+def test_openers_of_another_sessions_memory_are_charged_together(daemon, session, other, start):
+    exporter, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
+    name = exporter.get("ipcget", exporter.get("alloc", SIZE))
+    opened = first.get("ipcopen", name)
+    second.get("ipcopen", name)
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    first.get("ipcclose", opened)
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    exporter.kill()
+    becomes(daemon, other, (SIZE, 0, 0))
+    second.kill()
+    becomes(daemon, other, (0, 0, 0))
 
 
 # --- Memory of pools, pointer by pointer -----------------------------------------------------------------------

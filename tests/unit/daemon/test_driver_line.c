@@ -28,7 +28,7 @@ static struct session session;
 static struct process process;
 static struct ledger_policy *policy;
 static struct ledger_slot slot;
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static struct lock turn;
 
 /* Changes what NVML shows. */
 #define LEAD(statement)                                                                                      \

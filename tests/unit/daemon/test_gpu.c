@@ -184,7 +184,7 @@ static struct session session;
 static struct process process;
 static struct ledger_policy *policy;
 static struct ledger_slot slot;
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static struct lock turn;
 
 static int begin_session(void **state)
 {

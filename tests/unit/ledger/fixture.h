@@ -1,6 +1,7 @@
 /* fixture.h - a ledger in memory for tests: one policy, one usage region, slots on demand. */
 #pragma once
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -59,6 +59,19 @@ static void call_everything(struct fixture *fixture, struct ledger_slot *slot, u
     ledger_slot_bytes(fixture->usage, index, gpu);
     ledger_slot_counts(fixture->usage, index, gpu);
     ledger_slot_claim(fixture->usage, owner, &generation);
+
+    uint32_t slots[LEDGER_SHARE_HOLDERS];
+    bool is_new;
+    int joined = ledger_share_join(slot, draw(random) % 4, draw(random) % 2, &is_new);
+    ledger_share_reserve(slot, joined >= 0 ? (uint32_t)joined : index, gpu, draw_nasty(random));
+    ledger_share_charge(slot, index, gpu, draw_nasty(random));
+    ledger_share_leave(slot, joined >= 0 ? (uint32_t)joined : index);
+    ledger_share_is_named(&slot->ledger, index, generation);
+    ledger_share_bytes(fixture->usage, index, gpu);
+    ledger_shared_bytes(fixture->usage, gpu);
+    ledger_shares_stamp(fixture->usage, gpu);
+    ledger_share_holders(fixture->usage, index, slots);
+    ledger_slot_shown_bytes(fixture->usage, index, gpu);
 }
 
 static void random_contents_do_no_harm(void **state)
@@ -120,7 +133,8 @@ struct scribbler {
     _Atomic bool end;
 };
 
-/* Only words that processes fight for: 2 GPUs' deciding words and first slots, and the owners of those. */
+/* Only words that processes fight for: 2 GPUs' deciding words, first slots and shares, and the owners of
+ * those. */
 static void *scribble(void *argument)
 {
     struct scribbler *scribbler = argument;
@@ -129,13 +143,15 @@ static void *scribble(void *argument)
 
     while (!atomic_load_explicit(&scribbler->end, memory_order_relaxed)) {
         struct usage_gpu *there = &usage->gpus[draw(&random) % 2];
-        uint64_t value = draw_nasty(&random), slot = draw(&random) % 4;
+        uint64_t value = draw_nasty(&random), slot = draw(&random) % 4 + draw(&random) % 2 * LEDGER_SLOTS;
         uint64_t *places[] = {
             &there->deciding.low,     &there->deciding.high,    &there->words[slot].low,
             &there->words[slot].high, &usage->owners[slot].low, &usage->owners[slot].high,
         };
         __atomic_store_n(places[draw(&random) % 6], value, __ATOMIC_RELAXED);
         atomic_store_explicit(&usage->slots_marked, (uint32_t)value, memory_order_relaxed);
+        atomic_store_explicit(&usage->shares_marked, (uint32_t)value, memory_order_relaxed);
+        atomic_store_explicit(&usage->holders[draw(&random) % 4].words[0], value, memory_order_relaxed);
     }
     return NULL;
 }
