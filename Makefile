@@ -4,7 +4,7 @@ DESTDIR ?=
 # The processor that a bundle is for: x86_64 or aarch64; this machine's by default.
 ARCH ?=
 
-# How long `make fuzz` looks, over all targets.
+# How long `make fuzz` looks, over all targets, and `make soak` goes on.
 SECONDS = 600
 
 .PHONY: build test fuzz bench bundle deb gpu-check demo run-server install uninstall clean soak
@@ -23,9 +23,9 @@ fuzz:
 bench:
 	./scripts/bench
 
-# Everything at once, and what must be true after each step. SECONDS (600) and SEED say how long and which.
+# Everything at once, and what must be true after each step. SEED says which.
 soak:
-	scripts/soak $(or $(SECONDS),600) $(SEED)
+	scripts/soak $(SECONDS) $(SEED)
 
 bundle:
 	scripts/install-deps $(if $(filter-out $(shell uname -m),$(ARCH)),$(ARCH),build)
