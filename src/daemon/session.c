@@ -244,8 +244,11 @@ int session_open_ledger(struct session *session, struct error *error)
     if (session->ledger.policy)
         return 0;
     int result = open_ledger(session, false, error);
-    if (result < 0)
+    if (result < 0) {
         ledgers_close(&session->ledger, true);
+        /* To a full disk the first touch is a SIGBUS, as if a process had cut the file: there is none yet. */
+        session->ledger.broken = false;
+    }
     return result;
 }
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from attach_client import Client, Refused
 from conftest import MIB, wait_for
 
 
@@ -162,18 +163,22 @@ def fill(folder):
     return path
 
 
-def test_a_full_disk_for_ledgers_refuses_the_session_and_harms_no_other(make_daemon, small_disk):
+def test_a_full_disk_for_ledgers_refuses_the_process_and_harms_no_other(make_daemon, small_disk):
     daemon = make_daemon()
     daemon.more["GPUSLICE_RUNTIME_DIR"] = str(small_disk("run", 4))
     daemon.runtime = pathlib.Path(daemon.more["GPUSLICE_RUNTIME_DIR"])
     daemon.start()
-    daemon.cli("create", "--name", "kept", "--memory", "1MiB")
-    before = daemon.cli("list", "--json").stdout
+    first, second = (daemon.cli("create", "--memory", "1MiB").stdout.strip() for _ in range(2))
+    attached = Client(daemon.attach_socket).attach(first)
     filler = fill(daemon.runtime)
-    assert "No space left on device" in refused(daemon, "create", "--name", "late", "--memory", "1MiB")
-    assert daemon.cli("list", "--json").stdout == before
+    with pytest.raises(Refused, match="No space left on device"):
+        Client(daemon.attach_socket).attach(second, map_it=False)
+    attached.hold(4096)  # a page that was set aside for it
+    assert daemon.session(first)["used_bytes"] == 4096
+    assert (daemon.session(second)["state"], daemon.session(second)["processes"]) == ("active", [])
     filler.unlink()
-    daemon.cli("create", "--name", "late", "--memory", "1MiB")
+    Client(daemon.attach_socket).attach(second, map_it=False).close()
+    attached.close()
 
 
 def test_a_full_disk_for_the_state_file_makes_no_session_and_none_is_lost(make_daemon, small_disk):
