@@ -197,7 +197,7 @@ const struct cli_verb verb_config = {
     .operands = "[check [FILE]]",
     .operand_kind = CLI_CONFIG,
     .operands_max = 2,
-    .summary = "show the settings in force and where each comes from, or check the files",
+    .summary = "show each setting and where it comes from, or check the files",
     .text =
         "Without a daemon, shows what the files say. 'check' reads gpuslice.conf and sessions.conf, or FILE,"
         " and ends with status 1 at the first mistake, which it names with its line. Changes of the files"

@@ -180,7 +180,7 @@ def test_what_happened_while_no_daemon_ran_is_told_by_the_next(daemon):
     events = kept(daemon, **{"Last-Event-ID": last})
     ended = next(event for event in events if event["kind"] == "process.ended")
     assert (ended["pid"], ended["recovered_bytes"]) == (child.pid, MIB)
-    assert int(ended["id"].split("-")[0]) == int(last.split("-")[0]) + 1
+    assert int(ended["id"].split("-")[0]) > int(last.split("-")[0])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be other users")
