@@ -80,6 +80,9 @@ def test_processes_and_bytes_are_found_again_exactly(daemon):
     children = [Child(daemon.attach_socket, session, held_bytes=(i + 1) * 1000) for i in range(5)]
     before = daemon.session("s")
     assert before["used_bytes"] == 15000
+    state = daemon.state / "simulated" / "state.db"
+    wait_for(lambda: sqlite3.connect(f"file:{state}?mode=ro", uri=True).execute(
+        "SELECT count(*) FROM processes").fetchone() == (5,), "all five to be in the state file")
     daemon.kill()
     children[1].kill()
     daemon.start()
