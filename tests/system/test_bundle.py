@@ -104,6 +104,11 @@ def test_it_runs_in_a_root_with_an_old_glibc_and_nothing_else(bare_root):
     assert "asked for 4MiB (4194304 bytes)" in result.stderr and "used 8MiB of the limit 8MiB" in result.stderr
 
 
+def test_the_check_of_a_gpu_passes_there_on_a_simulated_one(bare_root):
+    result = apart(IN_ROOT, bare_root, "/gpuslice/bin/gpu-check", "--simulated", HOME="/tmp")
+    assert result.returncode == 0 and " passed, 0 failed, " in result.stdout, result.stdout + result.stderr
+
+
 def test_kernels_compute_there(bare_root):
     result = apart(IN_ROOT, bare_root, "/gpuslice/bin/gpuslice", "run", "--simulated", "--memory", "16MiB", "--",
                    f"/gpuslice/{EXAMPLES}/saxpy", HOME="/tmp", FAKECUDA_CONTEXT_BYTES="0")
