@@ -137,8 +137,11 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
         return error_set_errno(error, ENOMEM, "cannot open a ledger");
     }
     cleanup_close int fd = open_usage_file(ledger->usage_path, existing, &is_new, error);
-    if (fd < 0)
+    if (fd < 0) {
+        free(ledger->usage_path);
+        ledger->usage_path = NULL;
         return fd;
+    }
 
     struct ledger_usage *usage = mmap(NULL, ledger_usage_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (usage == MAP_FAILED)
