@@ -83,7 +83,7 @@ def package():
     given = os.environ.get("GPUSLICE_TEST_DEB")
     if given:
         return pathlib.Path(given)
-    pytest.skip("set GPUSLICE_TEST_DEB to what scripts/deb made; ./run-tests --package does both")
+    pytest.skip("set GPUSLICE_TEST_DEB to what scripts/deb made; ./run-tests --all does both")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
