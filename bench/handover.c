@@ -2,9 +2,10 @@
  *
  *   handover SECONDS
  *
- * Prints "ready", waits for a line on standard input, launches empty kernels for so long, and prints for each pause of
- * PAUSE_NS and more when its last launch before had returned and when the first one after did (CLOCK_MONOTONIC, ns).
- * A pause may be a closed gate or a lost CPU: bench/shares.py tells them apart by the other session's pauses. */
+ * Prints "ready", waits for a line on standard input, launches empty kernels for so long, and prints for each
+ * pause of PAUSE_NS and more when its last launch before had returned and when the first one after did
+ * (CLOCK_MONOTONIC, ns). A pause may be a closed gate or a lost CPU: bench/shares.py tells them apart by the
+ * other session's pauses. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -36,7 +37,8 @@ static long now_ns(void)
 
 static CUfunction prepare(void)
 {
-    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n ret;\n}\n";
+    static const char ptx[] =
+        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n ret;\n}\n";
     CUdevice device;
     CUcontext context;
     CUmodule module;
