@@ -57,8 +57,9 @@ struct daemon {
     struct session *sessions, *last_session; /* oldest first */
     struct session *sessions_by_id[DAEMON_ID_CHAINS];
     unsigned session_count;
-    uint64_t busy_usec; /* when there last was a session, or the start */
-    uint64_t epoch;     /* counts daemons in this state folder */
+    uint64_t sessions_seen; /* as there ever were here */
+    uint64_t busy_usec;     /* when there last was a session, or the start */
+    uint64_t epoch;         /* counts daemons in this state folder */
 
     struct store *store;
     struct attach *attach;

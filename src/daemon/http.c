@@ -102,6 +102,8 @@ static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t r
     ssize_t count = request->stream_read(request->stream_context, bytes, room);
     if (count == HTTP_STREAM_END)
         return MHD_CONTENT_READER_END_OF_STREAM;
+    if (count == HTTP_STREAM_FAILED)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
     if (count == 0) {
         request->is_suspended = true;
         MHD_suspend_connection(request->connection);

@@ -124,6 +124,7 @@ static void link_session(struct daemon *daemon, struct session *session)
     session->next_of_chain = *chain;
     *chain = session;
     session->daemon = daemon;
+    session->number = ++daemon->sessions_seen;
     daemon->session_count++;
 }
 

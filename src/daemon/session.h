@@ -45,6 +45,7 @@ struct session_runner {
 struct session {
     struct session *next, *previous;
     struct session *next_of_chain; /* daemon.sessions_by_id */
+    uint64_t number;               /* counts this daemon's sessions, from 1: rises along the list */
     struct daemon *daemon;
     char id[SESSION_ID_TEXT];
     char name[SESSION_NAME_TEXT];
