@@ -238,11 +238,11 @@ static void a_share_that_is_set_owes_nothing_for_before(void **state)
     assert_near(percent[0], 20, 1.5);
     assert_near(percent[1], 80, 2);
     set_share(first, "0%..100%");
-    set_share(second, "20%..50%");
+    set_share(second, "10%..30%");
     world_run(&world, SECOND / 2);
     run_and_measure(2 * SECOND, percent);
-    assert_near(percent[0], 50, 2);
-    assert_near(percent[1], 50, 2);
+    assert_near(percent[0], 90, 2);
+    assert_near(percent[1], 10, 1.5);
 }
 
 /* --- Overlap --------------------------------------------------------------------------------------- */
