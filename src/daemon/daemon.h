@@ -19,6 +19,7 @@
 struct session;
 struct store;
 struct attach;
+struct tenant;
 struct http;
 struct leases;
 struct worker;
@@ -62,6 +63,7 @@ struct daemon {
     uint64_t epoch;         /* counts daemons in this state folder */
 
     struct store *store;
+    struct tenant *tenants;
     struct attach *attach;
     struct leases *leases;
     struct http *http;

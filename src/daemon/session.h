@@ -66,6 +66,7 @@ struct session {
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
     struct session_ledger ledger;         /* not open before a first process: session_open_ledger() */
+    bool ledger_counts;                   /* among the owner's descriptors (tenant.h) */
     struct process *processes;
     unsigned process_count;
     struct arbiter_session *arbitrated; /* NULL before a first agent (lease.h) */
