@@ -2,11 +2,14 @@
 itself, to the nanosecond (tests/system/programs/gpu_clock.c)."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
 
 import pytest
+
+from conftest import wait_for
 
 WINDOW_MS = 3_000
 TRIES = 4  # windows; the CPUs here are shared with other tests, and who is not run cannot launch
@@ -146,6 +149,25 @@ def test_a_share_that_is_set_holds_from_then_on(daemon, clock, reap):
         if workers[0].process.pid in [process["pid"] for process in daemon.session(session["session_id"])["processes"]]:
             daemon.cli("set", session["session_id"], "--compute", "20%..100%")
     assert_split(clock, workers, (100 * 20 / 70, 100 * 50 / 70))
+
+
+def test_list_show_and_scheduler_say_what_each_gets(daemon, clock, reap):
+    workers = [Worker(daemon, reap, compute, "500") for compute in ("60%..100%", "40%..100%")]
+    made = [next(session for session in daemon.request("GET", "/v1/sessions")[1]
+                 if worker.process.pid in [process["pid"] for process in session["processes"]]) for worker in workers]
+    for worker in workers:
+        worker.begin(4000)
+    wait_for(lambda: all(daemon.session(session["session_id"])["gpus"][0]["compute_achieved_ratio"] > 0.3 for session in made),
+             "a whole second of work to be counted")
+    for session, compute in zip(made, ("60%..100%", "40%..100%")):
+        listed, = (line for line in daemon.cli("list").stdout.splitlines() if line.startswith(session["session_id"]))
+        assert re.search(rf" {compute} +\d\d\.\d% +1$", listed)
+        shown = daemon.cli("show", session["session_id"]).stdout
+        assert re.search(r"^Lease     (exclusive|overlap|waits); threads waited \d+\.\d s for turns, \d+ overruns?$", shown, re.M)
+        assert re.search(r" \d\d\.\d%$", shown, re.M)
+        assert re.search(rf"  (exclusive|overlap|waits) +\d\d\.\d%$", daemon.cli("scheduler").stdout, re.M)
+    for worker in workers:
+        worker.end()
 
 
 def test_a_maximum_holds_on_an_idle_gpu(daemon, clock, reap):
