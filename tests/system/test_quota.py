@@ -150,6 +150,19 @@ def test_physical_memory_counts_until_the_last_handle_and_mapping_go(puppet):
     assert puppet.free_bytes() == LIMIT
 
 
+def test_a_devices_pool_counts_there_also_where_another_device_works(make_gpu, start):
+    puppet = start(make_gpu(FAKECUDA_GPUS=2).standalone(LIMIT), context=False)
+    first = puppet.get("context", 0)
+    pool = puppet.get("defaultpool", 0)
+    puppet.get("destroy", first)
+    puppet.get("context", 1)
+    assert puppet.code("poolalloc", pool, LIMIT + 1) == OUT_OF_MEMORY
+    puppet.get("poolalloc", pool, LIMIT)
+    assert puppet.free_bytes() == LIMIT
+    puppet.get("context", 0)
+    assert puppet.free_bytes() == 0
+
+
 def test_a_pool_counts_with_what_it_reserves(puppet):
     things = []
     while (answer := puppet.do("async", MIB))[0] == OK:
