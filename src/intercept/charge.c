@@ -238,6 +238,28 @@ enum charge_answer charge_take_device(struct charge *charge, CUdevice device, ui
     return take(charge, charge_place_device(charge, device), bytes);
 }
 
+static atomic_bool has_captured;
+
+void charge_capturing(void)
+{
+    if (!atomic_load_explicit(&has_captured, memory_order_relaxed))
+        atomic_store_explicit(&has_captured, true, memory_order_relaxed);
+}
+
+CUresult charge_refused(void)
+{
+    CUdeviceptr address;
+    if (!atomic_load_explicit(&has_captured, memory_order_relaxed) || !real(cuMemAlloc_v2) ||
+        !real(cuMemFree_v2))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    charge_enter();
+    CUresult result = real(cuMemAlloc_v2)(&address, SIZE_MAX / 2);
+    if (result == CUDA_SUCCESS)
+        real(cuMemFree_v2)(address);
+    charge_leave();
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 void charge_hide(struct charge *charge)
 {
     charge->hidden = true;

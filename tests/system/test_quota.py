@@ -15,6 +15,8 @@ import pytest
 from conftest import DEADLINE_S, GIB, MIB, wait_for
 
 OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_CONTEXT = 0, 1, 2, 3, 201
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2  # CUstreamCaptureMode
 LIMIT = 64 * MIB
 
 
@@ -121,6 +123,19 @@ def test_the_limit_holds_to_the_byte(puppet, kind):
     puppet.get("free", second)
     assert puppet.free_bytes() == LIMIT
     puppet.get(kind, LIMIT)
+
+
+@pytest.mark.parametrize("kind", [("alloc", LIMIT + 1), ("managed", LIMIT + 1), ("pitch", LIMIT + 1, 1)])
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL])
+def test_a_capture_that_forbids_allocating_is_invalidated_whether_or_not_it_fits(puppet, kind, mode):
+    puppet.get("capture", mode)
+    assert puppet.code(*kind) == CAPTURE_UNSUPPORTED
+    assert puppet.code("captured") == CAPTURE_INVALIDATED
+    assert puppet.code(*kind) == OUT_OF_MEMORY
+    puppet.get("capture", RELAXED)
+    assert puppet.code(*kind) == OUT_OF_MEMORY
+    puppet.get("captured")
+    puppet.get("alloc", LIMIT)
 
 
 def test_pitched_memory_counts_with_its_real_pitch(puppet):
