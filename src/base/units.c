@@ -132,9 +132,10 @@ int units_parse_share(const char *text, struct share *share, struct error *error
     return 0;
 
 not_a_share:
-    return error_set(error, EINVAL, NULL,
-                     "'%.64s' is not a share; write a percentage, like 25%%, or a range, like 20%%..60%%",
-                     text);
+    return error_set(
+        error, EINVAL, NULL,
+        "'%.64s' is not a share; write a percentage, like 25%% or 12.25%%, or a range, like 20%%..60%%",
+        text);
 }
 
 int units_parse_duration(const char *text, uint64_t *usec, struct error *error)
@@ -161,6 +162,18 @@ int units_parse_duration(const char *text, uint64_t *usec, struct error *error)
     return error_set(
         error, EINVAL, NULL,
         "'%.64s' is not a duration; write a whole number with a unit, like 500ms, 30s, 5m, 2h or 7d", text);
+}
+
+int units_parse_quantum(const char *text, uint64_t *usec, struct error *error)
+{
+    if (strcmp(text, "auto") == 0) {
+        *usec = 0;
+        return 0;
+    }
+    if (units_parse_duration(text, usec, error) == 0 && *usec >= 1000 && *usec <= 1000000)
+        return 0;
+    return error_set(error, EINVAL, NULL, "'%.64s' is not a turn's length; expected 1ms to 1s, or auto",
+                     text);
 }
 
 static size_t format_percentage(uint32_t share, char *buffer, size_t bytes)

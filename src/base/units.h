@@ -36,6 +36,9 @@ const char *units_format_share(struct share share, char buffer[static UNITS_SHAR
  */
 int units_parse_duration(const char *text, uint64_t *usec, struct error *error);
 
+/* Parse the longest turn on a GPU: a duration of 1 ms to 1 s, or `auto`, which is 0. -EINVAL. */
+int units_parse_quantum(const char *text, uint64_t *usec, struct error *error);
+
 /* Write `bytes` for people, in the largest unit that keeps it at 1 or more: "4GiB", "1.5GiB", "512MiB",
  * "17B". At most one decimal, rounded down. Returns `buffer`. */
 #define UNITS_BYTES_TEXT 40

@@ -12,7 +12,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { ID, NAME, STATE, GPU, BAR, USAGE, COMPUTE, PROCESSES };
+enum { ID, NAME, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, PROCESSES };
 
 static const struct table_column columns[] = {
     [ID] = {"ID"},
@@ -22,6 +22,7 @@ static const struct table_column columns[] = {
     [BAR] = {"MEMORY"},
     [USAGE] = {"USED / LIMIT", .right = true},
     [COMPUTE] = {"COMPUTE", .right = true},
+    [ACHIEVED] = {"10s", .right = true},
     [PROCESSES] = {"PROCS", .right = true},
     {NULL},
 };
@@ -51,6 +52,7 @@ static void add_session(struct table *table, const json_t *session)
         sessions_gpu_cell(&row[GPU], gpu);
         sessions_usage_cells(&row[BAR], sessions_number(gpu, "used_bytes"),
                              sessions_number(gpu, "limit_bytes"));
+        sessions_achieved_cell(&row[ACHIEVED], session, gpu);
     }
 }
 
@@ -89,6 +91,9 @@ const struct cli_verb verb_list = {
     .name = "list",
     .aliases = {"ps"},
     .summary = "list the sessions, what they use and may use",
+    .text = "COMPUTE is the share of its GPUs' time that a session is promised and may take, 10s the part "
+            "that it got in the "
+            "last ten seconds.",
     .options = options,
     .act = act,
 };

@@ -42,12 +42,6 @@ static int check_priority(const char *text, struct error *error)
                      text);
 }
 
-static int check_quantum(const char *text, struct error *error)
-{
-    uint64_t usec;
-    return strcmp(text, "auto") == 0 ? 0 : units_parse_duration(text, &usec, error);
-}
-
 static int check_operand(enum cli_kind kind, const char *text, struct error *error)
 {
     switch (kind) {
@@ -82,7 +76,7 @@ static int take_value(const struct cli_option *option, const char *value, struct
         result = check_priority(value, error);
         break;
     case CLI_QUANTUM:
-        result = check_quantum(value, error);
+        result = units_parse_quantum(value, &(uint64_t){0}, error);
         break;
     case CLI_DURATION:
     case CLI_MAYBE_DURATION:

@@ -31,7 +31,6 @@ static void add_session(struct table *table, const json_t *gpu, const json_t *se
 {
     bool waits = json_is_true(json_object_get(session, "waiting"));
     bool is_undrainable = json_is_true(json_object_get(session, "undrainable"));
-    bool is_free = strcmp(sessions_text(session, "lease"), "free") == 0;
     struct table_cell *row = table_add_row(table);
     sessions_gpu_cell(&row[GPU], gpu);
     table_cell_print(&row[MODE], TABLE_PLAIN, "%s", sessions_text(gpu, "mode"));
@@ -40,12 +39,7 @@ static void add_session(struct table *table, const json_t *gpu, const json_t *se
                      is_undrainable ? "undrainable"
                      : waits        ? "waits"
                                     : sessions_text(session, "lease"));
-    /* Where there are no shares nothing is measured. */
-    if (is_free)
-        table_cell_print(&row[ACHIEVED], TABLE_PLAIN, "-");
-    else
-        table_cell_print(&row[ACHIEVED], TABLE_PLAIN, "%.1f%%",
-                         100 * json_number_value(json_object_get(session, "compute_achieved_ratio")));
+    sessions_achieved_cell(&row[ACHIEVED], session, session);
 }
 
 static void print_table(const json_t *scheduler)

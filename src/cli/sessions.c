@@ -246,6 +246,17 @@ void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint
     table_cell_print(&cells[1], TABLE_PLAIN, "%s", table_usage(used, limit, usage));
 }
 
+void sessions_achieved_cell(struct table_cell *cell, const json_t *session, const json_t *gpu)
+{
+    const char *lease = sessions_text(session, "lease");
+    double ratio = json_number_value(json_object_get(gpu, "compute_achieved_ratio"));
+    bool is_idle = strcmp(lease, "none") == 0 && !json_is_true(json_object_get(session, "waiting"));
+    if (strcmp(lease, "free") == 0 || (is_idle && ratio == 0))
+        table_cell_print(cell, TABLE_PLAIN, "-");
+    else
+        table_cell_print(cell, TABLE_PLAIN, "%.1f%%", 100 * ratio);
+}
+
 const char *sessions_time(const char *time, char text[static SESSIONS_TIME_TEXT])
 {
     size_t length = strlen(time);

@@ -43,6 +43,10 @@ void sessions_gpu_name_cell(struct table_cell *cell, const json_t *gpu);
 /* The share of compute that a session was given, as --compute takes it. */
 const char *sessions_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);
 
+/* The part of a GPU's time that a session got in the last ten seconds, of a scheduler's or a session's GPU.
+ * "-" where nothing is measured: there are no shares, or it has no work. */
+void sessions_achieved_cell(struct table_cell *cell, const json_t *session, const json_t *gpu);
+
 /* Two cells: the bar, and "used / limit". */
 void sessions_usage_cells(struct table_cell cells[static 2], uint64_t used, uint64_t limit);
 

@@ -21,6 +21,22 @@ static void print_fact(const char *what, const char *value, bool colour)
            table_colour_end(TABLE_BOLD, colour), cell.text);
 }
 
+/* Who has had no turn to wait for has nothing to say. */
+static void print_lease(const json_t *session, bool colour)
+{
+    char text[128];
+    double waited_s = json_number_value(json_object_get(session, "gate_wait_seconds"));
+    uint64_t overruns = sessions_number(session, "overruns");
+    bool waits = json_is_true(json_object_get(session, "waiting"));
+    const char *lease = sessions_text(session, "lease");
+    if ((strcmp(lease, "free") == 0 || strcmp(lease, "none") == 0) && !waits && waited_s <= 0)
+        return;
+    snprintf(text, sizeof(text), "%s; threads waited %.1f s for turns, %llu overrun%s%s",
+             waits ? "waits" : lease, waited_s, (unsigned long long)overruns, overruns == 1 ? "" : "s",
+             json_is_true(json_object_get(session, "undrainable")) ? ", undrainable" : "");
+    print_fact("Lease", text, colour);
+}
+
 static void print_facts(const json_t *session, bool colour)
 {
     char text[128], time[SESSIONS_TIME_TEXT];
@@ -39,6 +55,7 @@ static void print_facts(const json_t *session, bool colour)
     print_fact("Owner", text, colour);
     print_fact("Compute", sessions_share(session, text), colour);
     print_fact("Priority", sessions_text(session, "priority"), colour);
+    print_lease(session, colour);
     print_fact("Created", sessions_time(sessions_text(session, "created_at"), time), colour);
     if (*expires)
         print_fact("Expires", sessions_time(expires, time), colour);
@@ -46,7 +63,7 @@ static void print_facts(const json_t *session, bool colour)
 
 static void print_gpus(const json_t *session, bool colour)
 {
-    enum { GPU, UUID, NAME, BAR, USAGE, DRIVER };
+    enum { GPU, UUID, NAME, BAR, USAGE, DRIVER, ACHIEVED };
     static const struct table_column columns[] = {
         [GPU] = {"GPU", .right = true},
         [UUID] = {"UUID"},
@@ -54,6 +71,7 @@ static void print_gpus(const json_t *session, bool colour)
         [BAR] = {"MEMORY"},
         [USAGE] = {"USED / LIMIT", .right = true},
         [DRIVER] = {"DRIVER", .right = true},
+        [ACHIEVED] = {"10s", .right = true},
         {NULL},
     };
     struct table table = {.columns = columns};
@@ -70,6 +88,7 @@ static void print_gpus(const json_t *session, bool colour)
                              sessions_number(gpu, "limit_bytes"));
         table_cell_print(&row[DRIVER], TABLE_PLAIN, "%s",
                          units_format_bytes(sessions_number(gpu, "driver_bytes"), driver));
+        sessions_achieved_cell(&row[ACHIEVED], session, gpu);
     }
     putchar('\n');
     table_print(&table, stdout, table_width(stdout), colour);
@@ -150,8 +169,8 @@ const struct cli_verb verb_show = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "show one session, its GPUs and its processes",
-    .text = "SESSION is an ID, the beginning of one that fits no other, or a name. DENIED counts "
-            "refused allocations.",
+    .text = "SESSION is an ID, the beginning of one that fits no other, or a name. 10s is the part of "
+            "a GPU's time that it got in the last ten seconds. DENIED counts refused allocations.",
     .options = options,
     .act = act,
 };

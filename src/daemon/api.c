@@ -124,15 +124,6 @@ static void create_gslice_session(struct http_request *request, const char *id)
         create(request, &wanted);
 }
 
-static void list_sessions(struct http_request *request, const char *id)
-{
-    json_t *list = json_array();
-    for (const struct session *session = request->daemon->sessions; session; session = session->next)
-        if (session_is_visible(session, request->peer.uid))
-            json_array_append_new(list, api_session_json(session));
-    http_reply_json(request, 200, list);
-}
-
 /* The session in the path; NULL: answered. */
 static struct session *find_session(struct http_request *request, const char *id)
 {
@@ -328,7 +319,7 @@ struct route {
 
 static const struct route routes[] = {
     {"POST", "/v1/sessions", create_session, false},
-    {"GET", "/v1/sessions", list_sessions, false},
+    {"GET", "/v1/sessions", api_list_sessions, false},
     {"GET", "/v1/sessions/*", show_session, false},
     {"PATCH", "/v1/sessions/*", change_session, false},
     {"DELETE", "/v1/sessions/*", release_session, false},
@@ -343,7 +334,7 @@ static const struct route routes[] = {
     {"GET", "/readyz", show_readiness, true},
     {"GET", "/metrics", show_metrics, true},
     {"POST", "/sessions", create_gslice_session, false},
-    {"GET", "/sessions", list_sessions, false},
+    {"GET", "/sessions", api_list_sessions, false},
     {"GET", "/sessions/*", show_session, false},
     {"DELETE", "/sessions/*", release_session, false},
 };

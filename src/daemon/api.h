@@ -34,6 +34,10 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu);
 /* PATCH /v1/scheduler: 0 is automatic. -EINVAL with ERR_BAD_REQUEST. */
 int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, struct error *error);
 
+/* Handler of GET /v1/sessions: oldest first, those that were there as the request came and still are, each as
+ * it is when it is written. */
+void api_list_sessions(struct http_request *request, const char *id);
+
 /* Handlers of /v1/scheduler. */
 void api_show_scheduler(struct http_request *request, const char *id);
 void api_change_scheduler(struct http_request *request, const char *id);

@@ -51,19 +51,16 @@ void api_show_scheduler(struct http_request *request, const char *id)
 
 int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, struct error *error)
 {
-    static const char expected[] =
-        "expected {\"quantum\": \"auto\"} or a duration of 1ms to 1s, like \"20ms\"";
     json_t *document = json_loadb(body ? body : "", bytes, JSON_REJECT_DUPLICATES, NULL);
     const char *text = json_string_value(json_object_get(document, "quantum"));
-    uint64_t usec = 0;
+    uint64_t usec;
     struct error cause;
     int result = 0;
     if (!text || json_object_size(document) != 1)
-        result = error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is wrong; %s", expected);
-    else if (strcmp(text, "auto") != 0 &&
-             (units_parse_duration(text, &usec, &cause) < 0 || usec * 1000 < ARBITER_QUANTUM_MIN_NS ||
-              usec * 1000 > ARBITER_QUANTUM_MAX_NS))
-        result = error_set(error, EINVAL, "ERR_BAD_REQUEST", "'quantum' is '%.40s'; %s", text, expected);
+        result = error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                           "the body is wrong; expected {\"quantum\": \"auto\"} or a duration of 1ms to 1s");
+    else if (units_parse_quantum(text, &usec, &cause) < 0)
+        result = error_set(error, EINVAL, "ERR_BAD_REQUEST", "'quantum': %s", cause.message);
     else
         *quantum_ns = usec * 1000;
     json_decref(document);

@@ -753,6 +753,8 @@ void arbiter_session_set(struct arbiter_session *session, struct share share, un
             session->use[gpu].vt = arbiter->gpus[gpu].clock[priority];
     session->share = share;
     session->priority = priority;
+    if (!is_capped(session))
+        session->tokens = BUCKET_NS;
     throttle(session);
     decide(arbiter);
 }

@@ -26,9 +26,6 @@
 #define ARBITER_PRIORITY_NORMAL 1u
 #define ARBITER_WINDOW_S 10u /* over which an achieved share is told */
 
-/* The longest exclusive turn while others wait. */
-#define ARBITER_QUANTUM_MIN_NS UINT64_C(1000000)
-#define ARBITER_QUANTUM_MAX_NS UINT64_C(1000000000)
 /* How long a process is given to drain beyond its longest piece of work, and how long after that its answer
  * is waited for. */
 #define ARBITER_PATIENCE_NS UINT64_C(100000000)

@@ -70,7 +70,7 @@ struct arbiter_session {
     unsigned tries; /* drains in a row that failed */
     uint64_t retry_at;
 
-    double tokens; /* GPU time it may take below its maximum; negative: debt */
+    double tokens; /* GPU time it may take below its maximum; negative: debt. No maximum: a full bucket */
     bool is_throttled;
 
     uint64_t waited_ns, overruns;

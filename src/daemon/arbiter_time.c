@@ -151,6 +151,8 @@ static void count_use(struct arbiter_session *session, uint64_t gpu, double used
 
 static void take_tokens(struct arbiter_session *session, double used_ns)
 {
+    if (!is_capped(session))
+        return;
     session->tokens -= used_ns;
     if (session->tokens > BUCKET_NS)
         session->tokens = BUCKET_NS;

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/entrance.h"
 #include "daemon/events.h"
 #include "daemon/gpu.h"
 #include "daemon/lease.h"
@@ -20,12 +21,10 @@
 #include "daemon/reaper.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "daemon/tenant.h"
 #include "wire/wire.h"
 
 #define HELLO_TIMEOUT_USEC UINT64_C(10000000)
-/* Connections of one user that have not said HELLO; further ones are closed. */
-#define SILENT_CONNECTIONS_MAX 256
-#define ACCEPT_PAUSE_USEC UINT64_C(100000)
 
 struct connection {
     struct connection *next, **at; /* of those that have not said HELLO */
@@ -40,18 +39,25 @@ struct connection {
 
 struct attach {
     struct daemon *daemon;
-    int fd;
-    sd_event_source *source, *pause;
+    struct entrance *entrance;
     struct connection *silent;
 };
 
+/* It has said what it is about, or ends. */
+static void break_silence(struct connection *connection)
+{
+    if (!connection->at)
+        return;
+    *connection->at = connection->next;
+    if (connection->next)
+        connection->next->at = connection->at;
+    connection->at = NULL;
+    tenant_remove(connection->attach->daemon, connection->peer.uid, TENANT_SILENT);
+}
+
 static void connection_free(struct connection *connection)
 {
-    if (connection->at) {
-        *connection->at = connection->next;
-        if (connection->next)
-            connection->next->at = connection->at;
-    }
+    break_silence(connection);
     sd_event_source_disable_unref(connection->source);
     sd_event_source_disable_unref(connection->timeout);
     if (connection->fd >= 0)
@@ -239,7 +245,9 @@ static struct process *take_slot(struct entry *entry)
                LEDGER_SLOTS, session->id);
         return NULL;
     }
-    int result = reaper_add(session, entry->peer.pid, entry->start_ticks, steal_fd(&entry->pidfd),
+    int result = tenant_check(session->daemon, session->owner, TENANT_PROCESS, &error);
+    if (result == 0)
+        result = reaper_add(session, entry->peer.pid, entry->start_ticks, steal_fd(&entry->pidfd),
                             (uint32_t)slot, generation, &process, &error);
     if (result < 0) {
         ledger_slot_clear(session->ledger.usage, (uint32_t)slot, NULL);
@@ -274,12 +282,7 @@ static void welcome(struct connection *connection, struct process *process)
         process->wire_version = connection->version;
         store_put_process(process);
     }
-    if (connection->at) {
-        *connection->at = connection->next;
-        if (connection->next)
-            connection->next->at = connection->at;
-        connection->at = NULL;
-    }
+    break_silence(connection);
     connection->timeout = sd_event_source_disable_unref(connection->timeout);
     session->daemon->attaches++;
     log_info("session %s: process %d (%s) has slot %u", session->id, (int)process->pid, process->command,
@@ -427,19 +430,12 @@ static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userda
     return 0;
 }
 
-static unsigned count_silent(const struct attach *attach, uid_t uid)
+static void begin_connection(void *context, int fd)
 {
-    unsigned count = 0;
-    for (const struct connection *at = attach->silent; at; at = at->next)
-        count += at->peer.uid == uid;
-    return count;
-}
-
-static void begin_connection(struct attach *attach, int fd)
-{
+    struct attach *attach = context;
     struct connection *connection = calloc(1, sizeof(*connection));
     if (!connection || peer_credentials(fd, &connection->peer) < 0 ||
-        count_silent(attach, connection->peer.uid) >= SILENT_CONNECTIONS_MAX) {
+        tenant_check(attach->daemon, connection->peer.uid, TENANT_SILENT, NULL) < 0) {
         free(connection);
         close(fd);
         return;
@@ -451,38 +447,11 @@ static void begin_connection(struct attach *attach, int fd)
     if (connection->next)
         connection->next->at = &connection->next;
     attach->silent = connection;
+    tenant_add(attach->daemon, connection->peer.uid, TENANT_SILENT);
     if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
         sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
                                    HELLO_TIMEOUT_USEC, 0, on_hello_timeout, connection) < 0)
         connection_free(connection);
-}
-
-static int on_pause_over(sd_event_source *source, uint64_t usec, void *userdata)
-{
-    struct attach *attach = userdata;
-    attach->pause = sd_event_source_disable_unref(attach->pause);
-    return sd_event_source_set_enabled(attach->source, SD_EVENT_ON);
-}
-
-static int on_connect(sd_event_source *source, int listening, uint32_t events, void *userdata)
-{
-    struct attach *attach = userdata;
-    for (int i = 0; i < 64; i++) {
-        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            begin_connection(attach, fd);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            /* The waiting connection keeps the socket readable: look again a little later. */
-            log_warning("cannot accept on attach.sock: %s", strerror(errno));
-            sd_event_source_set_enabled(source, SD_EVENT_OFF);
-            sd_event_add_time_relative(attach->daemon->loop, &attach->pause, CLOCK_MONOTONIC,
-                                       ACCEPT_PAUSE_USEC, 0, on_pause_over, attach);
-        }
-        break;
-    }
-    return 0;
 }
 
 int attach_start(struct daemon *daemon, int fd, struct error *error)
@@ -491,11 +460,10 @@ int attach_start(struct daemon *daemon, int fd, struct error *error)
     if (!attach)
         return error_set_errno(error, ENOMEM, "cannot serve attach.sock");
     attach->daemon = daemon;
-    attach->fd = fd;
-    int result = sd_event_add_io(daemon->loop, &attach->source, fd, EPOLLIN, on_connect, attach);
+    int result = entrance_open(daemon, fd, "attach.sock", begin_connection, attach, &attach->entrance, error);
     if (result < 0) {
         free(attach);
-        return error_set_errno(error, -result, "cannot serve attach.sock");
+        return result;
     }
     daemon->attach = attach;
     return 0;
@@ -508,9 +476,7 @@ void attach_stop(struct daemon *daemon)
         return;
     while (attach->silent)
         connection_free(attach->silent);
-    sd_event_source_disable_unref(attach->pause);
-    sd_event_source_disable_unref(attach->source);
-    close(attach->fd);
+    entrance_close(attach->entrance);
     free(attach);
     daemon->attach = NULL;
 }

@@ -19,6 +19,7 @@
 struct session;
 struct store;
 struct attach;
+struct tenant;
 struct http;
 struct leases;
 struct worker;
@@ -57,10 +58,12 @@ struct daemon {
     struct session *sessions, *last_session; /* oldest first */
     struct session *sessions_by_id[DAEMON_ID_CHAINS];
     unsigned session_count;
-    uint64_t busy_usec; /* when there last was a session, or the start */
-    uint64_t epoch;     /* counts daemons in this state folder */
+    uint64_t sessions_seen; /* as there ever were here */
+    uint64_t busy_usec;     /* when there last was a session, or the start */
+    uint64_t epoch;         /* counts daemons in this state folder */
 
     struct store *store;
+    struct tenant *tenants;
     struct attach *attach;
     struct leases *leases;
     struct http *http;

@@ -8,17 +8,23 @@
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "daemon/api.h"
 #include "daemon/daemon.h"
+#include "daemon/entrance.h"
 #include "daemon/http_tcp.h"
 #include "daemon/log.h"
+#include "daemon/tenant.h"
 
+/* On TCP, and for the control socket beyond what tenant.h allows. */
 #define CONNECTIONS_MAX 512
 #define IDLE_SECONDS 30
+#define TURNED_AWAY_MAX 16
+#define TURNED_AWAY_USEC UINT64_C(1000000)
 #define STREAM_BLOCK_BYTES 4096
 
 /* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
@@ -26,6 +32,11 @@ struct server {
     struct daemon *daemon;
     struct MHD_Daemon *mhd;
     enum http_door door;
+    struct entrance *entrance;        /* of the control socket; libmicrohttpd listens on others itself */
+    struct peer entering;             /* whom on_enter() is about to hand over */
+    int turned_away[TURNED_AWAY_MAX]; /* the last ones, with 1 added; 0: none */
+    unsigned turned_away_count;
+    sd_event_source *turned_away_end;
     sd_event_source *ready, *timer;
     sd_event_source *due; /* fires once, soon: MHD_run() has something to do that no descriptor shows */
 };
@@ -77,17 +88,24 @@ static void reply(struct http_request *request, unsigned status, const char *typ
     resume(request);
 }
 
+/* Takes `json` over. */
+static char *json_text(json_t *json)
+{
+    char *text = json_dumps(json, JSON_INDENT(2));
+    json_decref(json);
+    char *line = text ? realloc(text, strlen(text) + 2) : NULL;
+    return line ? strcat(line, "\n") : text;
+}
+
+static json_t *error_json(const struct error *error)
+{
+    return json_pack("{s:{s:s,s:s}}", "error", "code", error->code ? error->code : "ERR_INTERNAL", "message",
+                     error->message);
+}
+
 void http_reply_json(struct http_request *request, unsigned status, json_t *json)
 {
-    char *text = NULL;
-    if (json) {
-        text = json_dumps(json, JSON_INDENT(2));
-        json_decref(json);
-        char *line = text ? realloc(text, strlen(text) + 2) : NULL;
-        if (line)
-            strcat(text = line, "\n");
-    }
-    reply(request, status, "application/json", text);
+    reply(request, status, "application/json", json ? json_text(json) : NULL);
 }
 
 void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text)
@@ -102,6 +120,8 @@ static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t r
     ssize_t count = request->stream_read(request->stream_context, bytes, room);
     if (count == HTTP_STREAM_END)
         return MHD_CONTENT_READER_END_OF_STREAM;
+    if (count == HTTP_STREAM_FAILED)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
     if (count == 0) {
         request->is_suspended = true;
         MHD_suspend_connection(request->connection);
@@ -130,12 +150,10 @@ void http_stream_wake(struct http_request *request)
 
 void http_reply_error(struct http_request *request, const struct error *error)
 {
-    const char *code = error->code ? error->code : "ERR_INTERNAL";
-    unsigned status = http_status_of(code);
+    unsigned status = http_status_of(error->code);
     if (status == 500)
         log_error("%s", error->message);
-    http_reply_json(request, status,
-                    json_pack("{s:{s:s,s:s}}", "error", "code", code, "message", error->message));
+    http_reply_json(request, status, error_json(error));
 }
 
 int http_socket(const struct http_request *request)
@@ -267,6 +285,74 @@ static void on_mhd_log(void *context, const char *format, va_list arguments)
     log_debug("http: %s", text);
 }
 
+/* --- Who connects to the control socket -------------------------------------------------------------- */
+
+/* From when libmicrohttpd has a connection until it closes it, it counts as its user's. */
+static void on_connection(void *context, struct MHD_Connection *connection, void **uid,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct server *server = context;
+    if (server->door != HTTP_CONTROL)
+        return;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *uid = (void *)(uintptr_t)server->entering.uid;
+        tenant_add(server->daemon, server->entering.uid, TENANT_REQUEST);
+    } else {
+        tenant_remove(server->daemon, (uid_t)(uintptr_t)*uid, TENANT_REQUEST);
+    }
+}
+
+static void close_turned_away(struct server *server)
+{
+    for (unsigned i = 0; i < TURNED_AWAY_MAX; i++)
+        if (server->turned_away[i])
+            close(server->turned_away[i] - 1);
+    memset(server->turned_away, 0, sizeof(server->turned_away));
+    server->turned_away_end = sd_event_source_disable_unref(server->turned_away_end);
+}
+
+static int on_turned_away_end(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    close_turned_away(userdata);
+    return 0;
+}
+
+/* Whoever has too many is told so before they have said what they want. To clients a connection that is
+ * closed by then is none at all, so the last few stay open a little for what they say, which nobody reads. */
+static void turn_away(struct server *server, int fd, const struct error *error)
+{
+    cleanup_free char *body = json_text(error_json(error)), *text = NULL;
+    if (body && asprintf(&text,
+                         "HTTP/1.1 %u Refused\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                         "Content-Length: %zu\r\n\r\n%s",
+                         http_status_of(error->code), strlen(body), body) >= 0)
+        send(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    int *place = &server->turned_away[server->turned_away_count++ % TURNED_AWAY_MAX];
+    if (*place)
+        close(*place - 1);
+    *place = fd + 1;
+    if (!server->turned_away_end)
+        sd_event_add_time_relative(server->daemon->loop, &server->turned_away_end, CLOCK_MONOTONIC,
+                                   TURNED_AWAY_USEC, 0, on_turned_away_end, server);
+}
+
+static void on_enter(void *context, int fd)
+{
+    struct server *server = context;
+    struct error error;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int result = peer_credentials(fd, &server->entering);
+    if (result == 0)
+        result = tenant_check(server->daemon, server->entering.uid, TENANT_REQUEST, &error);
+    else
+        error_set_errno(&error, -result, "cannot see who connects");
+    if (result < 0)
+        turn_away(server, fd, &error);
+    else
+        MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)); /* or closes it */
+}
+
 /* --- In the loop ----------------------------------------------------------------------------------- */
 
 static int on_ready(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -307,14 +393,23 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
     struct server *server = &daemon->http->servers[door];
     server->daemon = daemon;
     server->door = door;
-    server->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
-                                   NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
-                                   MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-                                   NULL, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
-                                   MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_END);
+    bool is_control = door == HTTP_CONTROL;
+    server->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+            (is_control ? MHD_USE_NO_LISTEN_SOCKET : 0),
+        0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
+        MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX + (is_control ? TENANT_ALL_CONNECTIONS_MAX : 0),
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, is_control ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET,
+        fd, MHD_OPTION_END);
     if (!server->mhd) {
         close(fd);
         return error_set(error, EIO, NULL, "libmicrohttpd does not start");
+    }
+    if (is_control &&
+        entrance_open(daemon, fd, "control.sock", on_enter, server, &server->entrance, error) < 0) {
+        close(fd);
+        return -ENOMEM;
     }
     int epoll_fd = MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     int result = sd_event_add_io(daemon->loop, &server->ready, epoll_fd, EPOLLIN, on_ready, server);
@@ -371,6 +466,8 @@ static void stop_server(struct server *server)
 {
     if (!server->mhd)
         return;
+    entrance_close(server->entrance);
+    close_turned_away(server);
     sd_event_source_disable_unref(server->ready);
     sd_event_source_disable_unref(server->timer);
     sd_event_source_disable_unref(server->due);

@@ -18,8 +18,9 @@ struct daemon;
 struct MHD_Connection;
 struct MHD_Response;
 
-/* What a stream's reader answers at its end. */
+/* What a stream's reader answers when nothing more comes. */
 #define HTTP_STREAM_END (-1)
+#define HTTP_STREAM_FAILED (-2) /* the connection is cut: the client sees that it has not all */
 
 /* Where a request came in. */
 enum http_door {
@@ -63,7 +64,7 @@ bool http_is_idle(struct daemon *daemon);
 void http_reply_json(struct http_request *request, unsigned status, json_t *json);
 void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text);
 /* Begin an answer of unknown length. `read` gives its next bytes, at most `room`; 0 when there are none yet,
- * and http_stream_wake() says when there may be; HTTP_STREAM_END at its end. `gone` is called once, when the
+ * and http_stream_wake() says when there may be; or one of HTTP_STREAM_*. `gone` is called once, when the
  * client has it all or has gone. */
 void http_reply_stream(struct http_request *request, const char *type,
                        ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),

@@ -20,6 +20,7 @@
 #include "daemon/peer.h"
 #include "daemon/session.h"
 #include "daemon/store.h"
+#include "daemon/tenant.h"
 #include "wire/wire.h"
 
 /* A connected process that was never seen to map its ledger has perhaps been stopped just before it did. */
@@ -74,6 +75,7 @@ int reaper_add(struct session *session, pid_t pid, uint64_t start_ticks, int pid
     read_command(pid, process->command);
     session->processes = process;
     session->process_count++;
+    tenant_add(session->daemon, session->owner, TENANT_PROCESS);
     *process_out = process;
     return 0;
 }
@@ -112,6 +114,7 @@ void reaper_forget(struct process *process)
         at = &(*at)->next;
     *at = process->next;
     session->process_count--;
+    tenant_remove(session->daemon, session->owner, TENANT_PROCESS);
     if (process->measurement)
         gpu_measure_cancel(process->measurement);
     if (process->connection)

@@ -36,7 +36,7 @@ struct process {
     struct agent *agent;           /* NULL: none is connected (lease.h) */
     struct gpu_measurement *measurement;
     struct driver_share *shares; /* by GPU of the session; NULL before a first sample (driver_line.h) */
-    uint32_t unknown_pointers; /* as its notices say (wire.h) */
+    uint32_t unknown_pointers;   /* as its notices say (wire.h) */
     char command[16];
 };
 

@@ -20,6 +20,7 @@
 #include "daemon/reaper.h"
 #include "daemon/release.h"
 #include "daemon/store.h"
+#include "daemon/tenant.h"
 
 /* How late a session may expire. */
 #define EXPIRY_ACCURACY_USEC 1000
@@ -124,15 +125,24 @@ static void link_session(struct daemon *daemon, struct session *session)
     session->next_of_chain = *chain;
     *chain = session;
     session->daemon = daemon;
+    session->number = ++daemon->sessions_seen;
     daemon->session_count++;
+}
+
+static void unwatch_runner(struct session *session)
+{
+    if (session->runner.pidfd < 0)
+        return;
+    session->runner.source = sd_event_source_disable_unref(session->runner.source);
+    close(session->runner.pidfd);
+    session->runner.pidfd = -1;
+    tenant_remove(session->daemon, session->owner, TENANT_RUNNER);
 }
 
 static int on_runner_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct session *session = userdata;
-    session->runner.source = sd_event_source_disable_unref(session->runner.source);
-    close(session->runner.pidfd);
-    session->runner.pidfd = -1;
+    unwatch_runner(session);
     session_end_if_over(session);
     return 0;
 }
@@ -144,6 +154,7 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot watch process %d", (int)session->runner.pid);
     session->runner.pidfd = pidfd;
+    tenant_add(session->daemon, session->owner, TENANT_RUNNER);
     return 0;
 }
 
@@ -218,9 +229,19 @@ static void publish(struct session *session)
                           memory_order_release);
 }
 
+static void close_ledger(struct session *session, bool remove)
+{
+    ledgers_close(&session->ledger, remove);
+    if (session->ledger_counts)
+        tenant_remove(session->daemon, session->owner, TENANT_LEDGER);
+    session->ledger_counts = false;
+}
+
 static int open_ledger(struct session *session, bool existing, struct error *error)
 {
     struct daemon *daemon = session->daemon;
+    session->ledger_counts = true;
+    tenant_add(daemon, session->owner, TENANT_LEDGER);
     int result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
     if (result == 0)
         result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id,
@@ -243,9 +264,11 @@ int session_open_ledger(struct session *session, struct error *error)
 {
     if (session->ledger.policy)
         return 0;
-    int result = open_ledger(session, false, error);
+    int result = tenant_check(session->daemon, session->owner, TENANT_LEDGER, error);
+    if (result == 0)
+        result = open_ledger(session, false, error);
     if (result < 0) {
-        ledgers_close(&session->ledger, true);
+        close_ledger(session, true);
         /* To a full disk the first touch is a SIGBUS, as if a process had cut the file: there is none yet. */
         session->ledger.broken = false;
     }
@@ -255,7 +278,7 @@ int session_open_ledger(struct session *session, struct error *error)
 void session_drop_idle_ledger(struct session *session)
 {
     if (!session->processes && !session->ledger.broken)
-        ledgers_close(&session->ledger, true);
+        close_ledger(session, true);
 }
 
 /* The time of an admitted session runs from now on. */
@@ -273,6 +296,8 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
         return error_set(error, EACCES, "ERR_FORBIDDEN",
                          "uid %d stands for users unknown here and can own nothing", UID_OVERFLOW);
     int result = request->name ? check_name(daemon, request->owner, request->name, NULL, error) : 0;
+    if (result == 0 && request->run_pid)
+        result = tenant_check(daemon, request->owner, TENANT_RUNNER, error);
     if (result < 0)
         return result;
     struct session *session = calloc(1, sizeof(*session));
@@ -338,8 +363,7 @@ int session_activate(struct session *session, struct error *error)
     session->state = SESSION_ACTIVE;
     session->updated_at = time(NULL);
     if (session->runner_queues) {
-        session->runner.source = sd_event_source_disable_unref(session->runner.source);
-        close(session->runner.pidfd);
+        unwatch_runner(session);
         session->runner = (struct session_runner){.pidfd = -1};
     }
     log_info("session %s '%s' is admitted", session->id, session->name);
@@ -485,15 +509,13 @@ static void free_session(struct session *session, bool remove)
     daemon->session_count--;
     daemon->busy_usec = daemon_now_usec();
     sd_event_source_disable_unref(session->expiry);
-    sd_event_source_disable_unref(session->runner.source);
-    if (session->runner.pidfd >= 0)
-        close(session->runner.pidfd);
+    unwatch_runner(session);
     queue_leave(session);
     queue_advance_soon(daemon);
     release_forget(session);
     driver_line_forget(session);
     lease_forget(session);
-    ledgers_close(&session->ledger, remove);
+    close_ledger(session, remove);
     free(session);
 }
 

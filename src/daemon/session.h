@@ -45,6 +45,7 @@ struct session_runner {
 struct session {
     struct session *next, *previous;
     struct session *next_of_chain; /* daemon.sessions_by_id */
+    uint64_t number;               /* counts this daemon's sessions, from 1: rises along the list */
     struct daemon *daemon;
     char id[SESSION_ID_TEXT];
     char name[SESSION_NAME_TEXT];
@@ -65,6 +66,7 @@ struct session {
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
     struct session_ledger ledger;         /* not open before a first process: session_open_ledger() */
+    bool ledger_counts;                   /* among the owner's descriptors (tenant.h) */
     struct process *processes;
     unsigned process_count;
     struct arbiter_session *arbitrated; /* NULL before a first agent (lease.h) */

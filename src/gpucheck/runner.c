@@ -298,6 +298,16 @@ __attribute__((format(printf, 2, 3))) static void add_reason(struct outcome *out
     json_array_append_new(outcome->reasons, json_stringn_nocheck(text, strlen(text)));
 }
 
+/* How a process ended that should not have, by its wait status, and the last it said. */
+static void add_end(struct outcome *outcome, int status, const char *last_words)
+{
+    outcome->failed = true;
+    if (WIFSIGNALED(status))
+        add_reason(outcome, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        add_reason(outcome, "ended with status %d: %s", WEXITSTATUS(status), last_words);
+}
+
 static void read_line(struct outcome *outcome, char *line)
 {
     char *rest = line, *kind = strsep(&rest, "\t"), *first = strsep(&rest, "\t"),
@@ -405,13 +415,8 @@ json_t *runner_run(const struct check *check)
     if (!in_time) {
         outcome.failed = true;
         add_reason(&outcome, "it had not ended after %.0f s", deadline_s);
-    } else if (WIFSIGNALED(status)) {
-        outcome.failed = true;
-        add_reason(&outcome, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    } else if (is_unexplained) {
-        outcome.failed = true;
-        add_reason(&outcome, "ended with status %d: %s", WEXITSTATUS(status),
-                   last_line(runner.log, log_begin));
+    } else if (WIFSIGNALED(status) || is_unexplained) {
+        add_end(&outcome, status, last_line(runner.log, log_begin));
     }
     if (!is_gone) {
         outcome.failed = true;
@@ -434,13 +439,10 @@ static void end_daemon(struct outcome *outcome)
     bool has_gone = !was_there || wait_for_end(pid, DAEMON_END_S, &status);
     if (runner.daemon_error.status)
         add_reason(outcome, "%s", runner.daemon_error.message);
-    else if (!was_there)
-        add_reason(outcome, "it ended before the checks did, with status %d: %s", status,
-                   last_line(runner.daemon_log, 0));
     else if (!has_gone)
         add_reason(outcome, "it had not ended %.0f s after SIGTERM", DAEMON_END_S);
-    else if (status)
-        add_reason(outcome, "it ended with status %d: %s", status, last_line(runner.daemon_log, 0));
+    else if (!was_there || status)
+        add_end(outcome, status, last_line(runner.daemon_log, 0));
     else
         outcome->failed = false;
     runner.daemon = 0; /* a stray from now on, if it is still there */

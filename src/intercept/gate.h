@@ -54,7 +54,7 @@ static inline void gate_go_inside(struct gate_self *self)
 /* Before the driver is called. `stream` is a handle that means the same in every form of a call:
  * CU_STREAM_LEGACY or CU_STREAM_PER_THREAD for 0. Waits while the gate is closed, and where the stream has
  * enough before it. */
-static inline void gate_enter(struct gate *gate, CUstream stream)
+__attribute__((always_inline)) static inline void gate_enter(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
     if (self->depth++ || charge_depth)
@@ -69,7 +69,7 @@ static inline void gate_enter(struct gate *gate, CUstream stream)
 }
 
 /* After it, whatever it answered. */
-static inline void gate_leave(struct gate *gate, CUstream stream)
+__attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
     if (--self->depth || charge_depth)
@@ -79,9 +79,7 @@ static inline void gate_leave(struct gate *gate, CUstream stream)
         gate_leave_slow(gate, stream);
         return;
     }
-    atomic_store_explicit(&entry->submitted,
-                          atomic_load_explicit(&entry->submitted, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    pace_entry_count(entry);
     atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
 }
 

@@ -59,6 +59,13 @@ struct pace_entry {
 };
 #define PACE_ENTRIES 4096u
 
+/* By the owner: one call more was made. */
+static inline void pace_entry_count(struct pace_entry *entry)
+{
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    atomic_store_explicit(&entry->submitted, submitted + 1, memory_order_relaxed);
+}
+
 struct gate_capture {
     CUstream stream;
     CUcontext context;

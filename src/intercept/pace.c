@@ -354,7 +354,7 @@ void pace_count(struct gate *gate, CUstream stream, bool marks)
     struct pace_entry *entry = entry_of(gate, stream);
     if (!entry)
         return;
-    atomic_fetch_add_explicit(&entry->submitted, 1, memory_order_relaxed);
+    pace_entry_count(entry);
     if (!marks)
         return;
     if (entry->left > 1 && stream != CU_STREAM_PER_THREAD &&

@@ -19,11 +19,11 @@ static _Atomic uint32_t caps[LEDGER_GPUS];
 
 static void *private_memory(size_t bytes)
 {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
         return NULL;
-    madvise(memory, bytes, MADV_DONTFORK);
-    return memory;
+    madvise(pages, bytes, MADV_DONTFORK);
+    return pages;
 }
 
 int standalone_open(const struct session_settings *settings, struct lock *turn, struct attachment *attachment,

@@ -138,6 +138,12 @@ unsigned graph_condition_value(CUgraphConditionalHandle handle);
 bool graph_condition_set(CUgraphConditionalHandle handle, unsigned value);
 void graph_condition_begin(CUgraphConditionalHandle handle); /* its default, at launch */
 
+/* --- graph_device.c -------------------------------------------------------------------------------- */
+
+/* Have the graph that this thread runs now run again behind its end, as a kernel of it asks for. False if it
+ * is none that may be launched from the device. */
+bool graph_device_relaunch(void);
+
 /* --- graph_memory.c -------------------------------------------------------------------------------- */
 
 /* An allocation of a graph: its address stands from when the node is made; bytes are there between the node's

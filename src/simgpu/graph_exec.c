@@ -72,8 +72,9 @@ static CUresult instantiate(CUgraphExec *exec_out, CUgraph graph, cuuint64_t fla
     SIM_REQUIRE((flags & ~(cuuint64_t)(GRAPH_AUTO_FREE_ON_LAUNCH | GRAPH_UPLOAD | GRAPH_DEVICE_LAUNCH |
                                        GRAPH_USE_NODE_PRIORITY)) == 0);
     if (flags & GRAPH_DEVICE_LAUNCH) {
-        *why = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
-        return CUDA_ERROR_NOT_SUPPORTED; /* no kernel here could launch it */
+        SIM_REQUIRE(!(flags & GRAPH_AUTO_FREE_ON_LAUNCH));
+        SIM_TRY(graph_device_check(graph, wrong, why));
+        *why = CUDA_GRAPH_INSTANTIATE_ERROR;
     }
     /* Its addresses can be there once. */
     SIM_REQUIRE(!graph_has_memory(graph) || atomic_load(&graph->exec_count) == 0);
@@ -419,6 +420,20 @@ static void conditions_begin(CUgraph graph)
 
 /* --- Launching ------------------------------------------------------------------------------------- */
 
+/* Once, and again for as long as it asks for that. */
+static CUresult run_with_tails(CUgraphExec exec, struct run *run)
+{
+    for (unsigned i = 0; i < LOOP_MOST; i++) {
+        graph_device_begin(exec);
+        CUresult result = graph_run(exec->graph, run);
+        if (!graph_device_end() || result != CUDA_SUCCESS)
+            return result;
+        run->begin = run->end;
+    }
+    atomic_store(&run->context->sticky, CUDA_ERROR_LAUNCH_TIMEOUT);
+    return CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
 static CUresult exec_run(CUgraphExec exec, CUcontext context, CUstream stream)
 {
     SIM_TRY(memory_begin(exec->graph, exec->flags & GRAPH_AUTO_FREE_ON_LAUNCH));
@@ -435,7 +450,7 @@ static CUresult exec_run(CUgraphExec exec, CUcontext context, CUstream stream)
     execution_unlock(context->gpu);
     timeline_marks_join(&run.begin, &exec->last);
     run.end = run.begin;
-    CUresult result = graph_run(exec->graph, &run);
+    CUresult result = run_with_tails(exec, &run);
     execution_lock(context->gpu);
     stream_join(context, stream, &run.end);
     execution_unlock(context->gpu);

@@ -1,4 +1,4 @@
-/* graph_exec.h - what an executable graph is, for graph_exec.c and graph_update.c. */
+/* graph_exec.h - what an executable graph is, for graph_exec.c, graph_update.c and graph_device.c. */
 #pragma once
 
 #include "simgpu/graph.h"
@@ -17,3 +17,11 @@ struct CUgraphExec_st {
 
 /* INVALID_VALUE unless it lives. */
 CUresult graph_exec_check(CUgraphExec exec);
+
+/* --- graph_device.c -------------------------------------------------------------------------------- */
+
+/* Whether the graph may be launched from the device; else the node that may not, if it is one's fault. */
+CUresult graph_device_check(CUgraph graph, CUgraphNode *wrong, CUgraphInstantiateResult *why);
+/* Around one run of an exec. The latter tells whether it is to run again behind it. */
+void graph_device_begin(CUgraphExec exec);
+bool graph_device_end(void);

@@ -128,10 +128,23 @@ static CUresult run_set_conditional(const struct sim_launch *launch, void *const
     return graph_condition_set(argument_u64(arguments, 0), value) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+static CUresult run_relaunch_u32(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t address = argument_u64(arguments, 0);
+    CUresult result = check(launch, address, 1, sizeof(uint32_t), true);
+    if (result)
+        return result;
+    uint32_t *left = (uint32_t *)(uintptr_t)address;
+    if (*left && graph_device_relaunch())
+        --*left;
+    return CUDA_SUCCESS;
+}
+
 static const struct sim_kernel kernels[] = {
     {"gs_checksum_u32", 3, {8, 8, 8}, run_checksum_u32, NULL},
     {"gs_checksum_u64", 3, {8, 8, 8}, run_checksum_u64, NULL},
     {"gs_fill_u32", 3, {8, 4, 8}, run_fill_u32, NULL},
+    {"gs_relaunch_u32", 1, {8}, run_relaunch_u32, NULL},
     {"gs_saxpy_f32", 4, {8, 4, 8, 8}, run_saxpy_f32, NULL},
     {"gs_set_conditional_u32", 2, {8, 4}, run_set_conditional, NULL},
     {"gs_spin_us", 1, {8}, run_spin_us, duration_spin_us},

@@ -8,8 +8,14 @@
  *   gs_saxpy_f32(u64 count, f32 a, u64 x, u64 y)             y[i] = fma(a, x[i], y[i])
  *   gs_checksum_u32(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^32
  *   gs_checksum_u64(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^64
- *   gs_set_conditional_u32(u64 handle, u32 value)            what cudaGraphSetConditional does; not in the
- * PTX, as a card needs the device runtime for it gs_spin_us(u64 microseconds) takes that long
+ *   gs_spin_us(u64 microseconds)                             takes that long
+ *
+ * Not in the PTX, as a card needs the device runtime for them:
+ *
+ *   gs_relaunch_u32(u64 left)                                while *left: *left -= 1, and its graph, one made
+ *                                                            for launches from the device, runs again behind
+ *                                                            its end; elsewhere nothing
+ *   gs_set_conditional_u32(u64 handle, u32 value)            what cudaGraphSetConditional does
  *
  * Sums are taken in any order and added to `*out` atomically, so zero it first. The shape of the launch never
  * changes a result. */

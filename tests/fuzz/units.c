@@ -51,6 +51,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     else
         fuzz_require(number > 0 && number <= UINT64_C(366) * 86400 * 1000000);
     error = (struct error){0};
+    result = units_parse_quantum(text, &number, &error);
+    if (result < 0)
+        check_refusal(result, &error);
+    else
+        fuzz_require(number == 0 || (number >= 1000 && number <= 1000000));
+    error = (struct error){0};
     result = units_parse_number(text, 1000, &number, &error);
     if (result < 0)
         check_refusal(result, &error);

@@ -202,18 +202,7 @@ class Daemon:
                 connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
             except BrokenPipeError:
                 pass  # refused before it was read to its end: the answer is there
-            answer = b""
-            try:
-                while chunk := connection.recv(65536):
-                    answer += chunk
-            except ConnectionResetError:
-                pass  # likewise, behind the answer
-        head, _, content = answer.partition(b"\r\n\r\n")
-        status = int(head.split(None, 2)[1])
-        if b"chunked" in head.lower():
-            content = _dechunk(content)
-        text = content.decode()
-        return status, json.loads(text) if b"application/json" in head.lower() and text else text
+            return read_answer(connection)
 
     def session(self, name_or_id):
         return self.request("GET", f"/v1/sessions/{name_or_id}")[1]
@@ -235,15 +224,27 @@ class Daemon:
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
+def read_answer(connection):
+    """What a server that closes behind its answer says: (status, decoded JSON or text)."""
+    answer = bytearray()
+    try:
+        while chunk := connection.recv(65536):
+            answer += chunk
+    except ConnectionResetError:
+        pass  # refused before the request was read to its end: the answer is there
+    head, _, content = bytes(answer).partition(b"\r\n\r\n")
+    if b"chunked" in head.lower():
+        content = _dechunk(content)
+    text = content.decode()
+    return int(head.split(None, 2)[1]), json.loads(text) if b"application/json" in head.lower() and text else text
+
+
 def _dechunk(content):
-    out = b""
-    while content:
-        size, _, content = content.partition(b"\r\n")
-        length = int(size, 16)
-        if length == 0:
-            break
-        out, content = out + content[:length], content[length + 2:]
-    return out
+    out, at = bytearray(), 0
+    while (end := content.find(b"\r\n", at)) > at and (length := int(content[at:end], 16)):
+        out += content[end + 2:end + 2 + length]
+        at = end + 2 + length + 2
+    return bytes(out)
 
 
 @pytest.fixture

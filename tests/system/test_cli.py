@@ -116,9 +116,9 @@ def test_list_is_a_table_that_says_what_is_used(daemon):
     first = daemon.cli("create", "--name", "a-long-name", "--memory", "256MiB").stdout.strip()
     second = daemon.cli("create", "--memory", "1536KiB").stdout.strip()
     assert daemon.cli("list").stdout.splitlines() == [
-        "ID            NAME         STATE   GPU  MEMORY        USED / LIMIT  COMPUTE  PROCS",
-        f"{first}  a-long-name  active    0  [..........]   0B / 256MiB        -      0",
-        f"{second}  -            active    0  [..........]   0B / 1.5MiB        -      0",
+        "ID            NAME         STATE   GPU  MEMORY        USED / LIMIT  COMPUTE  10s  PROCS",
+        f"{first}  a-long-name  active    0  [..........]   0B / 256MiB        -    -      0",
+        f"{second}  -            active    0  [..........]   0B / 1.5MiB        -    -      0",
     ]
 
 
@@ -128,7 +128,7 @@ def test_list_and_show_follow_a_program(daemon, product, reap):
                                 env=daemon.environment(ALLOC_BYTES=128 * MIB, ITERATIONS=3, HOLD="stdin")))
     wait_for(lambda: daemon.session("train")["used_bytes"] == 256 * MIB, "two allocations to be charged")
     wait_for(lambda: daemon.session("train")["processes"][0]["denied_allocations"] == 1, "the third to be refused")
-    assert "[##########]  256MiB / 256MiB        -      1" in daemon.cli("list").stdout
+    assert "[##########]  256MiB / 256MiB        -    -      1" in daemon.cli("list").stdout
     row = daemon.cli("show", "train").stdout.splitlines()[-1].split()
     assert row[:4] == [str(program.pid), "target_app", "256MiB", "1"]
     program.stdin.close()

@@ -3,45 +3,69 @@ import subprocess
 
 import pytest
 
+WINDOW_MS = 3000
+BEYOND = 100 * (50 + 30) / WINDOW_MS  # percent: what may have been saved up before, 50 ms, and a long kernel
+TRIES = 3
+
 
 @pytest.fixture
 def share(make_gpu, product, reap):
-    """share(LIMIT, *words): percent of the GPU that `worker WORDS` gets in a window of some seconds."""
-    def run(*words, window_ms=3000, gpu=None, **variables):
-        gpu = gpu or make_gpu()
-        environment = gpu.environment(LD_PRELOAD=product.interceptor, **variables)
+    """share(*words, VARIABLE=value): percent of a GPU that `worker WORDS` gets in a window; without a variable, a program
+    without us."""
+    def run(*words, **variables):
+        environment = make_gpu().environment(**variables)
+        if variables:
+            environment["LD_PRELOAD"] = product.interceptor
         worker = reap(subprocess.Popen([product.program("worker"), *words], env=environment, text=True,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        out, err = worker.communicate(f"500\n{window_ms}\n", timeout=60)
+        out, err = worker.communicate(f"500\n{WINDOW_MS}\n", timeout=60)
         assert worker.returncode == 0 and not err, err
         done_ns, wall_ns = map(int, out.splitlines()[-1].split())
         return 100 * done_ns / wall_ns
     return run
 
 
+@pytest.fixture
+def assert_gets(share):
+    """assert_gets(CAP, *words, VARIABLE=value): never more than the cap's percent and the bucket; and as much, within 4
+    points, of what the same program gets without us at that time. The CPUs are shared with other tests, and who is not run
+    cannot launch: so there are several tries."""
+    def check(cap, *words, **variables):
+        seen = []
+        for _ in range(TRIES):
+            got = share(*words, **variables)
+            assert got <= cap + BEYOND
+            if got >= cap - 4:
+                return
+            alone = share(*words)
+            if got >= (cap - 4) * alone / 100:
+                return
+            seen.append((got, alone))
+        pytest.fail(f"expected {cap}, got (with, without us): {seen}")
+    return check
+
+
 @pytest.mark.parametrize("words", [("50",), ("500", "streams=4"), ("50", "graph=20")], ids=["small", "streams", "graphs"])
-def test_the_cap_is_kept(share, words):
-    # One bucket more is 50 ms of the 3 s. What a process misses while it waits for a CPU counts as its
-    # time, so on busy CPUs it may get much less.
-    assert 4 <= share(*words, GPUSLICE_COMPUTE_LIMIT="25%") <= 27
+def test_the_cap_is_kept(assert_gets, words):
+    assert_gets(25, *words, GPUSLICE_COMPUTE_LIMIT="25%")
 
 
-def test_long_kernels_are_paid_for(share):
-    assert 4 <= share("20000", GPUSLICE_COMPUTE_LIMIT="50%") <= 53
+def test_long_kernels_are_paid_for(assert_gets):
+    assert_gets(50, "20000", GPUSLICE_COMPUTE_LIMIT="50%")
 
 
 @pytest.mark.parametrize("limit", ['{"0": 25}', '{"0": "10%..25%", "1": "100%"}'])
-def test_a_cap_by_index_is_found(share, limit):
-    assert 4 <= share("500", GPUSLICE_COMPUTE_LIMIT=limit) <= 27
+def test_a_cap_by_index_is_found(assert_gets, limit):
+    assert_gets(25, "500", GPUSLICE_COMPUTE_LIMIT=limit)
 
 
-def test_the_name_that_vgpu_uses_is_read_too(share):
-    assert 4 <= share("500", TENSOR_FUSION_CUDA_UP_LIMIT='{"0": 25}') <= 27
+def test_the_name_that_vgpu_uses_is_read_too(assert_gets):
+    assert_gets(25, "500", TENSOR_FUSION_CUDA_UP_LIMIT='{"0": 25}')
 
 
-def test_other_gpus_and_no_cap_cost_nothing(share):
-    assert share("500", GPUSLICE_COMPUTE_LIMIT='{"7": 25}') > 50
-    assert share("500", GPUSLICE_COMPUTE_LIMIT="100%") > 50
+@pytest.mark.parametrize("limit", ['{"7": 25}', "100%"])
+def test_other_gpus_and_no_cap_cost_nothing(assert_gets, limit):
+    assert_gets(100, "500", GPUSLICE_COMPUTE_LIMIT=limit)
 
 
 def test_memory_is_not_limited_by_a_cap_on_time(make_gpu, product):

@@ -1,6 +1,14 @@
 """The daemon answers while its loop has other things to do."""
+import contextlib
+import json
 import socket
+import sqlite3
 import threading
+import time
+
+import pytest
+
+SESSIONS = 10_000
 
 
 def test_every_change_is_answered_while_others_connect_and_go(daemon):
@@ -24,3 +32,81 @@ def test_every_change_is_answered_while_others_connect_and_go(daemon):
         stop.set()
         for thread in knockers:
             thread.join()
+
+
+@pytest.fixture
+def crowded(make_daemon):
+    """A daemon with 10,000 sessions: one made by it, the others written into its state file behind it."""
+    daemon = make_daemon().start()
+    assert daemon.request("POST", "/v1/sessions", {"name": "s0"})[0] == 201
+    daemon.stop()
+    with contextlib.closing(sqlite3.connect(daemon.state / "simulated" / "state.db")) as state, state:
+        def columns(table, skip):
+            return ",".join([row[1] for row in state.execute(f"PRAGMA table_info({table})")][skip:])
+        numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<?)"
+        state.execute(f"{numbers} INSERT INTO sessions SELECT printf('%012x',i),'s'||i,{columns('sessions', 2)} "
+                      "FROM sessions,n", [SESSIONS - 1])
+        state.execute(f"INSERT INTO session_gpus SELECT s.id,{columns('session_gpus', 1)} FROM sessions s, session_gpus "
+                      "WHERE s.name<>'s0'")
+    return daemon.start()
+
+
+@contextlib.contextmanager
+def asked(daemon, path):
+    """A request that has been sent, and whose answer waits to be read."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(daemon.control_socket))
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        yield connection
+
+
+def read_all(connection, begun=b""):
+    answer = bytearray(begun)
+    while chunk := connection.recv(1 << 20):
+        answer += chunk
+    return json.loads(bytes(answer).partition(b"\r\n\r\n")[2])
+
+
+def test_a_list_of_10000_sessions_holds_up_nobody(crowded):
+    """The whole list is the yardstick: made in one go, whoever asks meanwhile would wait for most of it."""
+    def list_beside_others():
+        waits, done = [], threading.Event()
+
+        def ask():
+            while not done.is_set():
+                begin = time.monotonic()
+                assert crowded.request("GET", "/healthz")[0] == 200
+                waits.append(time.monotonic() - begin)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        begin = time.monotonic()
+        with asked(crowded, "/v1/sessions") as connection:
+            answer = read_all(connection)
+        took = time.monotonic() - begin
+        done.set()
+        asking.join()
+        assert sorted(one["name"] for one in answer) == sorted(f"s{i}" for i in range(SESSIONS))
+        return max(waits) / took, len(waits)
+
+    tries = []
+    for _ in range(5):  # another program may have had the CPU
+        tries.append(list_beside_others())
+        if tries[-1][0] < 0.25 and tries[-1][1] > 10:
+            return
+    pytest.fail(f"the longest wait, as part of the list's time, and the number of answers: {tries}")
+
+
+def test_a_list_has_what_was_there_from_its_first_byte_to_its_last(crowded):
+    before = {one["session_id"]: one["name"] for one in crowded.request("GET", "/v1/sessions")[1]}
+    oldest_first = list(before)
+    with asked(crowded, "/v1/sessions") as connection:
+        head = connection.recv(100)  # begun, and far from its end: the socket holds a small part of it
+        assert head.startswith(b"HTTP/1.1 200"), head
+        gone = oldest_first[-2000::2]
+        for session in gone:
+            assert crowded.request("DELETE", f"/v1/sessions/{session}")[0] == 204
+        assert crowded.request("POST", "/v1/sessions", {"name": "late"})[0] == 201
+        listed = read_all(connection, head)
+    assert [one["session_id"] for one in listed] == [one for one in oldest_first if one not in set(gone)]

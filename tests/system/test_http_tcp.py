@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import MIB
+from conftest import MIB, read_answer
 
 
 @pytest.fixture
@@ -33,11 +33,7 @@ class Tcp:
         lines += [f"Authorization: {token}"] if token is not None else []
         with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
             connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
-            answer = b""
-            while chunk := connection.recv(65536):
-                answer += chunk
-        head, _, content = answer.partition(b"\r\n\r\n")
-        return int(head.split(None, 2)[1]), json.loads(content) if b"json" in head and content else content.decode()
+            return read_answer(connection)
 
     def bearer(self):
         return "Bearer " + self.token_file.read_text().strip()

@@ -1,10 +1,15 @@
 """Gates that close while work waits for other work or for threads: everything ends, and nothing is changed by it. A worker
 with a share of its own has leases go to and fro every millisecond meanwhile."""
+import os
+import select
+
 import pytest
 
 from test_shares import Worker
 
 SHARE = ("--compute", "25%..100%")
+ROUNDS = 40
+REVOKES = int(os.environ.get("GPUSLICE_TEST_REVOKES") or 100)  # ./run-tests --all: 1000
 
 
 @pytest.fixture
@@ -36,10 +41,11 @@ def finish(process):
 
 
 def handovers(daemon):
-    return daemon.request("GET", "/v1/scheduler")[1]["gpus"][0]["handovers"]
+    """Each takes a lease away from somebody."""
+    return sum(gpu["handovers"] for gpu in daemon.request("GET", "/v1/scheduler")[1]["gpus"])
 
 
-@pytest.mark.parametrize("what, rounds", [("late", 20), ("mutex", 20), ("queue", 6)])
+@pytest.mark.parametrize("what, rounds", [("late", 20), ("mutex", 20), ("queue", 6), ("relay", 10), ("relaunch", 5)])
 def test_work_that_waits_for_what_the_gate_holds_ends(daemon, reap, rival, what, rounds):
     process = knots(daemon, reap, what, rounds)
     let_go(process)
@@ -58,18 +64,43 @@ def test_captures_are_what_they_are_alone(daemon, reap, rival, mode):
     assert handovers(daemon) - before > 50, "gates did close meanwhile"
 
 
-@pytest.mark.parametrize("sessions", [1, 2])
-def test_ranks_that_wait_for_each_other_end(daemon, reap, rival, sessions):
-    options = [SHARE, SHARE]
-    if sessions == 1:
-        name = "pair"
-        daemon.cli("create", "--name", name, *SHARE)
-        options = [("--session", name)] * 2
-    ranks = [knots(daemon, reap, "rank", rank, 200, options=options[rank]) for rank in range(2)]
-    handle = ranks[0].stdout.readline()
-    ranks[1].stdin.write(handle)
+@pytest.fixture
+def rivals(make_daemon, make_gpu, reap):
+    """rivals(GPUS): a daemon of so many GPUs, and one on each that wants it all the time."""
+    def start(gpus):
+        daemon = make_daemon(make_gpu(FAKECUDA_GPUS=gpus)).start()
+        daemon.cli("scheduler", "--quantum", "1ms")
+        for gpu in range(gpus):
+            daemon.cli("create", "--name", f"rival{gpu}", "--gpu", gpu, "--compute", "50%..100%")
+            Worker(daemon, reap, None, "200", session=f"rival{gpu}").begin(600_000)
+        return daemon
+    return start
+
+
+def round_of(ranks):
+    for rank in ranks:
+        rank.stdin.write("go\n")
+        rank.stdin.flush()
+    for rank in ranks:
+        assert select.select([rank.stdout], [], [], 120)[0], "they wait for each other for ever"
+        assert rank.stdout.readline() == "again\n", rank.stderr.read()
+
+
+@pytest.mark.parametrize("gpus", [1, 2], ids=["one_gpu", "two_gpus_in_opposite_order"])
+@pytest.mark.parametrize("sessions", [1, 2], ids=["in_one_session", "in_two_sessions"])
+def test_ranks_that_wait_for_each_other_end(rivals, reap, sessions, gpus):
+    daemon = rivals(gpus)
+    names = [f"ranks{rank % sessions}" for rank in range(2)]
+    for name in set(names):
+        daemon.cli("create", "--name", name, *[word for gpu in range(gpus) for word in ("--gpu", gpu)], *SHARE)
+    ranks = [knots(daemon, reap, "rank", rank, ROUNDS, gpus, options=("--session", names[rank])) for rank in range(2)]
+    handles = ranks[0].stdout.readline()
+    ranks[1].stdin.write(handles)
     ranks[1].stdin.flush()
     for rank in ranks:
-        let_go(rank)
+        assert rank.stdout.readline() == "ready\n", rank.stderr.read()
+    before = handovers(daemon)
+    while handovers(daemon) - before < REVOKES:
+        round_of(ranks)
     for rank in ranks:
         finish(rank)

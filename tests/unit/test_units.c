@@ -167,10 +167,31 @@ static void durations_have_units(void **state)
         assert_int_equal(units_parse_duration(bad[i], &usec, &error), -EINVAL);
 }
 
+static void a_turn_has_a_length_or_none(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t usec;
+    } good[] = {{"auto", 0}, {"1ms", 1000}, {"20ms", 20000}, {"1s", 1000000}, {"1", 1000000}};
+    static const char *const bad[] = {"", "0", "0ms", "1001ms", "2s", "2h", "100", "fast", "Auto", "1us"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        uint64_t usec = 7;
+        assert_int_equal(units_parse_quantum(good[i].text, &usec, NULL), 0);
+        assert_int_equal(usec, good[i].usec);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct error error = {0};
+        uint64_t usec;
+        assert_int_equal(units_parse_quantum(bad[i], &usec, &error), -EINVAL);
+        assert_non_null(strstr(error.message, "expected 1ms to 1s, or auto"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(durations_have_units),
+        cmocka_unit_test(a_turn_has_a_length_or_none),
         cmocka_unit_test(shares_are_read_and_written_the_same),
         cmocka_unit_test(what_is_no_share_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_are_read_in_every_unit),

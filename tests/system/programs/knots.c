@@ -1,16 +1,22 @@
 /* knots - work on the GPU that waits for other work, or for threads, of the same program: what a gate must
  * not tie up.
  *
- *   knots late ROUNDS            a stream waits for a value that another thread has another stream write
- * later knots mutex ROUNDS           a host function waits for a mutex that a thread holds while it launches
- *   knots queue ROUNDS           more launches than the driver takes, behind a value that another thread
- * releases knots capture MODE ROUNDS    captures (0 global, 1 thread-local, 2 relaxed) beside launches of
- * another thread knots rank 0|1 ROUNDS        two of them, each waiting for the other's flag; 0 prints a
- * handle, 1 reads it
+ * knots late ROUNDS           a stream waits for a value that another thread has another stream write later
+ * knots mutex ROUNDS          a host function waits for a mutex that a thread holds while it launches
+ * knots queue ROUNDS          more launches than the driver takes, behind a value that another thread
+ *                             releases
+ * knots relay ROUNDS          a stream waits for a value behind launches of a graph, each of which a host
+ *                             function in the graph before it has another thread make
+ * knots relaunch ROUNDS       a graph launches itself again from the device
+ * knots capture MODE ROUNDS   captures (0 global, 1 thread-local, 2 relaxed) beside launches of another
+ *                             thread
+ * knots rank 0|1 ROUNDS GPUS  two of them, each waiting for the other's flags, on one or two GPUs, which rank
+ *                             1 takes in the opposite order; 0 prints handles, 1 reads them
  *
  * Prints "ready", waits for a line on standard input, and prints "done" and, of captures, how many nodes and
- * edges each graph had. */
+ * edges each graph had. Ranks go as many rounds for each line and say "again". */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +40,7 @@ static void check(CUresult result, const char *call)
 #define CHECK(call) check(call, #call)
 
 static CUcontext context;
+static CUmodule module;
 static CUfunction spin;
 static CUdeviceptr flags;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -57,14 +64,14 @@ static CUstream make_stream(void)
     return stream;
 }
 
-static void prepare(void)
+static void prepare(int gpu)
 {
     static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry "
-                              "gs_spin_us(.param .u64 us)\n{\n ret;\n}\n";
+                              "gs_spin_us(.param .u64 us)\n{\n ret;\n}\n"
+                              ".visible .entry gs_relaunch_u32(.param .u64 left)\n{\n ret;\n}\n";
     CUdevice device;
-    CUmodule module;
     CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, 0));
+    CHECK(cuDeviceGet(&device, gpu));
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuModuleLoadData(&module, ptx));
@@ -139,6 +146,100 @@ static void run_mutex(long rounds)
     CHECK(cuCtxSynchronize());
 }
 
+/* --- Graphs that are launched again ---------------------------------------------------------------- */
+
+#define RELAYED 10
+#define RELAUNCHED 999u /* times 200 us: longer than a drain is waited for */
+
+static CUgraphExec relayed;
+static sem_t relay;
+
+static void pass_on(void *unused)
+{
+    (void)unused;
+    sem_post(&relay);
+}
+
+/* The GPU waits for the last of these launches, each of which waits for the one before. */
+static void *relay_launches(void *stream)
+{
+    CHECK(cuCtxSetCurrent(context));
+    for (int i = 0; i < RELAYED; i++) {
+        sem_wait(&relay);
+        CHECK(cuGraphLaunch(relayed, stream));
+    }
+    sem_wait(&relay);
+    return NULL;
+}
+
+static CUgraphNode add_kernel(CUgraph graph, CUgraphNode after, CUfunction function, void *argument)
+{
+    CUgraphNode node;
+    const CUDA_KERNEL_NODE_PARAMS params = {.func = function,
+                                            .gridDimX = 1,
+                                            .gridDimY = 1,
+                                            .gridDimZ = 1,
+                                            .blockDimX = 1,
+                                            .blockDimY = 1,
+                                            .blockDimZ = 1,
+                                            .kernelParams = (void *[]){argument}};
+    CHECK(cuGraphAddKernelNode_v2(&node, graph, &after, after ? 1 : 0, &params));
+    return node;
+}
+
+static void run_relay(long rounds)
+{
+    CUstream waiting = make_stream(), passing = make_stream();
+    unsigned long long us = KERNEL_US;
+    CUDA_HOST_NODE_PARAMS host = {pass_on, NULL};
+    CUgraph graph;
+    CUgraphNode node;
+    CHECK(cuMemAlloc_v2(&flags, 4096));
+    CHECK(cuMemsetD32_v2(flags, 0, 1024));
+    CHECK(cuGraphCreate(&graph, 0));
+    node = add_kernel(graph, NULL, spin, &us);
+    CHECK(cuGraphAddHostNode(&node, graph, &node, 1, &host));
+    CHECK(cuGraphInstantiateWithFlags(&relayed, graph, 0));
+    sem_init(&relay, 0, 0);
+    wait_for_go();
+    for (unsigned round = 1; round <= (unsigned long)rounds; round++) {
+        pthread_t thread;
+        CHECK(cuStreamWaitValue32(waiting, flags, round, CU_STREAM_WAIT_VALUE_GEQ));
+        launch(waiting);
+        sem_post(&relay);
+        pthread_create(&thread, NULL, relay_launches, passing);
+        pthread_join(thread, NULL);
+        CHECK(cuStreamWriteValue32(passing, flags, round, 0));
+        CHECK(cuStreamSynchronize(waiting));
+    }
+}
+
+static void run_relaunch(long rounds)
+{
+    CUstream stream = make_stream();
+    unsigned long long us = KERNEL_US;
+    CUfunction relaunch;
+    CUgraph graph;
+    CUgraphExec exec;
+    CHECK(cuModuleGetFunction(&relaunch, module, "gs_relaunch_u32"));
+    CHECK(cuMemAlloc_v2(&flags, 4096));
+    CHECK(cuGraphCreate(&graph, 0));
+    add_kernel(graph, add_kernel(graph, NULL, spin, &us), relaunch, &flags);
+    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 4 /* CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH */));
+    wait_for_go();
+    for (long round = 0; round < rounds; round++) {
+        unsigned left = 1;
+        CHECK(cuMemsetD32Async(flags, RELAUNCHED, 1, stream));
+        CHECK(cuGraphLaunch(exec, stream));
+        CHECK(cuStreamSynchronize(stream));
+        CHECK(cuMemcpyDtoH_v2(&left, flags, sizeof(left)));
+        if (left) {
+            fprintf(stderr, "knots: the graph was to run %u times more\n", left);
+            exit(1);
+        }
+    }
+}
+
 /* --- Captures -------------------------------------------------------------------------------------- */
 
 static volatile bool over;
@@ -188,41 +289,85 @@ static void run_captures(CUstreamCaptureMode mode, long rounds)
 
 /* --- Two ranks ------------------------------------------------------------------------------------- */
 
-static void exchange_handle(unsigned rank)
+#define RANK_GPUS 2
+
+/* What a rank has on a GPU. */
+static struct part {
+    CUcontext context;
+    CUfunction spin;
+    CUstream stream;
+    CUdeviceptr flags; /* rank 0's first, then rank 1's */
+} parts[RANK_GPUS];
+
+/* Work there from the first on, so that leases are held while the next GPU is taken. */
+static void take_gpu(int gpu)
+{
+    struct part *part = &parts[gpu];
+    prepare(gpu);
+    part->context = context;
+    part->spin = spin;
+    part->stream = make_stream();
+    launch(part->stream);
+    CHECK(cuStreamSynchronize(part->stream));
+}
+
+static void exchange_handle(unsigned rank, struct part *part)
 {
     CUipcMemHandle handle;
     unsigned char *bytes = (unsigned char *)&handle;
+    CHECK(cuCtxSetCurrent(part->context));
     if (rank == 0) {
-        CHECK(cuMemAlloc_v2(&flags, 4096));
-        CHECK(cuMemsetD32_v2(flags, 0, 1024));
-        CHECK(cuIpcGetMemHandle(&handle, flags));
+        CHECK(cuMemAlloc_v2(&part->flags, 4096));
+        CHECK(cuMemsetD32_v2(part->flags, 0, 1024));
+        CHECK(cuIpcGetMemHandle(&handle, part->flags));
         for (size_t i = 0; i < sizeof(handle); i++)
             printf("%02x", bytes[i]);
-        putchar('\n');
-        fflush(stdout);
         return;
     }
     for (size_t i = 0; i < sizeof(handle); i++)
         if (scanf("%2hhx", &bytes[i]) != 1)
             exit(1);
-    while (getchar() != '\n')
-        ;
-    CHECK(cuIpcOpenMemHandle_v2(&flags, handle, 1u /* lazy peer access */));
+    CHECK(cuIpcOpenMemHandle_v2(&part->flags, handle, 1u /* lazy peer access */));
 }
 
-static void run_rank(unsigned rank, long rounds)
+static void exchange_handles(unsigned rank, int gpus)
 {
-    CUstream stream = make_stream();
-    exchange_handle(rank);
-    wait_for_go();
-    for (unsigned round = 1; round <= (unsigned long)rounds; round++) {
-        launch(stream);
-        CHECK(cuStreamWriteValue32(stream, flags + 4 * rank, round, 0));
-        CHECK(cuStreamWaitValue32(stream, flags + 4 * (1 - rank), round, CU_STREAM_WAIT_VALUE_GEQ));
-        if (round % 4 == 0)
-            CHECK(cuStreamSynchronize(stream));
+    for (int gpu = 0; gpu < gpus; gpu++)
+        exchange_handle(rank, &parts[gpu]);
+    if (rank == 0)
+        putchar('\n');
+    while (rank == 1 && getchar() != '\n')
+        ;
+    fflush(stdout);
+}
+
+static void run_rank(unsigned rank, long rounds, int gpus)
+{
+    char line[16];
+    unsigned round = 0;
+    for (int i = 0; i < gpus; i++)
+        take_gpu(rank == 0 ? i : gpus - 1 - i);
+    exchange_handles(rank, gpus);
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof(line), stdin)) {
+        for (long i = 1; i <= rounds; i++) {
+            round++;
+            for (int j = 0; j < gpus; j++) {
+                const struct part *part = &parts[rank == 0 ? j : gpus - 1 - j];
+                CHECK(cuCtxSetCurrent(part->context));
+                spin = part->spin;
+                launch(part->stream);
+                CHECK(cuStreamWriteValue32(part->stream, part->flags + 4 * rank, round, 0));
+                CHECK(cuStreamWaitValue32(part->stream, part->flags + 4 * (1 - rank), round,
+                                          CU_STREAM_WAIT_VALUE_GEQ));
+            }
+            for (int j = 0; j < gpus && (i % 4 == 0 || i == rounds); j++)
+                CHECK(cuStreamSynchronize(parts[j].stream));
+        }
+        puts("again");
+        fflush(stdout);
     }
-    CHECK(cuStreamSynchronize(stream));
 }
 
 int main(int count, char **words)
@@ -231,7 +376,15 @@ int main(int count, char **words)
         return 2;
     const char *what = words[1];
     long first = strtol(words[2], NULL, 10), second = count > 3 ? strtol(words[3], NULL, 10) : 0;
-    prepare();
+    long third = count > 4 ? strtol(words[4], NULL, 10) : 1;
+    if (third < 1 || third > RANK_GPUS)
+        return 2;
+    if (strcmp(what, "rank") == 0) {
+        run_rank((unsigned)first, second, (int)third);
+        puts("done");
+        return 0;
+    }
+    prepare(0);
     if (strcmp(what, "late") == 0)
         run_waiting(first, 1);
     else if (strcmp(what, "queue") == 0)
@@ -240,8 +393,10 @@ int main(int count, char **words)
         run_mutex(first);
     else if (strcmp(what, "capture") == 0)
         run_captures((CUstreamCaptureMode)first, second);
-    else if (strcmp(what, "rank") == 0)
-        run_rank((unsigned)first, second);
+    else if (strcmp(what, "relay") == 0)
+        run_relay(first);
+    else if (strcmp(what, "relaunch") == 0)
+        run_relaunch(first);
     else
         return 2;
     puts("done");

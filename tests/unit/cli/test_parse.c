@@ -120,7 +120,7 @@ static void wrong_words_are_refused(void **state)
          "--priority --ttl --wait --session --simulated --help"},
         {&verb_run,
          {"--compute", "25", "true"},
-         "--compute: '25' is not a share; write a percentage, like 25%, or a range, like 20%..60%"},
+         "--compute: '25' is not a share; write a percentage, like 25% or 12.25%, or a range, like 20%..60%"},
         {&verb_run,
          {"--compute=60%..20%", "true"},
          "--compute: share '60%..20%' is upside down; expected MIN%..MAX%, like 20%..60%"},

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "arbiter_world.h"
+#include "base/units.h"
 
 #define NORMAL ARBITER_PRIORITY_NORMAL
 
@@ -215,6 +216,33 @@ static void what_a_maximum_leaves_goes_to_the_others(void **state)
     run_and_measure(10 * SECOND, percent);
     assert_near(percent[0], 20, 0.5);
     assert_near(percent[1], 80, 1);
+}
+
+static void set_share(struct member *member, const char *words)
+{
+    struct error error = {0};
+    struct share share;
+    assert_int_equal(units_parse_share(words, &share, &error), 0);
+    arbiter_session_set(member->session, share, NORMAL, world.now);
+}
+
+static void a_share_that_is_set_owes_nothing_for_before(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct member *first = world_add(&world, "60%..100%", NORMAL, (struct program){.piece_ns = 20 * MS});
+    struct member *second = world_add(&world, "30%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, 10 * SECOND);
+    set_share(first, "20%");
+    world_run(&world, SECOND / 2);
+    run_and_measure(2 * SECOND, percent);
+    assert_near(percent[0], 20, 1.5);
+    assert_near(percent[1], 80, 2);
+    set_share(first, "0%..100%");
+    set_share(second, "10%..30%");
+    world_run(&world, SECOND / 2);
+    run_and_measure(2 * SECOND, percent);
+    assert_near(percent[0], 90, 2.6);
+    assert_near(percent[1], 10, 2.6);
 }
 
 /* --- Overlap --------------------------------------------------------------------------------------- */
@@ -506,6 +534,7 @@ int main(void)
         T(a_minimum_that_is_not_used_goes_to_the_others),
         T(a_maximum_is_kept_on_an_idle_gpu),
         T(what_a_maximum_leaves_goes_to_the_others),
+        T(a_share_that_is_set_owes_nothing_for_before),
         T(two_sessions_that_are_busy_half_the_time_fill_the_gpu),
         T(an_overlap_ends_when_a_member_turns_busy),
         T(who_overlaps_more_than_it_is_due_is_closed_until_the_others_have_caught_up),

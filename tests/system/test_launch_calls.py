@@ -1,0 +1,62 @@
+"""What a launch costs in system calls while the gate is open: none, whether nobody has a share or a lease is held that nobody
+else wants."""
+import re
+import subprocess
+
+import pytest
+
+LAUNCHES = 1000
+ROUNDS = 20
+
+
+@pytest.fixture
+def calls_by_round(daemon, tmp_path):
+    """calls_by_round(options, kernel_us): the names of the system calls that the launching thread made, by round."""
+    def run(options, kernel_us=0):
+        trace = tmp_path / "calls"
+        program = [daemon.product.program("launches"), ROUNDS, LAUNCHES, kernel_us]
+        command = [daemon.product.gpuslice, "run", *options, "--", *program] if options is not None else program
+        environment = daemon.environment() if options is not None else daemon.gpu.environment()
+        run = subprocess.run(["strace", "-f", "-q", "-o", trace, *map(str, command)], env=environment, timeout=120,
+                             capture_output=True, text=True)
+        if "ptrace" in run.stderr:
+            pytest.skip(f"strace cannot trace here: {run.stderr.strip()}")
+        assert run.returncode == 0, run.stderr
+        return rounds_of(trace.read_text())
+    return run
+
+
+def rounds_of(trace):
+    """The marks are the launching thread's: it alone calls getppid()."""
+    calls = [(tid, re.split(r"\W", rest)[0]) for tid, rest in re.findall(r"^(\d+) +(?:<\.\.\. )?(\w.*)$", trace, re.M)
+             if "resumed>" not in rest]
+    (launcher,) = {tid for tid, name in calls if name == "getppid"}
+    rounds, current = [], None
+    for name in (name for tid, name in calls if tid == launcher):
+        if name != "getppid":
+            if current is not None:
+                current.append(name)
+        elif current is None:
+            current = []
+        else:
+            rounds.append(current)
+            current = None
+    assert len(rounds) == ROUNDS
+    return rounds
+
+
+def test_launches_make_no_system_call_where_nobody_has_a_share(calls_by_round):
+    assert calls_by_round(None) == [[]] * ROUNDS, "the simulated driver itself makes none"
+    assert calls_by_round([]) == [[]] * ROUNDS
+
+
+def test_launches_make_no_system_call_under_a_lease_that_nobody_else_wants(calls_by_round):
+    # A thread that loses its CPU for 1 ms counts as resting, and wakes the agent when it goes on: once, and not in each round.
+    rounds = calls_by_round(["--compute", "20%..100%"])
+    assert rounds.count([]) >= ROUNDS // 2, rounds
+    assert max(len(calls) for calls in rounds) <= 5, rounds
+
+
+def test_launches_that_must_wait_are_seen_to_make_system_calls(calls_by_round):
+    rounds = calls_by_round(["--compute", "0%..50%"], kernel_us=20)
+    assert all(rounds), rounds
