@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 
 #define WORDS 24
 
-static void find_program(const char *name, char path[static PATH_MAX])
+void find_program(const char *name, char path[static PATH_MAX])
 {
     struct error error;
     if (paths_program(name, path, &error) < 0)
@@ -62,6 +63,11 @@ static void begin_command(struct command *command, struct part_place place, cons
         add(command, name);
         add(command, "--memory");
         add(command, command->memory);
+        if (place.compute) { /* the sessions of the check before may be just about to end */
+            add(command, "--wait=10s");
+            add(command, "--compute");
+            add(command, place.compute);
+        }
     }
     add(command, "--");
 }
@@ -249,19 +255,39 @@ int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char
     return run(&command, with_errors, output, size);
 }
 
-struct session_use session_use(const char *session)
+/* What `gpuslice VERB [ARGUMENT] --json` prints. */
+static json_t *ask(const char *verb, const char *argument)
 {
     struct command command = {0};
     static char text[65536];
+    json_error_t error;
     find_program("gpuslice", command.gpuslice);
     add(&command, command.gpuslice);
-    add(&command, "show");
-    add(&command, session);
+    add(&command, verb);
+    if (argument)
+        add(&command, argument);
     add(&command, "--json");
     if (run(&command, false, text, sizeof(text)) != 0)
-        fail_and_end("'gpuslice show %s --json' failed", session);
-    json_error_t error;
+        fail_and_end("'gpuslice %s %s --json' failed", verb, argument ? argument : "");
     json_t *object = json_loads(text, 0, &error);
+    if (!object)
+        fail_and_end("'gpuslice %s %s --json' is no JSON", verb, argument ? argument : "");
+    return object;
+}
+
+static double sum_of_gpus(const json_t *object, const char *key)
+{
+    double sum = 0;
+    const json_t *gpu;
+    size_t i;
+    json_array_foreach(json_object_get(object, "gpus"), i, gpu) sum +=
+        json_number_value(json_object_get(gpu, key));
+    return sum;
+}
+
+struct session_use session_use(const char *session)
+{
+    json_t *object = ask("show", session);
     json_t *used = json_object_get(object, "used_bytes"), *driver = json_object_get(object, "driver_bytes");
     if (!json_is_integer(used) || !json_is_integer(driver))
         fail_and_end("'gpuslice show %s --json' has no used_bytes and driver_bytes", session);
@@ -269,4 +295,27 @@ struct session_use session_use(const char *session)
     use.charged_bytes = (uint64_t)json_integer_value(used) - use.driver_bytes;
     json_decref(object);
     return use;
+}
+
+void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seconds)
+{
+    json_t *array = ask("list", NULL);
+    const json_t *session;
+    size_t i;
+    for (unsigned part = 0; part < count; part++)
+        seconds[part] = NAN;
+    json_array_foreach(array, i,
+                       session) for (unsigned part = 0; part < count;
+                                     part++) if (strcmp(json_string_value(json_object_get(session, "name")),
+                                                        parts[part].session) == 0) seconds[part] =
+        sum_of_gpus(session, "gpu_seconds");
+    json_decref(array);
+}
+
+uint64_t lease_handovers(void)
+{
+    json_t *object = ask("scheduler", NULL);
+    double handovers = sum_of_gpus(object, "handovers");
+    json_decref(object);
+    return (uint64_t)handovers;
 }

@@ -1,6 +1,7 @@
 /* part.h - the processes that a check starts beside itself and talks with: a line each way at a time. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,10 +13,12 @@ struct part_place {
     uint64_t quota_bytes; /* 0: in no session, or in that one */
     const char *session;  /* NULL: in a new one, or in none */
     bool standalone;      /* `quota_bytes` is the process's own limit */
+    const char *compute;  /* the new session's share; NULL: none */
 };
 #define PART_OUTSIDE ((struct part_place){.quota_bytes = 0})
 #define PART_IN_SESSION ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES})
 #define PART_STANDALONE ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES, .standalone = true})
+#define PART_SHARE(share) ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES, .compute = (share)})
 #define PART_BESIDE(part) ((struct part_place){.session = (part)->session})
 
 struct part {
@@ -46,6 +49,9 @@ struct part_role {
 };
 extern const struct part_role part_roles[]; /* ends with a NULL name */
 
+/* Where one of our own programs is. */
+void find_program(const char *name, char path[static PATH_MAX]);
+
 /* Another program, inside a session (if `quota_bytes`) or outside, to its end: its wait status. What it
  * prints, with what it says on standard error if `with_errors`, is in `output`: the end of it, if `size` is
  * too small. */
@@ -57,3 +63,9 @@ struct session_use {
     uint64_t driver_bytes;  /* what the driver took besides */
 };
 struct session_use session_use(const char *session);
+
+/* The GPU time that the daemon has counted for these parts' sessions, all at one moment. */
+void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seconds);
+
+/* How often the daemon has seen a GPU go from one session to another. */
+uint64_t lease_handovers(void);

@@ -3,12 +3,16 @@
  * Session 1 has one process, session 0 all others. A process has WORK pieces to submit and then exits; at any
  * step it may be killed (KILLS in all), be stopped and perhaps go on (STOPS), fail to drain (FAILURES), fall
  * idle with work left (IDLES). The daemon may die and come back (RESTARTS), upon which gates are open until
- * the new one has been heard. Times are left out: a turn ends whenever somebody waits, and the daemon may
- * stop waiting for a process's answer at any moment.
+ * the new one has been heard. A process that closes its gate may tell that no thread submits any more
+ * (CLOSES): once all of its session have, the next session begins before they have drained. Sessions may hold
+ * leases beside each other (OVERLAPS). Times are left out: a turn ends whenever somebody waits, the next one
+ * begins at any moment after the last CLOSED, and the daemon may stop waiting for a process's answer at any
+ * moment.
  *
  * Everything is used up some day, so that every execution ends. To be shown:
- *   - two processes of different sessions never both have an open gate or work in flight, but one that did
- *     not drain, was given up on, or has not answered a new daemon yet (assertion in `watch`);
+ *   - two processes of different sessions never both have an open gate, a thread inside of it or work in
+ *     flight, but one that did not drain, was given up on, has not answered a new daemon yet, or has nothing
+ *     but work in flight and has told so, and but sessions that overlap (assertion in `watch`);
  *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
  *   - a socket holds a few messages at most, also of a process that does not read (assertion in `tell`).
  *
@@ -34,26 +38,36 @@
 #ifndef RESTARTS
 #define RESTARTS 0
 #endif
+#ifndef CLOSES
+#define CLOSES 0
+#endif
+#ifndef OVERLAPS
+#define OVERLAPS 0
+#endif
 
 #define MESSAGES 6
 #define NUMBERS 3 /* a process's leases are numbered 1 to this, and on with 1: more than are in flight */
 #define SESSION(p) ((p) == PROCESSES - 1)
 
 mtype = { WANT, GRANT, REVOKE, RETURNED, DRAINED, IDLE, UNDRAINED, NOTHING };
-mtype = { CLOSED, OPEN, CLOSING, OVERDUE }; /* enum gate_state */
-mtype = { NONE, HELD, LOOSE };              /* enum arbiter_lease */
+mtype = { CLOSED, OPEN, CLOSING, OVERDUE }; /* enum gate_state; the first is a message, too */
+mtype = { NONE, HELD, OVERLAP, LOOSE };     /* enum arbiter_lease */
 
 chan down[PROCESSES] = [MESSAGES] of { mtype, byte };
 chan up[PROCESSES] = [MESSAGES] of { mtype, byte, mtype };
 
 /* The processes. */
 bool dead[PROCESSES], stopped[PROCESSES], open[PROCESSES], in_flight[PROCESSES], connected[PROCESSES];
+bool inside[PROCESSES]; /* a thread has passed the gate and not submitted yet */
+/* Until the gate opens, or closes, again: it has told that nobody is inside; it was opened undrained. */
+bool told[PROCESSES], undrained[PROCESSES];
 byte work[PROCESSES];
 byte kills = KILLS, stops = STOPS, failures = FAILURES, idles = IDLES, restarts = RESTARTS;
+byte closes = CLOSES, overlaps = OVERLAPS;
 
 /* The daemon. */
 mtype gate[PROCESSES] = CLOSED;
-bool wants[PROCESSES];
+bool wants[PROCESSES], leaves[PROCESSES]; /* the latter: it has told so since it was revoked */
 byte number[PROCESSES];
 mtype lease[2] = NONE;
 bool closing[2], raised[2];
@@ -71,8 +85,11 @@ inline say(type, n, outcome)
     up[p]!type(n, outcome);
 }
 
-#define USES(p) (!dead[p] && (open[p] || in_flight[p]))
-#define IS_EXCUSED(p) (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE)
+#define USES(p) (!dead[p] && (open[p] || inside[p] || in_flight[p]))
+#define HAS_TOLD(p) (told[p] && !open[p] && !inside[p])
+#define IS_EXCUSED(p)                                                                                        \
+    (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE || undrained[p] || HAS_TOLD(p))
+#define OVERLAPPING (lease[0] == OVERLAP && lease[1] == OVERLAP)
 
 /* After each step that opens a gate or submits. */
 inline watch()
@@ -80,7 +97,7 @@ inline watch()
     x = 0;
     do
     :: x < PROCESSES - 1 ->
-        assert(!(USES(x) && USES(PROCESSES - 1)) || IS_EXCUSED(x) || IS_EXCUSED(PROCESSES - 1));
+        assert(!(USES(x) && USES(PROCESSES - 1)) || OVERLAPPING || IS_EXCUSED(x) || IS_EXCUSED(PROCESSES - 1));
         x++
     :: else -> break
     od;
@@ -119,7 +136,12 @@ inline begin_closing(s)
     do
     :: y < PROCESSES ->
         if
-        :: SESSION(y) == s && gate[y] == OPEN -> gate[y] = CLOSING; tell(down[y], REVOKE, number[y])
+        :: SESSION(y) == s && gate[y] == OPEN ->
+            gate[y] = CLOSING;
+#ifndef BROKEN_KEEPS_CLOSED
+            leaves[y] = false;
+#endif
+            tell(down[y], REVOKE, number[y])
         :: else
         fi;
         y++
@@ -180,10 +202,32 @@ inline on_returned(q, n, outcome)
 }
 
 #define WAITS(q) (connected[q] && gate[q] == CLOSED && wants[q])
+/* Whether all that have not answered have told that they submit no more. */
+#define STAYS(q) (gate[q] == CLOSING && !leaves[q])
+#if PROCESSES == 2
+#define ALL_LEAVE(s) (!STAYS(s))
+#elif defined(BROKEN_CLOSED_BY_ONE)
+#define ALL_LEAVE(s) ((s) == 1 && !STAYS(2) || (s) == 0 && (!STAYS(0) || !STAYS(1)))
+#else
+#define ALL_LEAVE(s) ((s) == 1 && !STAYS(2) || (s) == 0 && !STAYS(0) && !STAYS(1))
+#endif
+#define IS_IN_THE_WAY(s) (lease[s] == OVERLAP || lease[s] == HELD && !(closing[s] && ALL_LEAVE(s)))
+
 #if PROCESSES == 2
 #define SESSION_WAITS(s) (lease[s] == NONE && WAITS(s))
 #else
 #define SESSION_WAITS(s) (lease[s] == NONE && ((s) == 1 && WAITS(2) || (s) == 0 && (WAITS(0) || WAITS(1))))
+#endif
+
+#ifdef BROKEN_JOINS_CLOSING
+#define MAY_BE_JOINED(s) (lease[s] == HELD || lease[s] == OVERLAP)
+#else
+#define MAY_BE_JOINED(s) ((lease[s] == HELD || lease[s] == OVERLAP) && !closing[s])
+#endif
+#ifdef BROKEN_FORGETS_COMPANY
+#define HAS_COMPANY(s) false
+#else
+#define HAS_COMPANY(s) (lease[1 - (s)] == OVERLAP)
 #endif
 
 proctype daemon()
@@ -194,11 +238,14 @@ end_of_all:
     do
     :: atomic { up[0]?[WANT, _, _] -> q = 0; goto heard }
     :: atomic { up[0]?[RETURNED, _, _] -> q = 0; goto heard }
+    :: atomic { up[0]?[CLOSED, _, _] -> q = 0; goto heard }
     :: atomic { up[1]?[WANT, _, _] -> q = 1; goto heard }
     :: atomic { up[1]?[RETURNED, _, _] -> q = 1; goto heard }
+    :: atomic { up[1]?[CLOSED, _, _] -> q = 1; goto heard }
 #if PROCESSES > 2
     :: atomic { up[2]?[WANT, _, _] -> q = 2; goto heard }
     :: atomic { up[2]?[RETURNED, _, _] -> q = 2; goto heard }
+    :: atomic { up[2]?[CLOSED, _, _] -> q = 2; goto heard }
 #endif
     :: atomic {
         /* A death is seen by its pidfd, whatever is left in the socket. */
@@ -218,8 +265,14 @@ end_of_all:
     :: atomic { closing[0] -> s = 0; goto give_up }
     :: atomic { closing[1] -> s = 1; goto give_up }
 #endif
-    :: atomic { SESSION_WAITS(0) && lease[1] != HELD -> lease[0] = HELD; raised[0] = false }
-    :: atomic { SESSION_WAITS(1) && lease[0] != HELD -> lease[1] = HELD; raised[1] = false }
+    :: atomic { SESSION_WAITS(0) && !IS_IN_THE_WAY(1) -> lease[0] = HELD; raised[0] = false }
+    :: atomic { SESSION_WAITS(1) && !IS_IN_THE_WAY(0) -> lease[1] = HELD; raised[1] = false }
+    :: atomic { overlaps > 0 && SESSION_WAITS(0) && MAY_BE_JOINED(1) -> s = 0; goto join }
+    :: atomic { overlaps > 0 && SESSION_WAITS(1) && MAY_BE_JOINED(0) -> s = 1; goto join }
+    :: atomic { lease[0] == OVERLAP && !closing[0] -> begin_closing(0) }
+    :: atomic { lease[1] == OVERLAP && !closing[1] -> begin_closing(1) }
+    :: atomic { lease[0] == OVERLAP && !closing[0] && !HAS_COMPANY(0) -> lease[0] = HELD; raised[0] = false }
+    :: atomic { lease[1] == OVERLAP && !closing[1] && !HAS_COMPANY(1) -> lease[1] = HELD; raised[1] = false }
     :: atomic { WAITS(0) && lease[0] != NONE && !closing[0] -> open_gate(0) }
     :: atomic { WAITS(1) && lease[SESSION(1)] != NONE && !closing[SESSION(1)] -> open_gate(1) }
 #if PROCESSES > 2
@@ -241,6 +294,11 @@ heard:
 #endif
             :: else
             fi
+        :: up[q]?CLOSED(n, outcome) ->
+            if
+            :: gate[q] == CLOSING && n == number[q] -> leaves[q] = true
+            :: else
+            fi
         :: up[q]?RETURNED(n, outcome) -> on_returned(q, n, outcome)
         fi;
         q = 0; n = 0; outcome = NOTHING;
@@ -255,10 +313,24 @@ gone:
         do
         :: up[q]?WANT(n, outcome)
         :: up[q]?RETURNED(n, outcome)
+        :: up[q]?CLOSED(n, outcome)
         :: empty(up[q]) -> break
         od;
         end_if_returned(SESSION(q));
         q = 0; n = 0; outcome = NOTHING;
+        goto end_of_all
+    }
+
+join:
+    atomic {
+        overlaps--;
+        lease[s] = OVERLAP;
+        raised[s] = false;
+        if
+        :: !closing[1 - s] -> lease[1 - s] = OVERLAP
+        :: else
+        fi;
+        s = 0;
         goto end_of_all
     }
 
@@ -302,7 +374,7 @@ restart:
         y = 0;
         do
         :: y < PROCESSES ->
-            connected[y] = false; gate[y] = CLOSED; wants[y] = false; number[y] = 0;
+            connected[y] = false; gate[y] = CLOSED; wants[y] = false; leaves[y] = false; number[y] = 0;
             do
             :: up[y]?_, _, _
             :: empty(up[y]) -> break
@@ -329,6 +401,13 @@ restart:
 #define IS_VOID(n) (n == lease_number && !open[p])
 #endif
 
+/* It waits out the threads that are inside first. */
+#ifdef BROKEN_TELLS_EARLY
+#define MAY_TELL true
+#else
+#define MAY_TELL (!inside[p])
+#endif
+
 proctype process(byte p)
 {
     byte lease_number, revoked, n;
@@ -344,29 +423,34 @@ proctype process(byte p)
         gate[p] = OVERDUE; number[p] = 0; wants[p] = false;
         lease_number = 0; has_asked = false; draining = false;
         tell(down[p], REVOKE, 0) }
-    :: atomic { LIVES && !connected[p] && heard_of -> heard_of = false; open[p] = true; draining = false }
+    :: atomic { LIVES && !connected[p] && heard_of ->
+        heard_of = false; open[p] = true; told[p] = false; draining = false }
     :: atomic { LISTENS && !draining && down[p]?[GRANT, _] ->
         down[p]?GRANT(n);
         if
         :: IS_VOID(n)
-        :: else -> open[p] = true; lease_number = n; has_asked = false; watch()
+        :: else -> open[p] = true; told[p] = false; lease_number = n; has_asked = false; watch()
         fi;
         n = 0 }
     :: atomic { LISTENS && !draining && down[p]?[REVOKE, _] ->
-        down[p]?REVOKE(revoked); open[p] = false; draining = true }
-    :: atomic { LISTENS && draining && !in_flight[p] ->
+        down[p]?REVOKE(revoked); open[p] = false; undrained[p] = false; draining = true }
+    :: atomic { LISTENS && draining && !told[p] && closes > 0 && MAY_TELL ->
+        closes--; told[p] = true; say(CLOSED, lease_number, NOTHING) }
+    :: atomic { LISTENS && draining && !inside[p] && !in_flight[p] ->
         draining = false; say(RETURNED, revoked, DRAINED); revoked = 0 }
     :: atomic { LISTENS && draining && in_flight[p] && failures > 0 ->
-        failures--; draining = false; open[p] = true; say(RETURNED, revoked, UNDRAINED); revoked = 0 }
+        failures--; draining = false; open[p] = true; told[p] = false; undrained[p] = true;
+        say(RETURNED, revoked, UNDRAINED); revoked = 0 }
     :: atomic { LISTENS && !draining && !open[p] && work[p] > 0 && !has_asked ->
         has_asked = true; say(WANT, 0, NOTHING) }
-    :: atomic { LISTENS && open[p] && !in_flight[p] && idles > 0 && lease_number > 0 ->
+    :: atomic { LISTENS && open[p] && !inside[p] && !in_flight[p] && idles > 0 && lease_number > 0 ->
         idles--; open[p] = false; has_asked = false; say(RETURNED, lease_number, IDLE) }
-    :: atomic { LIVES && open[p] && !in_flight[p] && work[p] > 0 -> work[p]--; in_flight[p] = true; watch() }
+    :: atomic { LIVES && open[p] && !inside[p] && !in_flight[p] && work[p] > 0 -> work[p]--; inside[p] = true }
+    :: atomic { LIVES && inside[p] -> inside[p] = false; in_flight[p] = true; watch() }
     /* The card goes on, whatever the process does. */
     :: atomic { in_flight[p] -> in_flight[p] = false }
-    :: atomic { LIVES && work[p] == 0 && !in_flight[p] && !draining -> dead[p] = true; break }
-    :: atomic { !dead[p] && kills > 0 -> kills--; dead[p] = true; in_flight[p] = false; break }
+    :: atomic { LIVES && work[p] == 0 && !inside[p] && !in_flight[p] && !draining -> dead[p] = true; break }
+    :: atomic { !dead[p] && kills > 0 -> kills--; dead[p] = true; inside[p] = false; in_flight[p] = false; break }
     :: atomic { LIVES && stops > 0 -> stops--; stopped[p] = true }
     :: atomic { stopped[p] -> stopped[p] = false }
     :: atomic { stopped[p] && !in_flight[p] -> goto end_stopped }

@@ -5,6 +5,7 @@
  *   unhooked:NAME   the program gets the driver's own function: a hook that was left out
  *   half:NAME       the hook is told half of the bytes that are asked for (cuMemAlloc_v2 alone)
  *   slow:NAME       each call takes 50 us more (cuMemAlloc_v2 alone)
+ *   extra:NAME      one more piece of work in each capture (cuStreamBeginCapture_v2 alone)
  *   crash:NAME      each call ends the process
  *   hang:NAME       no call ever returns
  */
@@ -35,6 +36,20 @@ static CUresult slow(CUdeviceptr *address, size_t bytes)
         clock_gettime(CLOCK_MONOTONIC, &now);
     while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < 50000);
     return hook(address, bytes);
+}
+
+static CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
+static CUresult (*launch_host_function)(CUstream, CUhostFn, void *);
+
+static void do_nothing(void *unused)
+{
+    (void)unused;
+}
+
+static CUresult extra(CUstream stream, CUstreamCaptureMode mode)
+{
+    CUresult result = begin_capture(stream, mode);
+    return result != CUDA_SUCCESS ? result : launch_host_function(stream, do_nothing, NULL);
 }
 
 static CUresult crash(void)
@@ -76,6 +91,11 @@ void *dlsym(void *restrict handle, const char *restrict name)
         return planted[2] == 'l' ? (void *)half : (void *)hang;
     case 's':
         return (void *)slow;
+    case 'e':
+        memcpy(&begin_capture, &function, sizeof(function));
+        function = of_interceptor(handle, "cuLaunchHostFunc");
+        memcpy(&launch_host_function, &function, sizeof(function));
+        return (void *)extra;
     default:
         return (void *)crash;
     }
