@@ -386,6 +386,8 @@ int main(int count, char **arguments)
     if (status >= 0)
         return status;
     leave_session(arguments);
+    /* Should the interceptor be in every program of the machine: this one asks nobody for a session. */
+    setenv("GPUSLICE_IPC_SOCK", "/dev/null", 1);
     int result = configure(daemon, idle_exit, &error);
     if (result == 0 && daemon->options.on_demand)
         result = go_to_background(&program.ready_fd, &error);
