@@ -291,6 +291,31 @@ static bool has_tokens(struct arbiter_session *session)
     return !session->is_throttled && session->tokens > 0;
 }
 
+/* Whether a session of a higher priority wants one of its GPUs. */
+static bool is_outranked(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at->priority > session->priority && at->is_backlogged && (at->gpus & session->gpus))
+            return true;
+    return false;
+}
+
+/* A minimum is kept whatever comes first. */
+static void find_due(struct arbiter_session *session)
+{
+    double owed = arbiter_owed(session);
+    if (owed <= 0 || !is_outranked(session))
+        session->is_due = false;
+    else if (owed >= (double)arbiter_quantum(session->arbiter))
+        session->is_due = true;
+}
+
+/* Who of those with different ones goes first. */
+static unsigned standing(const struct arbiter_session *session)
+{
+    return session->priority + (session->is_due ? ARBITER_PRIORITIES : 0);
+}
+
 /* Notes who waits; those that neither waited nor held come back from idling. */
 static void find_backlogged(struct arbiter *arbiter)
 {
@@ -306,8 +331,10 @@ static void find_backlogged(struct arbiter *arbiter)
         if (session->is_backlogged && session->waits_since == arbiter->now && is_waiting(session))
             arbiter_come_back(session, session->gpus);
     arbiter_advance_clocks(arbiter);
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         session->lag = arbiter_lag(session);
+        find_due(session);
+    }
 }
 
 static bool is_eligible(const struct arbiter_session *session)
@@ -317,8 +344,8 @@ static bool is_eligible(const struct arbiter_session *session)
 
 static bool precedes(const struct arbiter_session *a, const struct arbiter_session *b)
 {
-    if (a->priority != b->priority)
-        return a->priority > b->priority;
+    if (standing(a) != standing(b))
+        return standing(a) > standing(b);
     if (a->lag != b->lag)
         return a->lag < b->lag;
     return a->waits_since != b->waits_since ? a->waits_since < b->waits_since : a->serial < b->serial;
@@ -328,10 +355,10 @@ static bool precedes(const struct arbiter_session *a, const struct arbiter_sessi
  * one that cannot join them does. */
 static bool presses(const struct arbiter_session *waiter, const struct arbiter_session *holder)
 {
-    if (!is_eligible(waiter) || !(waiter->gpus & holder->held) || waiter->priority < holder->priority)
+    if (!is_eligible(waiter) || !(waiter->gpus & holder->held) || standing(waiter) < standing(holder))
         return false;
     if (holder->lease == LEASE_OVERLAP)
-        return waiter->priority > holder->priority || !waiter->is_sparse;
+        return standing(waiter) > standing(holder) || !waiter->is_sparse;
     return precedes(waiter, holder);
 }
 

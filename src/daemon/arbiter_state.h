@@ -70,6 +70,11 @@ struct arbiter_session {
     unsigned tries; /* drains in a row that failed */
     uint64_t retry_at;
 
+    /* What it is behind its minimum while a higher priority comes before it, on any of its GPUs; what it had
+     * beyond is negative. Once that is a turn, it comes first itself until it has caught up. */
+    double owed_ns;
+    bool is_due;
+
     double tokens; /* GPU time it may take below its maximum; negative: debt. No maximum: a full bucket */
     bool is_throttled;
 
@@ -124,6 +129,8 @@ void arbiter_advance_clocks(struct arbiter *arbiter);
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
 /* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
 double arbiter_lag(const struct arbiter_session *session);
+/* What it is owed, less what it has taken and is not charged for yet. */
+double arbiter_owed(const struct arbiter_session *session);
 /* GPU time since the last charge. */
 double arbiter_uncharged(const struct arbiter_session *session);
 /* Turn the time since the last charge into use. Returns which part of it the session was busy, or -1 for no

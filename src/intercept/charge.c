@@ -104,19 +104,32 @@ enum charge_place charge_place_current(struct charge *charge)
     return place_of_context(charge, mode);
 }
 
+/* This thread's number in the ledger. A forked child's threads go on counting where its parent was. */
+static unsigned mover(void)
+{
+    static _Atomic unsigned threads;
+    static __thread unsigned number_from_1;
+    if (__builtin_expect(number_from_1 == 0, false)) {
+        number_from_1 = LEDGER_MOVERS + 1;
+        if (atomic_load_explicit(&threads, memory_order_relaxed) < LEDGER_MOVERS)
+            number_from_1 = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+    }
+    return number_from_1 - 1;
+}
+
 void charge_moving(void)
 {
     if (charge_moved)
         return;
     charge_moved = session_slot();
-    ledger_move_begin(charge_moved);
+    ledger_move_begin(charge_moved, mover());
 }
 
 void charge_settled_slow(void)
 {
     if (dropping)
         return;
-    ledger_move_end(charge_moved);
+    ledger_move_end(charge_moved, mover());
     charge_moved = NULL;
 }
 
@@ -125,16 +138,6 @@ bool charge_reserve(uint32_t gpu, uint64_t bytes)
     if (ledger_reserve(session_slot(), gpu, bytes))
         return true;
     return pools_trim(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes);
-}
-
-/* The same after charge_moving(), in one turn where nothing has moved yet. */
-static bool move_and_reserve(uint32_t gpu, uint64_t bytes)
-{
-    if (charge_moved)
-        return charge_reserve(gpu, bytes);
-    charge_moved = session_slot();
-    return ledger_move_and_reserve(charge_moved, gpu, bytes) ||
-           (pools_trim(gpu, bytes) && charge_reserve(gpu, bytes));
 }
 
 void charge_release(uint32_t gpu, uint64_t bytes)
@@ -214,7 +217,8 @@ static enum charge_answer take(struct charge *charge, enum charge_place place, u
     if (place == CHARGE_NOWHERE)
         return CHARGE_PASS;
     if (place == CHARGE_ON_GPU) {
-        if (move_and_reserve(charge->gpu, bytes)) {
+        charge_moving();
+        if (charge_reserve(charge->gpu, bytes)) {
             charge_moving(); /* trimming pools may have settled it */
             return CHARGE_TAKEN;
         }
@@ -232,6 +236,28 @@ enum charge_answer charge_take_current(struct charge *charge, uint64_t bytes)
 enum charge_answer charge_take_device(struct charge *charge, CUdevice device, uint64_t bytes)
 {
     return take(charge, charge_place_device(charge, device), bytes);
+}
+
+static atomic_bool has_captured;
+
+void charge_capturing(void)
+{
+    if (!atomic_load_explicit(&has_captured, memory_order_relaxed))
+        atomic_store_explicit(&has_captured, true, memory_order_relaxed);
+}
+
+CUresult charge_refused(void)
+{
+    CUdeviceptr address;
+    if (!atomic_load_explicit(&has_captured, memory_order_relaxed) || !real(cuMemAlloc_v2) ||
+        !real(cuMemFree_v2))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    charge_enter();
+    CUresult result = real(cuMemAlloc_v2)(&address, SIZE_MAX / 2);
+    if (result == CUDA_SUCCESS)
+        real(cuMemFree_v2)(address);
+    charge_leave();
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void charge_hide(struct charge *charge)
@@ -282,7 +308,7 @@ bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t ke
         .flags = charge->hidden ? RECORD_HIDDEN : 0,
         .share = charge->share,
     };
-    if (!records_put(&private_get()->records, record, &displaced))
+    if (!records_put(&private_get()->records, &record, &displaced))
         return false;
     if (displaced.kind != RECORD_FREE)
         charge_release_record(&displaced);
@@ -309,17 +335,11 @@ bool charge_drop(enum record_kind kind, uint64_t key, struct record *taken)
 void charge_dropped(const struct record *taken, CUresult result)
 {
     dropping = false;
-    if (result == CUDA_SUCCESS && charge_depth == 0 && charge_moved == session_slot() &&
-        !(taken->flags & RECORD_HIDDEN) && !taken->share) {
-        charge_moved = NULL;
-        ledger_release_and_settle(session_slot(), taken->gpu, taken->bytes);
-        return;
-    }
     /* What cannot be put back stays charged until the process ends: it is still held. */
     if (result == CUDA_SUCCESS)
         charge_release_record(taken);
     else
-        records_restore(&private_get()->records, *taken);
+        records_restore(&private_get()->records, taken);
     if (charge_depth == 0)
         charge_settled();
 }

@@ -3,7 +3,7 @@
  *   struct charge charge;
  *   switch (charge_take_current(&charge, bytes)) {
  *   case CHARGE_PASS:    the process is in no session, or the driver itself will refuse: call it, do no more
- *   case CHARGE_REFUSED: answer CUDA_ERROR_OUT_OF_MEMORY; the driver is not asked
+ *   case CHARGE_REFUSED: answer CUDA_ERROR_OUT_OF_MEMORY, or charge_refused(); the driver is not asked
  *   case CHARGE_TAKEN:   call the driver between charge_enter() and charge_leave(), then
  *                        charge_keep() on success, charge_return() on failure
  *   }
@@ -60,6 +60,14 @@ bool charge_holds(void);
 /* Reserve `bytes` on the GPU of the current context, or of `device`. */
 enum charge_answer charge_take_current(struct charge *charge, uint64_t bytes);
 enum charge_answer charge_take_device(struct charge *charge, CUdevice device, uint64_t bytes);
+
+/* What to answer where linear memory was refused: CUDA_ERROR_OUT_OF_MEMORY, but where an open capture forbids
+ * such calls (cuThreadExchangeStreamCaptureMode) the driver's own answer to that, which also invalidates the
+ * capture. Only the driver knows whether one does: in a program that has captured, it is asked for what no card
+ * has. */
+CUresult charge_refused(void);
+/* The program begins a capture. */
+void charge_capturing(void);
 
 /* Reserve `bytes` on `device` for memory that another process made, once for all of the session that import
  * it under `name`: of hook_share.c, 0: it has none, and each is charged. */

@@ -1,5 +1,6 @@
 /* hook_capture.c - what changes which streams there are, whether they are captured, and whose default stream
  * is meant: for the gate and the pace. No memory is charged here. */
+#include "intercept/charge.h"
 #include "intercept/gate.h"
 #include "intercept/pace.h"
 #include "intercept/real.h"
@@ -15,6 +16,7 @@
     {                                                                                                        \
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
+        charge_capturing();                                                                                  \
         struct gate *gate = gate_of();                                                                       \
         bool counted = gate && gate_capture_begin(gate);                                                     \
         CUresult result = real(symbol) arguments;                                                            \

@@ -38,7 +38,7 @@ static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t g
                             .owner = (uint64_t)(unsigned)need->device,
                             .gpu = (uint8_t)gpu,
                             .kind = RECORD_EXEC};
-    records_put(&private_get()->records, record, &displaced);
+    records_put(&private_get()->records, &record, &displaced);
     atomic_store_explicit(&private_get()->graphs_used, true, memory_order_relaxed);
 }
 
@@ -168,7 +168,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
                  records_take(&private_get()->records, RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record);
     CUresult result = real(cuGraphExecDestroy)(exec);
     if (known && result != CUDA_SUCCESS)
-        records_restore(&private_get()->records, record);
+        records_restore(&private_get()->records, &record);
     pools_refresh();
     return result;
 }

@@ -23,7 +23,7 @@ static void keep_green(struct charge *charge, CUgreenCtx green, CUdevice device)
                             .references = 1,
                             .gpu = (uint8_t)charge->gpu,
                             .kind = RECORD_CONTEXT};
-    records_put(&private_get()->records, record, &displaced);
+    records_put(&private_get()->records, &record, &displaced);
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device, unsigned int flags)

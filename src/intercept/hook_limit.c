@@ -58,7 +58,7 @@ static CUresult set_limit(const struct charge *charge, CUlimit limit, size_t val
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     record.bytes = held + growth;
-    if (!records_put(records, record, &displaced)) {
+    if (!records_put(records, &record, &displaced)) {
         charge_release(charge->gpu, growth);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -72,7 +72,7 @@ static CUresult set_limit(const struct charge *charge, CUlimit limit, size_t val
     else if (taken > record.bytes)
         ledger_charge(session_slot(), charge->gpu, taken - record.bytes);
     record.bytes = taken;
-    records_put(records, record, &displaced);
+    records_put(records, &record, &displaced);
     return result;
 }
 

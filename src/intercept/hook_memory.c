@@ -28,7 +28,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
     case CHARGE_PASS:
         return real(cuMemAlloc_v2)(address, bytes);
     case CHARGE_REFUSED:
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return charge_refused();
     case CHARGE_TAKEN:
         break;
     }
@@ -49,7 +49,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
     case CHARGE_PASS:
         return real(cuMemAllocManaged)(address, bytes, flags);
     case CHARGE_REFUSED:
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return charge_refused();
     case CHARGE_TAKEN:
         break;
     }
@@ -92,7 +92,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     case CHARGE_PASS:
         return real(cuMemAllocPitch_v2)(address, pitch, width, height, element_bytes);
     case CHARGE_REFUSED:
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return charge_refused();
     case CHARGE_TAKEN:
         break;
     }

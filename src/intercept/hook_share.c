@@ -244,7 +244,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
         charge_release_record(&record);
     } else if (result != CUDA_SUCCESS && record.references == 0) {
         record.references = 1;
-        records_restore(&private_get()->records, record);
+        records_restore(&private_get()->records, &record);
     } else if (result != CUDA_SUCCESS) {
         records_count(&private_get()->records, RECORD_IPC, address, 1, &record);
     }

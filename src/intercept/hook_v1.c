@@ -26,7 +26,7 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
     case CHARGE_PASS:
         return real(cuMemAlloc)(address, bytes);
     case CHARGE_REFUSED:
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return charge_refused();
     case CHARGE_TAKEN:
         break;
     }
@@ -49,7 +49,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned 
     case CHARGE_PASS:
         return real(cuMemAllocPitch)(address, pitch, width, height, element_bytes);
     case CHARGE_REFUSED:
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return charge_refused();
     case CHARGE_TAKEN:
         break;
     }

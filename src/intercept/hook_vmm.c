@@ -17,7 +17,7 @@ bool vmm_point_at(struct record record, uint64_t number, struct record *displace
 {
     record.owner = number;
     record.references = 1;
-    return records_put(records(), record, displaced);
+    return records_put(records(), &record, displaced);
 }
 
 /* A handle or a mapping holds the allocation `number`. */
@@ -56,7 +56,7 @@ bool vmm_keep(const struct charge *charge, CUmemGenericAllocationHandle handle, 
                             .kind = RECORD_ALLOCATION,
                             .flags = (uint8_t)flags,
                             .share = charge->share};
-    if (!records_put(records(), record, &displaced))
+    if (!records_put(records(), &record, &displaced))
         return false;
     if (point_at(RECORD_HANDLE, handle, 0, number))
         return true;
@@ -142,7 +142,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
         vmm_let_go(record.owner);
     } else if (record.references == 0) {
         record.references = 1;
-        records_restore(records(), record);
+        records_restore(records(), &record);
     } else {
         records_count(records(), RECORD_HANDLE, handle, 1, &record);
     }

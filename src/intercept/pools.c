@@ -405,14 +405,16 @@ void pools_forget_gpu(uint32_t gpu)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
-        bool is_kept = pool->made || pool->managed; /* asked for by its place, it would not be known again */
-        if (pool->gpu == gpu && is_kept && !atomic_load_explicit(&pool->dying, memory_order_relaxed)) {
-            shrink(pool, pool->charged_bytes);
-            pool->asleep = true;
-        } else if (pool->gpu == gpu) {
-            if (atomic_load_explicit(&pool->dying, memory_order_relaxed))
-                real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
+        bool is_dying = atomic_load_explicit(&pool->dying, memory_order_relaxed);
+        if (pool->gpu == gpu && is_dying) {
+            real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
             pools_forget(pool);
+        } else if (pool->gpu == gpu) {
+            /* Still known: it may be asked for next where another device works, and would be taken for none
+             * of ours. */
+            shrink(pool, pool->charged_bytes);
+            pool->mapped_by = 0;
+            pool->asleep = true;
         }
         pthread_mutex_unlock(&pool->turn);
     }

@@ -41,12 +41,12 @@ static struct record *place_of(const struct record_shard *shard, uint64_t hash, 
     }
 }
 
-static void insert(struct record_shard *shard, struct record record)
+static void insert(struct record_shard *shard, const struct record *record)
 {
-    uint32_t at = home_of(shard, hash_of(record.kind, record.key));
+    uint32_t at = home_of(shard, hash_of(record->kind, record->key));
     while (shard->places[at].kind != RECORD_FREE)
         at = (at + 1) & (shard->capacity - 1);
-    shard->places[at] = record;
+    shard->places[at] = *record;
     shard->count++;
 }
 
@@ -83,7 +83,7 @@ static bool make_room(struct record_shard *shard)
     struct record_shard bigger = {.places = memory, .capacity = capacity};
     for (uint32_t at = 0; at < shard->capacity; at++)
         if (shard->places[at].kind != RECORD_FREE)
-            insert(&bigger, shard->places[at]);
+            insert(&bigger, &shard->places[at]);
     if (shard->places)
         munmap(shard->places, table_bytes(shard->capacity));
     shard->places = bigger.places;
@@ -91,17 +91,17 @@ static bool make_room(struct record_shard *shard)
     return true;
 }
 
-bool records_put(struct records *records, struct record record, struct record *displaced)
+bool records_put(struct records *records, const struct record *record, struct record *displaced)
 {
-    uint64_t hash = hash_of(record.kind, record.key);
+    uint64_t hash = hash_of(record->kind, record->key);
     struct record_shard *shard = shard_of(records, hash);
     bool done = true;
     displaced->kind = RECORD_FREE;
     lock_take(&shard->turn);
-    struct record *place = place_of(shard, hash, record.kind, record.key);
+    struct record *place = place_of(shard, hash, record->kind, record->key);
     if (place) {
         *displaced = *place;
-        *place = record;
+        *place = *record;
     } else if (make_room(shard)) {
         insert(shard, record);
     } else {
@@ -111,12 +111,12 @@ bool records_put(struct records *records, struct record record, struct record *d
     return done;
 }
 
-bool records_restore(struct records *records, struct record record)
+bool records_restore(struct records *records, const struct record *record)
 {
-    uint64_t hash = hash_of(record.kind, record.key);
+    uint64_t hash = hash_of(record->kind, record->key);
     struct record_shard *shard = shard_of(records, hash);
     lock_take(&shard->turn);
-    bool done = !place_of(shard, hash, record.kind, record.key) && make_room(shard);
+    bool done = !place_of(shard, hash, record->kind, record->key) && make_room(shard);
     if (done)
         insert(shard, record);
     lock_leave(&shard->turn);

@@ -79,10 +79,10 @@ struct records {
 
 /* Add a record. One of the same kind and key is displaced: it is stored in `*displaced`, whose kind is
  * RECORD_FREE when there was none. False, with nothing changed, when there is no memory for it. */
-bool records_put(struct records *records, struct record record, struct record *displaced);
+bool records_put(struct records *records, const struct record *record, struct record *displaced);
 
 /* Put back what was taken out, unless its key has been taken again. False if it was not put back. */
-bool records_restore(struct records *records, struct record record);
+bool records_restore(struct records *records, const struct record *record);
 
 /* Take a record out. False when there is none. */
 bool records_take(struct records *records, enum record_kind kind, uint64_t key, struct record *taken);

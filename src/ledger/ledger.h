@@ -133,14 +133,12 @@ void ledger_hide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
 /* Between these two the slot's bytes and the card's may differ, as one of them is changed first: nothing is
- * concluded from a sample taken meanwhile. Once a thread; any number of threads. Thread-safe. */
-void ledger_move_begin(struct ledger_slot *slot);
-void ledger_move_end(struct ledger_slot *slot);
-
-/* ledger_move_begin() and then ledger_reserve(), in one turn; the move has begun whatever the answer is. And
- * ledger_release() and then ledger_move_end(). */
-bool ledger_move_and_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
-void ledger_release_and_settle(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+ * concluded from a sample taken meanwhile. Once a thread; any number of threads. `mover` is the calling
+ * thread's number among those of its process: below LEDGER_MOVERS no other thread ever has the same, all
+ * others are alike. Thread-safe. */
+#define LEDGER_MOVERS 6u
+void ledger_move_begin(struct ledger_slot *slot, unsigned mover);
+void ledger_move_end(struct ledger_slot *slot, unsigned mover);
 
 /* --- What processes of a session hand to each other ------------------------------------------------ */
 

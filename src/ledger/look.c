@@ -1,8 +1,9 @@
 /* look.c - what an owner says of its slot to who compares ledgers with the card, and how that one looks.
  *
  * The card's figure for a process and the slot's bytes are two numbers that no reader can take at once. The
- * owner therefore says when it is about to change either (`moves`), and changes of the slot change its stamp:
- * a slot that looks the same, and still, before and after the card was asked was so while it answered. */
+ * owner therefore says when it is about to change either (`movers`), and changes of the slot change its
+ * stamp: a slot that looks the same, and still, before and after the card was asked was so while it answered.
+ */
 #include "ledger/usage.h"
 
 static bool is_slot(const struct ledger_slot *slot, unsigned gpu)
@@ -27,22 +28,43 @@ void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
         atomic_fetch_sub_explicit(hidden_of(slot, gpu), bytes, memory_order_acq_rel);
 }
 
-void ledger_move_begin(struct ledger_slot *slot)
+void ledger_move_begin(struct ledger_slot *slot, unsigned mover)
 {
     if (slot->index >= LEDGER_SLOTS)
         return;
-    lock_take(slot->turn);
-    usage_move_begin(slot);
-    lock_leave(slot->turn);
+    struct usage_request *line = &slot->ledger.usage->gpus[0].requests[slot->index];
+    if (mover < LEDGER_MOVERS)
+        atomic_store_explicit(&line->movers[mover], 1, memory_order_relaxed);
+    else
+        atomic_fetch_add_explicit(&line->more_movers, 1, memory_order_relaxed);
+    /* No store that follows is seen before it: neither a change of the word nor what the driver does when it
+     * is asked next. With the acquire of who looks after it has asked the card (is_moving()). */
+    atomic_thread_fence(memory_order_release);
 }
 
-void ledger_move_end(struct ledger_slot *slot)
+void ledger_move_end(struct ledger_slot *slot, unsigned mover)
 {
     if (slot->index >= LEDGER_SLOTS)
         return;
-    lock_take(slot->turn);
-    usage_move_end(slot);
-    lock_leave(slot->turn);
+    struct usage_request *line = &slot->ledger.usage->gpus[0].requests[slot->index];
+    /* Release: who sees the end sees how the word was left, and what the driver did. With is_moving(). */
+    if (mover < LEDGER_MOVERS)
+        atomic_store_explicit(&line->movers[mover], 0, memory_order_release);
+    else
+        atomic_fetch_sub_explicit(&line->more_movers, 1, memory_order_release);
+}
+
+/* Whether any thread of the slot's process moves. They are looked at one after the other, which is as good as
+ * at once: of each it is known that it did not move at some moment of the look, so that whatever it changed
+ * between two looks shows in the second one's stamp. */
+static bool is_moving(const struct ledger_usage *usage, uint32_t index)
+{
+    const struct usage_request *line = &usage->gpus[0].requests[index];
+    /* Acquire: a move that is seen to have ended has left its stamp (ledger_move_end()). */
+    unsigned moving = atomic_load_explicit(&line->more_movers, memory_order_acquire);
+    for (unsigned mover = 0; mover < LEDGER_MOVERS; mover++)
+        moving |= atomic_load_explicit(&line->movers[mover], memory_order_acquire);
+    return moving != 0;
 }
 
 struct ledger_slot_look ledger_slot_look(const struct ledger_usage *usage, uint32_t index, unsigned gpu)
@@ -52,15 +74,13 @@ struct ledger_slot_look ledger_slot_look(const struct ledger_usage *usage, uint3
         return look;
     const struct word128 *word = &usage->gpus[gpu].words[index];
     const struct usage_request *request = &usage->gpus[gpu].requests[index];
-    /* Acquire: a move that is seen to have ended has left its stamp (usage_move_end()). */
-    uint64_t moves_before = atomic_load_explicit(&usage->gpus[0].requests[index].moves, memory_order_acquire);
+    bool moved_before = is_moving(usage, index);
     look.stamp = usage_load(&word->high);
     look.bytes = usage_load(&word->low);
     look.hidden_bytes = atomic_load_explicit(&request->hidden_bytes, memory_order_acquire);
     if (look.hidden_bytes > look.bytes)
         look.hidden_bytes = look.bytes;
-    look.moving = moves_before != 0 || usage_load(&word->high) != look.stamp ||
-                  atomic_load_explicit(&usage->gpus[0].requests[index].moves, memory_order_acquire) != 0;
+    look.moving = moved_before || usage_load(&word->high) != look.stamp || is_moving(usage, index);
     return look;
 }
 

@@ -28,26 +28,25 @@ static bool current_limit(const struct ledger *ledger, unsigned gpu, uint64_t *l
     return policy->epoch == atomic_load_explicit(&ledger->usage->epoch, memory_order_acquire);
 }
 
-static bool fits_beside(const struct ledger_usage *usage, unsigned gpu, uint32_t place, uint64_t held_bytes,
-                        uint64_t bytes, uint64_t limit_bytes)
+static uint64_t sum_granted(const struct ledger_usage *usage, unsigned gpu)
 {
-    uint32_t slots_end = usage_slots_marked(usage), shares_end = usage_shares_end(usage);
-    /* The place itself stands in one of the two rows. */
-    uint32_t slot = place < slots_end ? place : slots_end;
-    uint32_t share = place < LEDGER_SLOTS ? LEDGER_SLOTS : place < shares_end ? place : shares_end;
-    uint64_t sum = usage_add(held_bytes, usage_sum_words(usage, gpu, 0, slot));
-    sum = usage_add(sum, usage_sum_words(usage, gpu, slot + (place < LEDGER_SLOTS), slots_end));
-    sum = usage_add(sum, usage_sum_words(usage, gpu, LEDGER_SLOTS, share));
-    sum = usage_add(sum, usage_sum_words(usage, gpu, share + (place >= LEDGER_SLOTS), shares_end));
+    return usage_add(usage_sum_words(usage, gpu, 0, usage_slots_marked(usage)),
+                     usage_sum_words(usage, gpu, LEDGER_SLOTS, usage_shares_end(usage)));
+}
+
+/* Whether `bytes` more fit beside all that is granted, those of the place that asks included. */
+static bool fits(const struct ledger_usage *usage, unsigned gpu, uint64_t bytes, uint64_t limit_bytes)
+{
+    uint64_t sum = sum_granted(usage, gpu);
     return sum <= limit_bytes && bytes <= limit_bytes - sum;
 }
 
 /* The answer to the request that `seen`, its word, stands for. False if the word has changed meanwhile. */
-static bool answer(struct word128 *word, struct word128 seen, uint64_t bytes, bool fits)
+static bool answer(struct word128 *word, struct word128 seen, uint64_t bytes, bool is_granted)
 {
     struct word128 decided = {
-        .low = fits ? usage_add(seen.low, bytes) : seen.low,
-        .high = usage_next_stamp(seen.high, !fits),
+        .low = is_granted ? usage_add(seen.low, bytes) : seen.low,
+        .high = usage_next_stamp(seen.high, !is_granted),
     };
     return word128_compare_exchange(word, &seen, decided);
 }
@@ -80,17 +79,17 @@ static void decide(const struct ledger *ledger, unsigned gpu, struct word128 dec
     const struct usage_request *request = &there->requests[index];
     seen.low = usage_load(&word->low);
     uint64_t bytes = growth(index, seen.low, atomic_load_explicit(&request->bytes, memory_order_acquire));
-    bool fits = atomic_load_explicit(&request->is_charge, memory_order_acquire) != 0;
-    if (!fits) {
+    bool is_granted = atomic_load_explicit(&request->is_charge, memory_order_acquire) != 0;
+    if (!is_granted) {
         uint64_t limit_bytes;
         bool closed;
         if (!current_limit(ledger, gpu, &limit_bytes, &closed)) {
             limit_bytes = atomic_load_explicit(&request->limit_bytes, memory_order_acquire);
             closed = false;
         }
-        fits = !closed && fits_beside(usage, gpu, index, seen.low, bytes, limit_bytes);
+        is_granted = !closed && fits(usage, gpu, bytes, limit_bytes);
     }
-    answer(word, seen, bytes, fits);
+    answer(word, seen, bytes, is_granted);
 }
 
 /* A word of the last generation that used this GPU in this slot becomes ours, empty. False if the slot is not
@@ -178,10 +177,9 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bo
             /* What decide() would do, by what is known already. */
             struct word128 seen = {.low = usage_load(&word->low), .high = stamp};
             uint64_t bytes = growth(slot->index, seen.low, asked);
-            bool fits =
-                is_charge || fits_beside(slot->ledger.usage, gpu, slot->index, seen.low, bytes, limit_bytes);
-            if (answer(word, seen, bytes, fits))
-                return fits;
+            bool is_granted = is_charge || fits(slot->ledger.usage, gpu, bytes, limit_bytes);
+            if (answer(word, seen, bytes, is_granted))
+                return is_granted;
             break;
         }
         decide(&slot->ledger, gpu, standing);
@@ -219,34 +217,16 @@ static bool is_slot(const struct ledger_slot *slot, unsigned gpu)
     return gpu < LEDGER_GPUS && slot->index < LEDGER_SLOTS;
 }
 
-/* Under the slot's turn. */
-static bool reserve(const struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
-{
-    if (bytes == 0)
-        return atomic_load_explicit(&slot->ledger.policy->closed, memory_order_acquire) == 0;
-    struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
-    bool granted = ask(slot, gpu, bytes, false);
-    count(granted ? &mine->granted_count : &mine->refused_count);
-    return granted;
-}
-
 bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 {
     if (!is_slot(slot, gpu))
         return false;
+    if (bytes == 0)
+        return atomic_load_explicit(&slot->ledger.policy->closed, memory_order_acquire) == 0;
+    struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
     lock_take(slot->turn);
-    bool granted = reserve(slot, gpu, bytes);
-    lock_leave(slot->turn);
-    return granted;
-}
-
-bool ledger_move_and_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
-{
-    if (slot->index >= LEDGER_SLOTS)
-        return false;
-    lock_take(slot->turn);
-    usage_move_begin(slot);
-    bool granted = gpu < LEDGER_GPUS && reserve(slot, gpu, bytes);
+    bool granted = ask(slot, gpu, bytes, false);
+    count(granted ? &mine->granted_count : &mine->refused_count);
     lock_leave(slot->turn);
     return granted;
 }
@@ -267,17 +247,6 @@ void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
         return;
     lock_take(slot->turn);
     change_own_word(slot, gpu, bytes, 0);
-    lock_leave(slot->turn);
-}
-
-void ledger_release_and_settle(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
-{
-    if (slot->index >= LEDGER_SLOTS)
-        return;
-    lock_take(slot->turn);
-    if (bytes && gpu < LEDGER_GPUS)
-        change_own_word(slot, gpu, bytes, 0);
-    usage_move_end(slot);
     lock_leave(slot->turn);
 }
 
@@ -339,7 +308,5 @@ uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu)
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu)
 {
     const struct ledger_usage *usage = ledger->usage;
-    return gpu < LEDGER_GPUS ? usage_add(usage_sum_words(usage, gpu, 0, usage_slots_marked(usage)),
-                                         ledger_shared_bytes(usage, gpu))
-                             : 0;
+    return gpu < LEDGER_GPUS ? sum_granted(usage, gpu) : 0;
 }

@@ -33,7 +33,10 @@ static void reset_counts(struct ledger_usage *usage, uint32_t index)
         atomic_store_explicit(&request->refused_count, 0, memory_order_relaxed);
         atomic_store_explicit(&request->hidden_bytes, 0, memory_order_relaxed);
     }
-    atomic_store_explicit(&usage->gpus[0].requests[index].moves, 0, memory_order_relaxed);
+    struct usage_request *movers = &usage->gpus[0].requests[index];
+    for (unsigned mover = 0; mover < LEDGER_MOVERS; mover++)
+        atomic_store_explicit(&movers->movers[mover], 0, memory_order_relaxed);
+    atomic_store_explicit(&movers->more_movers, 0, memory_order_relaxed);
 }
 
 int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation)

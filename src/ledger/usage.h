@@ -15,7 +15,8 @@
  * another stands there, it decides that first, and tries again; so does everybody, and nobody waits. To
  * decide (slot, stamp):
  *   1. If the slot's word has another stamp, it was decided already, or its owner is gone: done.
- *   2. Read the word's bytes and the request, and add up the bytes of all other slots, one after the other.
+ *   2. Read the word's bytes and the request, and add up the bytes of all places, one after the other; its
+ *      own among them, which the swap below finds unchanged or fails.
  *   3. One compare-and-swap from exactly (those bytes, that stamp) to (bytes + request, next stamp) if it
  *      fits, else to (bytes, next stamp with `refused`). If it fails, somebody else decided. Never again.
  * What was decided stays in the deciding word until the next takes its place: to clear it would cost every
@@ -72,8 +73,11 @@ struct usage_request {
     _Atomic uint64_t granted_count;
     _Atomic uint64_t refused_count;
     _Atomic uint64_t hidden_bytes; /* of the slot's bytes here, what the card does not show for a process */
-    _Atomic uint64_t moves; /* GPU 0's line alone, for all: threads between ledger_move_begin() and _end();
-                               written by the owner alone, under the slot's turn */
+    /* Threads between ledger_move_begin() and _end(); on GPU 0's line alone, for all. The first of a process
+     * have a byte each, that nobody else writes: to begin and to end takes no locked instruction. The others
+     * are counted. */
+    _Atomic uint8_t movers[LEDGER_MOVERS]; /* 1: it moves */
+    _Atomic uint16_t more_movers;
 };
 _Static_assert(sizeof(struct usage_request) == USAGE_LINE_BYTES, "one line");
 
@@ -210,26 +214,3 @@ bool usage_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation,
 /* shares.c: the owner of a slot is dead: it holds nothing. */
 void usage_shares_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,
                        uint64_t *recovered_bytes);
-
-static inline _Atomic uint64_t *usage_moves(const struct ledger_slot *slot)
-{
-    return &slot->ledger.usage->gpus[0].requests[slot->index].moves;
-}
-
-/* Under the slot's turn, so that a load and a store do. */
-static inline void usage_move_begin(const struct ledger_slot *slot)
-{
-    uint64_t moves = atomic_load_explicit(usage_moves(slot), memory_order_relaxed);
-    atomic_store_explicit(usage_moves(slot), moves + 1, memory_order_relaxed);
-    /* No store that follows is seen before it: neither a change of the word nor what the driver does when it
-     * is asked next. With the acquire of who looks after it has asked the card (ledger_slot_look()). */
-    atomic_thread_fence(memory_order_release);
-}
-
-static inline void usage_move_end(const struct ledger_slot *slot)
-{
-    uint64_t moves = atomic_load_explicit(usage_moves(slot), memory_order_relaxed);
-    /* Release: who sees the end sees how the word was left, and what the driver did. With ledger_slot_look().
-     */
-    atomic_store_explicit(usage_moves(slot), moves - 1, memory_order_release);
-}

@@ -48,15 +48,6 @@ static unsigned long long last_id;
 
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-static unsigned long long own_thread(void)
-{
-    static atomic_ullong last_thread;
-    static __thread unsigned long long thread;
-    if (!thread)
-        thread = atomic_fetch_add(&last_thread, 1) + 1;
-    return thread;
-}
-
 CUstreamCaptureMode capture_exchange_mode(CUstreamCaptureMode mode)
 {
     CUstreamCaptureMode previous = thread_mode;
@@ -179,7 +170,7 @@ static CUresult begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, 
     }
     capture->id = ++last_id;
     capture->mode = mode;
-    capture->thread = own_thread();
+    capture->thread = stream_thread();
     capture->origin = stream;
     capture->graph->capturing = true;
     capture->next = captures;
@@ -227,7 +218,7 @@ static CUresult end(CUstream stream, CUgraph *graph)
     if (!stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     struct capture *capture = stream->capture->capture;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != own_thread())
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != stream_thread())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->origin != stream) {
         capture->invalid = true;
@@ -578,7 +569,7 @@ CUresult capture_refuse_unsafe(void)
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&turn);
     for (struct capture *capture = captures; capture; capture = capture->next) {
-        bool is_own = capture->thread == own_thread();
+        bool is_own = capture->thread == stream_thread();
         bool forbids = is_own ? capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED
                               : capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
                                     thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;

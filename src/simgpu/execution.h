@@ -10,12 +10,15 @@ bool execution_init(void);
 void execution_lock(unsigned gpu);
 void execution_unlock(unsigned gpu);
 
+/* A number that no other thread of this process has or had. */
+unsigned long long stream_thread(void);
+
 /* What a stream handle means in the current context: `per_thread_default` says which stream 0 is. Sets the
  * context too.
  * `*stream` is NULL for the legacy stream. */
 CUresult stream_find(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream);
-/* The same for what uses the stream: refused, and the capture ended in failure, while the stream is being captured or
- * would wait for one that is. What can be captured asks capture_node() first. */
+/* The same for what uses the stream: refused, and the capture ended in failure, while the stream is being
+ * captured or would wait for one that is. What can be captured asks capture_node() first. */
 CUresult stream_resolve(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream);
 
 /* Put work of `duration_ns` on a stream. Waits while the queue is full. */

@@ -72,7 +72,7 @@ struct CUstream_st {
     unsigned flags;
     int priority;
     unsigned long long id;
-    bool per_thread;
+    unsigned long long thread;      /* whose own default stream it is; 0: one that was created */
     struct timeline_marks last;     /* under execution_lock() */
     CUstream next;                  /* of the context, or free ones */
     struct capture_stream *capture; /* what is captured of it (capture.c); NULL: nothing */

@@ -12,7 +12,7 @@ static pthread_mutex_t streams_turn = PTHREAD_MUTEX_INITIALIZER;
 static CUstream free_streams;
 static atomic_ullong next_stream_id = 16; /* below are the default streams' */
 
-static CUstream stream_make(CUcontext context, unsigned flags, int priority, bool per_thread)
+static CUstream stream_make(CUcontext context, unsigned flags, int priority, unsigned long long thread)
 {
     pthread_mutex_lock(&streams_turn);
     CUstream stream = free_streams;
@@ -24,7 +24,7 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, boo
     stream->context = context;
     stream->flags = flags;
     stream->priority = priority;
-    stream->per_thread = per_thread;
+    stream->thread = thread;
     stream->id = atomic_fetch_add(&next_stream_id, 1);
     stream->last = (struct timeline_marks){0};
     execution_lock(context->gpu);
@@ -61,8 +61,17 @@ void streams_drop(CUcontext context)
     }
 }
 
-/* The calling thread's own default streams, one for each context it used one in. Each is remembered with its
- * number, as its struct may be another stream by now. */
+unsigned long long stream_thread(void)
+{
+    static atomic_ullong last_thread;
+    static __thread unsigned long long thread;
+    if (!thread)
+        thread = atomic_fetch_add(&last_thread, 1) + 1;
+    return thread;
+}
+
+/* The calling thread's own default streams that it used last, each in another context. Each is remembered
+ * with its number, as its struct may be another stream by now. */
 static __thread struct {
     unsigned count;
     struct {
@@ -71,6 +80,16 @@ static __thread struct {
         unsigned long long id;
     } entries[8];
 } own_streams;
+
+static CUstream find_own_stream(CUcontext context)
+{
+    execution_lock(context->gpu);
+    CUstream stream = context->streams;
+    while (stream && stream->thread != stream_thread())
+        stream = stream->next;
+    execution_unlock(context->gpu);
+    return stream;
+}
 
 static CUstream own_stream(CUcontext context)
 {
@@ -83,11 +102,11 @@ static CUstream own_stream(CUcontext context)
         own_streams.entries[i] = own_streams.entries[--own_streams.count];
         break;
     }
-    CUstream stream = stream_make(context, CU_STREAM_DEFAULT, 0, true);
-    if (!stream)
+    CUstream stream = find_own_stream(context);
+    if (!stream && !(stream = stream_make(context, CU_STREAM_DEFAULT, 0, stream_thread())))
         return NULL;
     if (own_streams.count == sizeof(own_streams.entries) / sizeof(own_streams.entries[0]))
-        own_streams.count = 0; /* their work stays known to their contexts */
+        own_streams.count = 0;
     own_streams.entries[own_streams.count].context = context;
     own_streams.entries[own_streams.count].stream = stream;
     own_streams.entries[own_streams.count++].id = stream->id;
@@ -125,7 +144,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream_out, unsigned int flags, in
     SIM_REQUIRE(stream_out && (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) == 0);
     SIM_TRY(context_current(&context));
     priority = priority > 0 ? 0 : priority < -5 ? -5 : priority; /* clamped (driver API reference) */
-    CUstream stream = stream_make(context, flags, priority, false);
+    CUstream stream = stream_make(context, flags, priority, 0);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *stream_out = stream;

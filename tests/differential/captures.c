@@ -1,8 +1,28 @@
-/* captures.c - rows: graphs captured from streams, each from beginning to end in one go: nothing else is
- * called meanwhile. */
+/* captures.c - rows: graphs captured from streams, from beginning to end in one go, or left open: what other
+ * rows do meanwhile is captured, or is refused and ends the capture's use, as the driver says. At most one is
+ * open at a time, so that not everything is. */
 #include <string.h>
 
 #include "differ.h"
+
+static uint64_t captured; /* the stream of the capture that is open */
+static bool is_open;
+
+static CUresult status_of(CUstreamCaptureStatus *status)
+{
+    return cuStreamIsCapturing((CUstream)(uintptr_t)captured, status);
+}
+
+void put_capture(struct actor *actor)
+{
+    CUstreamCaptureStatus status = (CUstreamCaptureStatus)77;
+    if (!is_open)
+        return;
+    CUresult result = status_of(&status);
+    put(actor, ", capture %d %d", result, (int)status);
+    if (result == CUDA_ERROR_INVALID_HANDLE) /* its stream is gone, and another's handle may be the same */
+        is_open = false;
+}
 
 static void made_graph(struct actor *actor, CUgraph graph)
 {
@@ -63,6 +83,66 @@ static void capture_whole(struct actor *actor)
         made_graph(actor, graph);
 }
 
+static void leave_open(struct actor *actor)
+{
+    static const CUstreamCaptureMode modes[] = {
+        CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        CU_STREAM_CAPTURE_MODE_GLOBAL, (CUstreamCaptureMode)7};
+    CUstream stream = some_stream(actor);
+    CUstreamCaptureMode mode = modes[chance(actor, 5)];
+    put(actor, "mode %d", (int)mode);
+    CUresult result = CALL(actor, cuStreamBeginCapture_v2)(stream, mode);
+    put_result(actor, result);
+    if (result == CUDA_SUCCESS) {
+        bool is_per_thread = strstr(actor->row->symbol, "_ptsz");
+        captured = stream ? (uint64_t)(uintptr_t)stream : is_per_thread ? 2 : 1;
+        is_open = true;
+    }
+}
+
+/* Beside an open one it might be the same stream's. */
+static void capture_in_one(struct actor *actor)
+{
+    if (is_open)
+        put(actor, "(one at a time)");
+    else
+        capture_whole(actor);
+}
+
+static void capture(struct actor *actor)
+{
+    if (!is_open && one_in(actor, 2))
+        leave_open(actor);
+    else
+        capture_in_one(actor);
+}
+
+/* By the thread that began it or, where the driver refuses that, another one. */
+static void end(struct actor *actor)
+{
+    CUgraph graph = (CUgraph)UNTOUCHED, *out = one_in(actor, 20) ? NULL : &graph;
+    bool is_ours = is_open && !one_in(actor, 6);
+    CUstream stream = is_ours ? (CUstream)(uintptr_t)captured : some_stream(actor);
+    put(actor, "%s%s", is_ours ? "the captured " : "", out ? "&" : "NULL");
+    CUresult result = CALL(actor, cuStreamEndCapture)(stream, out);
+    put_result(actor, result);
+    if (result == CUDA_SUCCESS)
+        made_graph(actor, graph);
+    else if (out && graph != (CUgraph)UNTOUCHED)
+        put(actor, " %s", graph ? "written" : "none");
+    CUstreamCaptureStatus status;
+    if (is_open && (status_of(&status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE))
+        is_open = false;
+}
+
+static void exchange_mode(struct actor *actor)
+{
+    CUstreamCaptureMode mode = (CUstreamCaptureMode)chance(actor, 4);
+    put(actor, "%d", (int)mode);
+    put_result(actor, CALL(actor, cuThreadExchangeStreamCaptureMode)(&mode));
+    put(actor, " %d", (int)mode);
+}
+
 static void ask(struct actor *actor)
 {
     CUstreamCaptureStatus status = (CUstreamCaptureStatus)77;
@@ -76,12 +156,15 @@ static void ask(struct actor *actor)
 #symbol, (void *)(uintptr_t)symbol, weight, call                                                     \
     }
 const struct row capture_rows[] = {
-    ROW(cuStreamBeginCapture, 1, capture_whole),
-    ROW(cuStreamBeginCapture_ptsz, 1, capture_whole),
-    ROW(cuStreamBeginCaptureToGraph, 1, capture_whole),
-    ROW(cuStreamBeginCaptureToGraph_ptsz, 1, capture_whole),
-    ROW(cuStreamBeginCapture_v2, 3, capture_whole),
-    ROW(cuStreamBeginCapture_v2_ptsz, 2, capture_whole),
+    ROW(cuStreamBeginCapture, 1, capture_in_one),
+    ROW(cuStreamBeginCapture_ptsz, 1, capture_in_one),
+    ROW(cuStreamBeginCaptureToGraph, 1, capture_in_one),
+    ROW(cuStreamBeginCaptureToGraph_ptsz, 1, capture_in_one),
+    ROW(cuStreamBeginCapture_v2, 3, capture),
+    ROW(cuStreamBeginCapture_v2_ptsz, 2, capture),
+    ROW(cuStreamEndCapture, 6, end),
+    ROW(cuStreamEndCapture_ptsz, 4, end),
+    ROW(cuThreadExchangeStreamCaptureMode, 1, exchange_mode),
     ROW(cuStreamIsCapturing, 1, ask),
     ROW(cuStreamIsCapturing_ptsz, 1, ask),
     {NULL, NULL, 0, NULL},

@@ -437,6 +437,7 @@ static void make_call(struct actor *actor, const struct row *row)
     called[row - rows]++;
     last_result = CUDA_SUCCESS;
     row->call(actor);
+    put_capture(actor);
     if (actor->ask > NO_QUOTA_BYTES)
         put(actor, " (more than any quota)");
     if (quota_bytes)

@@ -96,6 +96,8 @@ void put_address(struct actor *actor, uint64_t address);
 uint64_t current_context(void);
 /* A stream to work on: one of the two default ones, or one that was made. */
 CUstream some_stream(struct actor *actor);
+/* Write how the capture that is open stands, if one is. */
+void put_capture(struct actor *actor);
 
 /* --- Lines ----------------------------------------------------------------------------------------- */
 void put(struct actor *actor, const char *format, ...) __attribute__((format(printf, 2, 3)));

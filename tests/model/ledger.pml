@@ -128,12 +128,11 @@ inline decide(s, h)
     atomic { MAY_STOP; undecided = (stamp[s] == h) };
     if
     :: undecided ->
-        atomic { MAY_STOP; held = bytes[s]; total = held };
+        atomic { MAY_STOP; held = bytes[s] };
         atomic { MAY_STOP; request = asked[s]; force = forced[s] };
         i = 0;
         do
-        :: i < SLOTS && i == s -> i++
-        :: i < SLOTS && i != s ->
+        :: i < SLOTS ->
             atomic {
                 MAY_STOP;
                 total = total + bytes[i];
@@ -153,7 +152,7 @@ inline decide(s, h)
             :: bytes[s] == held && stamp[s] == h ->
 #endif
                 if
-                :: force || total + request <= LIMIT ->
+                :: force || total + request <= LIMIT -> /* its own bytes in the sum are still those */
                     bytes[s] = held + request;
                     stamp[s] = NEXT(h, 0);
                     if

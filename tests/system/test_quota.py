@@ -15,6 +15,8 @@ import pytest
 from conftest import DEADLINE_S, GIB, MIB, wait_for
 
 OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_CONTEXT = 0, 1, 2, 3, 201
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2  # CUstreamCaptureMode
 LIMIT = 64 * MIB
 
 
@@ -123,6 +125,19 @@ def test_the_limit_holds_to_the_byte(puppet, kind):
     puppet.get(kind, LIMIT)
 
 
+@pytest.mark.parametrize("kind", [("alloc", LIMIT + 1), ("managed", LIMIT + 1), ("pitch", LIMIT + 1, 1)])
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL])
+def test_a_capture_that_forbids_allocating_is_invalidated_whether_or_not_it_fits(puppet, kind, mode):
+    puppet.get("capture", mode)
+    assert puppet.code(*kind) == CAPTURE_UNSUPPORTED
+    assert puppet.code("captured") == CAPTURE_INVALIDATED
+    assert puppet.code(*kind) == OUT_OF_MEMORY
+    puppet.get("capture", RELAXED)
+    assert puppet.code(*kind) == OUT_OF_MEMORY
+    puppet.get("captured")
+    puppet.get("alloc", LIMIT)
+
+
 def test_pitched_memory_counts_with_its_real_pitch(puppet):
     first = puppet.get("pitch", 1, 1)
     pitch = LIMIT - puppet.free_bytes()
@@ -148,6 +163,19 @@ def test_physical_memory_counts_until_the_last_handle_and_mapping_go(puppet):
     assert puppet.free_bytes() == 0
     puppet.get("unmap", mapping)
     assert puppet.free_bytes() == LIMIT
+
+
+def test_a_devices_pool_counts_there_also_where_another_device_works(make_gpu, start):
+    puppet = start(make_gpu(FAKECUDA_GPUS=2).standalone(LIMIT), context=False)
+    first = puppet.get("context", 0)
+    pool = puppet.get("defaultpool", 0)
+    puppet.get("destroy", first)
+    puppet.get("context", 1)
+    assert puppet.code("poolalloc", pool, LIMIT + 1) == OUT_OF_MEMORY
+    puppet.get("poolalloc", pool, LIMIT)
+    assert puppet.free_bytes() == LIMIT
+    puppet.get("context", 0)
+    assert puppet.free_bytes() == 0
 
 
 def test_a_pool_counts_with_what_it_reserves(puppet):

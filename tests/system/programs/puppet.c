@@ -8,6 +8,8 @@
  * refused; answers how often they were not churn T N B           T threads allocate and free up to B bytes N
  * times fork                  a child reads on until `exit`; then the parent answers exec, close, pid, exit
  *
+ *   capture M, captured                                      a stream is captured in mode M; and no more
+ *
  * More of them, of what processes share, are in puppet_share.c. */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -129,6 +131,20 @@ static void run_threads(void *(*what)(void *), unsigned threads, unsigned rounds
     answer("0 %u", done);
 }
 
+static CUstream captured;
+
+static CUresult capture(CUstreamCaptureMode mode)
+{
+    CUresult result = captured ? CUDA_SUCCESS : call(cuStreamCreate)(&captured, CU_STREAM_NON_BLOCKING);
+    return result ? result : call(cuStreamBeginCapture_v2)(captured, mode);
+}
+
+static CUresult end_capture(void)
+{
+    CUgraph graph;
+    return call(cuStreamEndCapture)(captured, &graph);
+}
+
 static void nvml(unsigned index)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
@@ -217,6 +233,10 @@ static void obey(const char *line, char *const arguments[])
         answer("%d", call(cuMemAlloc_v2)(&next->address, 0));
     else if (IS("freenull"))
         answer("%d", call(cuMemFree_v2)(0));
+    else if (IS("capture"))
+        answer("%d", (int)capture((CUstreamCaptureMode)a));
+    else if (IS("captured"))
+        answer("%d", (int)end_capture());
     else if (IS("sync"))
         answer("%d", call(cuCtxSynchronize)());
     else if (IS("trim")) {

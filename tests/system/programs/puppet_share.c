@@ -5,7 +5,8 @@
  * - team B, bind I J, tiles I: a multicast object for this device, by descriptor as memory is; memory J
  *   bound to it; memory I mapped into a sparse array.
  * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc.
- * - sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport: a pool of one's own, by descriptor.
+ * - defaultpool D; sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport: a device's pool; one
+ * of one's own, by descriptor.
  * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
  * - external B, buffer I B, endexternal I: a descriptor as memory of another API.
  * - green D, endgreen I, attach, detach: green contexts; uses of the current context.
@@ -258,6 +259,8 @@ bool obey_share(const char *verb, const char *line)
         answer_thing(call(cuExternalMemoryGetMappedBuffer)(&next->address, given->external, &how));
     } else if (IS("endexternal"))
         answer("%d", call(cuDestroyExternalMemory)(given->external));
+    else if (IS("defaultpool"))
+        answer_thing(call(cuDeviceGetDefaultMemPool)(&next->pool, (CUdevice)a));
     else if (IS("green"))
         answer_thing(make_green(next, (CUdevice)a));
     else if (IS("endgreen"))

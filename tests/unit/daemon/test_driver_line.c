@@ -149,14 +149,14 @@ static void a_sample_between_reserving_and_asking_the_driver_tells_nothing(void 
 {
     sample();
     assert_int_equal(driver_line_bytes(&session, 0), 150);
-    ledger_move_begin(&slot);
+    ledger_move_begin(&slot, 0);
     assert_true(ledger_reserve(&slot, 0, 500));
     sample();
     assert_int_equal(driver_line_bytes(&session, 0), 150);
     LEAD(led->bytes_of_each = 650); /* the driver has taken it */
     sample();
     assert_int_equal(driver_line_bytes(&session, 0), 150);
-    ledger_move_end(&slot);
+    ledger_move_end(&slot, 0);
     sample();
     assert_int_equal(driver_line_bytes(&session, 0), 150);
     assert_int_equal(session_used(&session, 0), 650);
@@ -165,14 +165,14 @@ static void a_sample_between_reserving_and_asking_the_driver_tells_nothing(void 
 /* A pool that grew: the driver has taken it, and it is charged right after. */
 static void a_sample_between_taking_and_charging_never_counts_twice(void **state)
 {
-    ledger_move_begin(&slot);
+    ledger_move_begin(&slot, 0);
     LEAD(led->bytes_of_each = 750);
     sample();
     assert_int_equal(driver_line_bytes(&session, 0), 0);
     ledger_charge(&slot, 0, 600);
     sample();
     assert_int_equal(session_used(&session, 0), 600);
-    ledger_move_end(&slot);
+    ledger_move_end(&slot, 0);
     sample();
     assert_int_equal(driver_line_bytes(&session, 0), 150);
     assert_int_equal(session_used(&session, 0), 750);

@@ -30,15 +30,30 @@ static void a_slot_moves_until_its_last_thread_has_ended(void **state)
 {
     struct ledger_slot slot = fixture_slot(*state);
     struct ledger_slot_look before = ledger_slot_look(slot.ledger.usage, slot.index, 1);
-    ledger_move_begin(&slot);
-    ledger_move_begin(&slot);
-    ledger_move_end(&slot);
+    ledger_move_begin(&slot, 0);
+    ledger_move_begin(&slot, 3);
+    ledger_move_end(&slot, 0);
     struct ledger_slot_look during = ledger_slot_look(slot.ledger.usage, slot.index, 1);
-    ledger_move_end(&slot);
+    ledger_move_end(&slot, 3);
     struct ledger_slot_look after = ledger_slot_look(slot.ledger.usage, slot.index, 1);
     assert_false(ledger_slot_rested(&before, &during));
     assert_false(ledger_slot_rested(&during, &after));
     assert_true(ledger_slot_rested(&before, &after));
+}
+
+static void every_thread_that_moves_shows(void **state)
+{
+    struct ledger_slot slot = fixture_slot(*state);
+    /* Numbered ones, and two of those that are alike. */
+    for (unsigned mover = 0; mover <= LEDGER_MOVERS + 1; mover++) {
+        ledger_move_begin(&slot, mover);
+        assert_true(ledger_slot_look(slot.ledger.usage, slot.index, 0).moving);
+        ledger_move_begin(&slot, LEDGER_MOVERS + 1);
+        ledger_move_end(&slot, mover);
+        assert_true(ledger_slot_look(slot.ledger.usage, slot.index, 0).moving);
+        ledger_move_end(&slot, LEDGER_MOVERS + 1);
+        assert_false(ledger_slot_look(slot.ledger.usage, slot.index, 0).moving);
+    }
 }
 
 static void the_next_owner_inherits_no_movement_and_nothing_hidden(void **state)
@@ -47,7 +62,8 @@ static void the_next_owner_inherits_no_movement_and_nothing_hidden(void **state)
     struct ledger_slot slot = fixture_slot(fixture);
     assert_true(ledger_reserve(&slot, 0, 700));
     ledger_hide(&slot, 0, 300);
-    ledger_move_begin(&slot); /* and dies there */
+    ledger_move_begin(&slot, 0); /* and dies there, as another thread of it */
+    ledger_move_begin(&slot, LEDGER_MOVERS);
     assert_true(ledger_slot_clear(fixture->usage, slot.index, NULL));
     struct ledger_slot next = fixture_slot(fixture);
     assert_int_equal(next.index, slot.index);
@@ -94,6 +110,7 @@ int main(void)
         ROW(a_slot_that_nobody_touches_rests),
         ROW(bytes_there_and_back_are_a_change),
         ROW(a_slot_moves_until_its_last_thread_has_ended),
+        ROW(every_thread_that_moves_shows),
         ROW(the_next_owner_inherits_no_movement_and_nothing_hidden),
         ROW(no_more_is_hidden_than_is_held),
         ROW(no_such_slot_or_gpu_always_moves),

@@ -597,6 +597,23 @@ static void a_capture_tells_its_state_and_takes_other_dependencies(void **state)
     assert_cuda(cuMemFree_v2(at));
 }
 
+static void a_capture_of_a_threads_own_stream_is_there_after_work_in_many_contexts(void **state)
+{
+    CUcontext others[12];
+    CUstreamCaptureStatus status;
+    begin(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED);
+    for (unsigned i = 0; i < 12; i++) {
+        assert_cuda(cuCtxCreate_v2(&others[i], 0, 0));
+        assert_cuda(cuStreamIsCapturing(CU_STREAM_PER_THREAD, &status));
+        assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    }
+    for (unsigned i = 0; i < 12; i++)
+        assert_cuda(cuCtxDestroy_v2(others[i]));
+    assert_cuda(cuCtxSetCurrent(context));
+    assert_int_equal(status_of(CU_STREAM_PER_THREAD), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    assert_cuda(cuGraphDestroy(end(CU_STREAM_PER_THREAD)));
+}
+
 static void a_capture_goes_into_a_graph_that_is_there(void **state)
 {
     CUgraph graph;
@@ -663,6 +680,7 @@ int main(void)
         cmocka_unit_test(unsafe_calls_are_refused_by_both_modes),
         cmocka_unit_test(only_a_relaxed_capture_is_ended_by_another_thread),
         cmocka_unit_test(a_capture_tells_its_state_and_takes_other_dependencies),
+        cmocka_unit_test(a_capture_of_a_threads_own_stream_is_there_after_work_in_many_contexts),
         cmocka_unit_test(a_capture_goes_into_a_graph_that_is_there),
         cmocka_unit_test(a_stream_that_goes_takes_its_capture_along),
     };

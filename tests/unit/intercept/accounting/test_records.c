@@ -13,16 +13,17 @@
 
 static struct records records;
 
-static struct record pointer(uint64_t key, uint64_t bytes, uint64_t owner)
+static bool put_pointer(uint64_t key, uint64_t bytes, uint64_t owner, struct record *displaced)
 {
-    return (struct record){
+    const struct record record = {
         .key = key, .bytes = bytes, .owner = owner, .references = 1, .kind = RECORD_POINTER};
+    return records_put(&records, &record, displaced);
 }
 
 static void put(uint64_t key, uint64_t bytes, uint64_t owner)
 {
     struct record displaced;
-    assert_true(records_put(&records, pointer(key, bytes, owner), &displaced));
+    assert_true(put_pointer(key, bytes, owner, &displaced));
     assert_int_equal(displaced.kind, RECORD_FREE);
 }
 
@@ -59,7 +60,7 @@ static void an_address_given_out_again_displaces_the_old_record(void **state)
 {
     struct record displaced, taken;
     put(0x1000, 100, 1);
-    assert_true(records_put(&records, pointer(0x1000, 30, 2), &displaced));
+    assert_true(put_pointer(0x1000, 30, 2, &displaced));
     assert_int_equal(displaced.kind, RECORD_POINTER);
     assert_int_equal(displaced.bytes, 100);
     assert_true(records_take(&records, RECORD_POINTER, 0x1000, &taken));
@@ -73,7 +74,7 @@ static void a_record_is_not_restored_over_a_newer_one(void **state)
     put(0x1000, 100, 1);
     assert_true(records_take(&records, RECORD_POINTER, 0x1000, &taken));
     put(0x1000, 30, 1);
-    assert_false(records_restore(&records, taken));
+    assert_false(records_restore(&records, &taken));
     assert_true(records_take(&records, RECORD_POINTER, 0x1000, &taken));
     assert_int_equal(taken.bytes, 30);
 }
@@ -140,7 +141,7 @@ static void *put_and_take(void *argument)
     struct record record;
     for (uint64_t i = 0; i < 20000; i++) {
         uint64_t key = (thread << 40) + (i % 512 << 21);
-        if (!records_put(&records, pointer(key, thread, thread), &record) || record.kind != RECORD_FREE)
+        if (!put_pointer(key, thread, thread, &record) || record.kind != RECORD_FREE)
             return "put";
         if (!records_take(&records, RECORD_POINTER, key, &record) || record.bytes != thread)
             return "take";
