@@ -1,14 +1,18 @@
 /* driver_calls - times driver calls from inside one process, for bench/run.
  *
- *   driver_calls alloc N    median and p99 ns of cuMemAlloc + cuMemFree of 4 KiB, over N pairs
+ *   driver_calls alloc N    median and p99 ns of cuMemAlloc + cuMemFree of 4 KiB, over N pairs, in a program
+ *                           of several threads, as one with NVIDIA's driver always is
+ *   driver_calls alloc1 N   the same in a program of one thread, for which the C library's mutexes take no
+ *                           locked instructions: the first thread more, ours too, ends that
  *   driver_calls launch N   of cuLaunchKernel of an empty grid's worth of work, over N launches
- *   driver_calls attach     ns of the first context's creation (in a session that is where the process attaches)
- *   driver_calls hold B     allocate B bytes, print "holding", and wait for standard input to end
- *   driver_calls watch      answer each byte on standard input with the ns (CLOCK_MONOTONIC) at which cuMemGetInfo
- *                           first shows more free memory than when the byte came
- *   driver_calls storm N S  N random allocations and frees with seed S; prints how many were granted and denied
+ *   driver_calls attach     ns of the first context's creation (in a session that is where the process
+ * attaches) driver_calls hold B     allocate B bytes, print "holding", and wait for standard input to end
+ *   driver_calls watch      answer each byte on standard input with the ns (CLOCK_MONOTONIC) at which
+ * cuMemGetInfo first shows more free memory than when the byte came driver_calls storm N S  N random
+ * allocations and frees with seed S; prints how many were granted and denied
  *
  * Calls are timed in batches, so that reading the clock does not count. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +89,8 @@ static void launch(void *function)
 
 static CUfunction load_empty_kernel(void)
 {
-    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n ret;\n}\n";
+    static const char ptx[] =
+        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n ret;\n}\n";
     CUmodule module;
     CUfunction function;
     CHECK(cuModuleLoadData(&module, ptx));
@@ -154,12 +159,31 @@ static void storm(long count, unsigned seed)
     printf("%ld %ld\n", granted, denied);
 }
 
+static void *rest(void *unused)
+{
+    (void)unused;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void start_a_thread(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, rest, NULL) != 0)
+        exit(1);
+}
+
 int main(int count, char **arguments)
 {
     const char *mode = count > 1 ? arguments[1] : "";
     long number = count > 2 ? atol(arguments[2]) : 0;
     CHECK(cuInit(0));
     if (strcmp(mode, "alloc") == 0) {
+        start_a_thread();
+        create_context();
+        time_batches(number, alloc_and_free, NULL);
+    } else if (strcmp(mode, "alloc1") == 0) {
         create_context();
         time_batches(number, alloc_and_free, NULL);
     } else if (strcmp(mode, "launch") == 0) {
@@ -176,7 +200,7 @@ int main(int count, char **arguments)
     } else if (strcmp(mode, "storm") == 0) {
         storm(number, count > 3 ? (unsigned)atol(arguments[3]) : 1);
     } else {
-        fprintf(stderr, "usage: driver_calls alloc|launch|attach|hold|watch|storm [N] [SEED]\n");
+        fprintf(stderr, "usage: driver_calls alloc|alloc1|launch|attach|hold|watch|storm [N] [SEED]\n");
         return 2;
     }
     return 0;

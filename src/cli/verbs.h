@@ -33,7 +33,9 @@ extern const struct cli_verb verb_run, verb_create, verb_list, verb_show, verb_s
 #define CLI_OPTION_PRIORITY                                                                                  \
     {                                                                                                        \
         "priority", "LEVEL", CLI_PRIORITY, offsetof(struct cli_arguments, priority),                         \
-            "who comes first where several want a GPU: low, normal, high or critical; without, normal"       \
+            "who comes first, beyond what minima promise, where several want a GPU: low, normal, high or "   \
+            "critical; "                                                                                     \
+            "without, normal"                                                                                \
     }
 #define CLI_OPTION_TTL                                                                                       \
     {                                                                                                        \

@@ -47,6 +47,7 @@ enum config_kind {
     CONFIG_SECRET,   /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
     CONFIG_USER,     /* uid_t */
     CONFIG_WORDS,    /* char *: words with commas between, none twice; owned */
+    CONFIG_MATCH,    /* struct config_match: rules with commas between; owned */
 };
 
 enum config_when { CONFIG_LIVE, CONFIG_AT_START };
@@ -74,8 +75,8 @@ struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     bool metrics_debug, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
-    char log_file[PATH_MAX];                    /* "": none */
-    char ipc_token[CONFIG_SECRET_BYTES];        /* "": none */
+    char log_file[PATH_MAX];                                                        /* "": none */
+    char ipc_token[CONFIG_SECRET_BYTES];                                            /* "": none */
 };
 
 struct config_defaults {
@@ -134,12 +135,39 @@ void config_free(struct config *config);
 
 /* --- sessions.conf --------------------------------------------------------------------------------- */
 
+/* Something that may be true of a program. */
+struct config_rule {
+    enum config_rule_kind {
+        CONFIG_RULE_USER,
+        CONFIG_RULE_GROUP,
+        CONFIG_RULE_EXECUTABLE,
+        CONFIG_RULE_KINDS
+    } kind;
+    uint32_t number; /* of the user or group */
+    char *path;      /* of the executable: absolute, a pattern of fnmatch(3) whose * and ? stop at a slash */
+};
+
+/* Which programs a session is for. */
+struct config_match {
+    struct config_rule *rules;
+    size_t count; /* 0: for none */
+};
+
+/* What rules are about. */
+struct config_program {
+    uid_t uid;
+    gid_t groups[1024]; /* all that it is in */
+    size_t group_count;
+    char executable[PATH_MAX]; /* "": it cannot be seen */
+};
+
 /* A session that the file declares. */
 struct config_session {
     char name[CONFIG_NAME_BYTES];
     unsigned line;
     uid_t owner;
-    char *gpus;                     /* NULL: the roomiest */
+    char *gpus; /* NULL: the roomiest */
+    struct config_match match;
     uint64_t memory_bytes;          /* 0: not said */
     struct share compute;           /* max 0: not said */
     enum session_priority priority; /* PRIORITY_COUNT: not said */
@@ -160,6 +188,12 @@ int config_sessions_load_file(struct config_sessions *sessions, const char *path
 /* The same from text of the file `sessions->path`, which is cut into pieces. */
 int config_sessions_parse(struct config_sessions *sessions, char *text, struct error *error);
 void config_sessions_free(struct config_sessions *sessions);
+
+/* Read words with commas between, which are cut into pieces, as rules in place of `*match`. */
+int config_match_parse(struct config_match *match, char *words, struct error *error);
+void config_match_free(struct config_match *match);
+/* Whether of each kind of rules that is in `match` one is true. */
+bool config_match_is(const struct config_match *match, const struct config_program *program);
 
 /* --- Telling --------------------------------------------------------------------------------------- */
 

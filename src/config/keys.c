@@ -171,6 +171,16 @@ static int set_words(const char *text, char **words, struct error *error)
     return 0;
 }
 
+static int set_match(const char *text, struct config_match *match, struct error *error)
+{
+    char *words = NULL;
+    int result = set_words(text, &words, error);
+    if (result == 0)
+        result = config_match_parse(match, words, error);
+    free(words);
+    return result;
+}
+
 int config_key_set(const struct config_key *key, void *section, const char *text, struct error *error)
 {
     void *target = (char *)section + key->offset;
@@ -206,6 +216,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         return set_user(text, target, error);
     case CONFIG_WORDS:
         return set_words(text, target, error);
+    case CONFIG_MATCH:
+        return set_match(text, target, error);
     }
     return -EINVAL;
 }

@@ -218,8 +218,10 @@ int config_sessions_load_file(struct config_sessions *sessions, const char *path
 
 void config_sessions_free(struct config_sessions *sessions)
 {
-    for (size_t i = 0; i < sessions->count; i++)
+    for (size_t i = 0; i < sessions->count; i++) {
         free(sessions->sessions[i].gpus);
+        config_match_free(&sessions->sessions[i].match);
+    }
     free(sessions->sessions);
     sessions->sessions = NULL;
     sessions->count = 0;

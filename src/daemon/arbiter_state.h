@@ -1,5 +1,6 @@
-/* arbiter_state.h - the arbiter's own state, shared by its two halves: arbiter.c decides, arbiter_time.c
- * keeps the accounts. */
+/* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens,
+ * arbiter_time.c keeps the accounts, arbiter_decide.c says who is to hold what, arbiter_lease.c gives and
+ * takes leases. */
 #pragma once
 
 #include "daemon/arbiter.h"
@@ -9,6 +10,9 @@
  * thread of the next wakes up at its gate, is not. With shorter turns these cost above a hundredth. */
 #define QUANTUM_AUTO_MIN_NS UINT64_C(15000000)
 #define QUANTUM_AUTO_MAX_NS UINT64_C(50000000)
+#define NEVER UINT64_MAX
+/* Drains in a row that failed, after which a session is called undrainable. */
+#define TRIES_UNDRAINABLE 3
 /* GPU time that a session below its maximum may save up. */
 #define BUCKET_NS 50000000.0
 
@@ -70,6 +74,11 @@ struct arbiter_session {
     unsigned tries; /* drains in a row that failed */
     uint64_t retry_at;
 
+    /* What it is behind its minimum while a higher priority comes before it, on any of its GPUs; what it had
+     * beyond is negative. Once that is a turn, it comes first itself until it has caught up. */
+    double owed_ns;
+    bool is_due;
+
     double tokens; /* GPU time it may take below its maximum; negative: debt. No maximum: a full bucket */
     bool is_throttled;
 
@@ -112,6 +121,11 @@ static inline bool is_exclusive(const struct arbiter_session *session)
     return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_LOOSE;
 }
 
+static inline bool is_held(const struct arbiter_session *session)
+{
+    return session->lease != LEASE_NONE && session->lease != LEASE_FREE;
+}
+
 /* --- arbiter_time.c -------------------------------------------------------------------------------- */
 
 /* Bring the accounts to `now`. */
@@ -124,6 +138,8 @@ void arbiter_advance_clocks(struct arbiter *arbiter);
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
 /* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
 double arbiter_lag(const struct arbiter_session *session);
+/* What it is owed, less what it has taken and is not charged for yet. */
+double arbiter_owed(const struct arbiter_session *session);
 /* GPU time since the last charge. */
 double arbiter_uncharged(const struct arbiter_session *session);
 /* Turn the time since the last charge into use. Returns which part of it the session was busy, or -1 for no
@@ -134,3 +150,34 @@ double arbiter_charge(struct arbiter_session *session);
 uint64_t arbiter_charge_overlaps(struct arbiter *arbiter);
 /* Count what overlap there is from now on. */
 void arbiter_begin_overlap(struct arbiter_session *session);
+
+/* --- arbiter_decide.c ------------------------------------------------------------------------------ */
+
+/* Give and take leases as they are due now, and find out when to do so again. */
+void arbiter_decide(struct arbiter *arbiter);
+
+/* --- arbiter_lease.c ------------------------------------------------------------------------------- */
+
+/* From when on a lease that is being closed has so little left that the next may begin. */
+uint64_t arbiter_leaves_at(const struct arbiter_session *session);
+/* Whether the lease keeps others off its GPUs. One that was free does so while it closes. */
+bool arbiter_is_in_the_way(const struct arbiter_session *session);
+/* Whether a process waits at a closed gate; and without a lease of the session. */
+bool arbiter_has_waiting_process(const struct arbiter_session *session);
+bool arbiter_is_waiting(const struct arbiter_session *session);
+
+void arbiter_open_gate(struct arbiter_process *process);
+/* Tell those whose gates are open what else holds for the lease. */
+void arbiter_raise_flags(struct arbiter_session *session, uint32_t flags);
+void arbiter_tell(const struct arbiter_session *session, enum arbiter_event event);
+
+void arbiter_begin_lease(struct arbiter_session *session, enum arbiter_lease lease);
+/* Revoke it, and wait for the answers. */
+void arbiter_begin_closing(struct arbiter_session *session);
+/* The lease is over once no gate is open or closing. `gave_back`: nobody had asked for it. */
+void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_back);
+/* The process's work did not drain and its gate is open again: so are the others', and the next in line runs
+ * beside them, since what is on the GPU may wait for either. */
+void arbiter_become_loose(struct arbiter_session *session);
+/* Note whether its maximum keeps it from having a lease now. */
+void arbiter_throttle(struct arbiter_session *session);

@@ -9,6 +9,8 @@
 /* An overlapping session is judged over this long, so that one long piece of work does not count as busy. */
 #define DENSE_WINDOW_NS 100000000.0
 #define DENSE_RATIO 0.9
+/* What is missed or had beyond this is not made up for. */
+#define OWED_MOST_NS 100000000.0
 /* From this part of its time on, a GPU counts as wanted by more than it can serve. */
 #define CONTENDED_RATIO 0.95
 
@@ -26,6 +28,22 @@ double arbiter_uncharged(const struct arbiter_session *session)
     return most;
 }
 
+/* Who does not want the GPU is owed nothing for that time. */
+static void promise(struct arbiter_session *session, double passed)
+{
+    if (session->is_backlogged)
+        session->owed_ns += passed * session->share.min / SHARE_WHOLE;
+    else if (session->owed_ns > 0)
+        session->owed_ns = 0;
+    if (session->owed_ns > OWED_MOST_NS)
+        session->owed_ns = OWED_MOST_NS;
+}
+
+double arbiter_owed(const struct arbiter_session *session)
+{
+    return session->owed_ns - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
+}
+
 void arbiter_settle(struct arbiter *arbiter, uint64_t now)
 {
     unsigned open[ARBITER_GPUS] = {0};
@@ -41,6 +59,7 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
         if (is_exclusive(session))
             FOR_GPUS (gpu, session->held)
                 session->use[gpu].open_ns += passed / open[gpu];
+        promise(session, passed);
         if (!is_capped(session))
             continue;
         /* What is taken now is not charged yet, and leaves room for as much. */
@@ -149,8 +168,11 @@ static void count_use(struct arbiter_session *session, uint64_t gpu, double used
     use->seconds[use->last_s % (ARBITER_WINDOW_S + 1)] += used_ns;
 }
 
-static void take_tokens(struct arbiter_session *session, double used_ns)
+static void take_from(struct arbiter_session *session, double used_ns)
 {
+    session->owed_ns -= used_ns;
+    if (session->owed_ns < -OWED_MOST_NS)
+        session->owed_ns = -OWED_MOST_NS;
     if (!is_capped(session))
         return;
     session->tokens -= used_ns;
@@ -173,7 +195,7 @@ double arbiter_charge(struct arbiter_session *session)
         if (used > most)
             most = used;
     }
-    take_tokens(session, most);
+    take_from(session, most);
     return busy / passed;
 }
 
@@ -198,7 +220,7 @@ static void charge_overlap(struct arbiter_session *session, const double *wanted
         if (used > most)
             most = used;
     }
-    take_tokens(session, most);
+    take_from(session, most);
     session->dense_busy_ns += busy;
     session->dense_ns += passed;
     if (session->dense_ns >= DENSE_WINDOW_NS) {

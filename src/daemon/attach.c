@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/declared.h"
 #include "daemon/entrance.h"
 #include "daemon/events.h"
 #include "daemon/gpu.h"
@@ -90,11 +91,18 @@ struct entry {
     uint16_t version_oldest, version_newest; /* of the wire */
     uint32_t slot;                           /* held before, or WIRE_NO_SLOT */
     uint64_t generation;
+    bool is_by_rule; /* it named no session, and a rule names this one */
     struct session *session;
     struct peer peer;
     int pidfd;
     uint64_t start_ticks;
 };
+
+/* Who was told no session is not to take a refusal for there being no rule. */
+static enum wire_refusal no_session(const struct entry *entry)
+{
+    return entry->is_by_rule ? WIRE_REFUSED_RULE : WIRE_REFUSED_NO_SESSION;
+}
 
 /* A client that has no version in common with us is answered in the oldest. */
 static struct wire_header header_to(const struct connection *connection, enum wire_type type)
@@ -128,6 +136,16 @@ static bool identify(struct entry *entry)
     return result >= 0;
 }
 
+/* Of an earlier connection of this process, say, that named no session. */
+static bool is_admitted_by_rule(const struct entry *entry, const struct session *session)
+{
+    struct config_program program;
+    if (!session->is_declared)
+        return false;
+    peer_program(entry->connection->fd, entry->peer.pid, &program);
+    return declared_admits(session, &program);
+}
+
 static bool may_enter(struct entry *entry, bool layout_is_known)
 {
     struct connection *connection = entry->connection;
@@ -141,15 +159,18 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
     }
     struct session *session = session_find_id(daemon, entry->session_id);
     if (!session) {
-        refuse(connection, WIRE_REFUSED_NO_SESSION, "there is no session '%s'; it was released or has ended",
+        refuse(connection, no_session(entry), "there is no session '%s'; it was released or has ended",
                names_is_id(entry->session_id) ? entry->session_id : "?");
         return false;
     }
-    if (!session_is_visible(session, entry->peer.uid)) {
+    bool has_token = entry->token[0], is_owner = session_is_visible(session, entry->peer.uid);
+    bool is_admitted =
+        entry->is_by_rule || ((!is_owner || !has_token) && is_admitted_by_rule(entry, session));
+    if (!is_owner && !is_admitted) {
         refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
         return false;
     }
-    if ((entry->token[0] || daemon->config.daemon.ipc_token_required) &&
+    if ((has_token || (daemon->config.daemon.ipc_token_required && !is_admitted)) &&
         !names_token_matches(session->token, entry->token)) {
         refuse(connection, WIRE_REFUSED_TOKEN,
                "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
@@ -161,13 +182,13 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
     bool is_attached =
         reaper_find(session, entry->peer.pid, entry->start_ticks, entry->slot, entry->generation) != NULL;
     if ((session->state == SESSION_QUEUED || session->release) && !is_attached) {
-        refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s %s", session->id,
+        refuse(connection, no_session(entry), "session %s %s", session->id,
                session->release ? "is being released; create another"
                                 : "waits to be admitted; try again when it is active");
         return false;
     }
     if (session->state == SESSION_EXPIRED && !is_attached) {
-        refuse(connection, WIRE_REFUSED_NO_SESSION, "session %s has expired; create another", session->id);
+        refuse(connection, no_session(entry), "session %s has expired; create another", session->id);
         return false;
     }
     if (session_is_broken(session)) {
@@ -218,7 +239,7 @@ static struct process *take_slot(struct entry *entry)
     strcpy(id, session->id);
     free_execed_slots(entry);
     if (session_find_id(entry->connection->attach->daemon, id) != session) {
-        refuse(entry->connection, WIRE_REFUSED_NO_SESSION, "session %s has just ended", id);
+        refuse(entry->connection, no_session(entry), "session %s has just ended", id);
         return NULL;
     }
 
@@ -245,9 +266,9 @@ static struct process *take_slot(struct entry *entry)
                LEDGER_SLOTS, session->id);
         return NULL;
     }
-    int result = tenant_check(session->daemon, session->owner, TENANT_PROCESS, &error);
+    int result = tenant_check(session->daemon, entry->peer.uid, TENANT_PROCESS, &error);
     if (result == 0)
-        result = reaper_add(session, entry->peer.pid, entry->start_ticks, steal_fd(&entry->pidfd),
+        result = reaper_add(session, &entry->peer, entry->start_ticks, steal_fd(&entry->pidfd),
                             (uint32_t)slot, generation, &process, &error);
     if (result < 0) {
         ledger_slot_clear(session->ledger.usage, (uint32_t)slot, NULL);
@@ -291,6 +312,34 @@ static void welcome(struct connection *connection, struct process *process)
         hang_up(connection);
 }
 
+/* The session that the rules name for a process that named none. False: there is none, and it is told so. */
+static bool find_by_rule(struct entry *entry)
+{
+    struct connection *connection = entry->connection;
+    struct config_program program;
+    struct session *session;
+    peer_program(connection->fd, entry->peer.pid, &program);
+    const struct config_session *rule = declared_match(connection->attach->daemon, &program, &session);
+    if (!rule) {
+        struct wire_message answer = {.header = header_to(connection, WIRE_REFUSED),
+                                      .refused = {.reason = WIRE_REFUSED_NO_SESSION,
+                                                  .message = "no rule names a session for this process"}};
+        wire_send(connection->fd, &answer, NULL, 0);
+        hang_up(connection);
+        return false;
+    }
+    if (!session) {
+        refuse(connection, WIRE_REFUSED_RULE,
+               "by sessions.conf this process belongs into session '%s', which could not be made; 'gpuslice "
+               "config' says why",
+               rule->name);
+        return false;
+    }
+    entry->session_id = session->id;
+    entry->is_by_rule = true;
+    return true;
+}
+
 static void on_hello(struct connection *connection, const struct wire_hello *hello)
 {
     struct entry entry = {
@@ -306,7 +355,7 @@ static void on_hello(struct connection *connection, const struct wire_hello *hel
     bool layout_is_known = hello->layout_oldest <= LEDGER_LAYOUT && hello->layout_newest >= LEDGER_LAYOUT;
     if (!identify(&entry))
         return;
-    if (may_enter(&entry, layout_is_known)) {
+    if ((*entry.session_id || find_by_rule(&entry)) && may_enter(&entry, layout_is_known)) {
         struct process *process = find_held(&entry);
         if (!process)
             process = take_slot(&entry);

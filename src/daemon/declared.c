@@ -233,6 +233,33 @@ void declared_stop(struct daemon *daemon)
     daemon->declared = NULL;
 }
 
+/* --- Rules ------------------------------------------------------------------------------------------- */
+
+const struct config_session *declared_match(const struct daemon *daemon, const struct config_program *program,
+                                            struct session **session)
+{
+    const struct declared *declared = daemon->declared;
+    for (size_t i = 0; declared && i < declared->file.count; i++) {
+        const struct config_session *wanted = &declared->file.sessions[i];
+        if (!config_match_is(&wanted->match, program))
+            continue;
+        *session = find(daemon, wanted);
+        return wanted;
+    }
+    return NULL;
+}
+
+bool declared_admits(const struct session *session, const struct config_program *program)
+{
+    const struct declared *declared = session->daemon->declared;
+    for (size_t i = 0; declared && session->is_declared && i < declared->file.count; i++) {
+        const struct config_session *wanted = &declared->file.sessions[i];
+        if (wanted->owner == session->owner && strcmp(wanted->name, session->name) == 0)
+            return config_match_is(&wanted->match, program);
+    }
+    return false;
+}
+
 /* --- Telling --------------------------------------------------------------------------------------- */
 
 int declared_check_free(const struct session *session, struct error *error)

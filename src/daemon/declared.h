@@ -8,8 +8,10 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "base/error.h"
+#include "config/config.h"
 
 struct daemon;
 struct session;
@@ -20,6 +22,13 @@ void declared_stop(struct daemon *daemon);
 
 /* 0, or -EPERM with ERR_DECLARED for a session that the API has no say in. */
 int declared_check_free(const struct session *session, struct error *error);
+
+/* The declared session whose rules are about `program`, the first in the file; NULL: none. `session` is set
+ * with it: NULL where it could not be made. */
+const struct config_session *declared_match(const struct daemon *daemon, const struct config_program *program,
+                                            struct session **session);
+/* Whether rules let `program`, perhaps of another user, into `session`. */
+bool declared_admits(const struct session *session, const struct config_program *program);
 
 /* For GET /v1/config: the file, and its sessions with their state or problem. */
 json_t *declared_file_json(const struct daemon *daemon);

@@ -65,7 +65,11 @@ int http_tcp_listen(const char *setting, const char *address, bool loopback_only
         status = errno;
     freeaddrinfo(found);
     if (status)
-        return error_set_errno(error, status, "cannot listen on %s %.100s", setting, address);
+        return error_set(
+            error, status, NULL,
+            "cannot listen on %s %.100s: %s; expected an address of this machine and a port that is "
+            "free; choose another",
+            setting, address, strerror(status));
     return steal_fd(&fd);
 }
 

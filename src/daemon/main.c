@@ -305,7 +305,6 @@ static int start(struct program *program, struct error *error)
         result = begin_log(daemon, error);
     if (result < 0)
         return result;
-    log_info("gpusliced %s starts in %s", GPUSLICE_VERSION, daemon->paths.runtime_dir);
     raise_descriptor_limit();
     ledgers_catch_sigbus();
     signal(SIGPIPE, SIG_IGN);
@@ -345,8 +344,9 @@ static void release_starter(struct program *program)
 static void say_ready(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
-    log_info("ready: %u GPUs%s, %u sessions", daemon->gpu_count,
-             daemon->options.simulated ? " (simulated)" : "", daemon->session_count);
+    log_info("gpusliced %s is ready in %s: %u GPUs%s, %u sessions", GPUSLICE_VERSION,
+             daemon->paths.runtime_dir, daemon->gpu_count, daemon->options.simulated ? " (simulated)" : "",
+             daemon->session_count);
     sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
                daemon->options.simulated ? " (simulated)" : "");
     events_tell(daemon, EVENT_DAEMON_STARTED, NULL, NULL, "gpusliced %s started with %u sessions",
@@ -386,6 +386,8 @@ int main(int count, char **arguments)
     if (status >= 0)
         return status;
     leave_session(arguments);
+    /* Should the interceptor be in every program of the machine: this one asks nobody for a session. */
+    setenv("GPUSLICE_IPC_SOCK", "/dev/null", 1);
     int result = configure(daemon, idle_exit, &error);
     if (result == 0 && daemon->options.on_demand)
         result = go_to_background(&program.ready_fd, &error);

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -71,4 +73,23 @@ int peer_open(pid_t pid, uint64_t start_ticks)
     if (ticks != start_ticks || is_readable(pidfd, POLLIN))
         return -ESRCH;
     return steal_fd(&pidfd);
+}
+
+void peer_program(int socket, pid_t pid, struct config_program *program)
+{
+    static const char deleted[] = " (deleted)"; /* what /proc says of a file that an upgrade replaced */
+    struct ucred credentials = {.uid = UID_OVERFLOW, .gid = UID_OVERFLOW};
+    socklen_t length = sizeof(credentials);
+    char path[32];
+    getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length);
+    *program = (struct config_program){.uid = credentials.uid, .groups = {credentials.gid}, .group_count = 1};
+    length = sizeof(program->groups) - sizeof(program->groups[0]);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, program->groups + 1, &length) == 0)
+        program->group_count += length / sizeof(program->groups[0]);
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+    ssize_t count = readlink(path, program->executable, sizeof(program->executable) - 1);
+    size_t used = count > 0 ? (size_t)count : 0;
+    program->executable[used] = '\0';
+    if (used > strlen(deleted) && strcmp(program->executable + used - strlen(deleted), deleted) == 0)
+        program->executable[used - strlen(deleted)] = '\0';
 }

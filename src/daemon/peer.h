@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "config/config.h"
+
 #define UID_OVERFLOW 65534 /* an uid that has no name here: it owns nothing */
 
 struct peer {
@@ -20,3 +22,6 @@ int peer_identity(int socket, struct peer *peer, int *pidfd, uint64_t *start_tic
 /* A pidfd of the process that had `pid` and `start_ticks`, or -ESRCH when that one is gone. Another error
  * says nothing about it. */
 int peer_open(pid_t pid, uint64_t start_ticks);
+
+/* What rules are about, of the process `pid` at the other end. */
+void peer_program(int socket, pid_t pid, struct config_program *program);

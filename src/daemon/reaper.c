@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,17 +46,18 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
     return 0;
 }
 
-int reaper_add(struct session *session, pid_t pid, uint64_t start_ticks, int pidfd, uint32_t slot,
-               uint64_t generation, struct process **process_out, struct error *error)
+int reaper_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
+               uint32_t slot, uint64_t generation, struct process **process_out, struct error *error)
 {
     struct process *process = calloc(1, sizeof(*process));
     if (!process) {
         close(pidfd);
-        return error_set_errno(error, ENOMEM, "cannot attach process %d", (int)pid);
+        return error_set_errno(error, ENOMEM, "cannot attach process %d", (int)peer->pid);
     }
     *process = (struct process){
         .session = session,
-        .pid = pid,
+        .pid = peer->pid,
+        .uid = peer->uid,
         .start_ticks = start_ticks,
         .pidfd = pidfd,
         .slot = slot,
@@ -68,14 +70,14 @@ int reaper_add(struct session *session, pid_t pid, uint64_t start_ticks, int pid
     if (result < 0) {
         close(pidfd);
         free(process);
-        return error_set_errno(error, -result, "cannot watch process %d", (int)pid);
+        return error_set_errno(error, -result, "cannot watch process %d", (int)peer->pid);
     }
     /* A death is not to wait behind thousands of messages. */
     sd_event_source_set_priority(process->source, SD_EVENT_PRIORITY_IMPORTANT);
-    read_command(pid, process->command);
+    read_command(peer->pid, process->command);
     session->processes = process;
     session->process_count++;
-    tenant_add(session->daemon, session->owner, TENANT_PROCESS);
+    tenant_add(session->daemon, process->uid, TENANT_PROCESS);
     *process_out = process;
     return 0;
 }
@@ -114,7 +116,7 @@ void reaper_forget(struct process *process)
         at = &(*at)->next;
     *at = process->next;
     session->process_count--;
-    tenant_remove(session->daemon, session->owner, TENANT_PROCESS);
+    tenant_remove(session->daemon, process->uid, TENANT_PROCESS);
     if (process->measurement)
         gpu_measure_cancel(process->measurement);
     if (process->connection)
@@ -196,6 +198,15 @@ void reaper_hung_up(struct process *process)
 
 /* --- After a restart ------------------------------------------------------------------------------- */
 
+/* A rule may have let in a process of another user than the session's owner. */
+static uid_t uid_of(pid_t pid, uid_t otherwise)
+{
+    char path[32];
+    struct stat status;
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+    return stat(path, &status) == 0 ? status.st_uid : otherwise;
+}
+
 static int restore_process(struct session *session, uint32_t slot, const struct ledger_owner *owner,
                            uint64_t generation, const struct recorded_process *record, struct error *error)
 {
@@ -203,8 +214,8 @@ static int restore_process(struct session *session, uint32_t slot, const struct 
     struct process *process;
     if (pidfd < 0)
         return error_set_errno(error, -pidfd, "cannot watch process %d", (int)owner->pid);
-    int result =
-        reaper_add(session, owner->pid, owner->start_ticks, pidfd, slot, generation, &process, error);
+    struct peer peer = {.pid = owner->pid, .uid = uid_of(owner->pid, session->owner)};
+    int result = reaper_add(session, &peer, owner->start_ticks, pidfd, slot, generation, &process, error);
     if (result < 0)
         return result;
     process->attached_usec = 0;

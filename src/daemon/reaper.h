@@ -16,6 +16,7 @@ struct agent;
 struct connection;
 struct daemon;
 struct session;
+struct peer;
 struct gpu_measurement;
 struct driver_share;
 
@@ -23,6 +24,7 @@ struct process {
     struct process *next; /* of the session */
     struct session *session;
     pid_t pid;
+    uid_t uid; /* whose descriptors here count as its (tenant.h) */
     uint64_t start_ticks;
     int pidfd;
     sd_event_source *source;
@@ -41,8 +43,8 @@ struct process {
 };
 
 /* Give the process with `pidfd` (taken over, also on failure) slot `slot`, which is claimed already. */
-int reaper_add(struct session *session, pid_t pid, uint64_t start_ticks, int pidfd, uint32_t slot,
-               uint64_t generation, struct process **process, struct error *error);
+int reaper_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
+               uint32_t slot, uint64_t generation, struct process **process, struct error *error);
 
 /* The process with this slot and identity, or NULL. */
 struct process *reaper_find(const struct session *session, pid_t pid, uint64_t start_ticks, uint32_t slot,

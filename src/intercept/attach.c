@@ -160,9 +160,10 @@ static int say_hello(int fd, const struct session_settings *settings, const stru
     if (result < 0)
         return error_set_errno(error, result == -EAGAIN ? ETIMEDOUT : -result,
                                "no answer from the daemon at %s", settings->socket_path);
-    if (message.header.type == WIRE_REFUSED)
-        result = error_set(error, EACCES, NULL, "%s", message.refused.message);
-    else if (message.header.type == WIRE_WELCOME && count == 2)
+    if (message.header.type == WIRE_REFUSED) {
+        bool is_no_rule = !*settings->session_id && message.refused.reason == WIRE_REFUSED_NO_SESSION;
+        result = error_set(error, is_no_rule ? ENOENT : EACCES, NULL, "%s", message.refused.message);
+    } else if (message.header.type == WIRE_WELCOME && count == 2)
         result = map_ledger(&message.welcome, fds, previous, attachment, error);
     else
         result =
@@ -174,13 +175,20 @@ static int say_hello(int fd, const struct session_settings *settings, const stru
     return result;
 }
 
+/* Whether an attempt to connect says that no daemon serves there, or none for us. */
+static bool is_nobody_there(int result)
+{
+    return result == -ENOENT || result == -ENOTDIR || result == -ECONNREFUSED || result == -EACCES ||
+           result == -EPERM || result == -EAFNOSUPPORT;
+}
+
 int attach_open(const struct session_settings *settings, const struct attachment *previous, int timeout_ms,
                 struct attachment *attachment, struct error *error)
 {
     attach_close();
     int fd = attach_connect(settings, timeout_ms, error);
     if (fd < 0)
-        return fd;
+        return !*settings->session_id && is_nobody_there(fd) ? -ENOENT : fd;
     int result = say_hello(fd, settings, previous, attachment, error);
     if (result < 0) {
         close(fd);

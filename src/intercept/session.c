@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -11,6 +12,7 @@
 #include "intercept/report.h"
 #include "intercept/standalone.h"
 
+#define SYSTEM_SOCKET "/run/gpuslice/attach.sock"
 #define FIRST_ATTACH_MS 10000 /* a program that was told to run in a session waits for its daemon */
 #define REATTACH_MS 1000      /* one that has a ledger can do without */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
@@ -24,6 +26,7 @@ _Atomic uint64_t session_memory;
 
 static struct session_settings settings;
 static bool settings_read;
+static bool settings_ask;        /* nothing was said: the system daemon's rules decide */
 static const char *settings_bad; /* a variable that is too long, if there is one: fail closed */
 
 const struct session_settings *session_settings(void)
@@ -68,9 +71,11 @@ static void read_settings(void)
         read_variable("TENSOR_FUSION_CUDA_MEM_LIMIT", settings.limit, sizeof(settings.limit));
     if (!read_variable("GPUSLICE_COMPUTE_LIMIT", settings.compute, sizeof(settings.compute)))
         read_variable("TENSOR_FUSION_CUDA_UP_LIMIT", settings.compute, sizeof(settings.compute));
-    atomic_store_explicit(&session_outside,
-                          !settings_bad && !*settings.session_id && !*settings.limit && !*settings.compute,
-                          memory_order_relaxed);
+    settings_ask = !settings_bad && !*settings.session_id && !*settings.limit && !*settings.compute;
+    if (settings_ask && getauxval(AT_SECURE))
+        atomic_store_explicit(&session_outside, true, memory_order_relaxed);
+    if (settings_ask && !*settings.socket_path)
+        strcpy(settings.socket_path, SYSTEM_SOCKET);
 }
 
 /* Set up `attachment` as the settings say. 0 or a negative errno. */
@@ -80,7 +85,7 @@ static int open_ledger(const struct attachment *previous, struct lock *turn, str
     if (settings_bad)
         return error_set(error, EINVAL, NULL,
                          "%s in the environment is too long; set it as `gpuslice run` does", settings_bad);
-    if (!*settings.session_id)
+    if (!*settings.session_id && !settings_ask)
         return standalone_open(&settings, turn, attachment, error);
     if (!*settings.socket_path)
         return error_set(error, EINVAL, NULL,
@@ -88,6 +93,11 @@ static int open_ledger(const struct attachment *previous, struct lock *turn, str
     int result =
         attach_open(&settings, previous, previous ? REATTACH_MS : FIRST_ATTACH_MS, attachment, error);
     attachment->slot.turn = turn;
+    if (result == 0 && settings_ask) {
+        memcpy(settings.session_id, attachment->slot.ledger.policy->session_id, sizeof(settings.session_id));
+        settings.session_id[sizeof(settings.session_id) - 1] = '\0';
+        settings_ask = false;
+    }
     return result;
 }
 
@@ -166,6 +176,10 @@ static enum session_mode attach(struct private_area *area, const struct attachme
         published = mmap(NULL, sizeof(made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (published == MAP_FAILED)
             result = error_set_errno(&error, errno, "no memory");
+    }
+    if (result == -ENOENT && settings_ask) {
+        atomic_store_explicit(&session_outside, true, memory_order_relaxed);
+        return SESSION_OUTSIDE;
     }
     if (result < 0) {
         atomic_store_explicit(&area->next_try_ns, now_ns() + TRY_AGAIN_NS, memory_order_relaxed);

@@ -5,7 +5,9 @@
  *   GPUSLICE_SESSION       attach to the daemon at GPUSLICE_IPC_SOCK, with GPUSLICE_IPC_TOKEN
  *   GPUSLICE_MEMORY_LIMIT  (or TENSOR_FUSION_CUDA_MEM_LIMIT) a ledger of our own, for this process alone
  *   GPUSLICE_COMPUTE_LIMIT (or TENSOR_FUSION_CUDA_UP_LIMIT) the same, with a cap on GPU time
- *   none of these          the process passes straight through
+ *   none of these          ask the system daemon once (or the one at GPUSLICE_IPC_SOCK) whether a rule of its
+ *                          sessions.conf puts this process into a session; where none does, or nobody serves
+ *                          there, the process passes straight through
  *
  * A process that should be in a session and cannot is refused all device memory, and says so once; it tries
  * again, at most once a second. One that is attached keeps its ledger whatever becomes of the daemon, and

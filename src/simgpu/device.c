@@ -584,6 +584,28 @@ bool device_is_lost(unsigned gpu)
     return atomic_load_explicit(&view.header->lost, memory_order_relaxed) >> device_shape(gpu)->card & 1;
 }
 
+#define HUNG_GENERATION ((UINT64_C(1) << 48) - 1)
+
+void device_hang(void)
+{
+    uint64_t generation = atomic_load(&view.header->slots[view.slot].generation);
+    atomic_store(&view.header->hung, (uint64_t)(view.slot + 1) << 48 | (generation & HUNG_GENERATION));
+}
+
+/* It ends with its process, and the slot may have its next owner. */
+static bool is_hung(uint64_t hung)
+{
+    uint32_t slot = (uint32_t)(hung >> 48) - 1;
+    return hung && shared_slot_is_alive(slot) &&
+           (atomic_load(&view.header->slots[slot].generation) & HUNG_GENERATION) == (hung & HUNG_GENERATION);
+}
+
+void device_wait_while_hung(void)
+{
+    while (is_hung(atomic_load_explicit(&view.header->hung, memory_order_relaxed)))
+        usleep(1000);
+}
+
 uint64_t device_own_bytes(unsigned gpu)
 {
     struct account copy;

@@ -110,5 +110,9 @@ void device_unhide(unsigned gpu, uint64_t bytes);
 void device_lose(unsigned gpu);
 bool device_is_lost(unsigned gpu);
 
+/* This process hung the driver (faults.h); wait out that another one, or this, did. */
+void device_hang(void);
+void device_wait_while_hung(void);
+
 /* What this process holds. */
 uint64_t device_own_bytes(unsigned gpu);

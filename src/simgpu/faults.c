@@ -7,7 +7,7 @@
 #include "base/units.h"
 
 /* Numbers from which on, and up to which, something fails; 0: never. Written before the threads that read. */
-static uint64_t oom_first, oom_last, xid_at, lost_at;
+static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at;
 static atomic_ullong memory_count, work_count;
 
 static bool fault_read(const char *item, size_t length)
@@ -35,6 +35,8 @@ static bool fault_read(const char *item, size_t length)
         xid_at = number;
     } else if (strcmp(text, "lost") == 0 && !and_all_later) {
         lost_at = number;
+    } else if (strcmp(text, "hang") == 0 && !and_all_later) {
+        hang_at = number;
     } else {
         return false;
     }
@@ -49,7 +51,7 @@ int faults_init(struct error *error)
         if (!fault_read(list, length))
             return error_set(
                 error, EINVAL, NULL,
-                "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, xid@N or lost@N, with commas between",
+                "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, xid@N, lost@N or hang@N, with commas between",
                 (int)length, list);
         list += length;
         list += *list == ',';
@@ -67,12 +69,14 @@ bool fault_of_memory(void)
 
 CUresult fault_of_work(unsigned gpu)
 {
-    if (xid_at == 0 && lost_at == 0)
+    if (xid_at == 0 && lost_at == 0 && hang_at == 0)
         return CUDA_SUCCESS;
     uint64_t number = atomic_fetch_add(&work_count, 1) + 1;
     if (number == lost_at) {
         device_lose(gpu);
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
+    if (number == hang_at)
+        device_hang();
     return number == xid_at ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
 }

@@ -181,6 +181,7 @@ nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
     for (unsigned i = 0; i < device_parameters().gpu_count; i++)
         if (device == &devices[i]) {
             *gpu = i;
+            device_wait_while_hung();
             return device_is_lost(i) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
         }
     return NVML_ERROR_INVALID_ARGUMENT;

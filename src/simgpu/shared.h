@@ -38,13 +38,15 @@ struct shared_header {
     struct device_parameters parameters;
     struct device_shape shapes[DEVICE_GPUS];
     _Atomic uint32_t lost; /* a bit for each card that is lost */
+    _Atomic uint64_t
+        hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
     struct shared_slot {
         _Atomic uint64_t generation; /* counts owners; the owner raises it before it does anything else */
         _Atomic int32_t pid;
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 6u
+#define SHARED_LAYOUT 7u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

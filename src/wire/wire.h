@@ -72,14 +72,17 @@ struct wire_header {
     uint16_t type;
 };
 
-/* Ask for a slot in a session. A client that reattaches after a daemon restart names the slot and generation
- * it holds, and keeps both if the daemon finds the same process in it. */
+/* Ask for a slot in a session. Without an ID: in the one that a rule of the daemon names for this process;
+ * the session's ID is then found in the policy region. WIRE_REFUSED_NO_SESSION says that there is no rule
+ * (and is what daemons answer that know none), anything else that there is one, or may be. A client that
+ * reattaches after a daemon restart names the slot and generation it holds, and keeps both if the daemon
+ * finds the same process in it. */
 struct wire_hello {
     uint16_t version_oldest, version_newest;
     uint32_t layout_oldest, layout_newest;  /* ledger layouts the client can map */
     uint32_t slot;                          /* held before, or WIRE_NO_SLOT */
     uint64_t generation;                    /* of that slot; 0 without one */
-    char session_id[WIRE_SESSION_ID_BYTES]; /* zero-terminated */
+    char session_id[WIRE_SESSION_ID_BYTES]; /* zero-terminated; empty: what the rules say */
     char token[WIRE_TOKEN_BYTES];           /* zero-terminated; empty when none was given */
 };
 
@@ -92,13 +95,14 @@ struct wire_welcome {
 };
 
 enum wire_refusal {
-    WIRE_REFUSED_NO_SESSION = 1, /* unknown, released or expired */
+    WIRE_REFUSED_NO_SESSION = 1, /* unknown, released or expired; to HELLO without an ID: no rule names one */
     WIRE_REFUSED_NOT_OWNER = 2,  /* the session is another user's */
     WIRE_REFUSED_FULL = 3,       /* all slots taken */
     WIRE_REFUSED_VERSION = 4,    /* no common version or layout */
     WIRE_REFUSED_TOKEN = 5,      /* missing or wrong */
     WIRE_REFUSED_BROKEN = 6,     /* the session's ledger was damaged */
     WIRE_REFUSED_INTERNAL = 7,
+    WIRE_REFUSED_RULE = 8, /* the session that a rule names is not there, or takes nobody now */
 };
 
 struct wire_refused {
@@ -128,7 +132,8 @@ enum wire_notice_kind {
 
 struct wire_notice {
     uint32_t kind; /* enum wire_notice_kind */
-    /* Entry points so far that the driver answered with a function unknown to us; older interceptors send 0. */
+    /* Entry points so far that the driver answered with a function unknown to us; older interceptors send 0.
+     */
     uint32_t unknown_pointers;
 };
 

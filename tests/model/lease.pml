@@ -16,6 +16,8 @@
  *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
  *   - a socket holds a few messages at most, also of a process that does not read (assertion in `tell`).
  *
+ * For three processes there would be too much to search: UNRAISED leaves out that a holder is told who waits,
+ * which matters to idle ones, PATIENT that an answer is given up on, which matters to stopped ones.
  * BROKEN_... take one rule out. */
 #ifndef PROCESSES
 #define PROCESSES 2
@@ -258,10 +260,12 @@ end_of_all:
     :: atomic { lease[1] == HELD && !closing[1] && SESSION_WAITS(0) -> begin_closing(1) }
     :: atomic { lease[0] == LOOSE && !closing[0] -> begin_closing(0) }
     :: atomic { lease[1] == LOOSE && !closing[1] -> begin_closing(1) }
+#ifndef UNRAISED
     /* Told once that others wait. */
     :: atomic { lease[0] == HELD && !closing[0] && SESSION_WAITS(1) && !raised[0] -> s = 0; goto raise }
     :: atomic { lease[1] == HELD && !closing[1] && SESSION_WAITS(0) && !raised[1] -> s = 1; goto raise }
-#ifndef BROKEN_NO_GRACE
+#endif
+#if !defined(BROKEN_NO_GRACE) && !defined(PATIENT)
     :: atomic { closing[0] -> s = 0; goto give_up }
     :: atomic { closing[1] -> s = 1; goto give_up }
 #endif
@@ -445,8 +449,12 @@ proctype process(byte p)
         has_asked = true; say(WANT, 0, NOTHING) }
     :: atomic { LISTENS && open[p] && !inside[p] && !in_flight[p] && idles > 0 && lease_number > 0 ->
         idles--; open[p] = false; has_asked = false; say(RETURNED, lease_number, IDLE) }
+#if CLOSES > 0
     :: atomic { LIVES && open[p] && !inside[p] && !in_flight[p] && work[p] > 0 -> work[p]--; inside[p] = true }
     :: atomic { LIVES && inside[p] -> inside[p] = false; in_flight[p] = true; watch() }
+#else
+    :: atomic { LIVES && open[p] && !in_flight[p] && work[p] > 0 -> work[p]--; in_flight[p] = true; watch() }
+#endif
     /* The card goes on, whatever the process does. */
     :: atomic { in_flight[p] -> in_flight[p] = false }
     :: atomic { LIVES && work[p] == 0 && !inside[p] && !in_flight[p] && !draining -> dead[p] = true; break }

@@ -254,13 +254,13 @@ def test_the_version_is_told(daemon):
     assert daemon.request("GET", "/v1/version") == (200, {"version": "0.1.0"})
 
 
-def as_user(uid, action):
-    """What `action` returns in a process of that user."""
+def as_user(uid, action, groups=()):
+    """What `action` returns in a process of that user, in these groups beside its own."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            os.setgroups([])
+            os.setgroups(groups)
             os.setgid(uid)
             os.setuid(uid)
             os.write(writing, json.dumps(action()).encode())

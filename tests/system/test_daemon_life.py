@@ -384,6 +384,6 @@ def test_it_is_itself_in_no_session(on_demand, product):
 def test_the_log_goes_where_it_is_told_to(make_daemon, tmp_path):
     log = tmp_path / "elsewhere.log"
     daemon = make_daemon(GPUSLICE_LOG_FILE=str(log)).start()
-    assert "ready: 1 GPUs (simulated)" in log.read_text()
+    assert "1 GPUs (simulated), 0 sessions" in log.read_text()
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert daemon.log_text() == ""

@@ -3,12 +3,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
 
 import pytest
 
-from attach_client import Child, Client
+from attach_client import DRAINED, UNDRAINED, Child, Client
 from conftest import DEADLINE_S, GIB, MIB, wait_for
 from test_daemon_api import as_user
+from test_leases import Party
 from test_quota import OUT_OF_MEMORY, Puppet
 
 
@@ -237,3 +239,83 @@ def test_a_change_of_the_configuration_and_a_mistake_in_it_are_told(make_daemon,
         wait_for(lambda: kind in kinds(kept(daemon)), f"{kind} to be told")
     rejected = next(event for event in kept(daemon) if event["kind"] == "config.refused")
     assert "gpuslice.conf:2" in rejected["message"]
+
+
+def worker_with_fault(daemon, fault, reap):
+    """A program in no session whose first kernel has the fault."""
+    program = reap(subprocess.Popen([daemon.product.program("worker"), "100"], stdin=subprocess.PIPE, text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                    env=daemon.gpu.environment(FAKECUDA_FAULT=fault)))
+    assert program.stdout.readline() == "ready\n"
+    program.stdin.write("60000\n")
+    program.stdin.flush()
+    return program
+
+
+def test_a_driver_that_hangs_and_comes_back_is_told_to_everybody(make_daemon, make_gpu, reap):
+    """NVML answers nobody while a program hangs the driver: the daemon goes on, says so, and says when it is over."""
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2)).start()
+    printed = reap(daemon.spawn("events", "--follow", "--json"))
+    hanging = worker_with_fault(daemon, "hang@1", reap)
+
+    def told(kind):
+        return [event for event in kept(daemon) if event["kind"] == kind]
+
+    wait_for(lambda: len(told("gpu.unhealthy")) == 2, "the daemon to notice")
+    assert [event["index"] for event in told("gpu.unhealthy")] == [0, 1]
+    assert told("gpu.unhealthy")[0]["message"] == "GPU 0: NVML has not answered for a second"
+    status, why = daemon.request("GET", "/readyz")
+    assert (status, why) == (503, "GPU 0: NVML does not answer\n")
+    assert create(daemon, name="meanwhile", memory_bytes=MIB)["state"] == "active", "the loop goes on"
+    assert daemon.request("GET", "/v1/gpus")[1][0]["healthy"] is False
+    assert told("gpu.healthy") == []
+    hanging.kill()
+    wait_for(lambda: len(told("gpu.healthy")) == 2, "the daemon to notice that it is over")
+    assert daemon.request("GET", "/readyz")[0] == 200
+    printed.terminate()
+    lines = [json.loads(line) for line in printed.communicate(timeout=DEADLINE_S)[0].splitlines()]
+    assert [line["kind"] for line in lines if line["kind"].startswith("gpu.")] == ["gpu.unhealthy"] * 2 + ["gpu.healthy"] * 2
+
+
+def test_a_lost_gpu_is_told(make_daemon, reap):
+    daemon = make_daemon().start()
+    worker_with_fault(daemon, "lost@1", reap)
+    wait_for(lambda: "gpu.unhealthy" in kinds(kept(daemon)), "the daemon to notice")
+    assert next(e["message"] for e in kept(daemon) if e["kind"] == "gpu.unhealthy") == "GPU 0: NVML cannot say how it is"
+    assert "GPU 0: NVML cannot say how it is" in daemon.cli("events").stdout
+
+
+def test_a_holder_that_does_not_answer_is_told_to_its_owner(daemon):
+    a, b = (Party(daemon, name, compute="50%..100%") for name in "ab")
+    a.begin()
+    a.granted()
+    b.begin()
+    a.revoked()
+    b.granted()  # a never answered
+    told = wait_for(lambda: [e for e in kept(daemon) if e["kind"] == "lease.overrun"], "it to be told")
+    assert [event["name"] for event in told] == ["a"] and 0.1 < told[0]["seconds"] < 10
+    assert "a process did not give the GPU back in time" in daemon.cli("events").stdout
+
+
+def test_work_that_does_not_drain_is_told_and_that_it_has(daemon):
+    a, b = (Party(daemon, name, compute="50%..100%") for name in "ab")
+    a.begin()
+    lease, _ = a.granted()
+    b.begin()
+
+    def told():
+        return [kind for kind in kinds(kept(daemon), "a") if kind.startswith("lease.")]
+
+    for expected in (["lease.undrained"], ["lease.undrained"], ["lease.undrained", "lease.undrainable"]):
+        assert a.revoked() == lease
+        a.agent.give_back(lease, busy_ns=10**9, outcome=UNDRAINED)
+        lease, _ = a.granted()
+        wait_for(lambda: told() == expected, f"{expected} to be told")  # once in ten seconds
+    assert daemon.session("a")["undrainable"] is True
+    assert a.revoked() == lease  # tried again, ten seconds later
+    a.agent.give_back(lease, outcome=DRAINED)
+    wait_for(lambda: told()[-1] == "lease.drained", "it to be told")
+    assert daemon.session("a")["undrainable"] is False
+    assert kinds(kept(daemon), "b") == ["session.created", "process.attached"]
+    printed = daemon.cli("events").stdout
+    assert printed.index("its work does not drain") < printed.index("its work has drained again")

@@ -125,8 +125,8 @@ def start_in_vain(daemon):
     result = subprocess.run([daemon.product.gpusliced, "--simulated"], env=daemon.environment(), capture_output=True,
                             text=True, timeout=60)
     assert (result.returncode, result.stdout) == (1, "")
-    lines = [line for line in result.stderr.splitlines() if line.startswith("gpusliced: ")]
-    assert len(lines) == 1, result.stderr
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("gpusliced: "), result.stderr
     return lines[0]
 
 
@@ -146,4 +146,4 @@ def test_a_port_in_use_is_named(make_daemon, variable):
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = start_in_vain(make_daemon(**{variable: address}))
-        assert "Address already in use" in line and address in line and variable in line
+        assert f"({variable}) {address}: Address already in use; expected an address of this machine" in line

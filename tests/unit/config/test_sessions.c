@@ -53,6 +53,39 @@ static void owners_are_named_or_numbered(void **state)
     config_sessions_free(&declared);
 }
 
+static bool is_for(const struct config_session *session, uid_t uid, gid_t group, const char *executable)
+{
+    static struct config_program program;
+    program = (struct config_program){.uid = uid, .groups = {1, group}, .group_count = 2};
+    strcpy(program.executable, executable);
+    return config_match_is(&session->match, &program);
+}
+
+static void rules_say_which_programs_a_session_is_for(void **state)
+{
+    assert_int_equal(load("[none]\n[user]\nmatch = user:7\n[either]\nmatch = user:7, user:root, group:9\n"
+                          "[path]\nmatch=exe:/opt/*/bin/pyth?n,exe:/usr/bin/[xy]\n"
+                          "[all]\nmatch = exe:/bin/a , user:7, group:9, exe:/bin/b\n"),
+                     0);
+    const struct config_session *none = &declared.sessions[0], *user = none + 1, *either = none + 2,
+                                *path = none + 3, *all = none + 4;
+    assert_false(is_for(none, 0, 0, ""));
+    assert_true(is_for(user, 7, 0, ""));
+    assert_false(is_for(user, 8, 7, ""));
+    assert_true(is_for(either, 7, 9, "/x"));
+    assert_true(is_for(either, 0, 9, "/x"));
+    assert_false(is_for(either, 7, 8, "/x"));
+    assert_false(is_for(either, 8, 9, "/x"));
+    assert_true(is_for(path, 8, 8, "/opt/conda/bin/python"));
+    assert_false(is_for(path, 8, 8, "/opt/conda/envs/bin/python"));
+    assert_true(is_for(path, 8, 8, "/usr/bin/y"));
+    assert_false(is_for(path, 8, 8, ""));
+    assert_true(is_for(all, 7, 9, "/bin/b"));
+    assert_false(is_for(all, 7, 9, "/bin/c"));
+    assert_false(is_for(all, 7, 8, "/bin/a"));
+    config_sessions_free(&declared);
+}
+
 static void geminis_lines_declare_sessions(void **state)
 {
     assert_int_equal(load("2\nclient1 0.5 1.0 4294967296\nspace/pod 0 0.25 1024\n\n"), 0);
@@ -85,6 +118,10 @@ static void every_mistake_names_its_file_and_line(void **state)
         {"memory = 1\n", ":1: 'memory' is in no section"},
         {"1\nclient1 0.5 0.4 1024\n", ":2: expected REQUEST up to LIMIT"},
         {"1\nclient1 0 0 1024\n", ":2: expected REQUEST up to LIMIT, and LIMIT and GPU_MEM above 0"},
+        {"[a]\nmatch = user:7, user:no-such-user\n", ":2: match: there is no user 'no-such-user'"},
+        {"[a]\nmatch = user:7,, user:8\n", ":2: match: "},
+        {"[a]\nmatch = user:7\nmatch = user:8\n", ":3: 'match' is there twice"},
+        {"[a]\nmatch = exe:python\n", ":2: match: 'exe:python' is no rule"},
         {"1\nclient1 0.5 1.5 1024\n", ":2: this is no line ID REQUEST LIMIT GPU_MEM"},
         {"1\nclient1 0.5 1. 1024\n", ":2: this is no line"},
         {"1\nclient1 0.5 1 1GiB\n", ":2: this is no line"},
@@ -110,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sections_declare_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(owners_are_named_or_numbered, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(rules_say_which_programs_a_session_is_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(geminis_lines_declare_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_mistake_names_its_file_and_line, set_up, tear_down),
     };

@@ -338,6 +338,50 @@ static void a_lower_priority_waits_for_those_above(void **state)
     assert_near(percent[0], 100, 1);
 }
 
+static void a_minimum_is_kept_under_a_higher_priority(void **state)
+{
+    static const struct {
+        uint64_t low_ns, high_ns;
+    } rows[] = {{500000, 500000}, {50000, 20 * MS}, {20 * MS, 50000}};
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        double percent[WORLD_PROCESSES];
+        struct member *low =
+            world_add(&world, "25%..50%", NORMAL - 1, (struct program){.piece_ns = rows[i].low_ns});
+        struct member *high =
+            world_add(&world, "0%..100%", NORMAL + 1, (struct program){.piece_ns = rows[i].high_ns});
+        world_run(&world, SECOND);
+        run_and_measure(10 * SECOND, percent);
+        assert_near(percent[2 * i], 25, 1);
+        assert_near(percent[2 * i + 1], 75, 1.5);
+        world_kill(low);
+        world_kill(high);
+        world_run(&world, SECOND);
+    }
+}
+
+static void minima_of_several_priorities_are_all_kept(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "10%..100%", NORMAL - 1, (struct program){.piece_ns = 500000});
+    world_add(&world, "20%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "30%..100%", NORMAL + 1, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 10, 1);
+    assert_near(percent[1], 20, 1);
+    assert_near(percent[2], 70, 2);
+}
+
+static void a_minimum_that_was_not_wanted_is_not_made_up_for(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "0%..100%", NORMAL + 1, (struct program){.piece_ns = 500000});
+    world_run(&world, 10 * SECOND);
+    world_add(&world, "25%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    run_and_measure(2 * SECOND, percent);
+    assert_near(percent[1], 25, 4);
+}
+
 /* --- Several GPUs ---------------------------------------------------------------------------------- */
 
 static void sessions_over_two_gpus_and_over_one_each_get_what_they_are_due(void **state)
@@ -541,6 +585,9 @@ int main(void)
         T(a_busy_session_gets_its_minimum_beside_one_that_is_not),
         T(a_higher_priority_comes_first),
         T(a_lower_priority_waits_for_those_above),
+        T(a_minimum_is_kept_under_a_higher_priority),
+        T(minima_of_several_priorities_are_all_kept),
+        T(a_minimum_that_was_not_wanted_is_not_made_up_for),
         T(sessions_over_two_gpus_and_over_one_each_get_what_they_are_due),
         T(four_sessions_that_each_use_two_of_four_gpus_all_go_on),
         T(a_session_that_begins_to_use_another_gpu_leases_both),

@@ -2,7 +2,11 @@
  * FAKECUDA_FAULT is read by cuInit. */
 #include "simulated.h"
 
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -100,6 +104,52 @@ static void a_lost_gpu_is_lost_for_nvml_too(void **state)
     assert_int_equal(in_child("", allocate_five_times), 0x1f); /* nobody was left: it is back */
 }
 
+static atomic_int *asked, *answered; /* shared with children */
+
+_Noreturn static void hang_until_killed(void)
+{
+    spin(need_spin(), 10);
+    atomic_store(asked, 1);
+    for (;;)
+        pause();
+}
+
+static void a_hung_driver_answers_nobody_until_its_process_has_gone(void **state)
+{
+    asked = mmap(NULL, 2 * sizeof(*asked), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(asked, MAP_FAILED);
+    answered = asked + 1;
+    pid_t hangs = fork();
+    if (hangs == 0) {
+        setenv("FAKECUDA_FAULT", "hang@1", 1);
+        hang_until_killed();
+    }
+    while (!atomic_load(asked))
+        usleep(1000);
+    pid_t asks = fork();
+    if (asks == 0) {
+        nvmlDevice_t device;
+        nvmlMemory_t memory;
+        if (nvmlInit_v2() != NVML_SUCCESS || nvmlDeviceGetHandleByIndex_v2(0, &device) != NVML_SUCCESS)
+            _exit(1);
+        atomic_store(asked, 2);
+        bool is_well = nvmlDeviceGetMemoryInfo(device, &memory) == NVML_SUCCESS;
+        atomic_store(answered, 1);
+        _exit(is_well ? 0 : 2);
+    }
+    while (atomic_load(asked) < 2)
+        usleep(1000);
+    usleep(50000);
+    assert_int_equal(atomic_load(answered), 0);
+    int status;
+    kill(hangs, SIGKILL);
+    waitpid(hangs, &status, 0);
+    waitpid(asks, &status, 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    munmap(asked, 2 * sizeof(*asked));
+}
+
 static int initialise_only(void)
 {
     return cuInit(0) == CUDA_SUCCESS;
@@ -155,6 +205,7 @@ int main(void)
         cmocka_unit_test(the_nth_request_for_memory_does_not_fit),
         cmocka_unit_test(an_xid_stays_with_its_context),
         cmocka_unit_test(a_lost_gpu_is_lost_for_nvml_too),
+        cmocka_unit_test(a_hung_driver_answers_nobody_until_its_process_has_gone),
         cmocka_unit_test(a_fault_that_is_none_is_refused),
         cmocka_unit_test(nvml_tells_how_busy_the_gpu_and_each_process_is),
     };
