@@ -328,7 +328,7 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
             sessions += session->gpus[i].gpu == (int)at;
     json_t *processes = json_array();
     for (unsigned i = 0; i < gpu->process_count; i++) {
-        const struct session *session = gpu_session_of(daemon, gpu->processes[i].pid);
+        const struct session *session = reaper_session_of(daemon, gpu->processes[i].pid);
         json_array_append_new(processes, json_pack("{s:i,s:o,s:s?}", "pid", (int)gpu->processes[i].pid,
                                                    "used_bytes", bytes_json(gpu->processes[i].used_bytes),
                                                    "session_id", session ? session->id : NULL));

@@ -17,6 +17,7 @@
 #include "ledger/ledger.h"
 
 struct session;
+struct process;
 struct store;
 struct attach;
 struct tenant;
@@ -41,6 +42,8 @@ struct gpu_counters {
 
 /* Chains of sessions whose IDs hash alike: a few in each of them with 10,000 sessions. */
 #define DAEMON_ID_CHAINS 4096u
+/* Chains of attached processes whose pids end alike. */
+#define DAEMON_PID_CHAINS 4096u
 
 struct daemon {
     struct daemon_options options;
@@ -57,6 +60,7 @@ struct daemon {
 
     struct session *sessions, *last_session; /* oldest first */
     struct session *sessions_by_id[DAEMON_ID_CHAINS];
+    struct process *processes_by_pid[DAEMON_PID_CHAINS];
     unsigned session_count;
     uint64_t sessions_seen; /* as there ever were here */
     uint64_t busy_usec;     /* when there last was a session, or the start */

@@ -431,15 +431,6 @@ uint64_t gpu_reserved(const struct daemon *daemon, unsigned gpu, const struct se
     return sum;
 }
 
-const struct session *gpu_session_of(const struct daemon *daemon, pid_t pid)
-{
-    for (const struct session *session = daemon->sessions; session; session = session->next)
-        for (const struct process *process = session->processes; process; process = process->next)
-            if (process->pid == pid)
-                return session;
-    return NULL;
-}
-
 uint64_t gpu_held_by_others(const struct daemon *daemon, unsigned gpu)
 {
     const struct gpu *card = &daemon->gpus[gpu];
@@ -447,7 +438,7 @@ uint64_t gpu_held_by_others(const struct daemon *daemon, unsigned gpu)
     for (unsigned i = 0; i < card->process_count; i++) {
         const struct nvml_process *process = &card->processes[i];
         /* The sample may be older than a death. */
-        if (gpu_session_of(daemon, process->pid) || process_start_time(process->pid, &ticks) == -ESRCH)
+        if (reaper_session_of(daemon, process->pid) || process_start_time(process->pid, &ticks) == -ESRCH)
             continue;
         if (__builtin_add_overflow(sum, process->used_bytes, &sum))
             return UINT64_MAX;

@@ -53,9 +53,6 @@ int gpu_find_uuid(const struct daemon *daemon, const uint8_t uuid[static GPU_UUI
 struct session;
 uint64_t gpu_reserved(const struct daemon *daemon, unsigned gpu, const struct session *except);
 
-/* The session that the process is in; NULL for one that is in none. */
-const struct session *gpu_session_of(const struct daemon *daemon, pid_t pid);
-
 /* What processes in no session of ours hold on the card, as NVML last showed it: programs outside of
  * sessions, and other daemons'. Admission leaves it to them. */
 uint64_t gpu_held_by_others(const struct daemon *daemon, unsigned gpu);

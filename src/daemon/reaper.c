@@ -46,6 +46,19 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
     return 0;
 }
 
+static struct process **chain_of(struct daemon *daemon, pid_t pid)
+{
+    return &daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
+}
+
+const struct session *reaper_session_of(const struct daemon *daemon, pid_t pid)
+{
+    const struct process *process = daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
+    while (process && process->pid != pid)
+        process = process->next_of_chain;
+    return process ? process->session : NULL;
+}
+
 int reaper_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
                uint32_t slot, uint64_t generation, struct process **process_out, struct error *error)
 {
@@ -77,6 +90,9 @@ int reaper_add(struct session *session, const struct peer *peer, uint64_t start_
     read_command(peer->pid, process->command);
     session->processes = process;
     session->process_count++;
+    struct process **chain = chain_of(session->daemon, process->pid);
+    process->next_of_chain = *chain;
+    *chain = process;
     tenant_add(session->daemon, process->uid, TENANT_PROCESS);
     *process_out = process;
     return 0;
@@ -116,6 +132,9 @@ void reaper_forget(struct process *process)
         at = &(*at)->next;
     *at = process->next;
     session->process_count--;
+    for (at = chain_of(session->daemon, process->pid); *at != process;)
+        at = &(*at)->next_of_chain;
+    *at = process->next_of_chain;
     tenant_remove(session->daemon, process->uid, TENANT_PROCESS);
     if (process->measurement)
         gpu_measure_cancel(process->measurement);

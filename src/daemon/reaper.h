@@ -21,7 +21,8 @@ struct gpu_measurement;
 struct driver_share;
 
 struct process {
-    struct process *next; /* of the session */
+    struct process *next;          /* of the session */
+    struct process *next_of_chain; /* daemon.processes_by_pid */
     struct session *session;
     pid_t pid;
     uid_t uid; /* whose descriptors here count as its (tenant.h) */
@@ -49,6 +50,9 @@ int reaper_add(struct session *session, const struct peer *peer, uint64_t start_
 /* The process with this slot and identity, or NULL. */
 struct process *reaper_find(const struct session *session, pid_t pid, uint64_t start_ticks, uint32_t slot,
                             uint64_t generation);
+
+/* A session that the process is in; NULL for one that is in none. */
+const struct session *reaper_session_of(const struct daemon *daemon, pid_t pid);
 
 /* Whether its libgpuslice.so speaks an older version of the wire than this daemon: it was started before an
  * upgrade, and goes on with what it knows. */

@@ -4,6 +4,7 @@ known, and after every step what the daemon shows is compared with it, to the by
 
 `make soak` runs this for ten minutes (SECONDS=..., SEED=...); a test run, for a minute.
 """
+import json
 import os
 import random
 import resource
@@ -56,7 +57,7 @@ class Session:
 class Soak:
     def __init__(self, daemon, product, reap, chance):
         self.daemon, self.product, self.reap, self.chance = daemon, product, reap, chance
-        self.sessions, self.made, self.up, self.counts = [], 0, False, {}
+        self.sessions, self.made, self.up, self.counts, self.last = [], 0, False, {}, []
         self.start()
         daemon.cli("create", "--name", "storm", "--memory", STORM_LIMIT)
         self.storms = [reap(daemon.spawn("run", "--session", "storm", "--", product.program("storm"), 2,
@@ -267,8 +268,16 @@ class Soak:
         actions += [self.work]
         action = self.chance.choice(actions)
         self.counts[action.__name__] = self.counts.get(action.__name__, 0) + 1
+        self.last = [*self.last[-19:], action.__name__]
         action()
         self.check()
+
+    def story(self):
+        """What a failure is understood by."""
+        shown = json.dumps(self.daemon.request("GET", "/v1/sessions")[1]) if self.up else "no daemon"
+        expected = {session.name: (session.limit, {program.pid: program.held for program in session.programs})
+                    for session in self.sessions}
+        return f"the last steps: {' '.join(self.last)}\nexpected: {expected}\nshown: {shown}\n{self.daemon.log_text()[-6000:]}"
 
     def finish(self):
         """Everybody leaves, and nothing is left."""
@@ -302,8 +311,8 @@ def test_soak(make_daemon, make_gpu, product, reap):
     while time.monotonic() < end:
         try:
             soak.step()
-        except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"it hangs: {late}") from late
+        except (AssertionError, subprocess.TimeoutExpired) as wrong:
+            raise AssertionError(f"{wrong}\n{soak.story()}") from wrong
     soak.finish()
     print(" ".join(f"{name}:{count}" for name, count in sorted(soak.counts.items())))
     assert soak.counts["allocate"] > 10
