@@ -63,8 +63,8 @@ enum charge_answer charge_take_device(struct charge *charge, CUdevice device, ui
 
 /* What to answer where linear memory was refused: CUDA_ERROR_OUT_OF_MEMORY, but where an open capture forbids
  * such calls (cuThreadExchangeStreamCaptureMode) the driver's own answer to that, which also invalidates the
- * capture. Only the driver knows whether one does: in a program that has captured, it is asked for what no card
- * has. */
+ * capture. Only the driver knows whether one does: in a program that has captured, it is asked for what no
+ * card has. */
 CUresult charge_refused(void);
 /* The program begins a capture. */
 void charge_capturing(void);

@@ -114,8 +114,13 @@ bool graph_need(CUgraph graph, struct graph_need *need)
     read_graph(&reading, graph, 0);
     if (reading.lives)
         munmap(reading.lives, reading.capacity * sizeof(*reading.lives));
-    for (unsigned device = 0; device < LEDGER_GPUS; device++)
-        if (reading.most_bytes[device] > need->bytes)
-            *need = (struct graph_need){reading.most_bytes[device], (CUdevice)device};
+    for (unsigned device = 0; device < LEDGER_GPUS; device++) {
+        if (reading.most_bytes[device])
+            need->devices |= UINT64_C(1) << device;
+        if (reading.most_bytes[device] > need->bytes) {
+            need->bytes = reading.most_bytes[device];
+            need->device = (CUdevice)device;
+        }
+    }
     return need->bytes != 0;
 }

@@ -10,9 +10,10 @@ struct graph_need {
     uint64_t bytes; /* the most that is allocated and not yet freed, in the order in which the graph lists its
                        nodes */
     CUdevice device;
+    uint64_t devices; /* all on which it allocates: bit d: CUDA's device d */
 };
 
 /* Look through a graph and the graphs in it. False when it allocates nothing on a device, or cannot be read.
- * Where it allocates on several devices, the one of most. Slow: asks the driver for each node. Call between
- * pools_calls_begin() and pools_calls_end(). */
+ * Where it allocates on several devices, the need on the one of most. Slow: asks the driver for each node.
+ * Call between pools_calls_begin() and pools_calls_end(). */
 bool graph_need(CUgraph graph, struct graph_need *need);

@@ -7,7 +7,8 @@
  * takes anything. One right after another of the same graph asks for nothing: its memory is there. After
  * another graph was launched that need not be so: what is reserved may be in use by that one, for as long as
  * the program does not free it. If the driver takes more all the same (memory in pieces; nodes side by side;
- * a second device), that is charged as it is: a launch cannot be taken back. */
+ * on another device than the one where the graph needs most), that is charged as it is: a launch cannot be
+ * taken back. */
 #include "cuda/driver_more.h"
 #include "intercept/charge.h"
 #include "intercept/gate.h"
@@ -29,6 +30,11 @@ static bool read_need(CUgraph graph, struct graph_need *need)
     return any;
 }
 
+static bool is_on_several(const struct graph_need *need)
+{
+    return need->devices & (need->devices - 1);
+}
+
 /* Remember what an executable graph needs, and where. */
 static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t gpu)
 {
@@ -37,7 +43,8 @@ static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t g
                             .bytes = need->bytes,
                             .owner = (uint64_t)(unsigned)need->device,
                             .gpu = (uint8_t)gpu,
-                            .kind = RECORD_EXEC};
+                            .kind = RECORD_EXEC,
+                            .flags = is_on_several(need) ? RECORD_DEVICES : 0};
     records_put(&private_get()->records, &record, &displaced);
     atomic_store_explicit(&private_get()->graphs_used, true, memory_order_relaxed);
 }
@@ -74,7 +81,7 @@ static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec ex
     if (!area || !atomic_load_explicit(&area->graphs_used, memory_order_relaxed) || !charge_holds() ||
         !records_find(&area->records, RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record))
         return driver(exec, stream);
-    struct graph_need need = {record.bytes, (CUdevice)record.owner};
+    struct graph_need need = {.bytes = record.bytes, .device = (CUdevice)record.owner};
     struct pool *pool = begin(&need, record.gpu, exec);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -83,6 +90,8 @@ static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec ex
     if (!mapped)
         pool->mapped_by = result == CUDA_SUCCESS && !pace_is_capturing(where) ? record.key : 0;
     end(pool);
+    if (record.flags & RECORD_DEVICES)
+        pools_refresh_graphs();
     return result;
 }
 
@@ -108,10 +117,18 @@ LAUNCHES(cuGraphUpload_ptsz, CU_STREAM_PER_THREAD)
 
 /* --- Instantiation --------------------------------------------------------------------------------- */
 
-/* Where the graph's memory is charged. */
+/* Where the graph's memory is charged: where it needs most. Elsewhere it is from now on looked at. */
 static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct charge *charge)
 {
-    return read_need(graph, need) ? charge_place_device(charge, need->device) : CHARGE_NOWHERE;
+    if (!read_need(graph, need))
+        return CHARGE_NOWHERE;
+    for (uint64_t others = need->devices & ~(UINT64_C(1) << need->device); others; others &= others - 1) {
+        CUdevice device = __builtin_ctzll(others);
+        enum charge_place place = charge_place_device(charge, device);
+        if (place == CHARGE_FORBIDDEN || (place == CHARGE_ON_GPU && !pools_get_graphs(device, charge->gpu)))
+            return CHARGE_FORBIDDEN;
+    }
+    return charge_place_device(charge, need->device);
 }
 
 #define INSTANTIATES(symbol, parameters, arguments, uploads)                                                 \
@@ -135,6 +152,8 @@ static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct
         if (pool) {                                                                                          \
             pool->mapped_by = result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*exec : 0;                       \
             end(pool);                                                                                       \
+            if (is_on_several(&need))                                                                        \
+                pools_refresh_graphs();                                                                      \
         } else if (result == CUDA_SUCCESS) {                                                                 \
             pools_forget_exec(need.device, (uint64_t)(uintptr_t)*exec);                                      \
         }                                                                                                    \

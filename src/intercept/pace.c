@@ -59,9 +59,11 @@ static void pop_context(void)
 bool pace_is_capturing(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return stream != CU_STREAM_LEGACY && real(cuStreamIsCapturing) &&
-           real(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!real(cuStreamIsCapturing))
+        return false;
+    CUresult result = real(cuStreamIsCapturing)(stream, &status);
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 /* --- Entries --------------------------------------------------------------------------------------- */
@@ -224,7 +226,8 @@ static void cover(struct pace_entry *entry)
         CUcontext current = NULL;
         real(cuCtxGetCurrent)(&current);
         bool pushed = current != context_in(entry) && push_context(context_in(entry));
-        record(entry, stream);
+        if (stream != CU_STREAM_LEGACY || !pace_is_capturing(stream))
+            record(entry, stream);
         if (pushed)
             pop_context();
     }

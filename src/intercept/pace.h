@@ -34,7 +34,8 @@ void pace_count(struct gate *gate, CUstream stream, bool marks);
 /* Mark what this thread has submitted to its own default stream, which no other thread can ask about. */
 void pace_cover_own(void);
 
-/* Whether a stream is being captured. */
+/* Whether a stream is being captured; or, of the legacy stream, one that it would wait for: then nothing can
+ * be put into it either, and to try would invalidate that capture (cuda.h 13.0, cuStreamIsCapturing). */
 bool pace_is_capturing(CUstream stream);
 
 void pace_thread_ended(int32_t tid);

@@ -332,6 +332,21 @@ CUresult pools_trim_graphs(CUdevice device)
     return result;
 }
 
+void pools_refresh_graphs(void)
+{
+    CUstreamCaptureMode mode;
+    pools_calls_begin(&mode);
+    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
+        pthread_mutex_lock(&pool->turn);
+        if (pool->graphs) {
+            pool->asleep = false;
+            set_charge(pool);
+        }
+        pthread_mutex_unlock(&pool->turn);
+    }
+    pools_calls_end(&mode);
+}
+
 void pools_forget_exec(CUdevice device, uint64_t exec)
 {
     struct pool *pool = pools_find_graphs(device);

@@ -47,6 +47,8 @@ bool pools_trim(uint32_t gpu, uint64_t bytes);
 
 /* The program trims a device's graph memory: the driver's answer. */
 CUresult pools_trim_graphs(CUdevice device);
+/* What graphs reserve on all devices has changed: charge it as it is. */
+void pools_refresh_graphs(void);
 /* A graph's handle means another one now. */
 void pools_forget_exec(CUdevice device, uint64_t exec);
 

@@ -64,6 +64,8 @@ struct record {
 #define RECORD_MULTICAST                                                                                     \
     4 /* an allocation that is a multicast object: it takes nothing, and holds what is bound to it */
 
+#define RECORD_DEVICES 8 /* an executable graph that allocates on several devices */
+
 #define RECORD_SHARDS 32
 
 struct record_shard {

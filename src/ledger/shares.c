@@ -15,7 +15,8 @@
  * look after they have put theirs up, one sees the other.
  *
  * A process that dies on the way leaves a candidate, a hold, or a share without holds: usage_shares_reap().
- */
+ *
+ * tests/model/shares.pml is this algorithm, step by step; change both together. */
 #include "ledger/usage.h"
 
 static uint64_t hold_of(uint32_t slot, uint64_t generation)

@@ -14,6 +14,7 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
     CUcontext context;
     CUstream stream;
     CUresult result;
+    SIM_TRY(sim_ready());
     SIM_TRY(context_check(to_context));
     SIM_TRY(context_check(from_context));
     if (is_async && capture_is_possible() &&

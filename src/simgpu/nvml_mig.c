@@ -8,13 +8,13 @@
 
 #define COMPUTE_INSTANCE 0u /* the only one of each GPU instance */
 
-/* The handle's instance; INVALID_ARGUMENT for a card's. */
-static nvmlReturn_t find_instance(nvmlDevice_t device, const struct device_shape **shape)
+/* The handle's instance, of which something is to be told in `*out`; INVALID_ARGUMENT for a card's. */
+static nvmlReturn_t find_instance(nvmlDevice_t device, const void *out, const struct device_shape **shape)
 {
     unsigned gpu;
     TRY_FIND(device, &gpu);
     *shape = device_shape(gpu);
-    return device_is_instance(gpu) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+    return device_is_instance(gpu) && out ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 /* Modes of cards that have it, now and after the next reset. */
@@ -72,13 +72,10 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
 nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance, nvmlDevice_t *device)
 {
     const struct device_shape *shape;
-    nvmlReturn_t result = find_instance(instance, &shape);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (!device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *device = nvml_handle(shape->card);
-    return NVML_SUCCESS;
+    nvmlReturn_t result = find_instance(instance, device, &shape);
+    if (result == NVML_SUCCESS)
+        *device = nvml_handle(shape->card);
+    return result;
 }
 
 /* GPU instances of a card are numbered from 1: 0 is what a 7g instance has on a card, which spans it all.
@@ -86,25 +83,19 @@ nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance,
 nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id)
 {
     const struct device_shape *shape;
-    nvmlReturn_t result = find_instance(device, &shape);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (!id)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *id = shape->instance + 1;
-    return NVML_SUCCESS;
+    nvmlReturn_t result = find_instance(device, id, &shape);
+    if (result == NVML_SUCCESS)
+        *id = shape->instance + 1;
+    return result;
 }
 
 nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id)
 {
     const struct device_shape *shape;
-    nvmlReturn_t result = find_instance(device, &shape);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (!id)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *id = COMPUTE_INSTANCE;
-    return NVML_SUCCESS;
+    nvmlReturn_t result = find_instance(device, id, &shape);
+    if (result == NVML_SUCCESS)
+        *id = COMPUTE_INSTANCE;
+    return result;
 }
 
 /* Of MIG instances alone (nvml API reference). */

@@ -3,14 +3,6 @@
 
 #define CONTEXTS_MOST 8
 
-static CUdevice some_device(struct actor *actor)
-{
-    static const CUdevice devices[] = {0, 0, 0, 0, 0, 0, 0, 1, -1, INT32_MAX};
-    CUdevice device = devices[chance(actor, 10)];
-    put(actor, "device %d ", device);
-    return device;
-}
-
 static unsigned some_flags(struct actor *actor)
 {
     static const unsigned flags_of[] = {0, 0, 0, 1, 2, 4, 8, 16, 3, 256, 0x80000000u};
@@ -128,24 +120,25 @@ static void retain(struct actor *actor)
     made_context(actor, result, context);
 }
 
-static uint64_t primary(void)
+static uint64_t primary(CUdevice device)
 {
     unsigned flags;
     int active = 0;
     CUcontext context = NULL;
-    if (cuDevicePrimaryCtxGetState(0, &flags, &active) != CUDA_SUCCESS || !active ||
-        cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS)
+    if (cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
         return 0;
-    cuDevicePrimaryCtxRelease_v2(0);
+    cuDevicePrimaryCtxRelease_v2(device);
     return (uint64_t)(uintptr_t)context;
 }
 
 static void let_primary_go(struct actor *actor)
 {
-    uint64_t before = primary();
-    CUresult result = CALL(actor, cuDevicePrimaryCtxRelease)(some_device(actor));
+    CUdevice device = some_device(actor);
+    uint64_t before = primary(device);
+    CUresult result = CALL(actor, cuDevicePrimaryCtxRelease)(device);
     put_result(actor, result);
-    if (before && !primary())
+    if (before && !primary(device))
         end_context(before);
 }
 

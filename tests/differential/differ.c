@@ -89,6 +89,21 @@ uint64_t some_bytes(struct actor *actor)
     }
 }
 
+CUdevice some_device(struct actor *actor)
+{
+    static const CUdevice devices[] = {0, 0, 0, 0, 0, 1, 1, 1, 2, -1, INT32_MAX};
+    CUdevice device = devices[chance(actor, 11)];
+    put(actor, "device %d ", device);
+    return device;
+}
+
+CUdevice some_place(struct actor *actor)
+{
+    CUdevice device = some_device(actor);
+    actor->gpu = device == 1;
+    return device;
+}
+
 /* --- Things ---------------------------------------------------------------------------------------- */
 
 static bool is_address(enum kind kind)
@@ -159,6 +174,12 @@ uint64_t current_context(void)
     return cuCtxGetCurrent(&context) == CUDA_SUCCESS ? (uint64_t)(uintptr_t)context : 0;
 }
 
+unsigned current_gpu(void)
+{
+    CUdevice device;
+    return cuCtxGetDevice(&device) == CUDA_SUCCESS && device == 1;
+}
+
 struct thing *add_thing(struct actor *actor, enum kind kind, uint64_t value, uint64_t bytes)
 {
     if (thing_count == THINGS) {
@@ -172,8 +193,13 @@ struct thing *add_thing(struct actor *actor, enum kind kind, uint64_t value, uin
     if (thing_count == THINGS)
         abort();
     struct thing *thing = &things[thing_count++];
-    *thing = (struct thing){kind,  true,  numbers[kind]++,
-                            value, bytes, kind == CONTEXT ? value : current_context()};
+    *thing = (struct thing){.kind = kind,
+                            .alive = true,
+                            .number = numbers[kind]++,
+                            .value = value,
+                            .bytes = bytes,
+                            .context = kind == CONTEXT ? value : current_context(),
+                            .gpu = current_gpu()};
     return thing;
 }
 
@@ -268,8 +294,11 @@ static void *symbol_of(void *library, const char *name)
 
 static struct {
     nvmlReturn_t (*real_info)(nvmlDevice_t, nvmlMemory_t *), (*seen_info)(nvmlDevice_t, nvmlMemory_t *);
-    nvmlDevice_t device;
-    uint64_t empty_bytes; /* what the card has in use with nobody on it */
+    unsigned count; /* of GPUS */
+    struct {
+        nvmlDevice_t device;
+        uint64_t empty_bytes; /* what the card has in use with nobody on it */
+    } gpus[GPUS];
 } watch;
 
 static bool watch_open(void)
@@ -284,33 +313,37 @@ static bool watch_open(void)
     *(void **)&get = symbol_of(nvml_library, "nvmlDeviceGetHandleByIndex_v2");
     *(void **)&watch.real_info = symbol_of(nvml_library, "nvmlDeviceGetMemoryInfo");
     *(void **)&watch.seen_info = dlsym(nvml_library, "nvmlDeviceGetMemoryInfo");
-    if (!start || !get || !watch.real_info || start() != NVML_SUCCESS ||
-        get(0, &watch.device) != NVML_SUCCESS || watch.real_info(watch.device, &memory) != NVML_SUCCESS)
+    if (!start || !get || !watch.real_info || start() != NVML_SUCCESS)
         return false;
-    watch.empty_bytes = memory.used;
-    return !quota_bytes || (void *)watch.real_info != (void *)watch.seen_info;
+    for (; watch.count < GPUS && get(watch.count, &watch.gpus[watch.count].device) == NVML_SUCCESS;
+         watch.count++) {
+        if (watch.real_info(watch.gpus[watch.count].device, &memory) != NVML_SUCCESS)
+            return false;
+        watch.gpus[watch.count].empty_bytes = memory.used;
+    }
+    return watch.count && (!quota_bytes || (void *)watch.real_info != (void *)watch.seen_info);
 }
 
-static uint64_t held_bytes(void)
+static uint64_t held_bytes(unsigned gpu)
 {
     nvmlMemory_t memory = {0};
-    watch.real_info(watch.device, &memory);
-    return memory.used - watch.empty_bytes;
+    watch.real_info(watch.gpus[gpu].device, &memory);
+    return memory.used - watch.gpus[gpu].empty_bytes;
 }
 
-static uint64_t charged_bytes(void)
+static uint64_t charged_bytes(unsigned gpu)
 {
     nvmlMemory_t memory = {0};
-    watch.seen_info(watch.device, &memory);
+    watch.seen_info(watch.gpus[gpu].device, &memory);
     return memory.used;
 }
 
-static void fault(const struct actor *actor, const char *what, uint64_t held, uint64_t charged)
+static void fault(const struct actor *actor, unsigned gpu, const char *what, uint64_t held, uint64_t charged)
 {
     fprintf(stderr,
-            "%s: %s: the driver holds %" PRIu64 " bytes, charged are %" PRIu64 " of %" PRIu64
+            "%s on GPU %u: %s: the driver holds %" PRIu64 " bytes, charged are %" PRIu64 " of %" PRIu64
             ", asked %" PRIu64 "\n",
-            what, actor->line, held, charged, quota_bytes, actor->ask);
+            what, gpu, actor->line, held, charged, quota_bytes, actor->ask);
     if (++faults == 10)
         exit(1);
 }
@@ -322,39 +355,45 @@ static bool is_array(const struct thing *thing)
     return thing->alive && (thing->kind == ARRAY || thing->kind == MIPMAP);
 }
 
-static uint64_t slack_bytes(void)
+static uint64_t slack_bytes(unsigned gpu)
 {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < thing_count; i++)
-        if (is_array(&things[i]))
+        if (is_array(&things[i]) && things[i].gpu == gpu)
             bytes += things[i].bytes;
     return bytes;
 }
 
-static void settle_array(const struct actor *actor, uint64_t held, uint64_t charged)
+static void settle_array(const struct actor *actor, unsigned gpu, uint64_t held, uint64_t charged)
 {
     struct thing *last = thing_count ? &things[thing_count - 1] : NULL;
-    uint64_t before = slack_bytes();
-    if (!more_allowed && last && is_array(last) && !last->bytes && held > charged + before &&
-        held - charged - before <= 4 * actor->ask + (1 << 20))
+    uint64_t before = slack_bytes(gpu);
+    if (!more_allowed && last && is_array(last) && last->gpu == gpu && !last->bytes &&
+        held > charged + before && held - charged - before <= 4 * actor->ask + (1 << 20))
         last->bytes = held - charged - before;
+}
+
+static void check_gpu(const struct actor *actor, unsigned gpu)
+{
+    uint64_t held = held_bytes(gpu), charged = charged_bytes(gpu);
+    settle_array(actor, gpu, held, charged);
+    held -= slack_bytes(gpu);
+    if (more_allowed && held > charged)
+        held = charged; /* or the daemon has added the slack by itself */
+    if (held > quota_bytes)
+        fault(actor, gpu, "granted more than the quota", held, charged);
+    if (more_allowed ? charged < held : charged != held)
+        fault(actor, gpu, "charged is not what is held", held, charged);
+    uint64_t most = more_allowed ? charged : held;
+    if (last_result == CUDA_ERROR_OUT_OF_MEMORY && !actor->own_limit && actor->gpu == gpu &&
+        actor->ask <= quota_bytes && actor->ask <= quota_bytes - most)
+        fault(actor, gpu, "refused what fits", held, charged);
 }
 
 static void check(const struct actor *actor)
 {
-    uint64_t held = held_bytes(), charged = charged_bytes();
-    settle_array(actor, held, charged);
-    held -= slack_bytes();
-    if (more_allowed && held > charged)
-        held = charged; /* or the daemon has added the slack by itself */
-    if (held > quota_bytes)
-        fault(actor, "granted more than the quota", held, charged);
-    if (more_allowed ? charged < held : charged != held)
-        fault(actor, "charged is not what is held", held, charged);
-    uint64_t most = more_allowed ? charged : held;
-    if (last_result == CUDA_ERROR_OUT_OF_MEMORY && !actor->own_limit && actor->ask <= quota_bytes &&
-        actor->ask <= quota_bytes - most)
-        fault(actor, "refused what fits", held, charged);
+    for (unsigned gpu = 0; gpu < watch.count; gpu++)
+        check_gpu(actor, gpu);
 }
 
 /* --- Calls ----------------------------------------------------------------------------------------- */
@@ -425,6 +464,7 @@ static void begin_line(struct actor *actor, const char *symbol)
 {
     actor->length = 0;
     actor->ask = 0;
+    actor->gpu = current_gpu();
     actor->own_limit = false;
     put(actor, "%u.%u %s ", actor->number, actor->calls++, symbol);
 }
@@ -577,11 +617,34 @@ static void play_in_child(unsigned number, unsigned calls, bool starts)
 
 /* --- The whole ------------------------------------------------------------------------------------- */
 
+static void leave_gpu(unsigned gpu)
+{
+    CUmemoryPool pool = NULL;
+    CUcontext context;
+    cuDevicePrimaryCtxRetain(&context,
+                             (CUdevice)gpu); /* with the last one of the GPU its pools' memory goes */
+    while (cuDevicePrimaryCtxRelease_v2((CUdevice)gpu) == CUDA_SUCCESS)
+        continue;
+    cuDevicePrimaryCtxReset_v2((CUdevice)gpu);
+    if (cuDeviceGetMemPool(&pool, (CUdevice)gpu) == CUDA_SUCCESS)
+        cuMemPoolTrimTo(pool, 0);
+    uint64_t held = held_bytes(gpu), charged = charged_bytes(gpu);
+    printf("left %" PRIu64 "\n", held);
+    for (unsigned tries = 0; quota_bytes && more_allowed && charged && tries < 1000; tries++) {
+        usleep(10000); /* until the daemon has looked at the driver again */
+        charged = charged_bytes(gpu);
+    }
+    if (quota_bytes && (held || charged)) {
+        snprintf(actors[0].line, sizeof(actors[0].line), "the end");
+        actors[0].ask = 0;
+        fault(&actors[0], gpu, "something is left", held, charged);
+    }
+}
+
 /* Give everything back that nothing else takes along, and see that nothing stays charged. */
 static void leave(void)
 {
     CUcontext context;
-    CUmemoryPool pool = NULL;
     while (cuCtxPopCurrent_v2(&context) == CUDA_SUCCESS)
         continue;
     for (unsigned i = 0; i < thing_count; i++) {
@@ -597,22 +660,8 @@ static void leave(void)
         else if (thing->kind == CONTEXT)
             cuCtxDestroy_v2((CUcontext)(uintptr_t)thing->value);
     }
-    while (cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS)
-        continue;
-    cuDevicePrimaryCtxReset_v2(0);
-    if (cuDeviceGetMemPool(&pool, 0) == CUDA_SUCCESS)
-        cuMemPoolTrimTo(pool, 0);
-    uint64_t held = held_bytes(), charged = charged_bytes();
-    printf("left %" PRIu64 "\n", held);
-    for (unsigned tries = 0; quota_bytes && more_allowed && charged && tries < 1000; tries++) {
-        usleep(10000); /* until the daemon has looked at the driver again */
-        charged = charged_bytes();
-    }
-    if (quota_bytes && (held || charged)) {
-        snprintf(actors[0].line, sizeof(actors[0].line), "the end");
-        actors[0].ask = 0;
-        fault(&actors[0], "something is left", held, charged);
-    }
+    for (unsigned gpu = 0; gpu < watch.count; gpu++)
+        leave_gpu(gpu);
 }
 
 static void tell_coverage(void)
@@ -673,6 +722,7 @@ int main(int argc, char *argv[])
     add_rows(other_rows);
     add_rows(share_rows);
     add_rows(capture_rows);
+    add_rows(peer_rows);
     add_rows(nvml_rows);
 
     for (unsigned i = 0; i < calls / 20; i++)

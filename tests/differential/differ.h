@@ -42,8 +42,10 @@ struct thing {
     enum kind kind;
     bool alive;
     unsigned number;
-    uint64_t value, bytes; /* of an array: what it takes beyond its elements */
-    uint64_t context;      /* goes with it */
+    uint64_t value,
+        bytes;        /* of an array: what it takes beyond its elements; of a green context: its device */
+    uint64_t context; /* goes with it */
+    unsigned gpu;     /* of its context, or 0 */
 };
 
 struct actor;
@@ -55,6 +57,7 @@ struct row {
     void (*call)(struct actor *);
 };
 
+#define GPUS 2   /* how many of the machine's are looked at */
 #define CHILD 11 /* the actor that is a child of the initialised program */
 
 struct actor {
@@ -63,6 +66,7 @@ struct actor {
     const struct row *row;
     void *function; /* this call's way to the entry point */
     uint64_t ask;
+    unsigned gpu;   /* on which GPU it asks; that of the current context, unless the row says so */
     bool own_limit; /* the driver may refuse this call for reasons of its own */
     char line[1024];
     size_t length;
@@ -74,6 +78,11 @@ uint64_t chance(struct actor *actor, uint64_t below);
 bool one_in(struct actor *actor, unsigned of);
 /* A size: ordinary ones, the edges of blocks, 0, and ones that no card has. */
 uint64_t some_bytes(struct actor *actor);
+
+/* A GPU, or none; written to the line. */
+CUdevice some_device(struct actor *actor);
+/* The same, of a call that asks for memory there. */
+CUdevice some_place(struct actor *actor);
 
 /* Neither what every card here has nor what none has: whether it fits would be the card's affair. */
 static inline bool is_in_between(uint64_t bytes)
@@ -94,6 +103,7 @@ unsigned count_living(enum kind kind);
 /* Write where an address is, in terms of things. */
 void put_address(struct actor *actor, uint64_t address);
 uint64_t current_context(void);
+unsigned current_gpu(void);
 /* A stream to work on: one of the two default ones, or one that was made. */
 CUstream some_stream(struct actor *actor);
 /* Write how the capture that is open stands, if one is. */
@@ -110,6 +120,6 @@ void put_kept(struct actor *actor, uint64_t value);
 #define CALL(actor, symbol) ((__typeof__(&symbol))(actor)->function)
 
 extern const struct row memory_rows[], context_rows[], other_rows[], nvml_rows[], share_rows[],
-    capture_rows[];
+    capture_rows[], peer_rows[];
 extern void *nvml_library;
 extern char *kernels_text;

@@ -168,14 +168,6 @@ static void mem_get_info_narrow(struct actor *actor)
         put(actor, " %u %u", free_bytes, total_bytes);
 }
 
-static CUdevice some_device(struct actor *actor)
-{
-    static const CUdevice devices[] = {0, 0, 0, 0, 0, 0, 1, -1, 64, INT32_MAX};
-    CUdevice device = devices[chance(actor, 10)];
-    put(actor, "device %d ", device);
-    return device;
-}
-
 static void device_total_mem(struct actor *actor)
 {
     size_t bytes = UNTOUCHED;
@@ -253,24 +245,35 @@ static void pointer_get_attribute(struct actor *actor)
 
 /* --- In the order of a stream ---------------------------------------------------------------------- */
 
-/* Whether a pool of a largest size is the current one: it may refuse by itself. */
-static bool current_is_limited(void)
+/* A request for memory of this pool: where that is, and whether the pool has a largest size, so that it may
+ * refuse by itself. */
+static void ask_pool(struct actor *actor, uint64_t pool)
 {
+    const struct thing *thing = find_living(POOL, pool);
+    actor->own_limit = thing && thing->bytes;
+    if (thing)
+        actor->gpu = thing->gpu;
+}
+
+static void ask_current_pool(struct actor *actor, CUstream stream)
+{
+    const struct thing *made = find_living(STREAM, (uint64_t)(uintptr_t)stream);
     CUmemoryPool pool = NULL;
-    struct thing *thing =
-        cuDeviceGetMemPool(&pool, 0) == CUDA_SUCCESS ? find_living(POOL, (uint64_t)(uintptr_t)pool) : NULL;
-    return thing && thing->bytes;
+    actor->gpu = made ? made->gpu : current_gpu();
+    if (cuDeviceGetMemPool(&pool, (CUdevice)actor->gpu) == CUDA_SUCCESS)
+        ask_pool(actor, (uint64_t)(uintptr_t)pool);
 }
 
 static void alloc_async(struct actor *actor)
 {
-    actor->own_limit = current_is_limited();
     CUdeviceptr address = UNTOUCHED;
     CUdeviceptr *out = one_in(actor, 12) ? NULL : &address;
     size_t bytes = some_bytes(actor);
     actor->ask = round_up(bytes, STEP);
     put(actor, "%s %zu ", out ? "&" : "NULL", bytes);
-    CUresult result = CALL(actor, cuMemAllocAsync)(out, bytes, some_stream(actor));
+    CUstream stream = some_stream(actor);
+    ask_current_pool(actor, stream);
+    CUresult result = CALL(actor, cuMemAllocAsync)(out, bytes, stream);
     made(actor, result, MEMORY, address, bytes);
 }
 
@@ -282,8 +285,7 @@ static void alloc_from_pool(struct actor *actor)
     actor->ask = round_up(bytes, STEP);
     put(actor, "%s %zu ", out ? "&" : "NULL", bytes);
     CUmemoryPool pool = (CUmemoryPool)(uintptr_t)pick(actor, POOL);
-    struct thing *thing = find_living(POOL, (uint64_t)(uintptr_t)pool);
-    actor->own_limit = thing && thing->bytes; /* a pool with a largest size */
+    ask_pool(actor, (uint64_t)(uintptr_t)pool);
     CUresult result = CALL(actor, cuMemAllocFromPoolAsync)(out, bytes, pool, some_stream(actor));
     made(actor, result, MEMORY, address, bytes);
 }
@@ -304,7 +306,7 @@ static void pool_create(struct actor *actor)
         .allocType = one_in(actor, 10) ? CU_MEM_ALLOCATION_TYPE_INVALID : CU_MEM_ALLOCATION_TYPE_PINNED,
         .handleTypes = one_in(actor, 12) ? CU_MEM_HANDLE_TYPE_WIN32 : CU_MEM_HANDLE_TYPE_NONE,
         .location = {one_in(actor, 8) ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-                     one_in(actor, 8) ? 9 : 0},
+                     some_place(actor)},
         .maxSize = one_in(actor, 6) ? 8 * MIB : 0,
     };
     CUmemoryPool *out = one_in(actor, 12) ? NULL : &pool;
@@ -317,6 +319,8 @@ static void pool_create(struct actor *actor)
     }
     CUresult result = CALL(actor, cuMemPoolCreate)(out, how);
     made(actor, result, POOL, (uint64_t)(uintptr_t)pool, properties.maxSize);
+    if (result == CUDA_SUCCESS)
+        find_living(POOL, (uint64_t)(uintptr_t)pool)->gpu = actor->gpu;
 }
 
 static void pool_destroy(struct actor *actor)
@@ -359,6 +363,7 @@ static void pool_get_attribute(struct actor *actor)
         put(actor, " %llu", (unsigned long long)value);
 }
 
+/* Of the device that is asked for: some_place(). */
 static void got_pool(struct actor *actor, CUresult result, CUmemoryPool pool)
 {
     put_result(actor, result);
@@ -368,7 +373,11 @@ static void got_pool(struct actor *actor, CUresult result, CUmemoryPool pool)
         return;
     }
     struct thing *known = find_living(POOL, value);
-    put(actor, " pool %u", known ? known->number : add_thing(actor, POOL, value, 0)->number);
+    if (!known) {
+        known = add_thing(actor, POOL, value, 0);
+        known->gpu = actor->gpu;
+    }
+    put(actor, " pool %u", known->number);
 }
 
 static void device_get_pool(struct actor *actor)
@@ -376,7 +385,7 @@ static void device_get_pool(struct actor *actor)
     CUmemoryPool pool = (CUmemoryPool)UNTOUCHED;
     CUmemoryPool *out = one_in(actor, 12) ? NULL : &pool;
     put(actor, "%s ", out ? "&" : "NULL");
-    CUresult result = CALL(actor, cuDeviceGetMemPool)(out, some_device(actor));
+    CUresult result = CALL(actor, cuDeviceGetMemPool)(out, some_place(actor));
     got_pool(actor, result, pool);
 }
 
@@ -385,7 +394,7 @@ static void location_get_pool(struct actor *actor)
     CUmemoryPool pool = (CUmemoryPool)UNTOUCHED;
     CUmemoryPool *out = one_in(actor, 12) ? NULL : &pool;
     CUmemLocation location = {one_in(actor, 5) ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-                              one_in(actor, 5) ? 3 : 0};
+                              some_place(actor)};
     CUmemLocation *where = one_in(actor, 10) ? NULL : &location;
     CUmemAllocationType type =
         one_in(actor, 8) ? CU_MEM_ALLOCATION_TYPE_INVALID : CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -409,7 +418,7 @@ static void mem_create(struct actor *actor)
         .type = one_in(actor, 12) ? CU_MEM_ALLOCATION_TYPE_INVALID : CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = one_in(actor, 15) ? CU_MEM_HANDLE_TYPE_WIN32 : CU_MEM_HANDLE_TYPE_NONE,
         .location = {one_in(actor, 8) ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE,
-                     one_in(actor, 10) ? 5 : 0},
+                     some_place(actor)},
     };
     CUmemGenericAllocationHandle *out = one_in(actor, 15) ? NULL : &handle;
     const CUmemAllocationProp *how = one_in(actor, 15) ? NULL : &properties;
@@ -502,7 +511,7 @@ static void mem_set_access(struct actor *actor)
 {
     uint64_t address = pick(actor, MAPPING);
     struct thing *thing = find_living(MAPPING, address);
-    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, one_in(actor, 6) ? 4 : 0},
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, some_device(actor)},
                               one_in(actor, 4) ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                                : CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     put(actor, "%d %d", access.location.id, access.flags);

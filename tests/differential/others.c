@@ -236,25 +236,26 @@ static void green_create(struct actor *actor)
 {
     CUgreenCtx green = (CUgreenCtx)UNTOUCHED;
     CUgreenCtx *out = one_in(actor, 8) ? NULL : &green;
+    CUdevice device = some_device(actor);
     CUdevResource resource = {0};
     CUdevResourceDesc description = NULL;
     bool described = !one_in(actor, 3) &&
-                     cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+                     cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
                      cuDevResourceGenerateDesc(&description, &resource, 1) == CUDA_SUCCESS;
     unsigned flags = one_in(actor, 4) ? 0 : 1;
-    CUdevice device = one_in(actor, 6) ? 3 : 0;
     actor->own_limit = true;
     put(actor, "%s %s %d %u", out ? "&" : "NULL", described ? "described" : "NULL", device, flags);
     CUresult result = CALL(actor, cuGreenCtxCreate)(out, description, device, flags);
     put_result(actor, result);
     if (result == CUDA_SUCCESS)
-        put(actor, " made %u", add_thing(actor, GREEN, (uint64_t)(uintptr_t)green, 0)->number);
+        put(actor, " made %u", add_thing(actor, GREEN, (uint64_t)(uintptr_t)green, (uint64_t)device)->number);
 }
 
 static void green_destroy(struct actor *actor)
 {
     struct thing *thing = one_in(actor, 5) ? NULL : random_living(actor, GREEN);
     CUgreenCtx green = thing ? (CUgreenCtx)(uintptr_t)thing->value : NULL;
+    CUdevice device = thing ? (CUdevice)thing->bytes : 0;
     put(actor, "%d", thing ? (int)thing->number : -1);
     CUcontext own = NULL;
     if (green)
@@ -265,7 +266,8 @@ static void green_destroy(struct actor *actor)
         end_thing(GREEN, (uint64_t)(uintptr_t)green);
     unsigned flags;
     int active = 1;
-    if (result == CUDA_SUCCESS && cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS && !active)
+    if (result == CUDA_SUCCESS && cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+        !active)
         end_context((uint64_t)(uintptr_t)own);
 }
 

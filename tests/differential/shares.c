@@ -107,8 +107,7 @@ static void graph_launch(struct actor *actor)
 
 static void graph_mem_trim(struct actor *actor)
 {
-    CUdevice device = one_in(actor, 4) ? 3 : 0;
-    put(actor, "%d", device);
+    CUdevice device = some_device(actor);
     put_result(actor, CALL(actor, cuDeviceGraphMemTrim)(device));
 }
 
@@ -222,7 +221,7 @@ static void pool_access(struct actor *actor)
     CUmemAccess_flags flags = 77;
     CUmemoryPool pool = (CUmemoryPool)(uintptr_t)pick(actor, POOL);
     CUmemLocation location = {one_in(actor, 6) ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-                              one_in(actor, 6) ? 3 : 0};
+                              some_device(actor)};
     put(actor, "%d,%d", location.type, location.id);
     put_result(actor, CALL(actor, cuMemPoolGetAccess)(&flags, pool, &location));
     put(actor, " %d", (int)flags);
@@ -231,7 +230,7 @@ static void pool_access(struct actor *actor)
 static void pool_set_access(struct actor *actor)
 {
     CUmemoryPool pool = (CUmemoryPool)(uintptr_t)pick(actor, POOL);
-    CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, one_in(actor, 6) ? 3 : 0},
+    CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, some_device(actor)},
                               .flags = one_in(actor, 4) ? 0 : 3};
     size_t count = one_in(actor, 6) ? 0 : 1;
     put(actor, "%d %d %zu", access.location.id, (int)access.flags, count);

@@ -61,7 +61,8 @@ chan up[PROCESSES] = [MESSAGES] of { mtype, byte, mtype };
 /* The processes. */
 bool dead[PROCESSES], stopped[PROCESSES], open[PROCESSES], in_flight[PROCESSES], connected[PROCESSES];
 bool inside[PROCESSES]; /* a thread has passed the gate and not submitted yet */
-/* Until the gate opens, or closes, again: it has told that nobody is inside; it was opened undrained. */
+/* Until the gate opens, or closes, again: it has told that nobody is inside; it was opened undrained, and the
+ * daemon has not heard of it yet. */
 bool told[PROCESSES], undrained[PROCESSES];
 byte work[PROCESSES];
 byte kills = KILLS, stops = STOPS, failures = FAILURES, idles = IDLES, restarts = RESTARTS;
@@ -194,6 +195,10 @@ inline on_returned(q, n, outcome)
         :: outcome == UNDRAINED -> become_loose(SESSION(q))
 #endif
         :: outcome == DRAINED && lease[SESSION(q)] == LOOSE && !closing[SESSION(q)] -> wants[q] = true
+        :: else
+        fi;
+        if
+        :: outcome == UNDRAINED -> undrained[q] = false
         :: else
         fi;
         if

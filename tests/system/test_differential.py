@@ -55,17 +55,18 @@ def seed(request):
 
 @pytest.fixture
 def card(make_gpu):
-    return lambda: make_gpu(FAKECUDA_TOTAL_MEM=CARD)
+    return lambda: make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=CARD)
 
 
 @pytest.fixture
 def coarse_card(make_gpu):
     """Like a card: contexts take memory, and linear memory is taken in blocks."""
-    return lambda: make_gpu(FAKECUDA_TOTAL_MEM=CARD, FAKECUDA_CONTEXT_BYTES=3 * MIB, FAKECUDA_BLOCK_BYTES=2 * MIB)
+    return lambda: make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=CARD, FAKECUDA_CONTEXT_BYTES=3 * MIB,
+                            FAKECUDA_BLOCK_BYTES=2 * MIB)
 
 
 def session_environment(daemon, memory):
-    status, session = daemon.request("POST", "/v1/sessions", {"memory_bytes": memory})
+    status, session = daemon.request("POST", "/v1/sessions", {"memory_bytes": memory, "gpus": [{"gpu": "0"}, {"gpu": "1"}]})
     assert status == 201, session
     product = daemon.product
     return {**daemon.gpu.environment(LD_PRELOAD=product.interceptor), **session["environment"],

@@ -57,11 +57,14 @@ def test_work_that_waits_for_what_the_gate_holds_ends(daemon, reap, rival, what,
 
 @pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread_local", "relaxed"])
 def test_captures_are_what_they_are_alone(daemon, reap, rival, mode):
-    before = handovers(daemon)
-    process = knots(daemon, reap, "capture", mode, 100)
-    let_go(process)
-    assert finish(process) == ["20 19"] * 100  # launches in a row, each after the one before
-    assert handovers(daemon) - before > 50, "gates did close meanwhile"
+    for _ in range(10):  # on busy CPUs, gates close less often
+        before = handovers(daemon)
+        process = knots(daemon, reap, "capture", mode, 100)
+        let_go(process)
+        assert finish(process) == ["20 19"] * 100  # launches in a row, each after the one before
+        if handovers(daemon) - before > 50:
+            return
+    pytest.fail("gates did not close 50 times meanwhile")
 
 
 @pytest.fixture

@@ -29,6 +29,10 @@ def test_a_way_is_granted_the_whole_quota_and_not_more(product, gpu, way):
     assert (result, taken, left) == (OUT_OF_MEMORY, 0, 0)
 
 
+def test_a_graph_is_charged_on_each_device_where_it_takes_memory(product, make_gpu):
+    assert paths(product, make_gpu(FAKECUDA_GPUS=2), "othergraph", 8 * MIB) == [OK, 8 * MIB, 0]
+
+
 @pytest.mark.parametrize("way", ["sparse", "deferred"])
 def test_an_array_without_memory_of_its_own_takes_nothing(product, gpu, way):
     assert paths(product, gpu, way, 2 * LIMIT) == [OK, 0, 0]

@@ -3,8 +3,10 @@
  *
  * - array B, oldarray B, narrow B, narrowpitch B, sparse B, deferred B, mipmap B, pool B, limit B, graph B,
  *   multicast B, tiles B: one of B bytes, then its end: RESULT TAKEN LEFT
+ * - othergraph B: the same of a graph that takes them on device 1, and more on device 0
  * - async B N, small B N: N times: how often it succeeded
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,18 +75,24 @@ static CUresult make_tiles(size_t bytes)
     return result;
 }
 
-static CUresult make_graph(size_t bytes)
+static CUresult add_memory(CUgraph graph, CUdevice device, size_t bytes)
 {
-    CUgraph graph;
     CUgraphNode alloc, release;
     CUDA_MEM_ALLOC_NODE_PARAMS how = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+                                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}},
                                       .bytesize = bytes};
+    CUresult result = cuGraphAddMemAllocNode(&alloc, graph, NULL, 0, &how);
+    return result ? result : cuGraphAddMemFreeNode(&release, graph, &alloc, 1, how.dptr);
+}
+
+static CUresult make_graph(size_t bytes, bool on_both)
+{
+    CUgraph graph;
     CUresult result = cuGraphCreate(&graph, 0);
     if (!result)
-        result = cuGraphAddMemAllocNode(&alloc, graph, NULL, 0, &how);
-    if (!result)
-        result = cuGraphAddMemFreeNode(&release, graph, &alloc, 1, how.dptr);
+        result = add_memory(graph, on_both, bytes);
+    if (!result && on_both)
+        result = add_memory(graph, 0, 2 * bytes);
     if (!result)
         result = cuGraphInstantiateWithFlags(&exec, graph, 0);
     if (!result)
@@ -123,8 +131,8 @@ static CUresult take(const char *what, size_t bytes)
         return cuMipmappedArrayCreate(&mipmap, &how, 1);
     if (strcmp(what, "limit") == 0)
         return cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, (8u << 20) + bytes);
-    if (strcmp(what, "graph") == 0)
-        return make_graph(bytes);
+    if (strcmp(what, "graph") == 0 || strcmp(what, "othergraph") == 0)
+        return make_graph(bytes, *what == 'o');
     if (strcmp(what, "multicast") == 0)
         return make_bound(bytes);
     if (strcmp(what, "tiles") == 0)
@@ -146,10 +154,10 @@ static void end(const char *what)
         cuMemRelease(object);
     else if (strcmp(what, "limit") == 0)
         cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8u << 20);
-    else if (strcmp(what, "graph") == 0) {
+    else if (strcmp(what, "graph") == 0 || strcmp(what, "othergraph") == 0) {
         cuCtxSynchronize();
         cuGraphExecDestroy(exec);
-        cuDeviceGraphMemTrim(0);
+        cuDeviceGraphMemTrim(*what == 'o');
     } else {
         cuMemFreeAsync(address, NULL);
         cuCtxSynchronize();
@@ -175,7 +183,9 @@ int main(int argc, char *argv[])
     CUcontext context;
     if (argc < 3 || cuInit(0))
         return 1;
-    if (strncmp(argv[1], "narrow", 6) == 0 ? cuCtxCreate(&context, 0, 0) : cuCtxCreate_v2(&context, 0, 0))
+    CUdevice device = strcmp(argv[1], "othergraph") == 0;
+    if (strncmp(argv[1], "narrow", 6) == 0 ? cuCtxCreate(&context, 0, 0)
+                                           : cuCtxCreate_v2(&context, 0, device))
         return 1;
     size_t bytes = strtoull(argv[2], NULL, 10), before = free_now();
     if (argc > 3)

@@ -26,6 +26,7 @@ static atomic_uint calls;              /* that submit */
 static _Atomic uint64_t put[STREAMS];  /* calls on a stream */
 static _Atomic uint64_t done[STREAMS]; /* of these, finished */
 static atomic_bool capturing[STREAMS];
+static atomic_bool blocks_legacy;           /* one of those is a blocking stream */
 static atomic_uint touched_while_capturing; /* events recorded on, or questions about, a captured stream */
 static atomic_bool blocked;                 /* calls that submit do not return */
 static _Thread_local CUcontext current;
@@ -98,6 +99,8 @@ static CUresult stream_context(CUstream stream, CUcontext *context)
 
 static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
+    if (stream == CU_STREAM_LEGACY && blocks_legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     *status = capturing[number(stream)] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
@@ -124,7 +127,7 @@ static CUresult destroy_stream(CUstream stream)
 
 static CUresult query_stream(CUstream stream)
 {
-    touched_while_capturing += capturing[number(stream)];
+    touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
     return done[number(stream)] >= put[number(stream)] ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -143,7 +146,7 @@ static CUresult destroy_event(CUevent event)
 
 static CUresult record_event(CUevent event, CUstream stream)
 {
-    touched_while_capturing += capturing[number(stream)];
+    touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
     events[(uintptr_t)event].stream = stream;
     events[(uintptr_t)event].at = put[number(stream)];
     return CUDA_SUCCESS;
@@ -569,6 +572,24 @@ static void work_beside_a_capture_is_marked_by_who_submits_it(void **state)
     assert_int_equal(touched_while_capturing, 0);
 }
 
+/* The driver refuses the launch: cuda.h 13.0, cuStreamIsCapturing. That it was tried is no reason to put an
+ * event there, which would invalidate the capture. */
+static void nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    touched_while_capturing = 0;
+    work_stays();
+    cuStreamBeginCapture_v2(STREAM(13), CU_STREAM_CAPTURE_MODE_RELAXED);
+    blocks_legacy = true;
+    launch_on(NULL);
+    cuStreamEndCapture(STREAM(13), &graph);
+    cuStreamBeginCapture_v2(STREAM(14), CU_STREAM_CAPTURE_MODE_RELAXED);
+    cuStreamEndCapture(STREAM(14), &graph);
+    assert_int_equal(touched_while_capturing, 0);
+    blocks_legacy = false;
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, open_gate)
@@ -584,6 +605,7 @@ int main(void)
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         TEST(a_capture_is_the_same_while_gates_close),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
+        TEST(nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one),
     };
     return cmocka_run_group_tests(tests, make_gate, NULL);
 }

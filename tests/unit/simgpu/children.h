@@ -89,6 +89,16 @@ static inline struct child start(void (*body)(int line))
     return child;
 }
 
+/* One that does its work and ends well. */
+static inline void run(void (*body)(int line))
+{
+    int status;
+    struct child child = start(body);
+    assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+    close(child.line);
+    assert_int_equal(status, 0);
+}
+
 static inline void killed(struct child child)
 {
     kill(child.pid, SIGKILL);

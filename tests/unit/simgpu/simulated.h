@@ -53,3 +53,11 @@ static inline void simulated_remove(void)
     unlink(shares);
     unlink(simulated_path());
 }
+
+/* Of the current context's GPU. */
+static inline uint64_t simulated_free_bytes(void)
+{
+    size_t bytes, total;
+    assert_cuda(cuMemGetInfo_v2(&bytes, &total));
+    return bytes;
+}

@@ -8,13 +8,6 @@
 
 static CUcontext context;
 
-static uint64_t free_bytes(void)
-{
-    size_t bytes, total;
-    assert_cuda(cuMemGetInfo_v2(&bytes, &total));
-    return bytes;
-}
-
 static CUDA_ARRAY3D_DESCRIPTOR of(size_t width, size_t height, size_t depth, unsigned flags)
 {
     return (CUDA_ARRAY3D_DESCRIPTOR){.Width = width,
@@ -29,11 +22,11 @@ static CUDA_ARRAY3D_DESCRIPTOR of(size_t width, size_t height, size_t depth, uns
 static uint64_t taken(CUDA_ARRAY3D_DESCRIPTOR descriptor)
 {
     CUarray array;
-    uint64_t before = free_bytes();
+    uint64_t before = simulated_free_bytes();
     assert_cuda(cuArray3DCreate_v2(&array, &descriptor));
-    uint64_t bytes = before - free_bytes();
+    uint64_t bytes = before - simulated_free_bytes();
     assert_cuda(cuArrayDestroy(array));
-    assert_int_equal(free_bytes(), before);
+    assert_int_equal(simulated_free_bytes(), before);
     assert_int_equal(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
     return bytes;
 }
@@ -60,10 +53,10 @@ static void an_array_that_does_not_fit_is_refused(void **state)
     CUDA_ARRAY3D_DESCRIPTOR descriptor = of(4096, 4096, 0, 0);
     CUarray array, other;
     assert_cuda(cuArray3DCreate_v2(&array, &descriptor));
-    assert_int_equal(free_bytes(), 0);
+    assert_int_equal(simulated_free_bytes(), 0);
     assert_int_equal(cuArray3DCreate_v2(&other, &descriptor), CUDA_ERROR_OUT_OF_MEMORY);
     assert_cuda(cuArrayDestroy(array));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
 }
 
 static void descriptors_are_checked_and_told_again(void **state)
@@ -102,7 +95,7 @@ static void planes_are_arrays_of_their_own(void **state)
     CUarray array, luma, chroma, none;
     CUDA_ARRAY_DESCRIPTOR flat;
     assert_cuda(cuArray3DCreate_v2(&array, &descriptor));
-    assert_int_equal(free_bytes(), TOTAL - PAGE); /* 32 + 16 KiB */
+    assert_int_equal(simulated_free_bytes(), TOTAL - PAGE); /* 32 + 16 KiB */
     assert_cuda(cuArrayGetPlane(&luma, array, 0));
     assert_cuda(cuArrayGetPlane(&chroma, array, 1));
     assert_int_equal(cuArrayGetPlane(&none, array, 2), CUDA_ERROR_INVALID_VALUE);
@@ -120,7 +113,7 @@ static void planes_are_arrays_of_their_own(void **state)
     assert_int_equal(cuArrayDestroy(luma), CUDA_ERROR_INVALID_HANDLE);
     assert_cuda(cuArrayDestroy(array));
     assert_int_equal(cuMemcpyAtoH_v2(back, luma, 0, 256), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
 }
 
 static void boxes_come_back_as_they_went(void **state)
@@ -224,7 +217,7 @@ static void mipmaps_take_all_their_levels(void **state)
     CUDA_ARRAY3D_DESCRIPTOR got;
     assert_cuda(cuMipmappedArrayCreate(&mipmap, &descriptor, 100));
     /* 256, 64, 16, 4 KiB, then whole blocks of 64 x 16, 8, 8, 8, 8 rows */
-    assert_int_equal(TOTAL - free_bytes(), 6 * PAGE);
+    assert_int_equal(TOTAL - simulated_free_bytes(), 6 * PAGE);
     assert_cuda(cuMipmappedArrayGetLevel(&level, mipmap, 8));
     assert_int_equal(cuMipmappedArrayGetLevel(&none, mipmap, 9), CUDA_ERROR_INVALID_VALUE);
     assert_cuda(cuArray3DGetDescriptor_v2(&got, level));
@@ -236,7 +229,7 @@ static void mipmaps_take_all_their_levels(void **state)
     assert_int_equal(cuArrayDestroy(level), CUDA_ERROR_INVALID_HANDLE);
     assert_cuda(cuMipmappedArrayDestroy(mipmap));
     assert_int_equal(cuMipmappedArrayDestroy(mipmap), CUDA_ERROR_INVALID_HANDLE);
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_int_equal(cuMipmappedArrayCreate(&mipmap, &descriptor, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -248,7 +241,7 @@ static void sparse_and_deferred_arrays_take_nothing(void **state)
     CUmipmappedArray mipmap;
     CUarray array;
     assert_cuda(cuArray3DCreate_v2(&array, &sparse));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_cuda(cuArrayGetSparseProperties(&properties, array));
     assert_int_equal(properties.tileExtent.width * properties.tileExtent.height * 4, PAGE);
     assert_int_equal(properties.miptailFirstLevel, 1);
@@ -261,7 +254,7 @@ static void sparse_and_deferred_arrays_take_nothing(void **state)
     assert_int_equal(properties.miptailSize, PAGE);
     assert_cuda(cuMipmappedArrayDestroy(mipmap));
     assert_cuda(cuArray3DCreate_v2(&array, &deferred));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_cuda(cuArrayGetMemoryRequirements(&needs, array, 0));
     assert_int_equal(needs.size, 4 * MIB);
     assert_int_equal(needs.alignment, PAGE);
@@ -277,9 +270,9 @@ static void arrays_go_with_their_context(void **state)
     assert_cuda(cuCtxCreate_v2(&other, 0, 0));
     assert_cuda(cuArray3DCreate_v2(&array, &descriptor));
     assert_cuda(cuArray3DCreate_v2(&sparse_array, &sparse));
-    assert_int_equal(free_bytes(), TOTAL - 4 * MIB);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 4 * MIB);
     assert_cuda(cuCtxDestroy_v2(other));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_int_equal(cuArrayDestroy(array), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 

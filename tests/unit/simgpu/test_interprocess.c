@@ -29,15 +29,6 @@ static void spin(CUstream stream, unsigned long long microseconds)
     CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL) == CUDA_SUCCESS);
 }
 
-static void run(void (*body)(int line))
-{
-    int status;
-    struct child child = start(body);
-    assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
-    close(child.line);
-    assert_int_equal(status, 0);
-}
-
 /* --- Events ---------------------------------------------------------------------------------------- */
 
 static void event_maker(int line)

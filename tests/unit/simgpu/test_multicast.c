@@ -39,15 +39,6 @@ static size_t free_now(void)
     return free_now;
 }
 
-static void run(void (*body)(int line))
-{
-    int status;
-    struct child child = start(body);
-    assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
-    close(child.line);
-    assert_int_equal(status, 0);
-}
-
 static void binds(int line)
 {
     size_t granularity;

@@ -13,13 +13,6 @@ static void use(CUcontext context)
     assert_cuda(cuCtxSetCurrent(context));
 }
 
-static uint64_t free_bytes(void)
-{
-    size_t free_now, total;
-    assert_cuda(cuMemGetInfo_v2(&free_now, &total));
-    return free_now;
-}
-
 static void a_context_tells_the_form_that_made_it(void **state)
 {
     unsigned version;
@@ -50,9 +43,9 @@ static void memory_of_a_narrow_context_lies_where_32_bits_reach(void **state)
     CUdeviceptr_v1 pointer, base;
     CUdeviceptr reached;
     unsigned bytes;
-    uint64_t before = free_bytes();
+    uint64_t before = simulated_free_bytes();
     assert_cuda(cuMemAlloc(&pointer, 3 * MIB + 1));
-    assert_int_equal(free_bytes(), before - 3 * MIB - 1);
+    assert_int_equal(simulated_free_bytes(), before - 3 * MIB - 1);
     assert_cuda(cuMemGetAddressRange(&base, &bytes, pointer + 5));
     assert_int_equal(base, pointer);
     assert_int_equal(bytes, 3 * MIB + 1);
@@ -61,7 +54,7 @@ static void memory_of_a_narrow_context_lies_where_32_bits_reach(void **state)
     assert_cuda(cuMemFree((CUdeviceptr_v1)reached));
     assert_int_equal(cuMemFree((CUdeviceptr_v1)reached), CUDA_ERROR_INVALID_VALUE);
     assert_cuda(cuMemFree_v2(pointer));
-    assert_int_equal(free_bytes(), before);
+    assert_int_equal(simulated_free_bytes(), before);
 }
 
 static void narrow_copies_and_memsets_move_the_bytes(void **state)
@@ -101,10 +94,10 @@ static void narrow_pitched_memory_and_a_module_s_globals_are_reached(void **stat
     CUdeviceptr_v1 pointer;
     CUmodule module;
     unsigned pitch, bytes, values[4];
-    uint64_t before = free_bytes();
+    uint64_t before = simulated_free_bytes();
     assert_cuda(cuMemAllocPitch(&pointer, &pitch, 100, 7, 4));
     assert_int_equal(pitch, 512);
-    assert_int_equal(free_bytes(), before - 7 * 512);
+    assert_int_equal(simulated_free_bytes(), before - 7 * 512);
     assert_cuda(cuMemFree(pointer));
     assert_cuda(cuModuleLoadData(&module, SIMULATED_PTX));
     assert_cuda(cuModuleGetGlobal(&pointer, &bytes, module, "counter"));
@@ -112,7 +105,7 @@ static void narrow_pitched_memory_and_a_module_s_globals_are_reached(void **stat
     assert_cuda(cuMemcpyDtoH(values, pointer, sizeof(values)));
     assert_int_equal(values[3], 4);
     assert_cuda(cuModuleUnload(module));
-    assert_int_equal(free_bytes(), before);
+    assert_int_equal(simulated_free_bytes(), before);
 }
 
 static void texture_references_are_bound_to_narrow_memory(void **state)
@@ -157,12 +150,12 @@ static void memory_goes_with_its_narrow_context(void **state)
 {
     CUcontext another;
     CUdeviceptr_v1 pointer;
-    uint64_t before = free_bytes();
+    uint64_t before = simulated_free_bytes();
     assert_cuda(cuCtxCreate(&another, 0, 0));
     assert_cuda(cuMemAlloc(&pointer, 5 * MIB));
     assert_cuda(cuCtxDestroy_v2(another));
     use(narrow);
-    assert_int_equal(free_bytes(), before);
+    assert_int_equal(simulated_free_bytes(), before);
     assert_int_equal(cuMemFree(pointer), CUDA_ERROR_INVALID_VALUE);
 }
 

@@ -6,13 +6,6 @@
 
 static CUcontext context;
 
-static uint64_t free_bytes(void)
-{
-    size_t bytes, total;
-    assert_cuda(cuMemGetInfo_v2(&bytes, &total));
-    return bytes;
-}
-
 static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute which)
 {
     cuuint64_t value;
@@ -30,9 +23,9 @@ static void a_made_pool_counts_apart_from_the_default_one(void **state)
     assert_cuda(cuDeviceGetDefaultMemPool(&standard, 0));
     assert_cuda(cuMemPoolCreate(&pool, &on_device));
     assert_ptr_not_equal(pool, standard);
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_cuda(cuMemAllocFromPoolAsync(&pointer, 3 * MIB, pool, NULL));
-    assert_int_equal(free_bytes(), TOTAL - 2 * STEP);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 2 * STEP);
     assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 * STEP);
     assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 3 * MIB);
     assert_int_equal(attribute(standard, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
@@ -40,12 +33,12 @@ static void a_made_pool_counts_apart_from_the_default_one(void **state)
     assert_cuda(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer));
     assert_ptr_equal(owner, pool);
     assert_cuda(cuMemAllocFromPoolAsync_ptsz(&other, MIB, pool, NULL));
-    assert_int_equal(free_bytes(), TOTAL - 2 * STEP);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 2 * STEP);
     assert_cuda(cuMemFreeAsync(pointer, NULL));
     assert_cuda(cuMemFreeAsync_ptsz(other, NULL));
-    assert_int_equal(free_bytes(), TOTAL - 2 * STEP);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 2 * STEP);
     assert_cuda(cuCtxSynchronize());
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_cuda(cuMemPoolDestroy(pool));
 }
 
@@ -66,16 +59,16 @@ static void a_destroyed_pool_keeps_only_what_is_allocated(void **state)
     assert_cuda(cuMemFreeAsync(third, NULL));
     assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 4 * STEP);
     assert_cuda(cuMemPoolDestroy(pool));
-    assert_int_equal(free_bytes(), TOTAL - 3 * STEP);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 3 * STEP);
     assert_int_equal(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuMemAllocFromPoolAsync(&third, 1, pool, NULL), CUDA_ERROR_INVALID_VALUE);
     assert_cuda(cuDeviceGetMemPool(&current, 0));
     assert_ptr_equal(current, standard);
     assert_cuda(cuMemsetD8_v2(first, 1, 2 * STEP)); /* it lives on */
     assert_cuda(cuMemFreeAsync(first, NULL));
-    assert_int_equal(free_bytes(), TOTAL - STEP); /* at once: nothing keeps it */
+    assert_int_equal(simulated_free_bytes(), TOTAL - STEP); /* at once: nothing keeps it */
     assert_cuda(cuMemFree_v2(second));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_int_equal(cuMemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -89,11 +82,11 @@ static void a_pool_grows_to_its_greatest_size(void **state)
     assert_cuda(cuMemAllocFromPoolAsync(&first, 2 * STEP - 512, pool, NULL));
     assert_int_equal(cuMemAllocFromPoolAsync(&second, 513, pool, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_cuda(cuMemAllocFromPoolAsync(&second, 512, pool, NULL));
-    assert_int_equal(free_bytes(), TOTAL - 2 * STEP);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 2 * STEP);
     assert_cuda(cuMemFreeAsync(first, NULL));
     assert_cuda(cuMemFreeAsync(second, NULL));
     assert_cuda(cuMemPoolTrimTo(pool, 0));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_cuda(cuMemPoolDestroy(pool));
 }
 
@@ -108,7 +101,7 @@ static void host_pools_take_nothing_of_the_device(void **state)
         properties.location.type = types[i];
         assert_cuda(cuMemPoolCreate(&pool, &properties));
         assert_cuda(cuMemAllocFromPoolAsync(&pointer, 2 * TOTAL, pool, NULL));
-        assert_int_equal(free_bytes(), TOTAL);
+        assert_int_equal(simulated_free_bytes(), TOTAL);
         assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 * TOTAL);
         assert_cuda(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer));
         assert_int_equal(type, CU_MEMORYTYPE_HOST);
@@ -136,12 +129,12 @@ static void managed_pools_count_as_managed_memory(void **state)
     int managed = 0;
     assert_cuda(cuMemPoolCreate(&pool, &properties));
     assert_cuda(cuMemAllocFromPoolAsync(&pointer, 100, pool, NULL));
-    assert_int_equal(free_bytes(), TOTAL - STEP);
+    assert_int_equal(simulated_free_bytes(), TOTAL - STEP);
     assert_cuda(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer));
     assert_int_equal(managed, 1);
     assert_cuda(cuMemFreeAsync(pointer, NULL));
     assert_cuda(cuMemPoolDestroy(pool));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
 }
 
 static void each_place_has_its_default_and_its_current_pool(void **state)

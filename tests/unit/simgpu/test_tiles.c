@@ -14,13 +14,6 @@
 #define DEFERRED 0x80u
 #define LAYERED 0x01u
 
-static uint64_t free_bytes(void)
-{
-    size_t bytes, total;
-    assert_cuda(cuMemGetInfo_v2(&bytes, &total));
-    return bytes;
-}
-
 /* One channel of 32 bits: tiles of 128 x 128, or 32 x 32 x 16. */
 static CUDA_ARRAY3D_DESCRIPTOR of(size_t width, size_t height, size_t depth, unsigned flags)
 {
@@ -134,7 +127,7 @@ static void what_is_not_mapped_reads_as_0_and_keeps_nothing(void **state)
     assert_int_equal(kept(array, 1, 200, 300, 1), (200 - 128) * (300 - 256));
     assert_cuda(cuMemRelease(memory));
     assert_cuda(cuArrayDestroy(array));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
 }
 
 static void a_tile_in_two_arrays_is_the_same_bytes(void **state)
@@ -190,7 +183,7 @@ static void layers_and_volumes_are_mapped_tile_by_tile(void **state)
     assert_cuda(cuMemRelease(memory));
     assert_cuda(cuArrayDestroy(layers));
     assert_cuda(cuArrayDestroy(volume));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
 }
 
 static size_t at_level(size_t extent, unsigned level)
@@ -240,9 +233,9 @@ static void the_tail_holds_the_levels_that_are_smaller_than_a_tile(void **state)
     level.subresource.sparseLevel.level = 1;
     assert_int_equal(apply(mapped(level, memory, 0)), CUDA_ERROR_INVALID_VALUE);
     assert_cuda(cuMemRelease(memory));
-    assert_int_equal(free_bytes(), TOTAL - 4 * MIB);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 4 * MIB);
     assert_cuda(cuMipmappedArrayDestroy(mipmap));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
 }
 
 static void a_deferred_array_is_mapped_in_one_piece(void **state)
@@ -258,10 +251,10 @@ static void a_deferred_array_is_mapped_in_one_piece(void **state)
     assert_cuda(cuMemRelease(memory));
     fill(array, 9, 500, 300, 1);
     assert_int_equal(kept(array, 9, 500, 300, 1), 500 * 300);
-    assert_int_equal(free_bytes(), TOTAL - 2 * MIB);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 2 * MIB);
     all.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
     assert_cuda(apply(all));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     assert_int_equal(kept(array, 9, 500, 300, 1), 0);
     assert_cuda(cuArrayDestroy(array));
 }
@@ -269,7 +262,7 @@ static void a_deferred_array_is_mapped_in_one_piece(void **state)
 static void mapping_what_does_not_go_is_refused_and_changes_nothing(void **state)
 {
     CUarray array = array_of(256, 256, 0, SPARSE), plain = array_of(256, 256, 0, 0);
-    uint64_t before = free_bytes();
+    uint64_t before = simulated_free_bytes();
     CUmemGenericAllocationHandle memory = memory_of(2 * MIB, 1), other = memory_of(2 * MIB, 0);
     CUarrayMapInfo part = tile_at(array, 0, 0, 0);
     assert_int_equal(apply(mapped(tile_at(plain, 0, 0, 0), memory, 0)), CUDA_ERROR_INVALID_VALUE);
@@ -289,7 +282,7 @@ static void mapping_what_does_not_go_is_refused_and_changes_nothing(void **state
     assert_int_equal(cuMemMapArrayAsync(both, 2, NULL), CUDA_ERROR_INVALID_VALUE);
     assert_cuda(cuMemRelease(memory));
     assert_cuda(cuMemRelease(other));
-    assert_int_equal(free_bytes(), before); /* so the first of both was not mapped */
+    assert_int_equal(simulated_free_bytes(), before); /* so the first of both was not mapped */
     assert_cuda(cuArrayDestroy(array));
     assert_cuda(cuArrayDestroy(plain));
 }
@@ -302,9 +295,9 @@ static void tiles_go_with_the_context_of_their_array(void **state)
     CUmemGenericAllocationHandle memory = memory_of(2 * MIB, 1);
     assert_cuda(apply(mapped(tile_at(array, 0, 0, 0), memory, 0)));
     assert_cuda(cuMemRelease(memory));
-    assert_int_equal(free_bytes(), TOTAL - 2 * MIB);
+    assert_int_equal(simulated_free_bytes(), TOTAL - 2 * MIB);
     assert_cuda(cuCtxDestroy_v2(other));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
 }
 
 static void an_array_on_external_memory_is_its_bytes(void **state)
@@ -321,7 +314,7 @@ static void an_array_on_external_memory_is_its_bytes(void **state)
         .offset = TILE, .arrayDesc = of(256, 128, 0, 0), .numLevels = 3};
     assert_cuda(cuImportExternalMemory(&external, &memory));
     assert_cuda(cuExternalMemoryGetMappedMipmappedArray(&mipmap, external, &how));
-    assert_int_equal(free_bytes(), TOTAL);
+    assert_int_equal(simulated_free_bytes(), TOTAL);
     for (unsigned i = 0; i < 3; i++) {
         assert_cuda(cuMipmappedArrayGetLevel(&level, mipmap, i));
         fill(level, 5, at_level(256, i), at_level(128, i), 1);
