@@ -33,6 +33,8 @@ _Static_assert(sizeof(struct ipc_memory) <= sizeof(CUipcMemHandle), "a handle's 
 struct opened {
     struct opened *next;
     struct device_share *share;
+    CUcontext context; /* that opened it */
+    int32_t pid;       /* whose it is */
     uint64_t pointer, address, mapped_bytes;
     unsigned count; /* opened so often */
 };
@@ -104,10 +106,23 @@ static void *blocks_map(const struct ipc_memory *handle)
     return memory;
 }
 
-static CUresult open_handle(const struct ipc_memory *handle, CUcontext context, CUdeviceptr *pointer)
+/* Memory of one device of another process is opened by one context of each device here (driver API
+ * reference). */
+static bool is_opened_elsewhere(const struct ipc_memory *handle, CUcontext context)
 {
     for (struct opened *opened = all_opened; opened; opened = opened->next)
-        if (opened->share->index == handle->share_index &&
+        if (opened->pid == handle->pid && opened->share->gpu == handle->gpu && opened->context != context &&
+            opened->context->gpu == context->gpu)
+            return true;
+    return false;
+}
+
+static CUresult open_handle(const struct ipc_memory *handle, CUcontext context, CUdeviceptr *pointer)
+{
+    if (is_opened_elsewhere(handle, context))
+        return CUDA_ERROR_MAP_FAILED;
+    for (struct opened *opened = all_opened; opened; opened = opened->next)
+        if (opened->context == context && opened->share->index == handle->share_index &&
             opened->share->generation == handle->share_generation && opened->share->gpu == handle->gpu) {
             opened->count++;
             *pointer = opened->pointer;
@@ -128,6 +143,8 @@ static CUresult open_handle(const struct ipc_memory *handle, CUcontext context, 
     opened->mapped_bytes = (uint64_t)handle->block_count << HEAP_BLOCK_BITS;
     opened->pointer = opened->address + handle->inside_bytes;
     opened->count = 1;
+    opened->context = context;
+    opened->pid = handle->pid;
     opened->next = all_opened;
     all_opened = opened;
     ranges_add(&(struct memory_allocation){.address = opened->pointer,

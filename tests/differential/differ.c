@@ -9,6 +9,9 @@
  * interceptor's back: the same to the byte and never above the quota; and that what was refused did not fit.
  * The exit status is 1 if not.
  *
+ * DIFFER_PEER: another process makes memory for this one to import; NVML, which would show that process
+ * outside of a session alone, is then not asked.
+ *
  * DIFFER_ALLOWED=more: in a daemon's session the driver line may charge what the driver takes unasked, so
  * what is charged may be more than what was asked for. */
 #include "differ.h"
@@ -373,9 +376,19 @@ static void settle_array(const struct actor *actor, unsigned gpu, uint64_t held,
         last->bytes = held - charged - before;
 }
 
+static bool is_opened(unsigned piece)
+{
+    for (unsigned i = 0; i < thing_count; i++)
+        if (things[i].alive && things[i].kind == OPENED && things[i].piece == piece)
+            return true;
+    return false;
+}
+
 static void check_gpu(const struct actor *actor, unsigned gpu)
 {
     uint64_t held = held_bytes(gpu), charged = charged_bytes(gpu);
+    if (!more_allowed) /* the peer is a process on its own; what it made is charged to who imports it */
+        held -= peer_bytes(gpu, is_opened);
     settle_array(actor, gpu, held, charged);
     held -= slack_bytes(gpu);
     if (more_allowed && held > charged)
@@ -660,6 +673,7 @@ static void leave(void)
         else if (thing->kind == CONTEXT)
             cuCtxDestroy_v2((CUcontext)(uintptr_t)thing->value);
     }
+    end_peer(); /* if there is one */
     for (unsigned gpu = 0; gpu < watch.count; gpu++)
         leave_gpu(gpu);
 }
@@ -711,6 +725,9 @@ int main(int argc, char *argv[])
     kernels_text = (char *)(uintptr_t)kernels_ptx;
     for (unsigned i = 0; i < ACTORS; i++)
         actors[i] = (struct actor){.number = i, .random = seed * 1000 + i};
+    bool has_peer = getenv("DIFFER_PEER");
+    if (has_peer && !start_peer())
+        return 2;
     cuda_library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!cuda_library || !watch_open()) {
         fprintf(stderr, "%s: libcuda.so.1 or libnvidia-ml.so.1 is not the one expected here: %s\n", argv[0],
@@ -723,7 +740,7 @@ int main(int argc, char *argv[])
     add_rows(share_rows);
     add_rows(capture_rows);
     add_rows(peer_rows);
-    add_rows(nvml_rows);
+    add_rows(has_peer ? import_rows : nvml_rows);
 
     for (unsigned i = 0; i < calls / 20; i++)
         act(&actors[0], false);

@@ -46,6 +46,7 @@ struct thing {
         bytes;        /* of an array: what it takes beyond its elements; of a green context: its device */
     uint64_t context; /* goes with it */
     unsigned gpu;     /* of its context, or 0 */
+    unsigned piece;   /* of the peer's memory */
 };
 
 struct actor;
@@ -120,6 +121,12 @@ void put_kept(struct actor *actor, uint64_t value);
 #define CALL(actor, symbol) ((__typeof__(&symbol))(actor)->function)
 
 extern const struct row memory_rows[], context_rows[], other_rows[], nvml_rows[], share_rows[],
-    capture_rows[], peer_rows[];
+    capture_rows[], peer_rows[], import_rows[];
+
+/* Another process, that makes memory for this one to import: to be started before the driver is. */
+bool start_peer(void);
+void end_peer(void);
+/* What it holds, but for the pieces that are opened here: charged once, however often that is. */
+uint64_t peer_bytes(unsigned gpu, bool (*is_opened)(unsigned piece));
 extern void *nvml_library;
 extern char *kernels_text;

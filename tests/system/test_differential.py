@@ -83,6 +83,15 @@ def test_calls_answer_alike_with_and_without_the_interceptor(product, card, make
     assert_same(outside, differ(product, {**environment, "DIFFER_ALLOWED": "more"}, seed, PLENTY), seed)
 
 
+def test_calls_answer_alike_with_memory_of_another_process(product, card, make_daemon, seed):
+    outside = differ(product, card().environment(DIFFER_PEER=1), seed)
+    assert sum(" the peer's " in line and "SUCCESS" in line for line in outside) > 5, "nothing was imported"
+    assert_same(outside, differ(product, card().standalone(PLENTY, DIFFER_PEER=1), seed, PLENTY), seed)
+    daemon = make_daemon(gpu=card()).start()
+    environment = {**session_environment(daemon, PLENTY), "DIFFER_PEER": "1", "DIFFER_ALLOWED": "more"}
+    assert_same(outside, differ(product, environment, seed, PLENTY), seed)
+
+
 def test_calls_answer_alike_where_the_driver_takes_memory_of_its_own(product, coarse_card, make_daemon, seed):
     outside = differ(product, coarse_card().environment(), seed)
     # Blocks are not charged by the interceptor alone, so that what is held cannot be compared: no quota is named.

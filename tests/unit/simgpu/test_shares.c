@@ -230,6 +230,17 @@ static void get_ipc(int line)
         pause();
 }
 
+/* Only the context that has opened memory of another process opens more of it on its device. */
+static bool is_refused_to_another_context(CUipcMemHandle handle)
+{
+    CUcontext other, first;
+    CUdeviceptr pointer = 1;
+    bool is_refused = cuCtxGetCurrent(&first) == CUDA_SUCCESS &&
+                      cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS &&
+                      cuIpcOpenMemHandle_v2(&pointer, handle, 1) == CUDA_ERROR_MAP_FAILED && pointer == 1;
+    return cuCtxDestroy_v2(other) == CUDA_SUCCESS && cuCtxSetCurrent(first) == CUDA_SUCCESS && is_refused;
+}
+
 static void open_ipc(int line)
 {
     CUipcMemHandle handle;
@@ -247,7 +258,8 @@ static void open_ipc(int line)
     next(line);
     done(line, cuMemcpyDtoH_v2(&value, pointer, 4) == CUDA_SUCCESS && value == 6);
     next(line);
-    done(line, cuIpcCloseMemHandle(pointer) == CUDA_SUCCESS && cuIpcCloseMemHandle(pointer) == CUDA_SUCCESS &&
+    done(line, is_refused_to_another_context(handle) && cuIpcCloseMemHandle(pointer) == CUDA_SUCCESS &&
+                   cuIpcCloseMemHandle(pointer) == CUDA_SUCCESS &&
                    cuIpcCloseMemHandle(pointer) == CUDA_ERROR_INVALID_VALUE);
     for (;;)
         pause();
