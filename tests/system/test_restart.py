@@ -219,3 +219,19 @@ def test_limits_hold_at_once_after_daemons_that_follow_each_other_quickly(daemon
         daemon.start()
         assert daemon.request("PATCH", "/v1/sessions/s", {"memory_bytes": limit})[0] == 200
         held.check_quota()
+
+
+def test_a_new_daemon_that_is_too_busy_to_answer_leaves_programs_under_the_limits_they_know(daemon, product, reap):
+    held = Held(daemon, "s", 8 * MIB, reap)
+    daemon.kill()
+    daemon.start()
+    assert daemon.request("PATCH", "/v1/sessions/s", {"memory_bytes": 16 * MIB})[0] == 200
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        assert held.puppet.code("alloc", 8 * MIB + 1) == OUT_OF_MEMORY  # after a second of waiting
+        held.alloc(8 * MIB)
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: held.puppet.do("info")[2] == 16 * MIB, "it to come again")
+    held.limit = 16 * MIB
+    held.check_quota()

@@ -93,6 +93,11 @@ class Soak:
         for program in self.programs(stopped=True):
             program.knows_limit = False
 
+    def has_met(self, program):
+        """Whether it sees the limit that is in force. Where the CPUs are so busy that a new daemon takes longer than a second
+        to let it in, it goes on under the one before, and comes again a second later."""
+        return program.puppet.do("info")[2] == program.session.limit
+
     def crash(self):
         self.look()
         self.daemon.kill()
@@ -167,6 +172,12 @@ class Soak:
         if count <= 0 or program.made == THINGS_MOST or not (self.up or program.knows_limit):
             return
         code, number = program.puppet.do("alloc", count)
+        if self.up and (code == OK) != (count <= left) and not self.has_met(program):
+            if code == OK:
+                program.puppet.get("free", number)
+                program.made += 1
+            wait_for(lambda: self.has_met(program), "a program to meet the daemon")
+            code, number = program.puppet.do("alloc", count)
         assert code == (OK if count <= left else OUT_OF_MEMORY), f"{count} bytes beside {left}: {code}"
         if code == OK:
             program.things[number] = count
