@@ -158,9 +158,9 @@ class Daemon:
             return subprocess.Popen([self.product.gpusliced, "--simulated", *options], env=self.environment(),
                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def start(self, *options):
+    def start(self, *options, deadline_s=DEADLINE_S):
         self.process = self.spawn_daemon(*options)
-        wait_for(self._ready_or_dead, f"the daemon to be ready (log: {self.log_text()})")
+        wait_for(self._ready_or_dead, f"the daemon to be ready (log: {self.log_text()})", deadline_s)
         assert self.process.poll() is None, self.log_text()
         return self
 

@@ -47,7 +47,7 @@ def crowded(make_daemon):
                       "FROM sessions,n", [SESSIONS - 1])
         state.execute(f"INSERT INTO session_gpus SELECT s.id,{columns('session_gpus', 1)} FROM sessions s, session_gpus "
                       "WHERE s.name<>'s0'")
-    return daemon.start()
+    return daemon.start(deadline_s=120)
 
 
 @contextlib.contextmanager
