@@ -157,6 +157,23 @@ double now_s(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+bool cpus_are_busy(void)
+{
+    static unsigned long long before[8];
+    unsigned long long now[8] = {0}, all = 0, idle = 0;
+    FILE *file = fopen("/proc/stat", "re");
+    if (file && fscanf(file, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &now[0], &now[1], &now[2],
+                       &now[3], &now[4], &now[5], &now[6], &now[7]) == 8)
+        for (unsigned i = 0; i < 8; i++) {
+            all += now[i] - before[i];
+            idle += i == 3 || i == 4 ? now[i] - before[i] : 0; /* idle and iowait: proc_stat(5) */
+            before[i] = now[i];
+        }
+    if (file)
+        fclose(file);
+    return all && idle < all / 10;
+}
+
 void sleep_s(double seconds)
 {
     struct timespec left = {.tv_sec = (time_t)seconds,

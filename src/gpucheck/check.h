@@ -83,6 +83,9 @@ CUfunction load_kernel(const char *name);
 uint64_t free_bytes(void); /* cuMemGetInfo */
 
 double now_s(void); /* CLOCK_MONOTONIC */
+/* Whether the machine's CPUs were less than a tenth idle since the last call, or since they started: what a
+ * process gets of a GPU says nothing then, as who is not run cannot launch. */
+bool cpus_are_busy(void);
 void sleep_s(double seconds);
 /* Of `count` values, which are put in order. */
 double quantile(double *values, unsigned count, double fraction);

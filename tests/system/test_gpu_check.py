@@ -116,7 +116,8 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     assert status == 0
     needs_a_card = {"nvidia-smi", "cudart-static", "torch", "torch-expandable", "jax", "cupy", "checkpoint"}
     not_run = {name for name, outcome in outcomes(rows).items() if outcome == "not run"}
-    assert not_run - {"cudart-shared"} == needs_a_card  # cudart-shared needs nvcc
+    busy = {name for name in not_run if rows[name]["reasons"] == ["the CPUs were busy with something else"]}
+    assert not_run - busy - {"cudart-shared"} == needs_a_card  # cudart-shared needs nvcc
     assert all(rows[name]["reasons"] for name in not_run)
     assert f"{len(rows) - len(not_run)} passed, 0 failed, {len(not_run)} not run" in gpu_check.text
     assert gpu_check.whole["simulated"] is True
