@@ -44,6 +44,16 @@ double arbiter_owed(const struct arbiter_session *session)
     return session->owed_ns - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
 }
 
+/* How many of its processes may have work before the GPU. Where sessions meet there, the driver goes round
+ * among processes. */
+static unsigned parties(const struct arbiter_session *session)
+{
+    unsigned count = 0;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        count += at->gate == GATE_OPEN || at->gate == GATE_CLOSING;
+    return count ? count : 1;
+}
+
 void arbiter_settle(struct arbiter *arbiter, uint64_t now)
 {
     unsigned open[ARBITER_GPUS] = {0};
@@ -54,11 +64,11 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
         if (is_exclusive(session))
             FOR_GPUS (gpu, session->held)
-                open[gpu]++;
+                open[gpu] += parties(session);
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         if (is_exclusive(session))
             FOR_GPUS (gpu, session->held)
-                session->use[gpu].open_ns += passed / open[gpu];
+                session->use[gpu].open_ns += passed * parties(session) / open[gpu];
         promise(session, passed);
         if (!is_capped(session))
             continue;

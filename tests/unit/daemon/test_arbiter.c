@@ -168,6 +168,22 @@ static void processes_of_a_session_share_what_it_is_due(void **state)
     assert_near(percent[3], 70, 1);
 }
 
+/* While one session leaves and the next begins, the GPU goes round among all their processes. */
+static void more_processes_get_no_more_where_turns_overlap(void **state)
+{
+    const struct program program = {.piece_ns = 500000, .says_when_closed = true};
+    double percent[4];
+    struct member *first = world_add(&world, "50%..100%", NORMAL, program);
+    world_add(&world, "50%..100%", NORMAL, program);
+    for (unsigned i = 0; i < 2; i++)
+        world_add_process(&world, first->session, program);
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[1], 50, 0.7);
+    assert_near(percent[0] + percent[2] + percent[3], 50, 0.7);
+    world.breaches = 0; /* they did run side by side */
+}
+
 static void a_session_without_a_minimum_gets_what_is_not_promised(void **state)
 {
     add_all((const char *const[]){"25%..100%", "0%..100%", "0%..100%"}, 3,
@@ -574,6 +590,7 @@ int main(void)
         T(a_ninth_and_a_tenth_are_told_apart),
         T(eight_sessions_get_an_eighth),
         T(processes_of_a_session_share_what_it_is_due),
+        T(more_processes_get_no_more_where_turns_overlap),
         T(a_session_without_a_minimum_gets_what_is_not_promised),
         T(a_minimum_that_is_not_used_goes_to_the_others),
         T(a_maximum_is_kept_on_an_idle_gpu),
