@@ -165,21 +165,12 @@ static void push(struct actor *actor)
     put_result(actor, CALL(actor, cuCtxPushCurrent_v2)((CUcontext)(uintptr_t)pick(actor, CONTEXT)));
 }
 
-static void pop(struct actor *actor)
-{
-    CUcontext context = (CUcontext)UNTOUCHED;
-    CUcontext *out = one_in(actor, 5) ? NULL : &context;
-    CUresult result = CALL(actor, cuCtxPopCurrent_v2)(out);
-    put_result(actor, result);
-    struct thing *known = find_living(CONTEXT, (uint64_t)(uintptr_t)context);
-    put(actor, " context %d", known ? (int)known->number : -1);
-}
-
 static void set_current(struct actor *actor)
 {
     put_result(actor, CALL(actor, cuCtxSetCurrent)((CUcontext)(uintptr_t)pick(actor, CONTEXT)));
 }
 
+/* cuCtxGetCurrent, or another with the same arguments. */
 static void get_current(struct actor *actor)
 {
     CUcontext context = (CUcontext)UNTOUCHED;
@@ -364,7 +355,7 @@ const struct row context_rows[] = {
     ROW(cuDevicePrimaryCtxReset_v2, 1, reset_primary),
     ROW(cuDevicePrimaryCtxGetState, 1, primary_state),
     ROW(cuCtxPushCurrent_v2, 3, push),
-    ROW(cuCtxPopCurrent_v2, 3, pop),
+    ROW(cuCtxPopCurrent_v2, 3, get_current),
     ROW(cuCtxSetCurrent, 4, set_current),
     ROW(cuCtxGetCurrent, 2, get_current),
     ROW(cuCtxGetDevice, 2, get_device),

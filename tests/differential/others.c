@@ -152,11 +152,11 @@ static const void *some_image(struct actor *actor)
     }
 }
 
-static void made_module(struct actor *actor, CUresult result, CUmodule module)
+static void made(struct actor *actor, CUresult result, enum kind kind, const void *handle)
 {
     put_result(actor, result);
     if (result == CUDA_SUCCESS)
-        put(actor, " made %u", add_thing(actor, MODULE, (uint64_t)(uintptr_t)module, 0)->number);
+        put(actor, " made %u", add_thing(actor, kind, (uint64_t)(uintptr_t)handle, 0)->number);
 }
 
 static void module_load_data(struct actor *actor)
@@ -165,14 +165,14 @@ static void module_load_data(struct actor *actor)
     CUmodule *out = one_in(actor, 8) ? NULL : &module;
     put(actor, "%s ", out ? "&" : "NULL");
     CUresult result = CALL(actor, cuModuleLoadData)(out, some_image(actor));
-    made_module(actor, result, module);
+    made(actor, result, MODULE, module);
 }
 
 static void module_load_data_ex(struct actor *actor)
 {
     CUmodule module = NULL;
     CUresult result = CALL(actor, cuModuleLoadDataEx)(&module, some_image(actor), 0, NULL, NULL);
-    made_module(actor, result, module);
+    made(actor, result, MODULE, module);
 }
 
 static void module_load(struct actor *actor)
@@ -181,7 +181,7 @@ static void module_load(struct actor *actor)
     const char *path = one_in(actor, 2) ? "/nowhere/at.all" : "/dev/null";
     put(actor, "%s", path);
     CUresult result = CALL(actor, cuModuleLoad)(&module, path);
-    made_module(actor, result, module);
+    made(actor, result, MODULE, module);
 }
 
 static void module_unload(struct actor *actor)
@@ -195,19 +195,12 @@ static void module_unload(struct actor *actor)
         end_thing(MODULE, (uint64_t)(uintptr_t)module);
 }
 
-static void made_library(struct actor *actor, CUresult result, CUlibrary library)
-{
-    put_result(actor, result);
-    if (result == CUDA_SUCCESS)
-        put(actor, " made %u", add_thing(actor, LIBRARY, (uint64_t)(uintptr_t)library, 0)->number);
-}
-
 static void library_load_data(struct actor *actor)
 {
     CUlibrary library = NULL;
     const void *image = some_image(actor);
     CUresult result = CALL(actor, cuLibraryLoadData)(&library, image, NULL, NULL, 0, NULL, NULL, 0);
-    made_library(actor, result, library);
+    made(actor, result, LIBRARY, library);
 }
 
 static void library_load_file(struct actor *actor)
@@ -216,7 +209,7 @@ static void library_load_file(struct actor *actor)
     put(actor, "/nowhere/at.all");
     CUresult result =
         CALL(actor, cuLibraryLoadFromFile)(&library, "/nowhere/at.all", NULL, NULL, 0, NULL, NULL, 0);
-    made_library(actor, result, library);
+    made(actor, result, LIBRARY, library);
 }
 
 static void library_unload(struct actor *actor)
