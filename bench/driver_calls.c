@@ -19,39 +19,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cuda/prototypes.h"
+#include "driver_program.h"
 
 #define BATCH 32
-
-static void check(CUresult result, const char *call)
-{
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "driver_calls: %s answered %d\n", call, (int)result);
-        exit(1);
-    }
-}
-#define CHECK(call) check(call, #call)
-
-static long now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000L + time.tv_nsec;
-}
 
 static int compare_long(const void *left, const void *right)
 {
     long a = *(const long *)left, b = *(const long *)right;
     return (a > b) - (a < b);
-}
-
-static void create_context(void)
-{
-    CUdevice device;
-    CUcontext context;
-    CHECK(cuDeviceGet(&device, 0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK(cuCtxSetCurrent(context));
 }
 
 /* Print median and p99 of `step`, per call, over `count` calls in batches. */
@@ -87,22 +62,11 @@ static void launch(void *function)
     CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 }
 
-static CUfunction load_empty_kernel(void)
-{
-    static const char ptx[] =
-        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n ret;\n}\n";
-    CUmodule module;
-    CUfunction function;
-    CHECK(cuModuleLoadData(&module, ptx));
-    CHECK(cuModuleGetFunction(&function, module, "nothing"));
-    return function;
-}
-
 static void hold(size_t bytes)
 {
     CUdeviceptr address;
     char letter;
-    create_context();
+    use_gpu(0);
     if (bytes)
         CHECK(cuMemAlloc_v2(&address, bytes));
     puts("holding");
@@ -114,7 +78,7 @@ static void hold(size_t bytes)
 static void watch(void)
 {
     char letter;
-    create_context();
+    use_gpu(0);
     puts("watching");
     fflush(stdout);
     while (read(STDIN_FILENO, &letter, 1) == 1) {
@@ -138,7 +102,7 @@ static void storm(long count, unsigned seed)
     enum { KEPT = 64 };
     CUdeviceptr kept[KEPT] = {0};
     long granted = 0, denied = 0;
-    create_context();
+    use_gpu(0);
     for (long i = 0; i < count; i++) {
         CUdeviceptr *place = &kept[(unsigned)rand_r(&seed) % KEPT];
         if (*place) {
@@ -181,17 +145,17 @@ int main(int count, char **arguments)
     CHECK(cuInit(0));
     if (strcmp(mode, "alloc") == 0) {
         start_a_thread();
-        create_context();
+        use_gpu(0);
         time_batches(number, alloc_and_free, NULL);
     } else if (strcmp(mode, "alloc1") == 0) {
-        create_context();
+        use_gpu(0);
         time_batches(number, alloc_and_free, NULL);
     } else if (strcmp(mode, "launch") == 0) {
-        create_context();
-        time_batches(number, launch, load_empty_kernel());
+        use_gpu(0);
+        time_batches(number, launch, find_kernel(load_module(PTX(PTX_NOTHING)), "nothing"));
     } else if (strcmp(mode, "attach") == 0) {
         long start = now_ns();
-        create_context();
+        use_gpu(0);
         printf("%ld\n", now_ns() - start);
     } else if (strcmp(mode, "hold") == 0) {
         hold((size_t)number);

@@ -10,47 +10,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "cuda/prototypes.h"
+#include "driver_program.h"
 
 #define PAUSE_NS 20000
 #define PAUSES_MOST 65536u
 
-static void check(CUresult result, const char *call)
-{
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "handover: %s answered %d\n", call, (int)result);
-        exit(1);
-    }
-}
-#define CHECK(call) check(call, #call)
-
 static struct {
     long last_ns, first_ns;
 } pauses[PAUSES_MOST];
-
-static long now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000L + time.tv_nsec;
-}
-
-static CUfunction prepare(void)
-{
-    static const char ptx[] =
-        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n ret;\n}\n";
-    CUdevice device;
-    CUcontext context;
-    CUmodule module;
-    CUfunction function;
-    CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, 0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK(cuCtxSetCurrent(context));
-    CHECK(cuModuleLoadData(&module, ptx));
-    CHECK(cuModuleGetFunction(&function, module, "nothing"));
-    return function;
-}
 
 int main(int count, char **words)
 {
@@ -59,7 +26,9 @@ int main(int count, char **words)
     unsigned found = 0;
     if (seconds <= 0)
         return 2;
-    CUfunction nothing = prepare();
+    CHECK(cuInit(0));
+    use_gpu(0);
+    CUfunction nothing = find_kernel(load_module(PTX(PTX_NOTHING)), "nothing");
     puts("ready");
     fflush(stdout);
     if (!fgets(line, sizeof(line), stdin))

@@ -24,20 +24,11 @@
 #include <time.h>
 
 #include "cuda/driver_more.h"
-#include "cuda/prototypes.h"
+#include "driver_program.h"
 
 #define KERNEL_US 200ULL
 #define QUEUED 1500 /* launches; a card's queue takes 1,024 */
 #define CAPTURED 20
-
-static void check(CUresult result, const char *call)
-{
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "knots: %s answered %d\n", call, (int)result);
-        exit(1);
-    }
-}
-#define CHECK(call) check(call, #call)
 
 static CUcontext context;
 static CUmodule module;
@@ -66,16 +57,10 @@ static CUstream make_stream(void)
 
 static void prepare(int gpu)
 {
-    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry "
-                              "gs_spin_us(.param .u64 us)\n{\n ret;\n}\n"
-                              ".visible .entry gs_relaunch_u32(.param .u64 left)\n{\n ret;\n}\n";
-    CUdevice device;
     CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, gpu));
-    CHECK(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK(cuCtxSetCurrent(context));
-    CHECK(cuModuleLoadData(&module, ptx));
-    CHECK(cuModuleGetFunction(&spin, module, "gs_spin_us"));
+    context = use_gpu(gpu);
+    module = load_module(PTX(PTX_SPIN ".visible .entry gs_relaunch_u32(.param .u64 left)\n{\n ret;\n}\n"));
+    spin = find_kernel(module, "gs_spin_us");
 }
 
 static void wait_for_go(void)
@@ -218,10 +203,9 @@ static void run_relaunch(long rounds)
 {
     CUstream stream = make_stream();
     unsigned long long us = KERNEL_US;
-    CUfunction relaunch;
     CUgraph graph;
     CUgraphExec exec;
-    CHECK(cuModuleGetFunction(&relaunch, module, "gs_relaunch_u32"));
+    CUfunction relaunch = find_kernel(module, "gs_relaunch_u32");
     CHECK(cuMemAlloc_v2(&flags, 4096));
     CHECK(cuGraphCreate(&graph, 0));
     add_kernel(graph, add_kernel(graph, NULL, spin, &us), relaunch, &flags);

@@ -8,16 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cuda/prototypes.h"
-
-static void check(CUresult result, const char *call)
-{
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "launches: %s answered %d\n", call, (int)result);
-        exit(1);
-    }
-}
-#define CHECK(call) check(call, #call)
+#include "driver_program.h"
 
 static CUfunction spin;
 
@@ -29,21 +20,13 @@ static void launch(long count, unsigned long long kernel_us)
 
 int main(int count, char **words)
 {
-    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry "
-                              "gs_spin_us(.param .u64 us)\n{\n ret;\n}\n";
-    CUdevice device;
-    CUcontext context;
-    CUmodule module;
     if (count != 4)
         return 2;
     long rounds = strtol(words[1], NULL, 10), launches = strtol(words[2], NULL, 10);
     unsigned long long kernel_us = strtoull(words[3], NULL, 10);
     CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, 0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK(cuCtxSetCurrent(context));
-    CHECK(cuModuleLoadData(&module, ptx));
-    CHECK(cuModuleGetFunction(&spin, module, "gs_spin_us"));
+    use_gpu(0);
+    spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
     launch(launches, kernel_us);
     for (long round = 0; round < rounds; round++) {
         getppid();

@@ -14,20 +14,11 @@
 #include <time.h>
 
 #include "cuda/driver_more.h"
-#include "cuda/prototypes.h"
+#include "driver_program.h"
 
 #define STREAMS_MOST 16
 #define AHEAD_NS 40000000L /* how much work is put before the GPU */
 #define BATCHES 4
-
-static void check(CUresult result, const char *call)
-{
-    if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "worker: %s answered %d\n", call, (int)result);
-        exit(1);
-    }
-}
-#define CHECK(call) check(call, #call)
 
 static CUfunction spin;
 static CUstream streams[STREAMS_MOST];
@@ -39,13 +30,6 @@ static struct {
     CUevent reached[STREAMS_MOST];
     long launches;
 } batches[BATCHES];
-
-static long now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000L + time.tv_nsec;
-}
 
 static void rest(long ms)
 {
@@ -61,17 +45,9 @@ static void launch_kernel(CUstream stream)
 
 static void prepare(void)
 {
-    static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry "
-                              "gs_spin_us(.param .u64 us)\n{\n ret;\n}\n";
-    CUdevice device;
-    CUcontext context;
-    CUmodule module;
     CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, 0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK(cuCtxSetCurrent(context));
-    CHECK(cuModuleLoadData(&module, ptx));
-    CHECK(cuModuleGetFunction(&spin, module, "gs_spin_us"));
+    use_gpu(0);
+    spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
     for (long i = 0; i < stream_count && stream_count > 1; i++)
         CHECK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     for (unsigned b = 0; b < BATCHES; b++)

@@ -1,0 +1,57 @@
+/* driver_program.h - what small programs on the driver API share, those of tests and of the bench. */
+#pragma once
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cuda/prototypes.h"
+
+/* The text of a module with these entries; the simulated GPU has kernels of these names built in. */
+#define PTX(entries) ".version 7.0\n.target sm_70\n.address_size 64\n" entries
+#define PTX_SPIN ".visible .entry gs_spin_us(.param .u64 us)\n{\n ret;\n}\n"
+#define PTX_NOTHING ".visible .entry nothing()\n{\n ret;\n}\n"
+
+/* Say which call failed, and end. */
+static inline void check(CUresult result, const char *call)
+{
+    if (result != CUDA_SUCCESS) {
+        fprintf(stderr, "%s: %s answered %d\n", program_invocation_short_name, call, (int)result);
+        exit(1);
+    }
+}
+#define CHECK(call) check(call, #call)
+
+/* CLOCK_MONOTONIC. */
+static inline long now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+/* After cuInit(): the GPU's primary context, which is the thread's now. */
+static inline CUcontext use_gpu(int gpu)
+{
+    CUdevice device;
+    CUcontext context;
+    CHECK(cuDeviceGet(&device, gpu));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK(cuCtxSetCurrent(context));
+    return context;
+}
+
+static inline CUmodule load_module(const char *ptx)
+{
+    CUmodule module;
+    CHECK(cuModuleLoadData(&module, ptx));
+    return module;
+}
+
+static inline CUfunction find_kernel(CUmodule module, const char *name)
+{
+    CUfunction function;
+    CHECK(cuModuleGetFunction(&function, module, name));
+    return function;
+}
