@@ -42,44 +42,44 @@ def rules(product, **more):
     return "[by-rule]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items() if value)
 
 
-def test_a_program_that_a_rule_names_is_in_the_session_to_the_byte(make_daemon, product, start):
+@pytest.fixture
+def ruled(make_daemon, product):
+    """A daemon whose rule puts the puppet, when it is told no session, into one of 8 MiB."""
     daemon = make_daemon()
     declare(daemon, rules(product))
     daemon.start()
-    puppet = start(untold(daemon))
-    assert daemon.session("by-rule")["processes"] == [], "nothing is asked before the first context"
+    return daemon
+
+
+def test_a_program_that_a_rule_names_is_in_the_session_to_the_byte(ruled, start):
+    puppet = start(untold(ruled))
+    assert ruled.session("by-rule")["processes"] == [], "nothing is asked before the first context"
     puppet.get("context", 0)
     assert puppet.do("info") == [OK, 8 * MIB, 8 * MIB]
     puppet.get("alloc", 8 * MIB)
     assert puppet.code("alloc", 1) == OUT_OF_MEMORY
-    shown = daemon.session("by-rule")
+    shown = ruled.session("by-rule")
     assert (shown["used_bytes"], [one["pid"] for one in shown["processes"]]) == (8 * MIB, [puppet.process.pid])
     assert f"session {shown['session_id']}" in puppet.end()
 
 
-def test_its_session_outlives_the_daemon_with_it(make_daemon, product, start):
-    daemon = make_daemon()
-    declare(daemon, rules(product))
-    daemon.start()
-    puppet = start(untold(daemon))
+def test_its_session_outlives_the_daemon_with_it(ruled, product, start):
+    puppet = start(untold(ruled))
     puppet.get("context", 0)
     memory = puppet.get("alloc", 8 * MIB)
-    daemon.kill()
+    ruled.kill()
     assert puppet.code("alloc", 1) == OUT_OF_MEMORY
     assert puppet.code("free", memory) == OK
-    declare(daemon, rules(product, memory="4MiB"))
-    daemon.start()
+    declare(ruled, rules(product, memory="4MiB"))
+    ruled.start()
     wait_for(lambda: puppet.code("alloc", 4 * MIB + 1) == OUT_OF_MEMORY, "it to know the new limit")
     puppet.get("alloc", 4 * MIB)
-    shown = daemon.session("by-rule")
+    shown = ruled.session("by-rule")
     assert (shown["used_bytes"], [one["pid"] for one in shown["processes"]]) == (4 * MIB, [puppet.process.pid])
 
 
-def test_its_child_programs_are_in_it_too(make_daemon, product, start):
-    daemon = make_daemon()
-    declare(daemon, rules(product))
-    daemon.start()
-    puppet = start(untold(daemon))
+def test_its_child_programs_are_in_it_too(ruled, start):
+    puppet = start(untold(ruled))
     puppet.get("context", 0)
     puppet.get("alloc", 6 * MIB)
     puppet.do("fork")
@@ -87,7 +87,7 @@ def test_its_child_programs_are_in_it_too(make_daemon, product, start):
     puppet.get("context", 0)  # the child's, which was told as little
     assert puppet.code("alloc", 2 * MIB + 1) == OUT_OF_MEMORY
     puppet.get("alloc", 2 * MIB)
-    shown = daemon.session("by-rule")
+    shown = ruled.session("by-rule")
     assert (shown["used_bytes"], len(shown["processes"])) == (8 * MIB, 2)
     puppet.do("exit")
 
