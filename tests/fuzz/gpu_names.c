@@ -3,7 +3,7 @@
 #include "cli/memory_limits.h"
 #include "cuda/uuid.h"
 #include "fuzz.h"
-#include "simgpu/mig.h"
+#include "simgpu/device/mig.h"
 
 static void check_names(const struct gpu_names *names)
 {

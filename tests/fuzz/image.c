@@ -1,6 +1,6 @@
 /* What programs load on the simulated GPU: PTX, cubins, fatbins. */
 #include "fuzz.h"
-#include "simgpu/module.h"
+#include "simgpu/code/module.h"
 
 static void check_image(const struct sim_image *image)
 {

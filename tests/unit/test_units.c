@@ -1,12 +1,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
 #include <stdint.h>
-
-#include <cmocka.h>
+#include <string.h>
 
 #include <errno.h>
+
+#include <cmocka.h>
 
 #include "base/units.h"
 

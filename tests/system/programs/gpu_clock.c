@@ -1,13 +1,13 @@
 /* gpu_clock - tells how long the compute engine of a simulated GPU has worked, and for whom.
  *
  * For each line on standard input, the number of a GPU, prints one line: when (CLOCK_MONOTONIC, ns), and
- * PLACE:PID:NS for each place that a process has or had in the simulated machine (simgpu/fakecuda.h). Ends at
+ * PLACE:PID:NS for each place that a process has or had in the simulated machine (simgpu/driver/fakecuda.h). Ends at
  * the end of input. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "simgpu/fakecuda.h"
+#include "simgpu/driver/fakecuda.h"
 
 #define PLACES 1024
 

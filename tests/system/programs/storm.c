@@ -90,7 +90,8 @@ int main(int count, char **arguments)
     }
     signal(SIGTERM, on_term);
     CUdevice device;
-    if (!CHECK(cuInit(0)) || !CHECK(cuDeviceGet(&device, 0)) || !CHECK(cuDevicePrimaryCtxRetain(&context, device)))
+    if (!CHECK(cuInit(0)) || !CHECK(cuDeviceGet(&device, 0)) ||
+        !CHECK(cuDevicePrimaryCtxRetain(&context, device)))
         return 1;
     pthread_t ids[64];
     unsigned seeds[64];

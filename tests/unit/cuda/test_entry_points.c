@@ -1,8 +1,8 @@
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,8 @@ static void what_cudart_asks_for_is_answered_as_the_driver_does(void **state)
     int version, compared = 0;
     unsigned flags;
     while (fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "%127[^\t]\t%d\t%u\t%127[^\n]", name, &version, &flags, symbol) != 4 || is_interop(name))
+        if (sscanf(line, "%127[^\t]\t%d\t%u\t%127[^\n]", name, &version, &flags, symbol) != 4 ||
+            is_interop(name))
             continue;
         int row = cuda_entry_resolve(strcmp(name, "\"\"") == 0 ? "" : name, version, flags);
         assert_string_equal(row >= 0 ? cuda_entries[row].symbol : "NOT FOUND", symbol);

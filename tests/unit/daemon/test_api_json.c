@@ -45,12 +45,11 @@ static void all_fields_are_read(void **state)
 {
     struct session_request request;
     struct error error;
-    assert_int_equal(
-        parse(
-            "{\"name\":\"a\",\"memory_bytes\":7,\"run\":true,\"wait\":true,\"ttl_seconds\":90,\"gpus\":[{\"gpu\":\"1\"},{\"gpu\":\"gpu-1111\","
-            "\"memory_bytes\":9}],\"compute\":\"20%..60%\",\"priority\":\"high\"}",
-            &request, &error),
-        0);
+    assert_int_equal(parse("{\"name\":\"a\",\"memory_bytes\":7,\"run\":true,\"wait\":true,\"ttl_seconds\":90,"
+                           "\"gpus\":[{\"gpu\":\"1\"},{\"gpu\":\"gpu-1111\","
+                           "\"memory_bytes\":9}],\"compute\":\"20%..60%\",\"priority\":\"high\"}",
+                           &request, &error),
+                     0);
     assert_true(request.run);
     assert_true(request.wait);
     assert_int_equal(request.ttl_seconds, 90);
@@ -124,7 +123,7 @@ static void what_is_wrong_is_refused_and_named(void **state)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct session_request request;
         struct error error = {0};
-            if (parse(wrong[i].body, &request, &error) >= 0)
+        if (parse(wrong[i].body, &request, &error) >= 0)
             fail_msg("accepted: %s", wrong[i].body);
         assert_string_equal(error.code, wrong[i].code);
         if (!strstr(error.message, wrong[i].named))

@@ -375,7 +375,8 @@ static void a_refusal_is_told_to_the_daemon_once_in_a_while(void **state)
     int fds[WIRE_FDS_MAX];
     unsigned count;
     usleep(30000); /* longer than a process keeps quiet after the notice of its context */
-    while (recv(node.connection, &message, sizeof(message), MSG_DONTWAIT) > 0) {}
+    while (recv(node.connection, &message, sizeof(message), MSG_DONTWAIT) > 0) {
+    }
     for (int i = 0; i < 1000; i++)
         order('A');
     for (int i = 0; i < 1000; i++)

@@ -1,0 +1,159 @@
+/* kernels.c - the built-in kernels, on the host. Their PTX is examples/kernels.ptx; the two change together.
+ */
+#include "simgpu/code/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "simgpu/graph/graph.h"
+
+static uint64_t argument_u64(void *const *arguments, unsigned index)
+{
+    uint64_t value;
+    memcpy(&value, arguments[index], sizeof(value));
+    return value;
+}
+
+static uint32_t argument_u32(void *const *arguments, unsigned index)
+{
+    uint32_t value;
+    memcpy(&value, arguments[index], sizeof(value));
+    return value;
+}
+
+/* Whether the kernel may use `count` elements of `each_bytes` at `address`. Nothing is used when there are
+ * none. */
+static CUresult check(const struct sim_launch *launch, uint64_t address, uint64_t count, uint64_t each_bytes,
+                      bool writes)
+{
+    uint64_t bytes, end;
+    if (!count)
+        return CUDA_SUCCESS;
+    if (address % each_bytes)
+        return CUDA_ERROR_MISALIGNED_ADDRESS;
+    if (__builtin_mul_overflow(count, each_bytes, &bytes) || __builtin_add_overflow(address, bytes, &end) ||
+        !launch->is_mapped(launch->memory, address, bytes, writes))
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_fill_u32(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 2);
+    uint32_t value = argument_u32(arguments, 1);
+    CUresult result = check(launch, address, count, sizeof(uint32_t), true);
+    if (result)
+        return result;
+    uint32_t *to = (uint32_t *)(uintptr_t)address;
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = value;
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_saxpy_f32(const struct sim_launch *launch, void *const *arguments)
+{
+    /* What fma.rn.f32 gives for every NaN (PTX ISA, "Floating-Point Instructions"); hosts keep payloads. */
+    static const uint32_t canonical_nan = 0x7fffffff;
+    uint64_t count = argument_u64(arguments, 0);
+    uint64_t x_address = argument_u64(arguments, 2), y_address = argument_u64(arguments, 3);
+    float a;
+    memcpy(&a, arguments[1], sizeof(a));
+    CUresult result = check(launch, x_address, count, sizeof(float), false);
+    if (!result)
+        result = check(launch, y_address, count, sizeof(float), true);
+    if (result)
+        return result;
+    const float *x = (const float *)(uintptr_t)x_address;
+    float *y = (float *)(uintptr_t)y_address;
+    for (uint64_t i = 0; i < count; i++) {
+        float sum = fmaf(a, x[i], y[i]);
+        if (isnan(sum))
+            memcpy(&sum, &canonical_nan, sizeof(sum));
+        y[i] = sum;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_checksum_u32(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 1);
+    uint64_t out = argument_u64(arguments, 2);
+    CUresult result = check(launch, address, count, sizeof(uint32_t), false);
+    if (!result)
+        result = check(launch, out, 1, sizeof(uint32_t), true);
+    if (result)
+        return result;
+    const uint32_t *from = (const uint32_t *)(uintptr_t)address;
+    uint32_t sum = 0;
+    for (uint64_t i = 0; i < count; i++)
+        sum += from[i];
+    __atomic_fetch_add((uint32_t *)(uintptr_t)out, sum, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_checksum_u64(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 1);
+    uint64_t out = argument_u64(arguments, 2);
+    CUresult result = check(launch, address, count, sizeof(uint64_t), false);
+    if (!result)
+        result = check(launch, out, 1, sizeof(uint64_t), true);
+    if (result)
+        return result;
+    const uint64_t *from = (const uint64_t *)(uintptr_t)address;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++)
+        sum += from[i];
+    __atomic_fetch_add((uint64_t *)(uintptr_t)out, sum, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_spin_us(const struct sim_launch *launch, void *const *arguments)
+{
+    return CUDA_SUCCESS;
+}
+
+static uint64_t duration_spin_us(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t duration_ns;
+    if (__builtin_mul_overflow(argument_u64(arguments, 0), 1000u, &duration_ns))
+        return UINT64_MAX;
+    return duration_ns;
+}
+
+static CUresult run_set_conditional(const struct sim_launch *launch, void *const *arguments)
+{
+    uint32_t value;
+    memcpy(&value, arguments[1], sizeof(value));
+    return graph_condition_set(argument_u64(arguments, 0), value) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static CUresult run_relaunch_u32(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t address = argument_u64(arguments, 0);
+    CUresult result = check(launch, address, 1, sizeof(uint32_t), true);
+    if (result)
+        return result;
+    uint32_t *left = (uint32_t *)(uintptr_t)address;
+    if (*left && graph_device_relaunch())
+        --*left;
+    return CUDA_SUCCESS;
+}
+
+static const struct sim_kernel kernels[] = {
+    {"gs_checksum_u32", 3, {8, 8, 8}, run_checksum_u32, NULL},
+    {"gs_checksum_u64", 3, {8, 8, 8}, run_checksum_u64, NULL},
+    {"gs_fill_u32", 3, {8, 4, 8}, run_fill_u32, NULL},
+    {"gs_relaunch_u32", 1, {8}, run_relaunch_u32, NULL},
+    {"gs_saxpy_f32", 4, {8, 4, 8, 8}, run_saxpy_f32, NULL},
+    {"gs_set_conditional_u32", 2, {8, 4}, run_set_conditional, NULL},
+    {"gs_spin_us", 1, {8}, run_spin_us, duration_spin_us},
+};
+
+const struct sim_kernel *sim_kernel_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+        if (strcmp(kernels[i].name, name) == 0)
+            return &kernels[i];
+    return NULL;
+}

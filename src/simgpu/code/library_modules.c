@@ -1,0 +1,307 @@
+/* library_modules.c - modules of contexts: made from images, found, dropped. */
+#include "simgpu/code/library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "simgpu/device/profile.h"
+#include "simgpu/memory/memory.h"
+
+static pthread_mutex_t modules_turn = PTHREAD_MUTEX_INITIALIZER;
+static CUmodule modules; /* the living ones */
+
+CUresult module_check(CUmodule module)
+{
+    SIM_TRY(sim_ready());
+    if (!module || atomic_load(&module->kind) != SIM_MODULE)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return CUDA_SUCCESS;
+}
+
+/* --- Making and dropping --------------------------------------------------------------------------- */
+
+static void globals_give_back(CUmodule module)
+{
+    struct memory_allocation gone;
+    for (uint32_t i = 0; i < module->image->global_count; i++)
+        if (module->globals[i])
+            memory_give_back(module->globals[i], &gone);
+}
+
+static CUresult globals_take(CUmodule module)
+{
+    for (uint32_t i = 0; i < module->image->global_count; i++) {
+        const struct sim_global *global = &module->image->globals[i];
+        if (global->size_bytes == 0)
+            continue;
+        CUresult result = memory_take(module->context, module->context->gpu, MEMORY_MODULE,
+                                      global->size_bytes, global->is_managed, &module->globals[i]);
+        if (result != CUDA_SUCCESS) {
+            globals_give_back(module);
+            return result;
+        }
+        void *at = (void *)(uintptr_t)module->globals[i];
+        if (global->data)
+            memcpy(at, global->data, global->size_bytes);
+        else
+            memset(at, 0, global->size_bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* A built-in kernel, if the image's is that one: by its name and the sizes of its parameters. */
+static const struct sim_kernel *kernel_match(const struct sim_kernel_image *image)
+{
+    const struct sim_kernel *kernel = sim_kernel_find(image->name);
+    if (!kernel || kernel->parameter_count != image->parameter_count)
+        return NULL;
+    for (uint32_t i = 0; i < image->parameter_count; i++)
+        if (kernel->parameter_bytes[i] != image->parameters[i].size_bytes)
+            return NULL;
+    return kernel;
+}
+
+CUresult module_make(CUmodule *module_out, CUcontext context, CUlibrary library, const void *bytes,
+                     size_t limit_bytes, struct error *error)
+{
+    struct sim_image *image;
+    SIM_TRY(sim_image_parse(bytes, limit_bytes, profile_architecture(), &image, error));
+    CUmodule module = calloc(1, sizeof(*module));
+    cleanup_free CUfunction functions =
+        calloc(image->kernel_count ? image->kernel_count : 1, sizeof(*functions));
+    cleanup_free uint64_t *globals = calloc(image->global_count ? image->global_count : 1, sizeof(*globals));
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (module && functions && globals) {
+        module->context = context;
+        module->library = library;
+        module->image = image;
+        module->functions = functions;
+        module->globals = globals;
+        result = globals_take(module);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(module);
+        sim_image_free(image);
+        return result;
+    }
+    for (uint32_t i = 0; i < image->kernel_count; i++) {
+        functions[i].module = module;
+        functions[i].image = &image->kernels[i];
+        functions[i].kernel = kernel_match(&image->kernels[i]);
+        functions[i].attributes[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1;
+        atomic_store(&functions[i].kind, SIM_FUNCTION);
+    }
+    steal_pointer(functions);
+    steal_pointer(globals);
+    atomic_store(&module->kind, SIM_MODULE);
+    pthread_mutex_lock(&modules_turn);
+    module->next = modules;
+    modules = module;
+    pthread_mutex_unlock(&modules_turn);
+    *module_out = module;
+    return CUDA_SUCCESS;
+}
+
+/* The structs stay, so that handles of what is gone are told from living ones (sim.h); the image goes. */
+void module_drop(CUmodule module)
+{
+    atomic_store(&module->kind, SIM_DESTROYED);
+    pthread_mutex_lock(&modules_turn);
+    CUmodule *link = &modules;
+    while (*link && *link != module)
+        link = &(*link)->next;
+    if (*link)
+        *link = module->next;
+    pthread_mutex_unlock(&modules_turn);
+    for (uint32_t i = 0; i < module->image->kernel_count; i++)
+        atomic_store(&module->functions[i].kind, SIM_DESTROYED);
+    globals_give_back(module);
+    references_drop(module);
+    free(module->globals);
+    sim_image_free(module->image);
+    module->image = NULL;
+}
+
+CUmodule module_find(CUlibrary library, CUcontext context)
+{
+    pthread_mutex_lock(&modules_turn);
+    CUmodule module = modules;
+    while (module && !((!library || module->library == library) && (!context || module->context == context)))
+        module = module->next;
+    pthread_mutex_unlock(&modules_turn);
+    return module;
+}
+
+void library_drop_context(CUcontext context)
+{
+    for (CUmodule module; (module = module_find(NULL, context));)
+        module_drop(module);
+}
+
+/* --- Modules --------------------------------------------------------------------------------------- */
+
+static CUresult module_load(CUmodule *module, const void *bytes, size_t limit_bytes)
+{
+    CUcontext context;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(module && bytes);
+    SIM_TRY(context_current(&context));
+    return module_make(module, context, NULL, bytes, limit_bytes, NULL);
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    return module_load(module, image, SIM_IMAGE_UNKNOWN_BYTES);
+}
+
+/* The options are for the compiler, which a simulation does not have: all it does for them is to say in the
+ * log of errors why an image was refused, and in both how long its log is. */
+void image_write_log(const struct error *error, unsigned option_count, const CUjit_option *options,
+                     void **option_values)
+{
+    char *log = NULL;
+    void **log_bytes = NULL;
+    for (unsigned i = 0; i < option_count; i++)
+        if (options[i] == CU_JIT_ERROR_LOG_BUFFER)
+            log = option_values[i];
+        else if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+            log_bytes = &option_values[i];
+        else if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
+            option_values[i] = NULL; /* nothing is told there */
+    if (!log_bytes)
+        return;
+    /* The size comes as a number in the place of a pointer, and what was written goes back so. */
+    size_t room = (size_t)(uintptr_t)*log_bytes, written = 0;
+    if (log && room > 0) {
+        int length = snprintf(log, room, "%s", error->message);
+        written = length > 0 ? ((size_t)length < room ? (size_t)length : room - 1) : 0;
+    }
+    *log_bytes = (void *)(uintptr_t)written;
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int option_count,
+                            CUjit_option *options, void **option_values)
+{
+    CUcontext context;
+    struct error error = {0};
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(module && image && (option_count == 0 || (options && option_values)));
+    SIM_TRY(context_current(&context));
+    CUresult result = module_make(module, context, NULL, image, SIM_IMAGE_UNKNOWN_BYTES, &error);
+    image_write_log(&error, option_count, options, option_values);
+    return result;
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+    return module_load(module, image, SIM_IMAGE_UNKNOWN_BYTES);
+}
+
+/* A whole file, with a zero behind it. */
+CUresult image_read_file(const char *path, char **bytes, size_t *length)
+{
+    cleanup_file FILE *file = fopen(path, "re");
+    if (!file)
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    if (fseek(file, 0, SEEK_END) != 0)
+        return CUDA_ERROR_INVALID_SOURCE;
+    long end = ftell(file);
+    rewind(file);
+    cleanup_free char *text = end >= 0 ? malloc((size_t)end + 1) : NULL;
+    if (!text)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (fread(text, 1, (size_t)end, file) != (size_t)end)
+        return CUDA_ERROR_INVALID_SOURCE;
+    text[end] = '\0';
+    *length = (size_t)end;
+    *bytes = steal_pointer(text);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    cleanup_free char *bytes = NULL;
+    size_t length;
+    CUcontext context;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(module && path);
+    SIM_TRY(context_current(&context));
+    SIM_TRY(image_read_file(path, &bytes, &length));
+    return module_make(module, context, NULL, bytes, length, NULL);
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+    SIM_TRY(module_check(module));
+    if (module->library)
+        return CUDA_ERROR_NOT_PERMITTED;
+    module_drop(module);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(mode);
+    *mode = CU_MODULE_EAGER_LOADING;
+    return CUDA_SUCCESS;
+}
+
+CUresult function_find(CUmodule module, const char *name, CUfunction *function)
+{
+    const struct sim_kernel_image *kernel = sim_image_kernel(module->image, name);
+    if (!kernel)
+        return CUDA_ERROR_NOT_FOUND;
+    *function = &module->functions[kernel - module->image->kernels];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(function && name);
+    SIM_TRY(module_check(module));
+    return function_find(module, name, function);
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(count);
+    SIM_TRY(module_check(module));
+    *count = module->image->kernel_count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(functions);
+    SIM_TRY(module_check(module));
+    for (unsigned i = 0; i < count && i < module->image->kernel_count; i++)
+        functions[i] = &module->functions[i];
+    return CUDA_SUCCESS;
+}
+
+CUresult global_find(CUmodule module, const char *name, CUdeviceptr *pointer, size_t *bytes)
+{
+    const struct sim_global *global = sim_image_global(module->image, name);
+    if (!global || global->kind != SIM_GLOBAL_MEMORY)
+        return CUDA_ERROR_NOT_FOUND;
+    if (pointer)
+        *pointer = module->globals[global - module->image->globals];
+    if (bytes)
+        *bytes = global->size_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* One of the out-parameters may be NULL. */
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE((pointer || bytes) && name);
+    SIM_TRY(module_check(module));
+    return global_find(module, name, pointer, bytes);
+}

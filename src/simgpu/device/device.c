@@ -1,0 +1,642 @@
+#include "simgpu/device/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/units.h"
+#include "simgpu/device/faults.h"
+#include "simgpu/device/shared.h"
+
+#define INITIALISE_DEADLINE_NS UINT64_C(1000000000)
+
+static pthread_mutex_t attach_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t account_turn[DEVICE_GPUS];
+static atomic_bool attached;
+static int shared_fd = -1;
+static struct shared_view view;
+static char device_key[NAME_MAX]; /* the file's name: what UUIDs derive from */
+static uid_t device_owner;        /* whose file it is */
+static bool device_is_for_all;    /* FAKECUDA_OWNER was given: other users' programs share it */
+
+const struct shared_view *shared_view(void)
+{
+    return &view;
+}
+
+uint64_t shared_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* --- The file and its locks: byte 0 says that somebody initialises, byte 1 + N is slot N ----------- */
+
+#define LOCK_SLOT(slot) ((off_t)(slot) + 1)
+/* What a process forks keeps the device open, as with a card's device file: this lock is of an open file,
+ * which children inherit and exec closes. */
+#define LOCK_OPEN(slot) ((off_t)(slot) + 1 + (off_t)DEVICE_SLOTS)
+#define LOCK_ALL (2 * (off_t)DEVICE_SLOTS + 1)
+
+static bool lock_take(int fd, short type, off_t start, off_t length)
+{
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
+    return fcntl(fd, F_SETLK, &lock) == 0;
+}
+
+static bool lock_is_held(int fd, off_t start)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = 1};
+    return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+bool shared_slot_is_alive(uint32_t slot)
+{
+    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot)) ||
+           lock_is_held(shared_fd, LOCK_OPEN(slot));
+}
+
+/* Keep the device open for us and all whom we fork. The descriptor is closed by exec, or never. */
+static int open_device(const char *path, uint32_t slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_OPEN(slot), .l_len = 1};
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    int result = -errno;
+    close(fd);
+    return result;
+}
+
+/* Made under another name, so that nobody ever opens one that has its maker's mode alone. */
+static int make_file(const char *path)
+{
+    char draft[NAME_MAX + 48];
+    snprintf(draft, sizeof(draft), "%s.%d", path, (int)getpid());
+    cleanup_close int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int result = fd >= 0 ? 0 : -1;
+    if (result == 0 && device_is_for_all)
+        result = fchmod(fd, 0666);
+    if (result == 0 && link(draft, path) < 0 && errno != EEXIST)
+        result = -1;
+    if (fd >= 0)
+        unlink(draft);
+    return result;
+}
+
+int shared_open(const char *path, bool create)
+{
+    struct stat file;
+    cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT && create && geteuid() == device_owner && make_file(path) == 0)
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &file) == 0 && file.st_uid == device_owner && S_ISREG(file.st_mode))
+        return steal_fd(&fd);
+    errno = EPERM;
+    return -1;
+}
+
+const char *shared_key(void)
+{
+    return device_key;
+}
+
+static off_t header_bytes(void)
+{
+    return (off_t)((sizeof(struct shared_header) + 4095) & ~(size_t)4095);
+}
+
+/* --- The account ----------------------------------------------------------------------------------- */
+
+static uint32_t account_slot_count(const struct account *account)
+{
+    /* May be torn while it is copied; what comes of that is thrown away. */
+    return account->slot_count < DEVICE_SLOTS ? account->slot_count : DEVICE_SLOTS;
+}
+
+static uint32_t account_share_count(const struct account *account)
+{
+    return account->share_count < SHARE_ROWS ? account->share_count : SHARE_ROWS;
+}
+
+/* A whole copy of the account as it is now; returns its tag. */
+static uint64_t account_read(struct shared_gpu *gpu, struct account *copy)
+{
+    for (;;) {
+        uint64_t seen = published_load(&gpu->account_current);
+        const struct account *account = &gpu->accounts[published_buffer(seen)];
+        copy->used_bytes = account->used_bytes;
+        copy->slot_count = account_slot_count(account);
+        copy->share_count = account_share_count(account);
+        memcpy(copy->bytes, account->bytes, copy->slot_count * sizeof(copy->bytes[0]));
+        memcpy(copy->shares, account->shares, copy->share_count * sizeof(copy->shares[0]));
+        if (published_is_still(&gpu->account_current, seen))
+            return seen;
+    }
+}
+
+struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint64_t *seen)
+{
+    for (;;) {
+        *seen = published_load(&gpu->account_current);
+        struct account *own = &gpu->accounts[published_own_buffer(*seen, view.slot)];
+        const struct account *account = &gpu->accounts[published_buffer(*seen)];
+        own->used_bytes = account->used_bytes;
+        own->slot_count = account_slot_count(account);
+        own->share_count = account_share_count(account);
+        memcpy(own->bytes, account->bytes, own->slot_count * sizeof(own->bytes[0]));
+        memcpy(own->shares, account->shares, own->share_count * sizeof(own->shares[0]));
+        if (!published_is_still(&gpu->account_current, *seen))
+            continue;
+        while (own->slot_count <= slot)
+            own->bytes[own->slot_count++] = 0;
+        return own;
+    }
+}
+
+bool account_end(struct shared_gpu *gpu, uint64_t seen)
+{
+    return published_replace(&gpu->account_current, seen, published_own_buffer(seen, view.slot));
+}
+
+static bool account_add(struct shared_gpu *gpu, uint64_t bytes, uint64_t total_bytes)
+{
+    for (;;) {
+        uint64_t seen;
+        struct account *own = account_begin(gpu, view.slot, &seen);
+        if (own->used_bytes > total_bytes || bytes > total_bytes - own->used_bytes)
+            return false;
+        own->used_bytes += bytes;
+        own->bytes[view.slot] += bytes;
+        if (account_end(gpu, seen))
+            return true;
+    }
+}
+
+static bool account_has(const struct account *account, uint32_t slot)
+{
+    if (slot < account->slot_count && account->bytes[slot] > 0)
+        return true;
+    for (uint32_t row = 0; row < account->share_count; row++)
+        if (account->shares[row].slot == slot)
+            return true;
+    return false;
+}
+
+/* Drop a slot's line, unless it has a new owner by now: that one raises the generation before it changes the
+ * account, and a change between our look at the generation and the end makes the end fail. */
+static void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generation)
+{
+    for (;;) {
+        uint64_t seen;
+        struct account *own = account_begin(gpu, slot, &seen);
+        if (atomic_load(&view.header->slots[slot].generation) != generation || !account_has(own, slot))
+            return;
+        own->used_bytes -= own->bytes[slot];
+        own->bytes[slot] = 0;
+        for (uint32_t row = own->share_count; row-- > 0;) {
+            uint64_t freed = 0;
+            if (own->shares[row].slot == slot)
+                share_row_drop(own, (unsigned)(gpu - view.gpus), row, &freed);
+            own->used_bytes -= freed;
+        }
+        while (own->slot_count > 0 && own->bytes[own->slot_count - 1] == 0)
+            own->slot_count--;
+        if (account_end(gpu, seen))
+            return;
+    }
+}
+
+/* --- Attaching ------------------------------------------------------------------------------------- */
+
+/* Nobody lives: all that is in the file goes. We hold all locks. */
+static int initialise(int fd, struct error *error)
+{
+    struct device_parameters parameters;
+    struct device_shape shapes[DEVICE_GPUS] = {0};
+    int result = settings_read(&parameters, shapes, error);
+    if (result < 0)
+        return result;
+    off_t bytes = header_bytes() + (off_t)parameters.gpu_count * (off_t)sizeof(struct shared_gpu);
+    if (ftruncate(fd, 0) < 0 || ftruncate(fd, bytes) < 0)
+        return error_set_errno(error, errno, "cannot size the simulated GPU's file /dev/shm/%s", device_key);
+    struct shared_header *header =
+        mmap(NULL, (size_t)header_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (header == MAP_FAILED)
+        return error_set_errno(error, errno, "cannot map the simulated GPU's file /dev/shm/%s", device_key);
+    header->parameters = parameters;
+    memcpy(header->shapes, shapes, sizeof(shapes));
+    atomic_store_explicit(&header->ready, SHARED_LAYOUT, memory_order_release); /* with is_ready */
+    munmap(header, (size_t)header_bytes());
+    return 0;
+}
+
+static bool is_ready(int fd)
+{
+    uint32_t ready = 0;
+    return pread(fd, &ready, sizeof(ready), 0) == (ssize_t)sizeof(ready) && ready == SHARED_LAYOUT;
+}
+
+/* Whether `path` still names the file that `fd` is. */
+static bool is_named(int fd, const char *path)
+{
+    struct stat open_file, named_file;
+    return fstat(fd, &open_file) == 0 && stat(path, &named_file) == 0 &&
+           open_file.st_ino == named_file.st_ino && open_file.st_dev == named_file.st_dev;
+}
+
+enum claim { CLAIM_DONE, CLAIM_AGAIN, CLAIM_FAILED };
+
+/* Own a slot of the file, initialising it if nobody lives. */
+static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
+{
+    if (lock_take(fd, F_WRLCK, 0, LOCK_ALL)) {
+        /* Memory that is on its way between processes keeps the GPUs as they are. */
+        if (!(is_ready(fd) && shares_are_held()) && initialise(fd, error) < 0)
+            return CLAIM_FAILED;
+        /* Give the other bytes back; the kernel splits the lock, so that slot 0 is ours without a gap. */
+        lock_take(fd, F_UNLCK, LOCK_SLOT(1), LOCK_ALL - LOCK_SLOT(1));
+        lock_take(fd, F_UNLCK, 0, 1);
+        *slot = 0;
+        return CLAIM_DONE;
+    }
+    if (lock_is_held(fd, 0))
+        return CLAIM_AGAIN;
+    for (uint32_t index = 0; index < DEVICE_SLOTS; index++)
+        if (lock_take(fd, F_WRLCK, LOCK_SLOT(index), 1)) {
+            if (lock_is_held(fd, LOCK_OPEN(index))) { /* a dead process's, whose children live */
+                lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1);
+                continue;
+            }
+            *slot = index;
+            if (is_ready(fd))
+                return CLAIM_DONE;
+            lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1); /* who began to initialise died at it */
+            return CLAIM_AGAIN;
+        }
+    if (lock_is_held(fd, 0))
+        return CLAIM_AGAIN;
+    error_set(error, EBUSY, NULL, "the simulated GPU has %u processes already, all it takes; end some",
+              DEVICE_SLOTS);
+    return CLAIM_FAILED;
+}
+
+/* The initialising process holds all locks for some ten microseconds. One that is stopped just then would
+ * keep everybody out: after a while its file is left to it, and it finds out by its name (is_named). */
+static int slot_open(const char *path, int *fd_out, uint32_t *slot, struct error *error)
+{
+    uint64_t deadline = shared_now_ns() + INITIALISE_DEADLINE_NS;
+    for (;;) {
+        cleanup_close int fd = shared_open(path, true);
+        if (fd < 0)
+            return error_set_errno(error, errno, "cannot open the simulated GPU's file %s", path);
+        enum claim claim = slot_claim(fd, slot, error);
+        if (claim == CLAIM_FAILED)
+            return -error->status;
+        if (claim == CLAIM_DONE && is_named(fd, path)) {
+            *fd_out = steal_fd(&fd);
+            return 0;
+        }
+        if (claim == CLAIM_AGAIN && shared_now_ns() > deadline && is_named(fd, path)) {
+            unlink(path);
+            deadline = shared_now_ns() + INITIALISE_DEADLINE_NS;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+}
+
+/* Let what the slot's last owner left go, before we have anything of our own. */
+static void slot_begin(void)
+{
+    struct shared_slot *slot = &view.header->slots[view.slot];
+    uint64_t generation = atomic_fetch_add(&slot->generation, 1) + 1;
+    atomic_store(&slot->pid, (int32_t)getpid());
+    for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
+        account_drop(&view.gpus[gpu], view.slot, generation);
+        atomic_store(&slot->hidden_bytes[gpu], 0);
+        timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, shared_now_ns());
+    }
+}
+
+/* A forked child has the parent's memory but not its slot: mappings stay out of it (MADV_DONTFORK), and it
+ * attaches anew if it wants to. */
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&attach_turn, NULL);
+    for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
+        pthread_mutex_init(&account_turn[gpu], NULL);
+    if (shared_fd >= 0)
+        close(shared_fd);
+    shared_fd = -1;
+    atomic_store(&attached, false);
+    shares_forget_in_child();
+}
+
+static void prepare_once(void)
+{
+    for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
+        pthread_mutex_init(&account_turn[gpu], NULL);
+    pthread_atfork(NULL, NULL, forget_in_child);
+    const char *name = secure_getenv("FAKECUDA_NAME");
+    const char *owner = secure_getenv("FAKECUDA_OWNER");
+    uint64_t uid;
+    device_is_for_all = owner && *owner && units_parse_number(owner, UINT32_MAX, &uid, NULL) == 0;
+    device_owner = device_is_for_all ? (uid_t)uid : geteuid();
+    snprintf(device_key, sizeof(device_key), "fakecuda-%u-%.200s", (unsigned)device_owner,
+             name && *name ? name : "default");
+    for (char *at = device_key; *at; at++)
+        if (*at == '/')
+            *at = '_';
+}
+
+static int attach(struct error *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare_once);
+
+    char path[NAME_MAX + 16];
+    snprintf(path, sizeof(path), "/dev/shm/%s", device_key);
+    int fd = -1;
+    uint32_t slot = 0;
+    int result = slot_open(path, &fd, &slot, error);
+    if (result < 0)
+        return result;
+    if (device_is_for_all)
+        shares_make_file();
+
+    struct stat file;
+    void *memory = MAP_FAILED;
+    result = open_device(path, slot);
+    if (result < 0) {
+        close(fd);
+        return error_set_errno(error, -result, "cannot lock the simulated GPU's file %s", path);
+    }
+    if (fstat(fd, &file) == 0)
+        memory = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (memory == MAP_FAILED) {
+        result = error_set_errno(error, errno, "cannot map the simulated GPU's file %s", path);
+        close(fd);
+        return result;
+    }
+    madvise(memory, (size_t)file.st_size, MADV_DONTFORK);
+    shared_fd = fd;
+    view = (struct shared_view){
+        .header = memory,
+        .gpus = (struct shared_gpu *)(void *)((char *)memory + header_bytes()),
+        .slot = slot,
+    };
+    slot_begin();
+    return 0;
+}
+
+int device_attach(struct error *error)
+{
+    if (device_is_attached())
+        return 0;
+    struct error why = {0};
+    pthread_mutex_lock(&attach_turn);
+    int result = 0;
+    if (!device_is_attached()) {
+        result = attach(&why);
+        if (result == 0)
+            atomic_store_explicit(&attached, true, memory_order_release); /* with device_is_attached */
+    }
+    pthread_mutex_unlock(&attach_turn);
+    if (result < 0 && error)
+        *error = why;
+    return result;
+}
+
+bool device_is_attached(void)
+{
+    return atomic_load_explicit(&attached, memory_order_acquire);
+}
+
+/* --- What the GPUs are ----------------------------------------------------------------------------- */
+
+struct device_parameters device_parameters(void)
+{
+    return view.header->parameters;
+}
+
+const struct device_shape *device_shape(unsigned gpu)
+{
+    return &view.header->shapes[gpu];
+}
+
+bool device_is_instance(unsigned gpu)
+{
+    return device_shape(gpu)->instance != DEVICE_WHOLE;
+}
+
+void device_uuid(unsigned gpu, uint8_t uuid[static 16])
+{
+    const struct device_shape *shape = device_shape(gpu);
+    uint64_t number = device_is_instance(gpu) ? (shape->instance + 1) * DEVICE_CARDS + shape->card : gpu;
+    /* FNV-1a, twice with different beginnings, over the file's name and the number. */
+    for (unsigned half = 0; half < 2; half++) {
+        uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (half * UINT64_C(0x9e3779b97f4a7c15));
+        for (const char *at = device_key; *at; at++)
+            hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+        hash = (hash ^ (number + 1)) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+        hash *= UINT64_C(0xbf58476d1ce4e5b9);
+        hash ^= hash >> 32;
+        memcpy(uuid + half * 8, &hash, sizeof(hash));
+    }
+    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x50); /* RFC 4122: made from a name */
+    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+}
+
+unsigned device_pci_bus(unsigned gpu)
+{
+    return device_shape(gpu)->card + 1;
+}
+
+/* --- Taking and telling ---------------------------------------------------------------------------- */
+
+static void account_reap(unsigned gpu)
+{
+    struct account copy;
+    account_read(&view.gpus[gpu], &copy);
+    if (shares_tidy(&copy, gpu))
+        for (;;) {
+            uint64_t seen;
+            struct account *own = account_begin(&view.gpus[gpu], view.slot, &seen);
+            if (!shares_tidy(own, gpu) || account_end(&view.gpus[gpu], seen))
+                break;
+        }
+    account_read(&view.gpus[gpu], &copy);
+    uint32_t slots = copy.slot_count;
+    for (uint32_t row = 0; row < copy.share_count; row++)
+        if (copy.shares[row].slot != SHARE_NOBODY && copy.shares[row].slot >= slots)
+            slots = copy.shares[row].slot + 1;
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        if (!account_has(&copy, slot))
+            continue;
+        uint64_t generation = atomic_load(&view.header->slots[slot].generation);
+        if (!shared_slot_is_alive(slot))
+            account_drop(&view.gpus[gpu], slot, generation);
+    }
+}
+
+/* Count each share with the process that has held it longest: its first row. */
+static void account_fold_shares(struct account *copy)
+{
+    for (uint32_t row = 0; row < copy->share_count; row++) {
+        const struct account_share *share = &copy->shares[row];
+        uint32_t first = 0;
+        while (copy->shares[first].index != share->index ||
+               copy->shares[first].generation != share->generation)
+            first++;
+        if (first < row || share->slot >= DEVICE_SLOTS)
+            continue;
+        while (copy->slot_count <= share->slot)
+            copy->bytes[copy->slot_count++] = 0;
+        copy->bytes[share->slot] += share->bytes;
+    }
+}
+
+/* The account as it is once the dead are gone. */
+static void account_read_reaped(unsigned gpu, struct account *copy)
+{
+    pthread_mutex_lock(&account_turn[gpu]);
+    account_reap(gpu);
+    pthread_mutex_unlock(&account_turn[gpu]);
+    account_read(&view.gpus[gpu], copy);
+}
+
+bool device_charge(unsigned gpu, uint64_t bytes)
+{
+    uint64_t total_bytes = device_shape(gpu)->total_bytes;
+    if (fault_of_memory())
+        return false;
+    pthread_mutex_lock(&account_turn[gpu]);
+    bool fits = account_add(&view.gpus[gpu], bytes, total_bytes);
+    if (!fits) {
+        account_reap(gpu);
+        fits = account_add(&view.gpus[gpu], bytes, total_bytes);
+    }
+    pthread_mutex_unlock(&account_turn[gpu]);
+    return fits;
+}
+
+void device_credit(unsigned gpu, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    pthread_mutex_lock(&account_turn[gpu]);
+    for (;;) {
+        uint64_t seen;
+        struct account *own = account_begin(&view.gpus[gpu], view.slot, &seen);
+        /* A program that closed all descriptors, ours too, is dead to the others, and has nothing left to
+         * give. */
+        uint64_t held = bytes < own->bytes[view.slot] ? bytes : own->bytes[view.slot];
+        own->used_bytes -= held;
+        own->bytes[view.slot] -= held;
+        if (account_end(&view.gpus[gpu], seen))
+            break;
+    }
+    pthread_mutex_unlock(&account_turn[gpu]);
+}
+
+void device_account_lock(unsigned gpu)
+{
+    pthread_mutex_lock(&account_turn[gpu]);
+}
+
+void device_account_unlock(unsigned gpu)
+{
+    pthread_mutex_unlock(&account_turn[gpu]);
+}
+
+void device_hide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_add(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_unhide(unsigned gpu, uint64_t bytes)
+{
+    atomic_fetch_sub(&view.header->slots[view.slot].hidden_bytes[gpu], bytes);
+}
+
+void device_lose(unsigned gpu)
+{
+    atomic_fetch_or(&view.header->lost, 1u << device_shape(gpu)->card);
+}
+
+bool device_is_lost(unsigned gpu)
+{
+    return atomic_load_explicit(&view.header->lost, memory_order_relaxed) >> device_shape(gpu)->card & 1;
+}
+
+#define HUNG_GENERATION ((UINT64_C(1) << 48) - 1)
+
+void device_hang(void)
+{
+    uint64_t generation = atomic_load(&view.header->slots[view.slot].generation);
+    atomic_store(&view.header->hung, (uint64_t)(view.slot + 1) << 48 | (generation & HUNG_GENERATION));
+}
+
+/* It ends with its process, and the slot may have its next owner. */
+static bool is_hung(uint64_t hung)
+{
+    uint32_t slot = (uint32_t)(hung >> 48) - 1;
+    return hung && shared_slot_is_alive(slot) &&
+           (atomic_load(&view.header->slots[slot].generation) & HUNG_GENERATION) == (hung & HUNG_GENERATION);
+}
+
+void device_wait_while_hung(void)
+{
+    while (is_hung(atomic_load_explicit(&view.header->hung, memory_order_relaxed)))
+        usleep(1000);
+}
+
+uint64_t device_own_bytes(unsigned gpu)
+{
+    struct account copy;
+    account_read(&view.gpus[gpu], &copy);
+    account_fold_shares(&copy);
+    return view.slot < copy.slot_count ? copy.bytes[view.slot] : 0;
+}
+
+uint64_t device_used_bytes(unsigned gpu)
+{
+    struct account copy;
+    account_read_reaped(gpu, &copy);
+    return copy.used_bytes;
+}
+
+unsigned device_processes(unsigned gpu, struct device_process *processes, unsigned capacity)
+{
+    struct account copy;
+    unsigned count = 0;
+    account_read_reaped(gpu, &copy);
+    account_fold_shares(&copy);
+    for (uint32_t slot = 0; slot < copy.slot_count; slot++) {
+        if (copy.bytes[slot] == 0)
+            continue;
+        uint64_t hidden = atomic_load(&view.header->slots[slot].hidden_bytes[gpu]);
+        if (count < capacity)
+            processes[count] = (struct device_process){
+                .pid = atomic_load(&view.header->slots[slot].pid),
+                .bytes = copy.bytes[slot] > hidden ? copy.bytes[slot] - hidden : 0,
+            };
+        count++;
+    }
+    return count;
+}

@@ -1,0 +1,82 @@
+#include "simgpu/device/faults.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+
+/* Numbers from which on, and up to which, something fails; 0: never. Written before the threads that read. */
+static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at;
+static atomic_ullong memory_count, work_count;
+
+static bool fault_read(const char *item, size_t length)
+{
+    char text[32];
+    if (length >= sizeof(text))
+        return false;
+    memcpy(text, item, length);
+    text[length] = '\0';
+    char *at = strchr(text, '@');
+    if (!at)
+        return false;
+    *at++ = '\0';
+    size_t digits = strlen(at);
+    bool and_all_later = digits > 0 && at[digits - 1] == '+';
+    if (and_all_later)
+        at[digits - 1] = '\0';
+    uint64_t number;
+    if (units_parse_number(at, UINT64_MAX, &number, NULL) != 0 || number == 0)
+        return false;
+    if (strcmp(text, "oom") == 0) {
+        oom_first = number;
+        oom_last = and_all_later ? UINT64_MAX : number;
+    } else if (strcmp(text, "xid") == 0 && !and_all_later) {
+        xid_at = number;
+    } else if (strcmp(text, "lost") == 0 && !and_all_later) {
+        lost_at = number;
+    } else if (strcmp(text, "hang") == 0 && !and_all_later) {
+        hang_at = number;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+int faults_init(struct error *error)
+{
+    const char *list = secure_getenv("FAKECUDA_FAULT");
+    while (list && *list) {
+        size_t length = strcspn(list, ",");
+        if (!fault_read(list, length))
+            return error_set(
+                error, EINVAL, NULL,
+                "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, xid@N, lost@N or hang@N, with commas between",
+                (int)length, list);
+        list += length;
+        list += *list == ',';
+    }
+    return 0;
+}
+
+bool fault_of_memory(void)
+{
+    if (oom_first == 0)
+        return false;
+    uint64_t number = atomic_fetch_add(&memory_count, 1) + 1;
+    return number >= oom_first && number <= oom_last;
+}
+
+CUresult fault_of_work(unsigned gpu)
+{
+    if (xid_at == 0 && lost_at == 0 && hang_at == 0)
+        return CUDA_SUCCESS;
+    uint64_t number = atomic_fetch_add(&work_count, 1) + 1;
+    if (number == lost_at) {
+        device_lose(gpu);
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    if (number == hang_at)
+        device_hang();
+    return number == xid_at ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+}

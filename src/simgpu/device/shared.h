@@ -1,0 +1,97 @@
+/* shared.h - the layout of the file that the processes on a simulated GPU share; for device.c and who runs
+ * its timelines. */
+#pragma once
+
+#include "simgpu/device/device.h"
+#include "simgpu/device/published.h"
+#include "simgpu/time/timeline.h"
+
+_Static_assert(DEVICE_SLOTS == TIMELINE_SLOTS, "one slot a process");
+
+/* One process that holds a share; SHARE_NOBODY: none does, but a descriptor is on its way to one. */
+struct account_share {
+    uint64_t bytes;      /* of the share: counted once, however many rows it has */
+    uint64_t generation; /* tells shares with the same index apart */
+    uint32_t index;
+    uint32_t slot;
+};
+#define SHARE_NOBODY UINT32_MAX
+#define SHARE_ROWS 2048u
+
+/* Who holds how much of one GPU. */
+struct account {
+    uint64_t used_bytes; /* the sum */
+    uint32_t slot_count; /* no slot from here on holds anything of its own */
+    uint32_t share_count;
+    uint64_t bytes[DEVICE_SLOTS];
+    struct account_share shares[SHARE_ROWS];
+};
+
+struct shared_gpu {
+    published_current account_current;
+    struct account accounts[DEVICE_SLOTS * 2];
+    _Alignas(4096) struct timeline timeline;
+};
+
+struct shared_header {
+    _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters stand */
+    struct device_parameters parameters;
+    struct device_shape shapes[DEVICE_GPUS];
+    _Atomic uint32_t lost; /* a bit for each card that is lost */
+    _Atomic uint64_t
+        hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
+    struct shared_slot {
+        _Atomic uint64_t generation; /* counts owners; the owner raises it before it does anything else */
+        _Atomic int32_t pid;
+        _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
+    } slots[DEVICE_SLOTS];
+};
+#define SHARED_LAYOUT 7u
+
+/* This process's view; valid after device_attach(). */
+struct shared_view {
+    struct shared_header *header;
+    struct shared_gpu *gpus;
+    uint32_t slot;
+};
+const struct shared_view *shared_view(void);
+
+/* Whether the slot's owner lives. Our own is alive. */
+bool shared_slot_is_alive(uint32_t slot);
+
+/* Changing an account: our buffer with a copy in it, in which `slot` has a line; then make it the account, or
+ * begin again when that fails. */
+struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint64_t *seen);
+bool account_end(struct shared_gpu *gpu, uint64_t seen);
+
+/* Among this process's threads: one changes a GPU's account at a time. */
+void device_account_lock(unsigned gpu);
+void device_account_unlock(unsigned gpu);
+
+/* What FAKECUDA_ variables ask for (settings.c); -EINVAL for what cannot be. */
+int settings_read(struct device_parameters *parameters, struct device_shape shapes[static DEVICE_GPUS],
+                  struct error *error);
+
+const char *shared_key(void); /* the file's name in /dev/shm */
+
+/* Open a file of the simulated machine, and make it if it is ours to make (`create`). It is the file of the
+ * user that FAKECUDA_OWNER names, for all users, or else the caller's own: one that somebody else put in its
+ * place is refused
+ * (-1, EPERM). */
+int shared_open(const char *path, bool create);
+
+/* Make the file of the shares' locks: other users' programs cannot. */
+void shares_make_file(void);
+
+/* Whether any share of any GPU is held. */
+bool shares_are_held(void);
+
+/* Take one row of `slot` out, and the share with its last one unless its byte is held (share.c). `freed`:
+ * what the share's end gives back. True if it has ended. */
+bool share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed);
+/* Drop what nobody holds any more. Returns whether there was any. */
+bool shares_tidy(struct account *account, unsigned gpu);
+/* Close what a forked child has of its parent's. */
+void shares_forget_in_child(void);
+
+uint64_t shared_now_ns(void); /* CLOCK_MONOTONIC */

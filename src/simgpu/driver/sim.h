@@ -1,0 +1,133 @@
+/* sim.h - what a process has of the simulated driver: devices it sees, contexts, streams, events.
+ *
+ * Handles are pointers to structs that are never given back to the C library, so that a destroyed one is told
+ * from a living one by its `kind`, as the driver does by its own means.
+ *
+ * Data moves when a call is made, in the order of the program: copies, memsets and built-in kernels are
+ * applied by the submitting thread at submission. Simulated time is what hosts wait for and events measure.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cuda/driver.h"
+#include "cuda/prototypes.h"
+#include "simgpu/device/device.h"
+#include "simgpu/time/timeline.h"
+
+enum sim_kind {
+    SIM_DESTROYED = 0x0dead000,
+    SIM_CONTEXT = 0x51c0de01,
+    SIM_STREAM = 0x51c0de02,
+    SIM_EVENT = 0x51c0de03,
+    SIM_MODULE = 0x51c0de04,
+    SIM_FUNCTION = 0x51c0de05,
+    SIM_POOL = 0x51c0de06,
+    SIM_ARRAY = 0x51c0de0a,
+    SIM_MIPMAP = 0x51c0de0b,
+    SIM_TEXTURE = 0x51c0de0c,
+    SIM_SURFACE = 0x51c0de0d,
+    SIM_EXTERNAL = 0x51c0de0e,
+    SIM_SEMAPHORE = 0x51c0de11,
+    SIM_TEXTURE_REFERENCE = 0x51c0de0f,
+    SIM_SURFACE_REFERENCE = 0x51c0de10,
+};
+
+struct simulator {
+    atomic_bool initialised;
+    unsigned device_count;         /* of those below */
+    unsigned visible[DEVICE_GPUS]; /* the GPU (device.h) behind each device ordinal */
+    uint64_t kernel_ns;            /* FAKECUDA_KERNEL_NS: what a kernel takes that we do not know */
+    uint64_t page_fault_ns;        /* FAKECUDA_PAGE_FAULT_NS: what handling one takes; default 20,000 */
+    double link_bytes_per_ns;      /* FAKECUDA_LINK_GBPS, each direction; default SIM_LINK_GBPS */
+};
+extern struct simulator simulator;
+
+struct CUctx_st {
+    _Atomic unsigned kind; /* SIM_CONTEXT while it is alive */
+    CUdevice device;
+    unsigned gpu;
+    bool primary;
+    unsigned flags, api_version, attach_count;
+    unsigned long long id;
+    atomic_int sticky; /* a CUresult: what went wrong on the device; stays until the context goes */
+    CUfunc_cache cache_config;
+    CUsharedconfig shared_config;
+    size_t limits[CU_LIMIT_MAX];
+    uint64_t charged_bytes; /* what the context itself costs */
+    CUcontext next;         /* all contexts of the process */
+
+    /* Under execution_lock(gpu). */
+    struct timeline_marks legacy;   /* the legacy stream's last work */
+    struct timeline_marks blocking; /* that of all streams which synchronise with it */
+    struct timeline_marks all;
+    CUstream streams;
+};
+
+struct CUstream_st {
+    _Atomic unsigned kind;
+    CUcontext context;
+    unsigned flags;
+    int priority;
+    unsigned long long id;
+    unsigned long long thread;      /* whose own default stream it is; 0: one that was created */
+    struct timeline_marks last;     /* under execution_lock() */
+    CUstream next;                  /* of the context, or free ones */
+    struct capture_stream *capture; /* what is captured of it (capture.c); NULL: nothing */
+};
+
+struct CUevent_st {
+    _Atomic unsigned kind;
+    CUcontext context;
+    unsigned flags;
+
+    /* Under execution_lock(). */
+    bool recorded, pending;
+    struct timeline_marks marks; /* what it waits for */
+    uint64_t recorded_ns;
+    uint64_t done_ns; /* 0 until it is known */
+    CUevent next, previous;
+    struct event_place *place; /* of an interprocess event, instead of the above; NULL: it is none */
+    struct capture_event
+        *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
+};
+
+/* CUDA_SUCCESS once cuInit has succeeded in this process (not in a parent). */
+CUresult sim_ready(void);
+
+/* The calling thread's current context: INVALID_CONTEXT if there is none, CONTEXT_IS_DESTROYED, or its sticky
+ * error. */
+CUresult context_current(CUcontext *context);
+/* The same for a context handle. */
+CUresult context_check(CUcontext context);
+/* The context a call means that takes one, where NULL is the current one. */
+CUresult context_named(CUcontext *context);
+/* What a new context's settings are (context_settings.c). */
+void context_settings_begin(CUcontext context);
+/* Whether the ordinal is one. */
+CUresult device_check(CUdevice device);
+
+/* Made by the form of cuCtxCreate before CUDA 3.2: its memory lies below 4 GiB (narrow.c). */
+#define CONTEXT_NARROW_API 3010u
+static inline bool context_is_narrow(CUcontext context)
+{
+    return context->api_version == CONTEXT_NARROW_API;
+}
+
+/* Whether any of the process's contexts on `gpu` is alive; its newest. NULL if none is. */
+CUcontext context_of_gpu(unsigned gpu);
+
+#define SIM_TRY(call)                                                                                        \
+    do {                                                                                                     \
+        CUresult result_ = (call);                                                                           \
+        if (result_ != CUDA_SUCCESS)                                                                         \
+            return result_;                                                                                  \
+    } while (0)
+
+#define SIM_REQUIRE(condition)                                                                               \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            return CUDA_ERROR_INVALID_VALUE;                                                                 \
+    } while (0)

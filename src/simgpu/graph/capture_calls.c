@@ -1,0 +1,238 @@
+/* capture_calls.c - the driver's calls on captures; the rules are in capture.c. */
+#include "simgpu/graph/capture.h"
+#include "simgpu/graph/graph.h"
+#include "simgpu/time/execution.h"
+
+enum { ADD_DEPENDENCIES = 0, SET_DEPENDENCIES = 1 }; /* CUstreamUpdateCaptureDependencies_flags */
+
+static CUresult stream_capturable(CUstream handle, bool per_thread, CUstream *stream)
+{
+    CUcontext context;
+    SIM_TRY(stream_find(handle, per_thread, &context, stream));
+    return *stream ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+static CUresult begin(CUstream handle, bool per_thread, CUstreamCaptureMode mode)
+{
+    CUstream stream;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
+    SIM_TRY(stream_capturable(handle, per_thread, &stream));
+    return capture_begin(stream, mode, NULL, NULL, NULL, 0);
+}
+
+CUresult cuStreamBeginCapture(CUstream stream)
+{
+    return begin(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult cuStreamBeginCapture_ptsz(CUstream stream)
+{
+    return begin(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+    return begin(stream, false, mode);
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+    return begin(stream, true, mode);
+}
+
+static CUresult begin_to_graph(CUstream handle, bool per_thread, CUgraph graph, const CUgraphNode *nodes,
+                               const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+{
+    CUstream stream;
+    SIM_TRY(graph_check(graph));
+    SIM_REQUIRE(mode <= CU_STREAM_CAPTURE_MODE_RELAXED && !graph->capturing && (count == 0 || nodes));
+    for (size_t i = 0; i < count; i++) {
+        SIM_TRY(graph_node_check(nodes[i]));
+        SIM_REQUIRE(nodes[i]->graph == graph);
+    }
+    SIM_TRY(stream_capturable(handle, per_thread, &stream));
+    return capture_begin(stream, mode, graph, nodes, edges, count);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
+                                     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+{
+    return begin_to_graph(stream, false, graph, nodes, edges, count, mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
+                                          const CUgraphEdgeData *edges, size_t count,
+                                          CUstreamCaptureMode mode)
+{
+    return begin_to_graph(stream, true, graph, nodes, edges, count, mode);
+}
+
+static CUresult end(CUstream handle, bool per_thread, CUgraph *graph)
+{
+    CUcontext context;
+    CUstream stream;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(graph);
+    SIM_TRY(stream_find(handle, per_thread, &context, &stream));
+    return stream ? capture_end(stream, graph) : CUDA_ERROR_ILLEGAL_STATE;
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    return end(stream, false, graph);
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+    return end(stream, true, graph);
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(mode && *mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
+    *mode = capture_exchange_mode(*mode);
+    return CUDA_SUCCESS;
+}
+
+/* --- Asking ---------------------------------------------------------------------------------------- */
+
+static CUresult ask(CUstream handle, bool per_thread, struct capture_info *info)
+{
+    CUcontext context;
+    CUstream stream;
+    SIM_TRY(stream_find(handle, per_thread, &context, &stream));
+    return capture_ask(context, stream, info);
+}
+
+static CUresult is_capturing(CUstream handle, bool per_thread, CUstreamCaptureStatus *status)
+{
+    struct capture_info info;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(status);
+    SIM_TRY(ask(handle, per_thread, &info));
+    *status = info.status;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    return is_capturing(stream, false, status);
+}
+
+CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status)
+{
+    return is_capturing(stream, true, status);
+}
+
+/* What the caller wants to know; all but the status may be NULL. */
+struct question {
+    CUstreamCaptureStatus *status;
+    cuuint64_t *id;
+    CUgraph *graph;
+    const CUgraphNode **nodes;
+    const CUgraphEdgeData **edges;
+    size_t *count;
+};
+
+static CUresult get_info(CUstream handle, bool per_thread, struct question question)
+{
+    struct capture_info info;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(question.status && (!question.edges || question.nodes));
+    SIM_TRY(ask(handle, per_thread, &info));
+    *question.status = info.status;
+    if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return CUDA_SUCCESS;
+    for (size_t i = 0; i < info.count && question.nodes && !question.edges; i++)
+        if (!graph_edge_is_plain(&info.edges[i]))
+            return CUDA_ERROR_LOSSY_QUERY;
+    if (question.id)
+        *question.id = info.id;
+    if (question.graph)
+        *question.graph = info.graph;
+    if (question.nodes)
+        *question.nodes = info.nodes;
+    if (question.edges)
+        *question.edges = info.edges;
+    if (question.count)
+        *question.count = info.count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
+{
+    return get_info(stream, false, (struct question){.status = status, .id = id});
+}
+
+CUresult cuStreamGetCaptureInfo_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
+{
+    return get_info(stream, true, (struct question){.status = status, .id = id});
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                   CUgraph *graph, const CUgraphNode **nodes, size_t *count)
+{
+    return get_info(stream, false, (struct question){status, id, graph, nodes, NULL, count});
+}
+
+CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                        CUgraph *graph, const CUgraphNode **nodes, size_t *count)
+{
+    return get_info(stream, true, (struct question){status, id, graph, nodes, NULL, count});
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                   CUgraph *graph, const CUgraphNode **nodes, const CUgraphEdgeData **edges,
+                                   size_t *count)
+{
+    return get_info(stream, false, (struct question){status, id, graph, nodes, edges, count});
+}
+
+CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                        CUgraph *graph, const CUgraphNode **nodes,
+                                        const CUgraphEdgeData **edges, size_t *count)
+{
+    return get_info(stream, true, (struct question){status, id, graph, nodes, edges, count});
+}
+
+/* --- Changing -------------------------------------------------------------------------------------- */
+
+static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *nodes,
+                       const CUgraphEdgeData *edges, size_t count, unsigned flags)
+{
+    CUcontext context;
+    CUstream stream;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE((flags == ADD_DEPENDENCIES || flags == SET_DEPENDENCIES) && (count == 0 || nodes));
+    SIM_TRY(stream_find(handle, per_thread, &context, &stream));
+    if (!stream)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    return capture_set_tail(stream, nodes, edges, count, flags == SET_DEPENDENCIES);
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, size_t count,
+                                           unsigned int flags)
+{
+    return update(stream, false, nodes, NULL, count, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *nodes, size_t count,
+                                                unsigned int flags)
+{
+    return update(stream, true, nodes, NULL, count, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *nodes,
+                                              const CUgraphEdgeData *edges, size_t count, unsigned int flags)
+{
+    return update(stream, false, nodes, edges, count, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *nodes,
+                                                   const CUgraphEdgeData *edges, size_t count,
+                                                   unsigned int flags)
+{
+    return update(stream, true, nodes, edges, count, flags);
+}

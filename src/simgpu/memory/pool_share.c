@@ -1,0 +1,291 @@
+/* pool_share.c - memory of pools that goes to other processes: a pool as a descriptor, then its pointers one
+ * by one.
+ *
+ * The descriptor brings the exporter's heap, so that pointers can be imported as long as their memory is
+ * there, and holds no memory itself. Each exported allocation is a share (device.h), of the bytes that it
+ * uses in its pool: counted once, however many have imported it. As on a card, whole blocks are mapped, so
+ * that neighbours of small allocations can be seen. Pools of host memory go the same way: their shares have
+ * no bytes of a device. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "simgpu/memory/heap.h"
+#include "simgpu/memory/pool.h"
+#include "simgpu/memory/shared_descriptor.h"
+
+#define POINTER_MAGIC 0x6770706fu
+
+/* What cuMemPoolExportPointer tells of an allocation. */
+struct exported {
+    uint32_t magic; /* POINTER_MAGIC */
+    uint32_t share_index;
+    uint64_t share_generation;
+    uint64_t pool, inode; /* which pool of which heap */
+    uint32_t first_block, block_count;
+    uint64_t inside_bytes, bytes;
+};
+_Static_assert(sizeof(struct exported) <= sizeof(CUmemPoolPtrExportData), "64 bytes of export data");
+
+/* A pointer of another process's pool, mapped here. */
+struct imported {
+    struct device_share *share;
+    struct imported *next;
+    unsigned gpu;
+    uint64_t pointer, address, mapped_bytes;
+};
+
+static pthread_mutex_t imports_turn = PTHREAD_MUTEX_INITIALIZER;
+static struct imported *imports;
+
+/* What tells one process's heap from another's; 0 if there is none. */
+static uint64_t inode_of(int fd)
+{
+    struct stat file;
+    return fstat(fd, &file) == 0 ? (uint64_t)file.st_ino : 0;
+}
+
+static CUresult check_type(CUmemAllocationHandleType type)
+{
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_SUCCESS;
+    return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Whether a pool was made for going to other processes. */
+static CUresult check_exportable(CUmemoryPool pool)
+{
+    SIM_REQUIRE(!pool->is_imported);
+    SIM_REQUIRE(pool->properties.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    return CUDA_SUCCESS; /* and not of managed memory: those have no handle types (pool_calls.c) */
+}
+
+/* What of an allocation is a device's. */
+static uint64_t share_bytes(CUmemoryPool pool, uint64_t bytes)
+{
+    return pool->place == POOL_ON_DEVICE ? pool_grains(bytes) : 0;
+}
+
+/* --- Pools ----------------------------------------------------------------------------------------- */
+
+CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
+                                          unsigned long long flags)
+{
+    SIM_TRY(pool_check(pool));
+    SIM_REQUIRE(shareable && flags == 0);
+    SIM_TRY(check_type(type));
+    SIM_TRY(check_exportable(pool));
+    const struct passing what = {.magic = PASSING_MAGIC,
+                                 .kind = PASSING_POOL,
+                                 .gpu = pool->gpu,
+                                 .is_device = pool->place == POOL_ON_DEVICE,
+                                 .pool = (uint64_t)(uintptr_t)pool,
+                                 .pool_properties = pool->properties};
+    int fd = passing_make(&what, heap_descriptor(), -1);
+    if (fd < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)shareable = fd;
+    return CUDA_SUCCESS;
+}
+
+/* Keeps `heap` when it succeeds. */
+static CUresult import_pool(CUmemoryPool *pool_out, const struct passing *what, int heap)
+{
+    SIM_REQUIRE(what->kind == PASSING_POOL && inode_of(heap) != 0);
+    CUdevice ordinal = 0;
+    while ((unsigned)ordinal < simulator.device_count && simulator.visible[ordinal] != what->gpu)
+        ordinal++;
+    if (what->is_device && (unsigned)ordinal == simulator.device_count)
+        return CUDA_ERROR_INVALID_DEVICE;
+    CUmemPoolProps properties = what->pool_properties;
+    if (what->is_device)
+        properties.location.id = ordinal;
+    CUmemoryPool pool = pool_make(&properties, what->is_device ? POOL_ON_DEVICE : POOL_ON_HOST, what->gpu);
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&pool->turn);
+    pool->is_imported = true;
+    pool->exporter_heap = heap;
+    pool->exporter_pool = what->pool;
+    pthread_mutex_unlock(&pool->turn);
+    *pool_out = pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
+                                            CUmemAllocationHandleType type, unsigned long long flags)
+{
+    struct passing what;
+    int heap = -1, token = -1;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(pool && flags == 0);
+    SIM_TRY(check_type(type));
+    SIM_REQUIRE(passing_read((int)(intptr_t)shareable, &what, &heap, &token)); /* the descriptor (cuda.h) */
+    if (token >= 0)
+        close(token);
+    CUresult result = import_pool(pool, &what, heap);
+    if (result != CUDA_SUCCESS)
+        close(heap);
+    return result;
+}
+
+void pool_import_end(CUmemoryPool pool)
+{
+    if (!pool->is_imported)
+        return;
+    close(pool->exporter_heap);
+    pool->exporter_heap = -1;
+}
+
+/* --- Pointers, at the exporter --------------------------------------------------------------------- */
+
+/* Under the pool's turn. */
+static CUresult export_pointer(struct exported *data, CUmemoryPool pool, CUdeviceptr pointer)
+{
+    struct memory_allocation allocation;
+    struct heap_place place;
+    SIM_REQUIRE(heap_find(pointer, &allocation) && allocation.owner == pool);
+    SIM_REQUIRE(allocation.kind == MEMORY_POOL && allocation.address == pointer);
+    SIM_REQUIRE(heap_place_of(pointer, &place));
+    if (!allocation.share) {
+        allocation.share = device_share_begin(pool->gpu, share_bytes(pool, allocation.bytes));
+        if (!allocation.share)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        heap_set_share(pointer, allocation.share);
+    }
+    *data = (struct exported){.magic = POINTER_MAGIC,
+                              .share_index = allocation.share->index,
+                              .share_generation = allocation.share->generation,
+                              .pool = (uint64_t)(uintptr_t)pool,
+                              .inode = inode_of(place.fd),
+                              .first_block = place.first_block,
+                              .block_count = place.block_count,
+                              .inside_bytes = place.inside_bytes,
+                              .bytes = allocation.bytes};
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data_out, CUdeviceptr pointer)
+{
+    struct memory_allocation allocation;
+    struct exported data;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(data_out && memory_find(pointer, &allocation) && allocation.kind == MEMORY_POOL);
+    CUmemoryPool pool = allocation.owner;
+    SIM_TRY(check_exportable(pool));
+    pthread_mutex_lock(&pool->turn);
+    CUresult result = export_pointer(&data, pool, pointer);
+    pthread_mutex_unlock(&pool->turn);
+    if (result != CUDA_SUCCESS)
+        return result;
+    memset(data_out, 0, sizeof(*data_out));
+    memcpy(data_out, &data, sizeof(data));
+    return CUDA_SUCCESS;
+}
+
+bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocation)
+{
+    if (!allocation->share || device_share_leave(allocation->share, true))
+        return false;
+    pool->reserved_bytes -= share_bytes(pool, allocation->bytes);
+    return true;
+}
+
+/* --- Pointers, at the importer --------------------------------------------------------------------- */
+
+/* Under the pool's turn. */
+static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const struct exported *data)
+{
+    SIM_REQUIRE(pool->exporter_heap >= 0 && data->pool == pool->exporter_pool &&
+                data->inode == inode_of(pool->exporter_heap));
+    struct imported *imported = calloc(1, sizeof(*imported));
+    if (!imported)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    imported->share = device_share_join(pool->gpu, data->share_index, data->share_generation);
+    if (!imported->share || imported->share->bytes != share_bytes(pool, data->bytes)) {
+        if (imported->share)
+            device_share_leave(imported->share, false);
+        free(imported);
+        return CUDA_ERROR_INVALID_VALUE; /* it is freed by now, or the data are not what was told */
+    }
+    imported->mapped_bytes = (uint64_t)data->block_count << HEAP_BLOCK_BITS;
+    void *memory = mmap(NULL, imported->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                        pool->exporter_heap, (off_t)((uint64_t)data->first_block << HEAP_BLOCK_BITS));
+    if (memory == MAP_FAILED) {
+        device_share_leave(imported->share, false);
+        free(imported);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    madvise(memory, imported->mapped_bytes, MADV_DONTFORK);
+    imported->gpu = pool->gpu;
+    imported->address = (uint64_t)(uintptr_t)memory;
+    imported->pointer = imported->address + data->inside_bytes;
+    pthread_mutex_lock(&imports_turn);
+    imported->next = imports;
+    imports = imported;
+    /* Of no context, as all memory of pools goes with the GPU's last one. */
+    ranges_add(&(struct memory_allocation){.address = imported->pointer,
+                                           .bytes = data->bytes,
+                                           .kind = MEMORY_POOL,
+                                           .gpu = pool->gpu,
+                                           .flags = pool->place,
+                                           .owner = pool});
+    pthread_mutex_unlock(&imports_turn);
+    *pointer = imported->pointer;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPoolPtrExportData *given)
+{
+    CUcontext context;
+    struct exported data;
+    SIM_TRY(pool_check(pool));
+    SIM_REQUIRE(pointer && given && pool->is_imported);
+    SIM_TRY(context_current(&context));
+    memcpy(&data, given, sizeof(data));
+    SIM_REQUIRE(data.magic == POINTER_MAGIC && data.block_count > 0 && data.bytes > 0);
+    uint64_t span = (uint64_t)data.block_count << HEAP_BLOCK_BITS;
+    SIM_REQUIRE(data.bytes <= span && data.inside_bytes <= span - data.bytes);
+    pthread_mutex_lock(&pool->turn);
+    CUresult result = import_pointer(pointer, pool, &data);
+    pthread_mutex_unlock(&pool->turn);
+    return result;
+}
+
+/* Under imports_turn. */
+static void imported_drop(struct imported **link)
+{
+    struct imported *imported = *link;
+    struct memory_allocation range;
+    *link = imported->next;
+    ranges_remove(imported->pointer, &range);
+    munmap((void *)(uintptr_t)imported->address, imported->mapped_bytes);
+    device_share_leave(imported->share, false);
+    free(imported);
+}
+
+bool pool_import_free(uint64_t pointer)
+{
+    pthread_mutex_lock(&imports_turn);
+    struct imported **link = &imports;
+    while (*link && (*link)->pointer != pointer)
+        link = &(*link)->next;
+    bool found = *link;
+    if (found)
+        imported_drop(link);
+    pthread_mutex_unlock(&imports_turn);
+    return found;
+}
+
+void pool_imports_drop(unsigned gpu)
+{
+    pthread_mutex_lock(&imports_turn);
+    for (struct imported **link = &imports; *link;)
+        if ((*link)->gpu == gpu)
+            imported_drop(link);
+        else
+            link = &(*link)->next;
+    pthread_mutex_unlock(&imports_turn);
+}

@@ -1,0 +1,119 @@
+/* vmm_share.c - physical memory and multicast objects that go to other processes through descriptors. */
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "simgpu/memory/shared_descriptor.h"
+#include "simgpu/memory/vmm.h"
+
+bool handle_share(struct handle *handle)
+{
+    if (handle->is_device && !handle->share)
+        handle->share = device_share_begin(handle->gpu, handle->bytes);
+    return !handle->is_device || handle->share;
+}
+
+static CUresult export(int *fd, struct handle *handle)
+{
+    SIM_REQUIRE(handle && handle->references > 0);
+    SIM_REQUIRE(handle->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (!handle_share(handle))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct passing what = {.magic = PASSING_MAGIC,
+                           .kind = handle->multicast ? PASSING_MULTICAST : PASSING_MEMORY,
+                           .gpu = handle->gpu,
+                           .is_device = handle->is_device,
+                           .bytes = handle->bytes,
+                           .properties = handle->properties};
+    if (handle->share) {
+        what.share_index = handle->share->index;
+        what.share_generation = handle->share->generation;
+    }
+    int made = passing_make(&what, handle->fd, handle->share ? handle->share->token : -1);
+    if (made < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *fd = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle value,
+                                      CUmemAllocationHandleType type, unsigned long long flags)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(shareable && flags == 0);
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    pthread_mutex_lock(&vmm_turn);
+    CUresult result = export(shareable, handle_of(value));
+    pthread_mutex_unlock(&vmm_turn);
+    return result;
+}
+
+/* The ordinal here of a GPU of the machine; -1 when this process does not see it. */
+static CUdevice ordinal_of(unsigned gpu)
+{
+    for (unsigned ordinal = 0; ordinal < simulator.device_count; ordinal++)
+        if (simulator.visible[ordinal] == gpu)
+            return (CUdevice)ordinal;
+    return -1;
+}
+
+static CUresult import_read(const struct passing *what, int memory, struct handle **handle_out)
+{
+    struct stat file;
+    if (what->kind == PASSING_MULTICAST) {
+        *handle_out = multicast_join(memory);
+        return *handle_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    SIM_REQUIRE(what->kind == PASSING_MEMORY && fstat(memory, &file) == 0 &&
+                (uint64_t)file.st_size == what->bytes);
+    CUdevice ordinal = ordinal_of(what->gpu);
+    if (what->is_device && ordinal < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    struct handle *handle = calloc(1, sizeof(*handle));
+    if (!handle)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    handle->properties = what->properties;
+    handle->is_device = what->is_device;
+    handle->gpu = what->gpu;
+    handle->bytes = what->bytes;
+    handle->references = 1;
+    if (what->is_device) {
+        handle->properties.location.id = ordinal;
+        handle->share = device_share_join(what->gpu, what->share_index, what->share_generation);
+    }
+    if (what->is_device && !handle->share) {
+        free(handle);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    handle->fd = memory;
+    atomic_store(&handle->kind, SIM_HANDLE);
+    *handle_out = handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult handle_import(int fd, struct handle **handle)
+{
+    struct passing what;
+    int memory = -1, token = -1;
+    SIM_REQUIRE(passing_read(fd, &what, &memory, &token));
+    CUresult result = import_read(&what, memory, handle);
+    if (result != CUDA_SUCCESS)
+        close(memory);
+    if (token >= 0)
+        close(token); /* it held the memory until we did */
+    return result;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *value, void *shareable,
+                                        CUmemAllocationHandleType type)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(value);
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    struct handle *handle;
+    SIM_TRY(handle_import((int)(intptr_t)shareable, &handle)); /* the descriptor is the pointer (cuda.h) */
+    *value = (CUmemGenericAllocationHandle)(uintptr_t)handle;
+    return CUDA_SUCCESS;
+}

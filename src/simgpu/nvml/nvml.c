@@ -1,0 +1,396 @@
+/* nvml.c - NVML over the simulated GPUs. */
+#include "simgpu/nvml/nvml.h"
+#include "simgpu/nvml/nvml_find.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cuda/uuid.h"
+#include "simgpu/device/device.h"
+#include "simgpu/device/profile.h"
+
+#define INIT_FLAGS_KNOWN 3u /* NO_GPUS, NO_ATTACH */
+
+/* A handle is the address of its element, so that it holds over shutdown and is told from others. */
+struct nvmlDevice_st {
+    char unused;
+};
+static struct nvmlDevice_st devices[DEVICE_GPUS];
+
+static pthread_mutex_t init_turn = PTHREAD_MUTEX_INITIALIZER;
+static unsigned init_count; /* under init_turn */
+
+/* --- Library --------------------------------------------------------------------------------------- */
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    struct error error = {0};
+    if (flags & ~INIT_FLAGS_KNOWN)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (device_attach(&error) < 0) {
+        fprintf(stderr, "simulated GPU: %s\n", error.message);
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    pthread_mutex_lock(&init_turn);
+    init_count++;
+    pthread_mutex_unlock(&init_turn);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlInit_v2(void)
+{
+    return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlInit(void)
+{
+    return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlShutdown(void)
+{
+    nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
+    pthread_mutex_lock(&init_turn);
+    if (init_count) {
+        init_count--;
+        result = NVML_SUCCESS;
+    }
+    pthread_mutex_unlock(&init_turn);
+    return result;
+}
+
+/* NVML_SUCCESS between init and shutdown; a forked child attaches to the device here. */
+static nvmlReturn_t ready(void)
+{
+    pthread_mutex_lock(&init_turn);
+    bool is_ready = init_count;
+    pthread_mutex_unlock(&init_turn);
+    if (!is_ready)
+        return NVML_ERROR_UNINITIALIZED;
+    return device_attach(NULL) < 0 ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
+}
+
+#define TRY_READY()                                                                                          \
+    do {                                                                                                     \
+        nvmlReturn_t ready_ = ready();                                                                       \
+        if (ready_ != NVML_SUCCESS)                                                                          \
+            return ready_;                                                                                   \
+    } while (0)
+
+const char *nvmlErrorString(nvmlReturn_t result)
+{
+    static const struct {
+        nvmlReturn_t result;
+        const char *text;
+    } rows[] = {
+        {NVML_SUCCESS, "Success"},
+        {NVML_ERROR_UNINITIALIZED, "Uninitialized"},
+        {NVML_ERROR_INVALID_ARGUMENT, "Invalid Argument"},
+        {NVML_ERROR_NOT_SUPPORTED, "Not Supported"},
+        {NVML_ERROR_NO_PERMISSION, "Insufficient Permissions"},
+        {NVML_ERROR_ALREADY_INITIALIZED, "Already Initialized"},
+        {NVML_ERROR_NOT_FOUND, "Not Found"},
+        {NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size"},
+        {NVML_ERROR_INSUFFICIENT_POWER, "Insufficient External Power"},
+        {NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"},
+        {NVML_ERROR_TIMEOUT, "Timeout"},
+        {NVML_ERROR_IRQ_ISSUE, "Interrupt Request Issue"},
+        {NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"},
+        {NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
+        {NVML_ERROR_CORRUPTED_INFOROM, "Corrupted infoROM"},
+        {NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
+        {NVML_ERROR_RESET_REQUIRED, "GPU requires reset"},
+        {NVML_ERROR_OPERATING_SYSTEM, "Operating System Call Failed"},
+        {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument version mismatch"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].result == result)
+            return rows[i].text;
+    return "Unknown Error";
+}
+
+/* --- System ---------------------------------------------------------------------------------------- */
+
+/* Answer with a text that has to fit whole. */
+static nvmlReturn_t answer_text(const char *text, char *buffer, unsigned int length)
+{
+    if (!buffer)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (length < strlen(text) + 1)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(buffer, text);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
+    TRY_READY();
+    return answer_text(NVML_SIMULATED_DRIVER_VERSION, version, length);
+}
+
+/* The versions of the library and of CUDA can be asked for without nvmlInit. */
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
+{
+    return answer_text(NVML_SIMULATED_NVML_VERSION, version, length);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    if (!version)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *version = NVML_SIMULATED_CUDA_VERSION;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
+{
+    char path[40];
+    TRY_READY();
+    if (!name || !length)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);
+    cleanup_close int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return errno == EACCES || errno == EPERM ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_NOT_FOUND;
+    /* Its first word is the program; a longer one is cut, as NVML does. */
+    ssize_t got = read(file, name, length - 1);
+    if (got < 0)
+        return errno == ESRCH ? NVML_ERROR_NOT_FOUND : NVML_ERROR_UNKNOWN;
+    name[got] = '\0';
+    return NVML_SUCCESS;
+}
+
+/* --- Devices --------------------------------------------------------------------------------------- */
+
+nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
+{
+    TRY_READY();
+    for (unsigned i = 0; i < device_parameters().gpu_count; i++)
+        if (device == &devices[i]) {
+            *gpu = i;
+            device_wait_while_hung();
+            return device_is_lost(i) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+        }
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t nvml_find_card(nvmlDevice_t device, unsigned *gpu)
+{
+    TRY_FIND(device, gpu);
+    return device_is_instance(*gpu) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+nvmlDevice_t nvml_handle(unsigned gpu)
+{
+    return &devices[gpu];
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    TRY_READY();
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = device_parameters().card_count;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
+{
+    return nvmlDeviceGetCount_v2(count);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    TRY_READY();
+    if (!device || index >= device_parameters().card_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *device = &devices[index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+    uint8_t wanted[GPU_UUID_BYTES], have[GPU_UUID_BYTES];
+    TRY_READY();
+    if (!uuid || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    bool is_mig = strncmp(uuid, "MIG-", 4) == 0;
+    if ((!is_mig && strncmp(uuid, "GPU-", 4) != 0) || !gpu_uuid_parse(uuid, wanted))
+        return NVML_ERROR_NOT_FOUND;
+    for (unsigned gpu = 0; gpu < device_parameters().gpu_count; gpu++) {
+        device_uuid(gpu, have);
+        if (device_is_instance(gpu) == is_mig && memcmp(have, wanted, sizeof(have)) == 0) {
+            *device = &devices[gpu];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+/* "0000:01:00.0", with a domain of four or eight digits, or none. */
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
+{
+    unsigned domain = 0, bus = 0, slot = 0;
+    int used = 0;
+    TRY_READY();
+    if (!bus_id || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    bool is_whole =
+        sscanf(bus_id, "%8x:%2x:%2x.0%n", &domain, &bus, &slot, &used) == 3 && used && !bus_id[used];
+    if (!is_whole) {
+        domain = 0;
+        used = 0;
+        is_whole = sscanf(bus_id, "%2x:%2x.0%n", &bus, &slot, &used) == 2 && used && !bus_id[used];
+    }
+    for (unsigned gpu = 0; is_whole && gpu < device_parameters().card_count; gpu++)
+        if (domain == 0 && slot == 0 && bus == device_pci_bus(gpu)) {
+            *device = &devices[gpu];
+            return NVML_SUCCESS;
+        }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device)
+{
+    return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
+}
+
+/* Of a MIG instance that on its card, for nvmlDeviceGetMigDeviceHandleByIndex. */
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
+{
+    unsigned gpu;
+    TRY_FIND(device, &gpu);
+    if (!index)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *index = device_is_instance(gpu) ? device_shape(gpu)->instance : gpu;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
+{
+    unsigned gpu;
+    TRY_FIND_CARD(device, &gpu);
+    return nvmlDeviceGetIndex(device, minor);
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
+{
+    unsigned gpu;
+    TRY_FIND(device, &gpu);
+    char text[PROFILE_NAME_BYTES];
+    return answer_text(profile_gpu_name(gpu, text), name, length);
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
+{
+    unsigned gpu;
+    uint8_t bytes[GPU_UUID_BYTES];
+    char text[GPU_UUID_TEXT];
+    TRY_FIND(device, &gpu);
+    device_uuid(gpu, bytes);
+    gpu_uuid_format(bytes, text);
+    return answer_text(device_is_instance(gpu) ? gpu_uuid_set_mig(text) : text, uuid, length);
+}
+
+static void pci_info(unsigned gpu, nvmlPciInfo_t *pci)
+{
+    *pci = (nvmlPciInfo_t){.bus = device_pci_bus(gpu),
+                           .pciDeviceId = profile_current()->pci_device,
+                           .pciSubSystemId = profile_current()->pci_subsystem};
+    snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0", pci->bus & 0xff);
+    snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus & 0xff);
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    unsigned gpu;
+    TRY_FIND_CARD(device, &gpu);
+    if (!pci)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    pci_info(gpu, pci);
+    return NVML_SUCCESS;
+}
+
+/* The older structures begin as today's does: up to pciDeviceId, and with _v2 up to pciSubSystemId. What they
+ * have behind that is reserved. */
+static nvmlReturn_t pci_info_older(nvmlDevice_t device, void *answer, size_t bytes)
+{
+    nvmlPciInfo_t pci;
+    unsigned gpu;
+    TRY_FIND_CARD(device, &gpu);
+    if (!answer)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    pci_info(gpu, &pci);
+    memcpy(answer, &pci, bytes);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, void *pci_v2)
+{
+    return pci_info_older(device, pci_v2, offsetof(nvmlPciInfo_t, busId));
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, void *pci_v1)
+{
+    return pci_info_older(device, pci_v1, offsetof(nvmlPciInfo_t, pciSubSystemId));
+}
+
+/* What the driver keeps for itself beside the programs' memory. A MIG instance has no such part. (measure) */
+static uint64_t reserved_bytes(unsigned gpu)
+{
+    return device_is_instance(gpu) ? 0 : profile_current()->reserved_bytes;
+}
+
+/* A partitioned card shows what its instances hold together. */
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    unsigned gpu;
+    TRY_FIND(device, &gpu);
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    /* Here what the driver keeps for itself counts as used (nvml API reference). */
+    const struct device_shape *shape = device_shape(gpu);
+    uint64_t reserved = reserved_bytes(gpu), total = shape->total_bytes + reserved;
+    uint64_t used = device_used_bytes(gpu) + reserved;
+    for (unsigned i = 0; i < shape->instance_count; i++)
+        used += device_used_bytes(shape->first_instance + i);
+    *memory = (nvmlMemory_t){.total = total, .free = total > used ? total - used : 0, .used = used};
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    nvmlMemory_t plain;
+    unsigned gpu;
+    TRY_FIND(device, &gpu);
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (memory->version != NVML_MEMORY_V2)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device, &plain);
+    if (result != NVML_SUCCESS)
+        return result;
+    memory->total = plain.total;
+    memory->reserved = reserved_bytes(gpu);
+    memory->free = plain.free;
+    memory->used = plain.used - memory->reserved;
+    return NVML_SUCCESS;
+}

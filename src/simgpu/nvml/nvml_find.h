@@ -1,0 +1,25 @@
+/* nvml_find.h - what NVML's handles mean; for the files that answer for them. */
+#pragma once
+
+#include "simgpu/nvml/nvml.h"
+
+/* Check that the library is ready and set the handle's GPU: a card or a MIG instance. */
+nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu);
+/* The same where instances are not told of: NOT_SUPPORTED for their handles. (measure) */
+nvmlReturn_t nvml_find_card(nvmlDevice_t device, unsigned *gpu);
+
+nvmlDevice_t nvml_handle(unsigned gpu);
+
+#define TRY_FIND(device, gpu)                                                                                \
+    do {                                                                                                     \
+        nvmlReturn_t find_ = nvml_find(device, gpu);                                                         \
+        if (find_ != NVML_SUCCESS)                                                                           \
+            return find_;                                                                                    \
+    } while (0)
+
+#define TRY_FIND_CARD(device, gpu)                                                                           \
+    do {                                                                                                     \
+        nvmlReturn_t find_ = nvml_find_card(device, gpu);                                                    \
+        if (find_ != NVML_SUCCESS)                                                                           \
+            return find_;                                                                                    \
+    } while (0)

@@ -1,0 +1,334 @@
+/* execution.c - submitting to the timelines and waiting for them. */
+#include "simgpu/time/execution.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "simgpu/device/constants.h"
+#include "simgpu/device/faults.h"
+#include "simgpu/device/shared.h"
+#include "simgpu/time/events.h"
+#include "simgpu/time/memops.h"
+
+#define SPIN_NS UINT64_C(20000)       /* below this, sleeping takes longer than what is waited for */
+#define SLEEP_LATE_NS UINT64_C(60000) /* a sleep's usual delay (timer slack), begun that much earlier */
+#define SLEEP_MOST_NS UINT64_C(5000000)
+
+static struct execution {
+    pthread_mutex_t turn;
+    _Atomic uint64_t served[TIMELINE_ENGINES]; /* at least; only grows */
+    struct timeline_state *scratch;
+} executions[DEVICE_GPUS] = {[0 ... DEVICE_GPUS - 1] = {.turn = PTHREAD_MUTEX_INITIALIZER}};
+
+static struct timeline *timeline_of(unsigned gpu)
+{
+    return &shared_view()->gpus[gpu].timeline;
+}
+
+bool execution_init(void)
+{
+    for (unsigned gpu = 0; gpu < device_parameters().gpu_count; gpu++) {
+        void *scratch = mmap(NULL, sizeof(struct timeline_state), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (scratch == MAP_FAILED)
+            return false;
+        executions[gpu].scratch = scratch;
+    }
+    return true;
+}
+
+void execution_lock(unsigned gpu)
+{
+    pthread_mutex_lock(&executions[gpu].turn);
+}
+
+void execution_unlock(unsigned gpu)
+{
+    pthread_mutex_unlock(&executions[gpu].turn);
+}
+
+uint64_t execution_link_ns(uint64_t bytes)
+{
+    return simulator.link_bytes_per_ns > 0 ? (uint64_t)((double)bytes / simulator.link_bytes_per_ns) : 0;
+}
+
+uint64_t execution_device_ns(uint64_t bytes)
+{
+    return (uint64_t)((double)bytes / SIM_DEVICE_GBPS);
+}
+
+/* Find out how far our work is. Under the lock. */
+static void look(unsigned gpu)
+{
+    struct timeline_marks served;
+    timeline_look(timeline_of(gpu), shared_view()->slot, shared_now_ns(), &served);
+    for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++)
+        atomic_store_explicit(&executions[gpu].served[engine], served.at[engine], memory_order_release);
+    events_settle(gpu);
+}
+
+void execution_advance(unsigned gpu)
+{
+    execution_lock(gpu);
+    look(gpu);
+    execution_unlock(gpu);
+}
+
+/* Whether we know already; needs no lock. */
+bool execution_is_known_reached(unsigned gpu, const struct timeline_marks *marks)
+{
+    for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++)
+        if (marks->at[engine] > atomic_load_explicit(&executions[gpu].served[engine], memory_order_acquire))
+            return false;
+    return true;
+}
+
+bool execution_is_reached(unsigned gpu, const struct timeline_marks *marks)
+{
+    if (execution_is_known_reached(gpu, marks))
+        return true;
+    look(gpu);
+    return execution_is_known_reached(gpu, marks);
+}
+
+uint64_t execution_done_ns(unsigned gpu, const struct timeline_marks *marks)
+{
+    uint64_t last_ns = 0;
+    for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++) {
+        uint64_t done_ns = timeline_done_ns(timeline_of(gpu), shared_view()->slot,
+                                            (enum timeline_engine)engine, marks->at[engine]);
+        if (done_ns > last_ns)
+            last_ns = done_ns;
+    }
+    return last_ns;
+}
+
+bool execution_query(unsigned gpu, const struct timeline_marks *marks)
+{
+    if (execution_is_known_reached(gpu, marks))
+        return true;
+    execution_lock(gpu);
+    bool reached = execution_is_reached(gpu, marks);
+    execution_unlock(gpu);
+    return reached;
+}
+
+/* Drop the work of processes that are gone: it would be served for ever else. Under the lock. */
+static void reap(unsigned gpu)
+{
+    const struct shared_view *view = shared_view();
+    uint32_t slots[TIMELINE_SLOTS];
+    uint32_t count = timeline_busy_slots(timeline_of(gpu), slots, TIMELINE_SLOTS);
+    for (uint32_t i = 0; i < count && i < TIMELINE_SLOTS; i++) {
+        if (slots[i] >= DEVICE_SLOTS)
+            continue;
+        const _Atomic uint64_t *generation = &view->header->slots[slots[i]].generation;
+        uint64_t seen = atomic_load(generation);
+        if (!shared_slot_is_alive(slots[i]))
+            timeline_drop(timeline_of(gpu), view->slot, slots[i], generation, seen, shared_now_ns());
+    }
+}
+
+static void sleep_until(uint64_t until_ns)
+{
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                             .tv_nsec = (long)(until_ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        continue;
+}
+
+void execution_wait(unsigned gpu, const struct timeline_marks *marks)
+{
+    uint64_t reap_ns = 0;
+    while (!execution_is_known_reached(gpu, marks)) {
+        execution_lock(gpu);
+        uint64_t now_ns = shared_now_ns();
+        if (now_ns >= reap_ns) {
+            reap(gpu);
+            reap_ns = now_ns + SLEEP_MOST_NS;
+        }
+        bool reached = execution_is_reached(gpu, marks);
+        uint64_t expected_ns = reached ? 0
+                                       : timeline_expect(timeline_of(gpu), shared_view()->slot, marks, now_ns,
+                                                         executions[gpu].scratch);
+        execution_unlock(gpu);
+        if (reached)
+            return;
+        if (expected_ns == UINT64_MAX) {
+            sleep_until(now_ns + SLEEP_LATE_NS * 2); /* for a host function of ours */
+        } else if (expected_ns > now_ns + SPIN_NS + SLEEP_LATE_NS) {
+            uint64_t most_ns = now_ns + SLEEP_MOST_NS;
+            sleep_until(expected_ns < most_ns ? expected_ns - SLEEP_LATE_NS : most_ns);
+        } else {
+            sched_yield();
+        }
+    }
+}
+
+/* --- Streams' marks -------------------------------------------------------------------------------- */
+
+static bool is_blocking(CUstream stream)
+{
+    return !stream || !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
+/* The legacy stream waits for all that synchronise with it, and they for it (CUDA: stream synchronisation
+ * behaviour). */
+struct timeline_marks stream_marks(CUcontext context, CUstream stream)
+{
+    if (!stream)
+        return context->blocking;
+    struct timeline_marks marks = stream->last;
+    if (is_blocking(stream))
+        timeline_marks_join(&marks, &context->legacy);
+    return marks;
+}
+
+void stream_join(CUcontext context, CUstream stream, const struct timeline_marks *marks)
+{
+    if (stream)
+        timeline_marks_join(&stream->last, marks);
+    else
+        timeline_marks_join(&context->legacy, marks);
+    if (is_blocking(stream))
+        timeline_marks_join(&context->blocking, marks);
+    timeline_marks_join(&context->all, marks);
+}
+
+/* Under execution_lock(). */
+static bool is_behind_gate(unsigned gpu, const struct timeline_marks *marks)
+{
+    for (unsigned engine = TIMELINE_GATE; engine < TIMELINE_ENGINES; engine++)
+        if (marks->at[engine] > atomic_load_explicit(&executions[gpu].served[engine], memory_order_acquire))
+            return true;
+    return false;
+}
+
+static struct timeline_marks submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
+                                           uint64_t duration_ns)
+{
+    unsigned gpu = context->gpu;
+    execution_lock(gpu);
+    for (;;) {
+        struct timeline_marks marks = stream_marks(context, stream);
+        uint64_t mark;
+        if (timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &marks,
+                            shared_now_ns(), &mark)) {
+            marks.at[engine] = mark;
+            stream_join(context, stream, &marks);
+            execution_unlock(gpu);
+            return marks;
+        }
+        look(gpu);
+        uint64_t first = timeline_of(gpu)->slots[shared_view()->slot].submitted[engine] - TIMELINE_RING + 1;
+        struct timeline_marks room = {0};
+        room.at[engine] = first;
+        if (execution_is_known_reached(gpu, &room))
+            continue;
+        execution_unlock(gpu);
+        execution_wait(gpu, &room);
+        execution_lock(gpu);
+    }
+}
+
+/* An engine serves a process's operations in order, so what stands behind a gate must not be in its queue: it
+ * would keep other streams' work waiting, which may be what opens the gate. It is held back beside the gate
+ * instead. Host functions of several streams may wait for each other (driver API reference:
+ * cuLaunchHostFunc). */
+struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
+                                           uint64_t duration_ns)
+{
+    if (engine < TIMELINE_HOST) {
+        execution_lock(context->gpu);
+        struct timeline_marks marks = stream_marks(context, stream);
+        bool held = is_behind_gate(context->gpu, &marks) && !execution_is_reached(context->gpu, &marks);
+        execution_unlock(context->gpu);
+        if (held && memops_hold_work(context, stream, engine, duration_ns, &marks))
+            return marks;
+    }
+    return submit_marked(context, stream, engine, duration_ns);
+}
+
+uint64_t stream_submit_gate(CUcontext context, CUstream stream, unsigned gate)
+{
+    enum timeline_engine engine = (enum timeline_engine)(TIMELINE_GATE + gate);
+    return submit_marked(context, stream, engine, 0).at[engine];
+}
+
+bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t duration_ns,
+                      struct timeline_marks *marks)
+{
+    const struct timeline_marks nothing = {0};
+    *marks = nothing;
+    execution_lock(gpu);
+    look(gpu);
+    bool submitted = timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &nothing,
+                                     shared_now_ns(), &marks->at[engine]);
+    execution_unlock(gpu);
+    return submitted;
+}
+
+void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns)
+{
+    CUresult fault = engine == TIMELINE_COMPUTE ? fault_of_work(context->gpu) : CUDA_SUCCESS;
+    if (fault != CUDA_SUCCESS)
+        atomic_store(&context->sticky, (int)fault); /* told by whatever the program calls next */
+    /* What takes no time is done when what is before it is: there is nothing to tell the device. */
+    if (duration_ns > 0)
+        stream_submit_marked(context, stream, engine, duration_ns);
+}
+
+void stream_wait(CUcontext context, CUstream stream)
+{
+    execution_lock(context->gpu);
+    struct timeline_marks marks = stream_marks(context, stream);
+    execution_unlock(context->gpu);
+    execution_wait(context->gpu, &marks);
+}
+
+void context_wait(CUcontext context)
+{
+    execution_lock(context->gpu);
+    struct timeline_marks marks = context->all;
+    execution_unlock(context->gpu);
+    execution_wait(context->gpu, &marks);
+}
+
+bool execution_host_ready(unsigned gpu, uint64_t mark)
+{
+    execution_lock(gpu);
+    uint64_t ready;
+    bool is_ready =
+        timeline_host_ready(timeline_of(gpu), shared_view()->slot, shared_now_ns(), &ready) && ready == mark;
+    execution_unlock(gpu);
+    return is_ready;
+}
+
+void execution_host_done(unsigned gpu)
+{
+    execution_lock(gpu);
+    timeline_host_done(timeline_of(gpu), shared_view()->slot, shared_now_ns());
+    execution_unlock(gpu);
+}
+
+bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark)
+{
+    execution_lock(gpu);
+    uint64_t ready;
+    bool is_ready =
+        timeline_gate_ready(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns(), &ready) &&
+        ready == mark;
+    execution_unlock(gpu);
+    return is_ready;
+}
+
+void execution_gate_done(unsigned gpu, unsigned gate)
+{
+    execution_lock(gpu);
+    timeline_gate_done(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns());
+    execution_unlock(gpu);
+}

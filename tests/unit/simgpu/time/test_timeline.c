@@ -1,0 +1,286 @@
+/* Tests of the simulated GPU's time, with a clock of their own: processes are slots, all in this one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "simgpu/time/timeline.h"
+
+#define MS UINT64_C(1000000)
+#define START UINT64_C(1000000000)
+
+static const struct timeline_marks nothing;
+
+static int timeline_make(void **state)
+{
+    *state = mmap(NULL, sizeof(struct timeline), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return *state == MAP_FAILED ? -1 : 0;
+}
+
+static int timeline_unmake(void **state)
+{
+    return munmap(*state, sizeof(struct timeline));
+}
+
+static struct timeline_marks submit(struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
+                                    uint64_t duration_ns, const struct timeline_marks *after, uint64_t now_ns)
+{
+    struct timeline_marks marks = *after;
+    assert_true(timeline_submit(timeline, slot, engine, duration_ns, after, now_ns, &marks.at[engine]));
+    return marks;
+}
+
+static bool is_reached(struct timeline *timeline, uint32_t slot, const struct timeline_marks *marks,
+                       uint64_t now_ns)
+{
+    struct timeline_marks served;
+    timeline_look(timeline, slot, now_ns, &served);
+    return timeline_marks_reached(marks, &served);
+}
+
+static void work_is_done_when_its_time_has_passed_since_it_was_submitted(void **state)
+{
+    struct timeline_marks marks = submit(*state, 0, TIMELINE_COMPUTE, 5 * MS, &nothing, START);
+    assert_false(is_reached(*state, 0, &marks, START + 5 * MS - 1));
+    assert_true(is_reached(*state, 0, &marks, START + 5 * MS));
+    assert_int_equal(timeline_done_ns(*state, 0, TIMELINE_COMPUTE, marks.at[TIMELINE_COMPUTE]),
+                     START + 5 * MS);
+}
+
+static void work_submitted_to_an_idle_device_begins_then_and_not_earlier(void **state)
+{
+    submit(*state, 0, TIMELINE_COMPUTE, 1 * MS, &nothing, START);
+    struct timeline_marks marks = submit(*state, 0, TIMELINE_COMPUTE, 1 * MS, &nothing, START + 50 * MS);
+    assert_false(is_reached(*state, 0, &marks, START + 51 * MS - 1));
+    assert_true(is_reached(*state, 0, &marks, START + 51 * MS));
+}
+
+static void a_queue_is_served_in_order_and_engines_work_side_by_side(void **state)
+{
+    struct timeline_marks first = submit(*state, 0, TIMELINE_COMPUTE, 3 * MS, &nothing, START);
+    struct timeline_marks second = submit(*state, 0, TIMELINE_COMPUTE, 4 * MS, &nothing, START);
+    struct timeline_marks copy = submit(*state, 0, TIMELINE_COPY_IN, 5 * MS, &nothing, START);
+    assert_true(is_reached(*state, 0, &second, START + 7 * MS));
+    assert_int_equal(timeline_done_ns(*state, 0, TIMELINE_COMPUTE, first.at[TIMELINE_COMPUTE]),
+                     START + 3 * MS);
+    assert_int_equal(timeline_done_ns(*state, 0, TIMELINE_COMPUTE, second.at[TIMELINE_COMPUTE]),
+                     START + 7 * MS);
+    assert_int_equal(timeline_done_ns(*state, 0, TIMELINE_COPY_IN, copy.at[TIMELINE_COPY_IN]),
+                     START + 5 * MS);
+}
+
+static void work_begins_after_what_it_depends_on_is_done(void **state)
+{
+    struct timeline_marks copy = submit(*state, 0, TIMELINE_COPY_IN, 10 * MS, &nothing, START);
+    struct timeline_marks kernel = submit(*state, 0, TIMELINE_COMPUTE, 2 * MS, &copy, START);
+    struct timeline_marks back = submit(*state, 0, TIMELINE_COPY_OUT, 3 * MS, &kernel, START);
+    assert_false(is_reached(*state, 0, &back, START + 15 * MS - 1));
+    assert_true(is_reached(*state, 0, &back, START + 15 * MS));
+    assert_int_equal(timeline_done_ns(*state, 0, TIMELINE_COMPUTE, kernel.at[TIMELINE_COMPUTE]),
+                     START + 12 * MS);
+}
+
+static void a_process_that_waits_for_its_own_copy_leaves_the_engine_to_others(void **state)
+{
+    struct timeline_marks copy = submit(*state, 0, TIMELINE_COPY_IN, 100 * MS, &nothing, START);
+    submit(*state, 0, TIMELINE_COMPUTE, 1 * MS, &copy, START);
+    struct timeline_marks other = submit(*state, 1, TIMELINE_COMPUTE, 10 * MS, &nothing, START);
+    assert_true(is_reached(*state, 1, &other, START + 10 * MS));
+}
+
+static void two_processes_get_half_of_the_engine_each_in_slices_of_2_ms(void **state)
+{
+    struct timeline_marks long_work = submit(*state, 3, TIMELINE_COMPUTE, 20 * MS, &nothing, START);
+    struct timeline_marks short_work = submit(*state, 9, TIMELINE_COMPUTE, 6 * MS, &nothing, START);
+    assert_true(is_reached(*state, 3, &long_work, START + 26 * MS));
+    /* 3 has 0-2, 4-6, 8-10 and all from 12 on; 9 has 2-4, 6-8, 10-12. */
+    assert_int_equal(timeline_done_ns(*state, 9, TIMELINE_COMPUTE, short_work.at[TIMELINE_COMPUTE]),
+                     START + 12 * MS);
+    assert_int_equal(timeline_done_ns(*state, 3, TIMELINE_COMPUTE, long_work.at[TIMELINE_COMPUTE]),
+                     START + 26 * MS);
+}
+
+static void many_short_operations_share_as_a_long_one_does(void **state)
+{
+    struct timeline_marks last = nothing;
+    for (unsigned i = 0; i < 1000; i++)
+        last = submit(*state, 0, TIMELINE_COMPUTE, MS / 100, &nothing, START);
+    struct timeline_marks long_work = submit(*state, 1, TIMELINE_COMPUTE, 10 * MS, &nothing, START);
+    assert_true(is_reached(*state, 1, &long_work, START + 20 * MS));
+    assert_true(is_reached(*state, 0, &last, START + 20 * MS));
+    uint64_t short_ns = timeline_done_ns(*state, 0, TIMELINE_COMPUTE, last.at[TIMELINE_COMPUTE]);
+    uint64_t long_ns = timeline_done_ns(*state, 1, TIMELINE_COMPUTE, long_work.at[TIMELINE_COMPUTE]);
+    assert_int_equal(short_ns > long_ns ? short_ns : long_ns, START + 20 * MS);
+    assert_int_equal(short_ns > long_ns ? short_ns - long_ns : long_ns - short_ns, 2 * MS);
+}
+
+/* Whoever looks, and however often, the same happens at the same time. */
+static void looking_changes_nothing(void **state)
+{
+    uint64_t done[2][3];
+    for (unsigned round = 0; round < 2; round++) {
+        uint64_t begin = START + round * 1000 * MS;
+        struct timeline_marks marks[3];
+        for (uint32_t slot = 0; slot < 3; slot++)
+            for (unsigned i = 0; i < 5; i++)
+                marks[slot] = submit(*state, slot, TIMELINE_COMPUTE, (slot + 1) * MS * 17 / 10, &nothing,
+                                     begin + i * MS / 3);
+        srand(7);
+        for (uint64_t now = begin + 2 * MS; round == 1 && now < begin + 60 * MS; now += (uint64_t)rand() % MS)
+            is_reached(*state, (uint32_t)rand() % 3, &nothing, now);
+        for (uint32_t slot = 0; slot < 3; slot++) {
+            assert_true(is_reached(*state, slot, &marks[slot], begin + 60 * MS));
+            done[round][slot] =
+                timeline_done_ns(*state, slot, TIMELINE_COMPUTE, marks[slot].at[TIMELINE_COMPUTE]) - begin;
+        }
+    }
+    for (uint32_t slot = 0; slot < 3; slot++)
+        assert_int_equal(done[0][slot], done[1][slot]);
+}
+
+static void the_expected_time_is_when_it_happens(void **state)
+{
+    struct timeline_state *scratch = malloc(sizeof(*scratch));
+    submit(*state, 0, TIMELINE_COMPUTE, 11 * MS, &nothing, START);
+    struct timeline_marks marks = submit(*state, 1, TIMELINE_COMPUTE, 7 * MS, &nothing, START);
+    /* 1 has 2-4, 6-8, 10-12, 14-15. */
+    assert_int_equal(timeline_expect(*state, 1, &marks, START, scratch), START + 15 * MS);
+    assert_false(is_reached(*state, 1, &marks, START + 15 * MS - 1));
+    assert_true(is_reached(*state, 1, &marks, START + 15 * MS));
+    free(scratch);
+}
+
+static void a_full_queue_refuses_until_a_look_finds_room(void **state)
+{
+    uint64_t mark;
+    for (unsigned i = 0; i < TIMELINE_RING; i++)
+        submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START);
+    assert_false(timeline_submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START, &mark));
+    struct timeline_marks served;
+    timeline_look(*state, 0, START + 3 * MS, &served);
+    assert_int_equal(served.at[TIMELINE_COMPUTE], 3);
+    for (unsigned i = 0; i < 3; i++)
+        submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START + 3 * MS);
+    assert_false(timeline_submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START + 3 * MS, &mark));
+    timeline_look(*state, 0, START + (TIMELINE_RING + 3) * MS, &served);
+    assert_int_equal(served.at[TIMELINE_COMPUTE], TIMELINE_RING + 3);
+}
+
+static void dropped_work_takes_no_time_from_others(void **state)
+{
+    _Atomic uint64_t generation = 5;
+    submit(*state, 0, TIMELINE_COMPUTE, 1000 * MS, &nothing, START);
+    struct timeline_marks marks = submit(*state, 1, TIMELINE_COMPUTE, 10 * MS, &nothing, START);
+    timeline_drop(*state, 1, 0, &generation, 4, START + 4 * MS); /* somebody new: nothing happens */
+    assert_int_equal(timeline_busy_slots(*state, (uint32_t[2]){0}, 2), 2);
+    timeline_drop(*state, 1, 0, &generation, 5, START + 4 * MS);
+    assert_int_equal(timeline_busy_slots(*state, (uint32_t[2]){0}, 2), 1);
+    /* 2 ms of its 10 were done at 4. */
+    assert_false(is_reached(*state, 1, &marks, START + 12 * MS - 1));
+    assert_true(is_reached(*state, 1, &marks, START + 12 * MS));
+}
+
+static void a_slot_s_next_owner_begins_with_nothing_and_with_new_positions(void **state)
+{
+    struct timeline_marks old = submit(*state, 0, TIMELINE_COMPUTE, 1000 * MS, &nothing, START);
+    timeline_slot_begin(*state, 0, START + MS);
+    assert_int_equal(timeline_busy_slots(*state, (uint32_t[1]){0}, 1), 0);
+    struct timeline_marks marks = submit(*state, 0, TIMELINE_COMPUTE, 2 * MS, &nothing, START + MS);
+    assert_true(marks.at[TIMELINE_COMPUTE] > old.at[TIMELINE_COMPUTE]);
+    assert_false(is_reached(*state, 0, &marks, START + 3 * MS - 1));
+    assert_true(is_reached(*state, 0, &marks, START + 3 * MS));
+}
+
+static void a_host_function_holds_up_what_is_behind_it_until_it_returns(void **state)
+{
+    uint64_t mark;
+    struct timeline_marks kernel = submit(*state, 0, TIMELINE_COMPUTE, 5 * MS, &nothing, START);
+    struct timeline_marks host = submit(*state, 0, TIMELINE_HOST, 0, &kernel, START);
+    struct timeline_marks after = submit(*state, 0, TIMELINE_COMPUTE, 1 * MS, &host, START);
+    assert_false(timeline_host_ready(*state, 0, START + 5 * MS - 1, &mark));
+    assert_true(timeline_host_ready(*state, 0, START + 5 * MS, &mark));
+    assert_int_equal(mark, host.at[TIMELINE_HOST]);
+    assert_false(is_reached(*state, 0, &after, START + 100 * MS));
+    timeline_host_done(*state, 0, START + 100 * MS);
+    assert_false(is_reached(*state, 0, &after, START + 101 * MS - 1));
+    assert_true(is_reached(*state, 0, &after, START + 101 * MS));
+}
+
+static uint64_t computed(struct timeline *timeline, uint32_t slot, uint64_t now_ns)
+{
+    static struct timeline_state scratch;
+    return timeline_computed_ns(timeline, slot, now_ns, &scratch);
+}
+
+static void the_time_that_a_slot_has_had_counts_what_runs_now(void **state)
+{
+    assert_int_equal(computed(*state, 0, START), 0);
+    submit(*state, 0, TIMELINE_COMPUTE, 5 * MS, &nothing, START);
+    submit(*state, 0, TIMELINE_COPY_IN, 5 * MS, &nothing, START); /* no kernel */
+    assert_int_equal(computed(*state, 0, START + 3 * MS), 3 * MS);
+    assert_int_equal(computed(*state, 0, START + 100 * MS), 5 * MS);
+    assert_int_equal(computed(*state, 1, START + 100 * MS), 0);
+}
+
+static void the_time_that_slots_have_had_adds_up_to_all_there_was_when_many_short_ones_compete(void **state)
+{
+    for (unsigned i = 0; i < 1000; i++)
+        for (uint32_t slot = 0; slot < 3; slot++)
+            submit(*state, slot, TIMELINE_COMPUTE, MS / 100 + slot, &nothing, START);
+    for (uint64_t now = START + MS / 3; now < START + 30 * MS; now += MS / 3) {
+        uint64_t sum = 0;
+        for (uint32_t slot = 0; slot < 3; slot++)
+            sum += computed(*state, slot, now);
+        assert_int_equal(sum, now - START);
+        struct timeline_marks served;
+        if (now & 1)
+            timeline_look(*state, 0, now, &served);
+    }
+    for (uint32_t slot = 0; slot < 3; slot++)
+        assert_int_equal(computed(*state, slot, START + 100 * MS), 1000 * (MS / 100 + slot));
+}
+
+static void the_time_that_a_slot_has_had_survives_its_owners(void **state)
+{
+    _Atomic uint64_t generation = 1;
+    submit(*state, 1, TIMELINE_COMPUTE, 10 * MS, &nothing, START);
+    timeline_drop(*state, 0, 1, &generation, 1, START + 3 * MS);
+    assert_int_equal(computed(*state, 1, START + 4 * MS), 3 * MS);
+    submit(*state, 1, TIMELINE_COMPUTE, 10 * MS, &nothing, START + 4 * MS);
+    timeline_slot_begin(*state, 1, START + 6 * MS);
+    assert_int_equal(computed(*state, 1, START + 6 * MS), 5 * MS);
+    submit(*state, 1, TIMELINE_COMPUTE, 1 * MS, &nothing, START + 6 * MS);
+    submit(*state, 1, TIMELINE_COMPUTE, 1 * MS, &nothing,
+           START + 8 * MS); /* the entry had gone, in one step */
+    assert_int_equal(computed(*state, 1, START + 20 * MS), 7 * MS);
+}
+
+#define TIMELINE_TEST(name) cmocka_unit_test_setup_teardown(name, timeline_make, timeline_unmake)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TIMELINE_TEST(work_is_done_when_its_time_has_passed_since_it_was_submitted),
+        TIMELINE_TEST(work_submitted_to_an_idle_device_begins_then_and_not_earlier),
+        TIMELINE_TEST(a_queue_is_served_in_order_and_engines_work_side_by_side),
+        TIMELINE_TEST(work_begins_after_what_it_depends_on_is_done),
+        TIMELINE_TEST(a_process_that_waits_for_its_own_copy_leaves_the_engine_to_others),
+        TIMELINE_TEST(two_processes_get_half_of_the_engine_each_in_slices_of_2_ms),
+        TIMELINE_TEST(many_short_operations_share_as_a_long_one_does),
+        TIMELINE_TEST(looking_changes_nothing),
+        TIMELINE_TEST(the_expected_time_is_when_it_happens),
+        TIMELINE_TEST(a_full_queue_refuses_until_a_look_finds_room),
+        TIMELINE_TEST(dropped_work_takes_no_time_from_others),
+        TIMELINE_TEST(a_slot_s_next_owner_begins_with_nothing_and_with_new_positions),
+        TIMELINE_TEST(the_time_that_a_slot_has_had_counts_what_runs_now),
+        TIMELINE_TEST(the_time_that_slots_have_had_adds_up_to_all_there_was_when_many_short_ones_compete),
+        TIMELINE_TEST(the_time_that_a_slot_has_had_survives_its_owners),
+        TIMELINE_TEST(a_host_function_holds_up_what_is_behind_it_until_it_returns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
