@@ -64,10 +64,11 @@ static int no_permission(const char *control_socket, struct error *error)
     const struct group *group = stat(control_socket, &status) == 0 ? getgrgid(status.st_gid) : NULL;
     const char *name = group ? group->gr_name : "gpuslice";
     if (group && group->gr_gid == 0)
-        return error_set(error, EACCES, "ERR_FORBIDDEN",
-                         "no permission to use the system daemon's %s; it was started without a group for its users; "
-                         "as root, run 'groupadd --system gpuslice', add users to it, and start the daemon again",
-                         control_socket);
+        return error_set(
+            error, EACCES, "ERR_FORBIDDEN",
+            "no permission to use the system daemon's %s; it was started without a group for its users; "
+            "as root, run 'groupadd --system gpuslice', add users to it, and start the daemon again",
+            control_socket);
     return error_set(error, EACCES, "ERR_FORBIDDEN",
                      "no permission to use the system daemon's %s; expected a member of the group '%s'; run "
                      "'sudo usermod -aG %s USER' and log in again",

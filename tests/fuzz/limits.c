@@ -1,5 +1,5 @@
 /* GPUSLICE_MEMORY_LIMIT and GPUSLICE_COMPUTE_LIMIT of a process on its own: an amount, or JSON of amounts. */
-#include "intercept/limits.h"
+#include "intercept/session/limits.h"
 #include "base/units.h"
 #include "fuzz.h"
 

@@ -20,10 +20,10 @@ LIBRARY = "libgpuslice.so"
 
 def rows(kind):
     """Names in the tables of hooks; those of SUBMITS are hooks too."""
-    text = (SOURCE / "src/intercept/hooks.def").read_text()
+    text = (SOURCE / "src/intercept/resolve/hooks.def").read_text()
     found = set(re.findall(rf"^{kind}\((\w+)\)", text, re.MULTILINE))
     if kind == "HOOK":
-        submits = (SOURCE / "src/intercept/submit.def").read_text()
+        submits = (SOURCE / "src/intercept/submit/submit.def").read_text()
         found |= set(re.findall(r"^SUBMITS\((\w+),", submits, re.MULTILINE))
     return found
 

@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "simcudart/simcudart.h"
 

@@ -4,8 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
 #include <pthread.h>
+
+#include <cmocka.h>
 
 #include "simcudart/simcudart.h"
 

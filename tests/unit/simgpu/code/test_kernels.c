@@ -4,9 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "kernels_ptx.h"
 #include "simgpu/code/kernels.h"

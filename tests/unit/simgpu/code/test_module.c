@@ -5,13 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "kernels_ptx.h"
 #include "simgpu/code/module.h"

@@ -4,9 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+
+#include <cmocka.h>
 
 #include "simgpu/time/timeline.h"
 

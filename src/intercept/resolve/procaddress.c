@@ -1,0 +1,84 @@
+/* procaddress.c - the driver's own resolver, in its three forms.
+ *
+ * The real one is asked with the caller's own arguments, so every failure, NULL argument and status is its
+ * answer. Only a pointer it has written is looked at. */
+#include <sys/auxv.h>
+
+#include "intercept/resolve/hooks.h"
+#include "intercept/resolve/real.h"
+#include "intercept/resolve/report.h"
+#include "intercept/resolve/resolve.h"
+
+typedef CUresult resolver(const char *name, void **function, int version, cuuint64_t flags);
+
+/* Whether a version that this table does not know yet still means the form we know: then the version we know
+ * gives the same pointer. If not, it is a new form, perhaps of another signature, and no hook of ours may
+ * take its place. */
+static bool is_known_form(resolver *ask, const char *name, const void *pointer, int version, cuuint64_t flags)
+{
+    void *known = NULL;
+    return version <= CUDA_VERSION ||
+           (ask(name, &known, CUDA_VERSION, flags) == CUDA_SUCCESS && known == pointer);
+}
+
+static void choose(const char *name, void **function, int version, cuuint64_t flags, resolver *ask,
+                   const void *caller)
+{
+    static const struct resolve_tables tables = {.hooks = hook_functions,
+                                                 .driver_function = real_driver_function};
+    if (!name || !function || !*function || getauxval(AT_SECURE))
+        return;
+
+    struct resolve_choice choice = resolve_choose(&tables, name, version, flags, *function);
+    if (choice.id < 0)
+        return;
+    if (choice.unknown) {
+        report_unknown_pointer(cuda_entries[choice.id].symbol);
+        if (!is_known_form(ask, name, *function, version, flags))
+            return;
+    }
+    if (!real_is_next(choice.id, caller))
+        *function = hook_functions[choice.id];
+}
+
+CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags)
+{
+    if (!real_ready() || !real(cuGetProcAddress))
+        return real_absent();
+    CUresult result = real(cuGetProcAddress)(name, function, version, flags);
+    if (result == CUDA_SUCCESS)
+        choose(name, function, version, flags, real(cuGetProcAddress), __builtin_return_address(0));
+    return result;
+}
+
+static CUresult ask_v2(const char *name, void **function, int version, cuuint64_t flags)
+{
+    return real(cuGetProcAddress_v2)(name, function, version, flags, NULL);
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status)
+{
+    if (!real_ready() || !real(cuGetProcAddress_v2))
+        return real_absent();
+    CUresult result = real(cuGetProcAddress_v2)(name, function, version, flags, status);
+    if (result == CUDA_SUCCESS)
+        choose(name, function, version, flags, ask_v2, __builtin_return_address(0));
+    return result;
+}
+
+static CUresult ask_v2_ptsz(const char *name, void **function, int version, cuuint64_t flags)
+{
+    return real(cuGetProcAddress_v2_ptsz)(name, function, version, flags, NULL);
+}
+
+CUresult cuGetProcAddress_v2_ptsz(const char *name, void **function, int version, cuuint64_t flags,
+                                  CUdriverProcAddressQueryResult *status)
+{
+    if (!real_ready() || !real(cuGetProcAddress_v2_ptsz))
+        return real_absent();
+    CUresult result = real(cuGetProcAddress_v2_ptsz)(name, function, version, flags, status);
+    if (result == CUDA_SUCCESS)
+        choose(name, function, version, flags, ask_v2_ptsz, __builtin_return_address(0));
+    return result;
+}

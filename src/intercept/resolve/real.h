@@ -1,0 +1,71 @@
+/* real.h - what a hook calls: the driver's own functions, found once.
+ *
+ *   CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
+ *   {
+ *       if (!real_ready() || !real(cuMemAlloc_v2))
+ *           return real_absent();
+ *       ...
+ *       return real(cuMemAlloc_v2)(pointer, bytes);
+ *   }
+ *
+ * real(symbol) of a hooked symbol is the next in line: where another preloaded library with the same symbol
+ * stands behind us and the program is linked with the driver, that library's; else the driver's. Of any other
+ * symbol it is the driver's. All of this is lock-free: hooks and dlsym are called under the loader's lock,
+ * from constructors and from other libraries' hooks, and several threads may find the same driver at once. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cuda/entry_points.h"
+#include "cuda/prototypes.h"
+#include "intercept/nvml/nvml_prototypes.h"
+#include "intercept/resolve/hooks.h"
+
+extern _Atomic(void *) real_functions[CUDA_ENTRY_COUNT];
+extern _Atomic(void *) real_nvml_functions[NVML_ID_COUNT + 1];
+extern atomic_bool real_found, real_nvml_found;
+
+/* Look for libcuda.so.1: the one this process has, else (only where `load`) load it. Slow; call real_ready().
+ */
+bool real_find(bool load);
+bool real_nvml_find(bool load);
+
+/* Whether there is a driver, and real() is filled. After the first success, one load. */
+static inline bool real_ready(void)
+{
+    return atomic_load_explicit(&real_found, memory_order_acquire) /* pairs with real_find() */
+           || real_find(true);
+}
+
+/* The same for libnvidia-ml.so.1 and real_nvml(). */
+static inline bool real_nvml_ready(void)
+{
+    return atomic_load_explicit(&real_nvml_found, memory_order_acquire) || real_nvml_find(true);
+}
+
+/* NULL when this driver lacks the symbol. For rows of hooks.def, after real_ready(). */
+#define real(symbol)                                                                                         \
+    ((__typeof__(&symbol))atomic_load_explicit(&real_functions[CUDA_ID_##symbol], memory_order_relaxed))
+#define real_nvml(symbol)                                                                                    \
+    ((__typeof__(&symbol))atomic_load_explicit(&real_nvml_functions[NVML_ID_##symbol], memory_order_relaxed))
+
+/* What a hook answers when real_ready() is false or real(symbol) NULL: no device; not supported by this
+ * driver. */
+CUresult real_absent(void);
+nvmlReturn_t real_nvml_absent(void);
+
+/* The driver's own function of any row, hooked or not; NULL when it lacks it or there is no driver yet.
+ * Looked up once. */
+void *real_driver_function(int id);
+void *real_nvml_function(int id);
+
+/* Take the loaded library with this path for the driver (NVML), if none is known yet: one loaded under
+ * another name. */
+bool real_adopt(const char *path);
+bool real_nvml_adopt(const char *path);
+
+/* Whether the code at `address` belongs to the library that real(id) leads to, when that is not the driver:
+ * what such a library asks for is what stands behind it, or it would get itself back through us. */
+bool real_is_next(int id, const void *address);
+bool real_nvml_is_next(int id, const void *address);

@@ -1,0 +1,47 @@
+/* resolve_choose.c - choosing by the name asked and the pointer returned. */
+#include <string.h>
+
+#include "cuda/entry_points.h"
+#include "intercept/resolve/resolve.h"
+
+bool resolve_class_matters(int id)
+{
+    switch (cuda_entries[id].class) {
+    case CUDA_ALLOCATES:
+    case CUDA_FREES:
+    case CUDA_SUBMITS:
+    case CUDA_RESOLVES:
+        return true;
+    case CUDA_WAITS:
+    case CUDA_QUERIES:
+    case CUDA_NEUTRAL:
+        break;
+    }
+    return false;
+}
+
+static struct resolve_choice chosen(const struct resolve_tables *tables, int id)
+{
+    return (struct resolve_choice){.id = tables->hooks[id] ? id : -1};
+}
+
+struct resolve_choice resolve_choose(const struct resolve_tables *tables, const char *name, int version,
+                                     cuuint64_t flags, const void *pointer)
+{
+    /* The usual case, and the right row where a driver exports one function under two symbols. */
+    int expected = cuda_entry_resolve(name, version, flags);
+    if (expected >= 0 && tables->driver_function(expected) == pointer)
+        return chosen(tables, expected);
+
+    /* A driver older or newer than the table answers with another form of the name. */
+    for (int id = 0; id < CUDA_ENTRY_COUNT; id++) {
+        if (strcmp(cuda_entries[id].name, name) == 0 && tables->driver_function(id) == pointer)
+            return chosen(tables, id);
+    }
+
+    /* Our hook calls the driver's exported function: where the driver has none, the pointer has to stay. */
+    if (expected >= 0 && tables->hooks[expected] && tables->driver_function(expected) &&
+        resolve_class_matters(expected))
+        return (struct resolve_choice){.id = expected, .unknown = true};
+    return (struct resolve_choice){.id = -1};
+}

@@ -1,0 +1,297 @@
+#include "intercept/session/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "intercept/agent/agent.h"
+#include "intercept/resolve/report.h"
+#include "intercept/session/attach.h"
+#include "intercept/session/standalone.h"
+
+#define SYSTEM_SOCKET "/run/gpuslice/attach.sock"
+#define FIRST_ATTACH_MS 10000 /* a program that was told to run in a session waits for its daemon */
+#define REATTACH_MS 1000      /* one that has a ledger can do without */
+#define TRY_AGAIN_NS UINT64_C(1000000000)
+#define COME_AGAIN_NS UINT64_C(10000000) /* sooner than one daemon ends and another serves */
+#define CONTEXT_COST_MS 200
+/* Shorter than the daemon waits after a notice: what happens in between is seen by the same sample. */
+#define NOTICE_PAUSE_NS UINT64_C(20000000)
+
+atomic_bool session_outside;
+_Atomic uint64_t session_memory;
+
+static struct session_settings settings;
+static bool settings_read;
+static bool settings_ask;        /* nothing was said: the system daemon's rules decide */
+static const char *settings_bad; /* a variable that is too long, if there is one: fail closed */
+
+const struct session_settings *session_settings(void)
+{
+    return &settings;
+}
+
+void session_forget(void)
+{
+    atomic_fetch_add_explicit(&session_memory, 1,
+                              memory_order_release); /* charge.c reads it before it remembers */
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* An unset variable is an empty one. Returns whether it is set to something. */
+static bool read_variable(const char *name, char *value, size_t bytes)
+{
+    const char *text = secure_getenv(name);
+    size_t length = text ? strlen(text) : 0;
+    if (length >= bytes) {
+        settings_bad = name;
+        length = 0;
+    }
+    memcpy(value, text ? text : "", length);
+    value[length] = '\0';
+    return text && *text;
+}
+
+static void read_settings(void)
+{
+    settings_read = true;
+    read_variable("GPUSLICE_SESSION", settings.session_id, sizeof(settings.session_id));
+    read_variable("GPUSLICE_IPC_TOKEN", settings.token, sizeof(settings.token));
+    read_variable("GPUSLICE_IPC_SOCK", settings.socket_path, sizeof(settings.socket_path));
+    if (!read_variable("GPUSLICE_MEMORY_LIMIT", settings.limit, sizeof(settings.limit)))
+        read_variable("TENSOR_FUSION_CUDA_MEM_LIMIT", settings.limit, sizeof(settings.limit));
+    if (!read_variable("GPUSLICE_COMPUTE_LIMIT", settings.compute, sizeof(settings.compute)))
+        read_variable("TENSOR_FUSION_CUDA_UP_LIMIT", settings.compute, sizeof(settings.compute));
+    settings_ask = !settings_bad && !*settings.session_id && !*settings.limit && !*settings.compute;
+    if (settings_ask && getauxval(AT_SECURE))
+        atomic_store_explicit(&session_outside, true, memory_order_relaxed);
+    if (settings_ask && !*settings.socket_path)
+        strcpy(settings.socket_path, SYSTEM_SOCKET);
+}
+
+/* Set up `attachment` as the settings say. 0 or a negative errno. */
+static int open_ledger(const struct attachment *previous, struct lock *turn, struct attachment *attachment,
+                       struct error *error)
+{
+    if (settings_bad)
+        return error_set(error, EINVAL, NULL,
+                         "%s in the environment is too long; set it as `gpuslice run` does", settings_bad);
+    if (!*settings.session_id && !settings_ask)
+        return standalone_open(&settings, turn, attachment, error);
+    if (!*settings.socket_path)
+        return error_set(error, EINVAL, NULL,
+                         "GPUSLICE_IPC_SOCK is not set; start the program by `gpuslice run`");
+    int result =
+        attach_open(&settings, previous, previous ? REATTACH_MS : FIRST_ATTACH_MS, attachment, error);
+    attachment->slot.turn = turn;
+    if (result == 0 && settings_ask) {
+        memcpy(settings.session_id, attachment->slot.ledger.policy->session_id, sizeof(settings.session_id));
+        settings.session_id[sizeof(settings.session_id) - 1] = '\0';
+        settings_ask = false;
+    }
+    return result;
+}
+
+static void say_refused(struct private_area *area, const struct error *error)
+{
+    if (*settings.session_id)
+        report_once(
+            &area->said_refused,
+            "session %s: %s. All GPU memory is refused to this process until it can attach; start the "
+            "daemon, or run the program without GPUSLICE_SESSION",
+            settings.session_id, error->message);
+    else
+        report_once(&area->said_refused, "%s. All GPU memory is refused to this process", error->message);
+}
+
+/* What this process holds, by GPU. */
+struct held {
+    uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
+};
+
+static void add_held_bytes(const struct record *record, void *argument)
+{
+    struct held *held = argument;
+    if (record_is_charged(record->kind))
+        held->bytes[record->gpu] += record->bytes;
+    if (record->flags & RECORD_HIDDEN)
+        held->hidden_bytes[record->gpu] += record->bytes;
+}
+
+/* The daemon gave us another slot than we had: enter there what this process holds. What threads reserve or
+ * release in the old one at this very moment is lost to the new; it ends with the process. */
+static void move_charges(struct private_area *area, struct ledger_slot *slot)
+{
+    struct held held = {0};
+    /* Shares are of the old ledger. What stood in them is charged to each of their holders now, until they
+     * let go: what one hands out after this is shared again. */
+    records_unshare(&area->records);
+    records_each(&area->records, add_held_bytes, &held);
+    for (unsigned i = 0; i < POOLS_MAX; i++) {
+        struct pool *pool = &area->pools[i];
+        pthread_mutex_lock(&pool->turn); /* nobody who has it asks for `deciding` */
+        held.bytes[pool->gpu] += pool->charged_bytes;
+        if (pool->managed)
+            held.hidden_bytes[pool->gpu] += pool->charged_bytes;
+        pthread_mutex_unlock(&pool->turn);
+    }
+    for (unsigned gpu = 0; gpu < LEDGER_GPUS; gpu++) {
+        if (held.bytes[gpu])
+            ledger_charge(slot, gpu, held.bytes[gpu]);
+        if (held.hidden_bytes[gpu])
+            ledger_hide(slot, gpu, held.hidden_bytes[gpu]);
+    }
+}
+
+/* Whether indices in records mean the same GPUs under both policies. */
+static bool same_gpus(const struct ledger_policy *one, const struct ledger_policy *other)
+{
+    if (one->gpu_count != other->gpu_count)
+        return false;
+    for (uint32_t i = 0; i < one->gpu_count && i < LEDGER_GPUS; i++)
+        if (memcmp(one->gpus[i].uuid, other->gpus[i].uuid, sizeof(one->gpus[i].uuid)) != 0)
+            return false;
+    return true;
+}
+
+/* Attach, or attach anew. Under `deciding`. */
+static enum session_mode attach(struct private_area *area, const struct attachment *previous)
+{
+    struct error error = {0};
+    struct attachment made = {0};
+    int result = open_ledger(previous, &area->turn, &made, &error);
+    if (result == 0 && previous && !same_gpus(previous->slot.ledger.policy, made.slot.ledger.policy))
+        result = error_set(&error, EPROTO, NULL, "the session's GPUs have changed");
+    struct attachment *published = MAP_FAILED;
+    if (result == 0) {
+        published = mmap(NULL, sizeof(made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (published == MAP_FAILED)
+            result = error_set_errno(&error, errno, "no memory");
+    }
+    if (result == -ENOENT && settings_ask) {
+        atomic_store_explicit(&session_outside, true, memory_order_relaxed);
+        return SESSION_OUTSIDE;
+    }
+    if (result < 0) {
+        atomic_store_explicit(&area->next_try_ns, now_ns() + TRY_AGAIN_NS, memory_order_relaxed);
+        if (previous) {
+            report_debug("cannot attach again: %s", error.message);
+            return SESSION_INSIDE;
+        }
+        say_refused(area, &error);
+        atomic_store_explicit(&area->mode, SESSION_REFUSED, memory_order_relaxed);
+        return SESSION_REFUSED;
+    }
+    *published = made;
+    if (previous &&
+        (made.slot.ledger.usage != previous->slot.ledger.usage || made.slot.index != previous->slot.index ||
+         made.slot.generation != previous->slot.generation))
+        move_charges(area, &published->slot);
+    atomic_store_explicit(&area->attachment, published,
+                          memory_order_release); /* session_mode(), session_slot() */
+    atomic_store_explicit(&area->mode, SESSION_INSIDE, memory_order_relaxed);
+    /* Should the epoch still differ, it is not ours to hurry. */
+    atomic_store_explicit(&area->next_try_ns, previous ? now_ns() + COME_AGAIN_NS : 0, memory_order_relaxed);
+    session_forget();
+    if (previous)
+        agent_meet_daemon();
+    return SESSION_INSIDE;
+}
+
+enum session_mode session_mode_slow(void)
+{
+    int saved_errno = errno;
+    struct private_area *area = private_get();
+    if (!area)
+        return SESSION_REFUSED;
+
+    uint64_t next_try_ns = atomic_load_explicit(&area->next_try_ns, memory_order_relaxed);
+    enum session_mode mode = atomic_load_explicit(&area->mode, memory_order_relaxed);
+    if (mode != SESSION_UNDECIDED && next_try_ns && now_ns() < next_try_ns)
+        return mode;
+
+    pthread_mutex_lock(&area->deciding);
+    if (!settings_read)
+        read_settings();
+    mode = atomic_load_explicit(&area->mode, memory_order_relaxed);
+    const struct attachment *attachment = atomic_load_explicit(&area->attachment, memory_order_relaxed);
+    next_try_ns = atomic_load_explicit(&area->next_try_ns, memory_order_relaxed);
+    if (atomic_load_explicit(&session_outside, memory_order_relaxed)) {
+        mode = SESSION_OUTSIDE;
+    } else if (mode == SESSION_UNDECIDED || !next_try_ns || now_ns() >= next_try_ns) {
+        /* Another thread may have done it while we waited. */
+        if (attachment && ledger_epoch(attachment->slot.ledger.usage) == attachment->epoch)
+            mode = SESSION_INSIDE;
+        else
+            mode = attach(area, attachment);
+    }
+    pthread_mutex_unlock(&area->deciding);
+    errno = saved_errno;
+    return mode;
+}
+
+int session_gpu(const uint8_t uuid[static 16], int ordinal)
+{
+    struct private_area *area = private_get();
+    struct attachment *attachment = atomic_load_explicit(&area->attachment, memory_order_acquire);
+    int gpu = ledger_gpu_find(attachment->slot.ledger.policy, uuid);
+    if (gpu >= 0 || !attachment->standalone)
+        return gpu;
+    pthread_mutex_lock(&area->deciding);
+    gpu = ledger_gpu_find(attachment->slot.ledger.policy, uuid);
+    if (gpu < 0)
+        gpu = standalone_add_gpu(&attachment->slot.ledger, uuid, ordinal);
+    pthread_mutex_unlock(&area->deciding);
+    return gpu;
+}
+
+bool session_is_standalone(void)
+{
+    struct private_area *area = private_get();
+    return atomic_load_explicit(&area->attachment, memory_order_acquire)->standalone;
+}
+
+uint64_t session_context_cost(uint32_t gpu)
+{
+    struct private_area *area = private_get();
+    if (session_is_standalone())
+        return 0;
+    int saved_errno = errno;
+    pthread_mutex_lock(&area->deciding);
+    uint64_t bytes = attach_context_cost(gpu, CONTEXT_COST_MS);
+    pthread_mutex_unlock(&area->deciding);
+    errno = saved_errno;
+    return bytes;
+}
+
+void session_notice(enum wire_notice_kind kind)
+{
+    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
+    struct attachment *attachment =
+        area ? atomic_load_explicit(&area->attachment, memory_order_acquire) : NULL;
+    if (!attachment || attachment->standalone)
+        return;
+    uint64_t now = now_ns(), last = atomic_load_explicit(&area->noticed_ns, memory_order_relaxed);
+    if (now - last < NOTICE_PAUSE_NS ||
+        !atomic_compare_exchange_strong_explicit(&area->noticed_ns, &last, now, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return;
+    /* Who has the turn waits for the daemon. If for the cost of a context, it gives notice itself, later. */
+    int saved_errno = errno;
+    if (pthread_mutex_trylock(&area->deciding) == 0) {
+        attach_notice(kind);
+        pthread_mutex_unlock(&area->deciding);
+    } else {
+        atomic_store_explicit(&area->noticed_ns, 0, memory_order_relaxed);
+    }
+    errno = saved_errno;
+}

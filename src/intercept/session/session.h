@@ -1,0 +1,96 @@
+/* session.h - whether this process is in a session, and its slot in that session's ledger.
+ *
+ * Decided at the first context, allocation or memory query, never before:
+ *
+ *   GPUSLICE_SESSION       attach to the daemon at GPUSLICE_IPC_SOCK, with GPUSLICE_IPC_TOKEN
+ *   GPUSLICE_MEMORY_LIMIT  (or TENSOR_FUSION_CUDA_MEM_LIMIT) a ledger of our own, for this process alone
+ *   GPUSLICE_COMPUTE_LIMIT (or TENSOR_FUSION_CUDA_UP_LIMIT) the same, with a cap on GPU time
+ *   none of these          ask the system daemon once (or the one at GPUSLICE_IPC_SOCK) whether a rule of its
+ *                          sessions.conf puts this process into a session; where none does, or nobody serves
+ *                          there, the process passes straight through
+ *
+ * A process that should be in a session and cannot is refused all device memory, and says so once; it tries
+ * again, at most once a second. One that is attached keeps its ledger whatever becomes of the daemon, and
+ * attaches anew when it sees another epoch in it. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "intercept/session/private.h"
+#include "ledger/ledger.h"
+#include "wire/wire.h"
+
+enum session_mode {
+    SESSION_UNDECIDED, /* never returned */
+    SESSION_INSIDE,
+    SESSION_REFUSED,
+    SESSION_OUTSIDE,
+};
+
+/* One attached ledger. Never changed and never freed once published, so that threads inside it need no lock:
+ * a process keeps the few pages of each daemon that it outlived. */
+struct attachment {
+    struct ledger_slot slot;
+    uint64_t epoch; /* of the usage region, when the slot's policy was mapped */
+    bool standalone;
+    uint16_t version;                   /* of the wire, that the daemon answered in; 0 when standalone */
+    uint64_t usage_device, usage_inode; /* which file the usage region is */
+};
+
+/* What the environment says; read once, as the program may change it, and kept across fork. */
+struct session_settings {
+    char session_id[WIRE_SESSION_ID_BYTES]; /* empty: none */
+    char token[WIRE_TOKEN_BYTES];
+    char socket_path[108];
+    char limit[4096];   /* of memory; empty: none */
+    char compute[4096]; /* empty: no cap */
+};
+
+extern atomic_bool session_outside;
+
+/* After session_mode() has decided. */
+const struct session_settings *session_settings(void);
+
+enum session_mode session_mode_slow(void);
+
+/* Where this process stands. When inside, session_slot() and session_gpu() may be called. */
+static inline enum session_mode session_mode(void)
+{
+    if (atomic_load_explicit(&session_outside, memory_order_relaxed))
+        return SESSION_OUTSIDE;
+    struct private_area *area =
+        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    if (area) {
+        struct attachment *attachment = atomic_load_explicit(&area->attachment, memory_order_acquire);
+        if (attachment && ledger_epoch(attachment->slot.ledger.usage) == attachment->epoch)
+            return SESSION_INSIDE;
+    }
+    return session_mode_slow();
+}
+
+/* This process's slot. */
+static inline struct ledger_slot *session_slot(void)
+{
+    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
+    return &atomic_load_explicit(&area->attachment, memory_order_acquire)->slot;
+}
+
+/* The ledger's index of a GPU, or -1: the session does not name it. `ordinal` is CUDA's, or -1. */
+int session_gpu(const uint8_t uuid[static 16], int ordinal);
+
+/* What a first context on `gpu` cost, by the daemon's measure; 0 when nobody can tell. May take 200 ms. */
+uint64_t session_context_cost(uint32_t gpu);
+
+/* Tell the daemon that the driver took (or may have taken) memory of its own accord, or that memory was
+ * refused: it compares with the card within 100 ms. Call it after the driver has answered. Never waits; may
+ * be called in any mode, as often as one likes. */
+void session_notice(enum wire_notice_kind kind);
+
+bool session_is_standalone(void);
+
+/* Changes whenever what threads remember of contexts and GPUs may have become wrong. */
+extern _Atomic uint64_t session_memory;
+void session_forget(void);

@@ -1,0 +1,114 @@
+#include "intercept/session/standalone.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "cuda/uuid.h"
+#include "intercept/resolve/real.h"
+#include "intercept/session/limits.h"
+
+/* Read once; a forked child finds them here when it makes a ledger of its own. Without a word about memory
+ * there is no limit to it, nor a cap without one about compute. */
+static struct limits memory, compute;
+
+/* By index in the policy: ten-thousandths of the time. Filled before its GPU is in the policy. */
+static _Atomic uint32_t caps[LEDGER_GPUS];
+
+static void *private_memory(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
+        return NULL;
+    madvise(pages, bytes, MADV_DONTFORK);
+    return pages;
+}
+
+int standalone_open(const struct session_settings *settings, struct lock *turn, struct attachment *attachment,
+                    struct error *error)
+{
+    memory = (struct limits){.every_gpu = true, .every_gpu_amount = LEDGER_UNLIMITED};
+    compute = (struct limits){.every_gpu = true, .every_gpu_amount = SHARE_WHOLE};
+    struct error cause;
+    if (*settings->limit && limits_parse(settings->limit, &memory, &cause) < 0)
+        return error_set(error, EINVAL, NULL, "GPUSLICE_MEMORY_LIMIT: %s", cause.message);
+    if (*settings->compute && limits_parse_shares(settings->compute, &compute, &cause) < 0)
+        return error_set(error, EINVAL, NULL, "GPUSLICE_COMPUTE_LIMIT: %s", cause.message);
+    struct ledger_policy *policy = private_memory(LEDGER_POLICY_BYTES);
+    struct ledger_usage *usage = policy ? private_memory(ledger_usage_bytes()) : NULL;
+    if (!usage) {
+        if (policy)
+            munmap(policy, LEDGER_POLICY_BYTES);
+        return error_set_errno(error, ENOMEM, "no memory for a ledger");
+    }
+    ledger_policy_init(policy, "standalone", 1);
+    ledger_usage_init(usage, 1);
+
+    uint64_t generation = 0;
+    int slot = ledger_slot_claim(usage, (struct ledger_owner){.pid = getpid()}, &generation);
+    *attachment = (struct attachment){
+        .slot = {.ledger = {policy, usage}, .index = (uint32_t)slot, .generation = generation, .turn = turn},
+        .epoch = 1,
+        .standalone = true,
+    };
+    return 0;
+}
+
+/* NVML's index of a GPU. CUDA's ordinal does where NVML cannot be asked: without CUDA_VISIBLE_DEVICES, they
+ * differ only where CUDA puts the fastest GPU first. */
+static int nvml_index(const uint8_t uuid[static 16], int ordinal)
+{
+    char text[GPU_UUID_TEXT];
+    nvmlDevice_t device;
+    unsigned index;
+    if (!real_nvml_ready() || !real_nvml(nvmlInit_v2) || !real_nvml(nvmlShutdown) ||
+        !real_nvml(nvmlDeviceGetHandleByUUID) || !real_nvml(nvmlDeviceGetIndex) ||
+        real_nvml(nvmlInit_v2)() != NVML_SUCCESS)
+        return ordinal;
+    if (real_nvml(nvmlDeviceGetHandleByUUID)(gpu_uuid_format(uuid, text), &device) == NVML_SUCCESS &&
+        real_nvml(nvmlDeviceGetIndex)(device, &index) == NVML_SUCCESS)
+        ordinal = (int)index;
+    real_nvml(nvmlShutdown)();
+    return ordinal;
+}
+
+static bool names_an_index(const struct limits *limits)
+{
+    for (uint32_t i = 0; i < limits->count; i++)
+        if (!limits->rows[i].by_uuid)
+            return true;
+    return false;
+}
+
+int standalone_add_gpu(struct ledger *ledger, const uint8_t uuid[static 16], int ordinal)
+{
+    /* Ours alone, and writable: every other policy is the daemon's. */
+    struct ledger_policy *policy = (struct ledger_policy *)(uintptr_t)ledger->policy;
+    uint64_t bytes, cap = SHARE_WHOLE;
+    uint32_t index = policy->gpu_count;
+    bool asks_nvml = names_an_index(&memory) || names_an_index(&compute);
+    int known_as = asks_nvml ? nvml_index(uuid, ordinal) : -1;
+    if (index == LEDGER_GPUS || !limits_find(&memory, uuid, known_as, &bytes))
+        return -1;
+    limits_find(&compute, uuid, known_as, &cap);
+    atomic_store_explicit(&caps[index], (uint32_t)cap, memory_order_relaxed);
+    struct ledger_policy_gpu *gpu = &policy->gpus[index];
+    memcpy(gpu->uuid, uuid, 16);
+    atomic_store_explicit(&gpu->limit_bytes, bytes, memory_order_relaxed);
+    /* Threads that look GPUs up without the lock see the row before the count that includes it. */
+    __atomic_store_n(&policy->gpu_count, index + 1, __ATOMIC_RELEASE);
+    return (int)index;
+}
+
+uint32_t standalone_cap(uint64_t gpus)
+{
+    uint32_t least = SHARE_WHOLE;
+    for (unsigned i = 0; i < LEDGER_GPUS; i++) {
+        uint32_t cap = atomic_load_explicit(&caps[i], memory_order_relaxed);
+        if ((gpus >> i & 1) && cap < least)
+            least = cap;
+    }
+    return least;
+}

@@ -1,0 +1,17 @@
+/* standalone.h - a process limited on its own, without a daemon: a ledger that nobody else sees, made from
+ * limits in the environment. GPUs are entered in its policy as the process meets them. */
+#pragma once
+
+#include "cuda/driver.h"
+#include "intercept/session/session.h"
+
+/* Make the ledger, with one slot that is ours, for the settings' limits. 0 or a negative errno. */
+int standalone_open(const struct session_settings *settings, struct lock *turn, struct attachment *attachment,
+                    struct error *error);
+
+/* The lowest cap on time among these GPUs (a bit for each of the policy), in ten-thousandths. */
+uint32_t standalone_cap(uint64_t gpus);
+
+/* Enter a GPU in the policy, if the limits name it. `ordinal` is CUDA's, or -1 when NVML met the GPU first.
+ * Returns its index, or -1. Under the session's `deciding` lock. */
+int standalone_add_gpu(struct ledger *ledger, const uint8_t uuid[static 16], int ordinal);

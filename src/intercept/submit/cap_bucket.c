@@ -1,0 +1,47 @@
+#include "intercept/submit/cap_bucket.h"
+
+#include "base/units.h"
+
+#define BUCKET_NS INT64_C(50000000)
+/* A turn begins with this much, or with what comes in this time. */
+#define TURN_NS INT64_C(20000000)
+#define TURN_PERIOD_NS INT64_C(100000000)
+/* What a stopped process or a suspended machine missed is not made up for. */
+#define ADVANCE_MOST_NS INT64_C(10000000000)
+
+void duty_begin(struct duty *duty, uint32_t cap, uint64_t now_ns)
+{
+    *duty = (struct duty){.cap = cap, .left_ns = BUCKET_NS, .at_ns = now_ns};
+}
+
+void duty_advance(struct duty *duty, uint32_t cap, uint64_t now_ns)
+{
+    int64_t passed_ns = now_ns > duty->at_ns ? (int64_t)(now_ns - duty->at_ns) : 0;
+    if (passed_ns > ADVANCE_MOST_NS)
+        passed_ns = ADVANCE_MOST_NS;
+    duty->left_ns += passed_ns * (int64_t)duty->cap / (int64_t)SHARE_WHOLE;
+    if (duty->left_ns > BUCKET_NS)
+        duty->left_ns = BUCKET_NS;
+    duty->at_ns = now_ns;
+    duty->cap = cap;
+}
+
+void duty_charge(struct duty *duty, uint64_t busy_ns)
+{
+    duty->left_ns -= busy_ns < (uint64_t)ADVANCE_MOST_NS ? (int64_t)busy_ns : ADVANCE_MOST_NS;
+}
+
+bool duty_is_spent(const struct duty *duty)
+{
+    return duty->left_ns <= 0;
+}
+
+uint64_t duty_wait_ns(const struct duty *duty)
+{
+    int64_t cap = duty->cap ? duty->cap : 1;
+    int64_t enough_ns = TURN_PERIOD_NS * cap / (int64_t)SHARE_WHOLE;
+    if (enough_ns > TURN_NS)
+        enough_ns = TURN_NS;
+    int64_t missing_ns = enough_ns - duty->left_ns;
+    return missing_ns > 0 ? (uint64_t)((missing_ns * (int64_t)SHARE_WHOLE + cap - 1) / cap) : 0;
+}

@@ -1,0 +1,253 @@
+#include "intercept/submit/gate.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "intercept/agent/agent.h"
+#include "intercept/resolve/real.h"
+#include "intercept/submit/in_flight.h"
+
+__thread struct gate_self gate_self;
+/* Of threads for which there is no place: nobody waits for these. */
+static __thread struct gate_thread unplaced;
+
+/* Runs a function as a thread ends that has been here. */
+static pthread_key_t thread_end;
+static bool thread_end_made;
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* --- Threads --------------------------------------------------------------------------------------- */
+
+static void leave_place(void *place)
+{
+    struct gate_thread *thread = place;
+    pace_thread_ended(atomic_load_explicit(&thread->tid, memory_order_relaxed));
+    atomic_store_explicit(&thread->inside, 0, memory_order_relaxed);
+    atomic_store_explicit(&thread->tid, 0, memory_order_release); /* take_place() */
+    gate_self = (struct gate_self){0};
+}
+
+static struct gate_thread *take_place(struct gate *gate, int32_t tid)
+{
+    for (uint32_t i = 0; i < GATE_THREADS; i++) {
+        int32_t nobody = 0;
+        if (!atomic_compare_exchange_strong_explicit(&gate->threads[i].tid, &nobody, tid,
+                                                     memory_order_acquire, memory_order_relaxed))
+            continue;
+        uint32_t count = atomic_load_explicit(&gate->thread_count, memory_order_relaxed);
+        while (count <= i &&
+               !atomic_compare_exchange_weak_explicit(&gate->thread_count, &count, i + 1,
+                                                      memory_order_seq_cst, memory_order_relaxed))
+            ;
+        return &gate->threads[i];
+    }
+    return &unplaced;
+}
+
+static void register_thread(struct gate *gate)
+{
+    struct gate_self *self = &gate_self;
+    self->fenced = atomic_load_explicit(&gate->fenced, memory_order_relaxed);
+    self->thread = take_place(gate, (int32_t)syscall(SYS_gettid));
+    if (self->thread != &unplaced)
+        pthread_setspecific(thread_end, self->thread);
+}
+
+void gate_forget_parent(void)
+{
+    gate_self = (struct gate_self){0};
+}
+
+/* --- Passing --------------------------------------------------------------------------------------- */
+
+static void go_outside(struct gate_self *self)
+{
+    atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
+}
+
+static uint32_t word_of(struct gate *gate)
+{
+    return atomic_load_explicit(&gate->word, memory_order_acquire); /* gate_open() */
+}
+
+static void wait_closed(struct gate *gate)
+{
+    uint64_t from_ns = pace_now_ns();
+    if (atomic_fetch_add_explicit(&gate->waiters, 1, memory_order_seq_cst) == 0)
+        agent_poke();
+    for (uint32_t word; (word = word_of(gate)) >= GATE_DRAINING;)
+        futex_wait(&gate->word, word);
+    atomic_fetch_sub_explicit(&gate->waiters, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&gate->waited_ns, pace_now_ns() - from_ns, memory_order_relaxed);
+}
+
+void gate_enter_slow(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    int saved_errno = errno;
+    if (!self->thread)
+        register_thread(gate);
+    for (;;) {
+        gate_go_inside(self);
+        uint32_t word = word_of(gate);
+        bool captures = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
+        self->attentive = captures || word != GATE_FREE;
+        if (word == GATE_FREE || (captures && pace_is_capturing(stream)))
+            break;
+        if (word == GATE_PACED && !pace_is_full(gate, stream))
+            break;
+        go_outside(self);
+        if (word == GATE_PACED) {
+            pace_wait(gate);
+        } else {
+            pace_cover_own();
+            wait_closed(gate);
+        }
+    }
+    errno = saved_errno;
+}
+
+void gate_leave_slow(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    int saved_errno = errno;
+    bool attentive = self->attentive;
+    self->attentive = false;
+    if (!attentive ||
+        !(atomic_load_explicit(&gate->captures, memory_order_relaxed) && pace_is_capturing(stream)))
+        pace_count(gate, stream, attentive);
+    go_outside(self);
+    if (attentive && atomic_load_explicit(&gate->resting, memory_order_relaxed) &&
+        atomic_exchange_explicit(&gate->resting, false, memory_order_acq_rel)) {
+        atomic_store_explicit(&gate->resumed_ns, pace_now_ns(), memory_order_release); /* agent.c */
+        agent_poke();
+    }
+    errno = saved_errno;
+}
+
+/* --- Captures -------------------------------------------------------------------------------------- */
+
+bool gate_capture_begin(struct gate *gate)
+{
+    struct gate_self *self = &gate_self;
+    if (self->depth || charge_depth)
+        return false;
+    int saved_errno = errno;
+    if (!self->thread)
+        register_thread(gate);
+    for (;;) {
+        gate_go_inside(self);
+        if (word_of(gate) != GATE_DRAINING)
+            break;
+        go_outside(self);
+        atomic_fetch_add_explicit(&gate->capture_waiters, 1, memory_order_seq_cst);
+        while (word_of(gate) == GATE_DRAINING)
+            futex_wait(&gate->word, GATE_DRAINING);
+        atomic_fetch_sub_explicit(&gate->capture_waiters, 1, memory_order_relaxed);
+    }
+    pthread_mutex_lock(&gate->turn);
+    atomic_fetch_add_explicit(&gate->captures, 1, memory_order_seq_cst);
+    pace_cover_all(gate);
+    errno = saved_errno;
+    return true;
+}
+
+void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result)
+{
+    unsigned i = 0;
+    CUcontext context = NULL;
+    if (result == CUDA_SUCCESS && real(cuCtxGetCurrent))
+        real(cuCtxGetCurrent)(&context);
+    while (i < GATE_CAPTURES && gate->capturing[i].stream)
+        i++;
+    if (result == CUDA_SUCCESS && i < GATE_CAPTURES)
+        gate->capturing[i] = (struct gate_capture){stream, context};
+    else
+        atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&gate->turn);
+    go_outside(&gate_self);
+}
+
+void gate_capture_ended(struct gate *gate, CUstream stream)
+{
+    pthread_mutex_lock(&gate->turn);
+    for (unsigned i = 0; i < GATE_CAPTURES; i++) {
+        if (gate->capturing[i].stream != stream)
+            continue;
+        gate->capturing[i] = (struct gate_capture){0};
+        atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
+        break;
+    }
+    pthread_mutex_unlock(&gate->turn);
+}
+
+/* --- The agent's side ------------------------------------------------------------------------------ */
+
+bool gate_make(struct gate *gate)
+{
+    if (!thread_end_made && pthread_key_create(&thread_end, leave_place) != 0)
+        return false;
+    thread_end_made = true;
+    bool fenced = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
+    atomic_store_explicit(&gate->fenced, fenced, memory_order_relaxed);
+    atomic_store_explicit(&gate->word, GATE_FREE, memory_order_release);
+    return true;
+}
+
+void gate_barrier(struct gate *gate)
+{
+    /* Registered for a thread's fence alone, it cannot fail any more. */
+    if (!atomic_load_explicit(&gate->fenced, memory_order_relaxed))
+        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+void gate_open(struct gate *gate, enum gate_state state)
+{
+    uint32_t before = atomic_exchange_explicit(&gate->word, state, memory_order_acq_rel); /* word_of() */
+    if (before >= GATE_DRAINING)
+        futex_wake_all(&gate->word);
+}
+
+void gate_close(struct gate *gate)
+{
+    atomic_store_explicit(&gate->word, GATE_DRAINING, memory_order_seq_cst);
+    gate_barrier(gate);
+}
+
+bool gate_is_left(struct gate *gate)
+{
+    uint32_t count = atomic_load_explicit(&gate->thread_count, memory_order_seq_cst);
+    for (uint32_t i = 0; i < count; i++) {
+        struct gate_thread *thread = &gate->threads[i];
+        /* Pairs with go_outside(). */
+        if (!atomic_load_explicit(&thread->inside, memory_order_acquire))
+            continue;
+        int32_t tid = atomic_load_explicit(&thread->tid, memory_order_relaxed);
+        if (tid && syscall(SYS_tgkill, getpid(), tid, 0) == 0)
+            return false;
+        /* It ended inside a call, without its destructors. */
+        atomic_store_explicit(&thread->inside, 0, memory_order_relaxed);
+    }
+    return true;
+}
+
+void gate_drained(struct gate *gate)
+{
+    atomic_store_explicit(&gate->word, GATE_CLOSED, memory_order_seq_cst);
+    if (atomic_load_explicit(&gate->capture_waiters, memory_order_seq_cst))
+        futex_wake_all(&gate->word);
+}

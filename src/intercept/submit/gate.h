@@ -1,0 +1,121 @@
+/* gate.h - what every call passes that gives the GPU work.
+ *
+ *   struct gate *gate = gate_of();
+ *   if (!gate)
+ *       return real(cuLaunchKernel)(...);
+ *   gate_enter(gate, stream);
+ *   CUresult result = real(cuLaunchKernel)(...);
+ *   gate_leave(gate, stream);
+ *
+ * A process in no session has no gate. An open gate costs plain stores to memory of the thread's own and
+ * loads of words that hardly ever change: no locked instruction, no system call. The thread says that it is
+ * inside, then reads the gate's word; the agent writes the word, makes every thread of the process pass a
+ * barrier (membarrier), then reads who is inside: so either the thread sees the word or the agent sees the
+ * thread.
+ *
+ * Calls inside other calls never wait: what the driver, or a callback of the program's, does of itself inside
+ * a hook is part of it. Nor do calls on a stream that is being captured: they give the GPU nothing. */
+#pragma once
+
+#include "intercept/memory/charge.h"
+#include "intercept/session/private.h"
+
+struct gate_self {
+    struct gate_thread *thread; /* NULL: not entered yet */
+    struct pace_entry *entry;   /* of the last submission */
+    struct pace_entry *entries; /* all of this thread's */
+    unsigned depth;
+    bool fenced,
+        attentive; /* attentive: this call is counted towards a mark, or may be on a captured stream */
+};
+extern __thread struct gate_self gate_self;
+
+/* The process's gate; NULL where there is none. */
+static inline struct gate *gate_of(void)
+{
+    struct private_area *area =
+        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    return area && atomic_load_explicit(&area->gate.word, memory_order_relaxed) != GATE_NONE ? &area->gate
+                                                                                             : NULL;
+}
+
+void gate_enter_slow(struct gate *gate, CUstream stream);
+void gate_leave_slow(struct gate *gate, CUstream stream);
+
+static inline void gate_go_inside(struct gate_self *self)
+{
+    atomic_store_explicit(&self->thread->inside, 1, memory_order_relaxed);
+    if (self->fenced)
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+        atomic_signal_fence(memory_order_seq_cst); /* the other half is gate_barrier() */
+}
+
+/* Before the driver is called. `stream` is a handle that means the same in every form of a call:
+ * CU_STREAM_LEGACY or CU_STREAM_PER_THREAD for 0. Waits while the gate is closed, and where the stream has
+ * enough before it. */
+__attribute__((always_inline)) static inline void gate_enter(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    if (self->depth++ || charge_depth)
+        return;
+    if (self->thread) {
+        gate_go_inside(self);
+        if (atomic_load_explicit(&gate->word, memory_order_acquire) == GATE_FREE &&
+            atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0)
+            return;
+    }
+    gate_enter_slow(gate, stream);
+}
+
+/* After it, whatever it answered. */
+__attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    if (--self->depth || charge_depth)
+        return;
+    struct pace_entry *entry = self->entry;
+    if (self->attentive || !entry || atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream) {
+        gate_leave_slow(gate, stream);
+        return;
+    }
+    pace_entry_count(entry);
+    atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
+}
+
+/* The thread's current context may be another now: its default stream is. */
+static inline void gate_context_changed(void)
+{
+    gate_self.entry = NULL;
+}
+
+/* --- For hooks of captures (hook_capture.c) -------------------------------------------------------- */
+
+/* Before a capture begins on `stream`; waits while a drain goes on. What was submitted so far has its marks
+ * afterwards: while a capture is open, nobody but the threads that submit says anything to the driver.
+ * Returns whether gate_capture_begun() must follow. */
+bool gate_capture_begin(struct gate *gate);
+void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result);
+/* The stream may be captured no more. */
+void gate_capture_ended(struct gate *gate, CUstream stream);
+
+/* --- For the agent --------------------------------------------------------------------------------- */
+
+/* Set up the gate, open. Once in a process. */
+bool gate_make(struct gate *gate);
+
+/* Open it, and let those go on who wait. */
+void gate_open(struct gate *gate, enum gate_state state);
+
+/* Close it; then call gate_is_left() until nobody is inside. */
+void gate_close(struct gate *gate);
+bool gate_is_left(struct gate *gate);
+
+/* What was waited for is done: captures may begin, work may not be submitted. */
+void gate_drained(struct gate *gate);
+
+/* What threads wrote before and what this one reads after is in order, as theirs is (gate_go_inside()). */
+void gate_barrier(struct gate *gate);
+
+/* In a forked child, in the thread that made it. Async-signal-safe. */
+void gate_forget_parent(void);

@@ -1,0 +1,86 @@
+/* hook_capture.c - what changes which streams there are, whether they are captured, and whose default stream
+ * is meant: for the gate and the pace. No memory is charged here. */
+#include "intercept/memory/charge.h"
+#include "intercept/resolve/real.h"
+#include "intercept/submit/gate.h"
+#include "intercept/submit/in_flight.h"
+
+/* The handle that means the same in every form of a call. */
+#define LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
+#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
+
+/* --- Captures -------------------------------------------------------------------------------------- */
+
+#define BEGINS_CAPTURE(symbol, form, parameters, arguments)                                                  \
+    CUresult symbol parameters                                                                               \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        charge_capturing();                                                                                  \
+        struct gate *gate = gate_of();                                                                       \
+        bool counted = gate && gate_capture_begin(gate);                                                     \
+        CUresult result = real(symbol) arguments;                                                            \
+        if (counted)                                                                                         \
+            gate_capture_begun(gate, form(stream), result);                                                  \
+        return result;                                                                                       \
+    }
+BEGINS_CAPTURE(cuStreamBeginCapture, LEGACY, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_ptsz, PER_THREAD, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_v2, LEGACY, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGINS_CAPTURE(cuStreamBeginCapture_v2_ptsz, PER_THREAD, (CUstream stream, CUstreamCaptureMode mode),
+               (stream, mode))
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph, LEGACY,
+               (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
+                size_t count, CUstreamCaptureMode mode),
+               (stream, graph, nodes, edges, count, mode))
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD,
+               (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
+                size_t count, CUstreamCaptureMode mode),
+               (stream, graph, nodes, edges, count, mode))
+
+/* The capture of a stream that was invalidated ends with an error, one that another stream began not at all.
+ */
+#define ENDS_CAPTURE(symbol, form)                                                                           \
+    CUresult symbol(CUstream stream, CUgraph *graph)                                                         \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        CUresult result = real(symbol)(stream, graph);                                                       \
+        struct gate *gate = gate_of();                                                                       \
+        if (gate && !pace_is_capturing(form(stream)))                                                        \
+            gate_capture_ended(gate, form(stream));                                                          \
+        return result;                                                                                       \
+    }
+ENDS_CAPTURE(cuStreamEndCapture, LEGACY)
+ENDS_CAPTURE(cuStreamEndCapture_ptsz, PER_THREAD)
+
+/* --- Streams --------------------------------------------------------------------------------------- */
+
+#define DESTROYS_STREAM(symbol)                                                                              \
+    CUresult symbol(CUstream stream)                                                                         \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        struct gate *gate = gate_of();                                                                       \
+        if (gate)                                                                                            \
+            pace_forget_stream(gate, stream);                                                                \
+        return real(symbol)(stream);                                                                         \
+    }
+DESTROYS_STREAM(cuStreamDestroy)
+DESTROYS_STREAM(cuStreamDestroy_v2)
+
+/* --- The current context --------------------------------------------------------------------------- */
+
+#define CHANGES_CONTEXT(symbol, type)                                                                        \
+    CUresult symbol(type context)                                                                            \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        gate_context_changed();                                                                              \
+        return real(symbol)(context);                                                                        \
+    }
+CHANGES_CONTEXT(cuCtxPopCurrent, CUcontext *)
+CHANGES_CONTEXT(cuCtxPopCurrent_v2, CUcontext *)
+CHANGES_CONTEXT(cuCtxPushCurrent, CUcontext)
+CHANGES_CONTEXT(cuCtxPushCurrent_v2, CUcontext)
+CHANGES_CONTEXT(cuCtxSetCurrent, CUcontext)

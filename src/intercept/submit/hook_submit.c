@@ -1,0 +1,56 @@
+/* hook_submit.c - the gate in front of every call that gives the GPU work (rows: submit.def). */
+#include "cuda/driver_more.h"
+#include "intercept/resolve/real.h"
+#include "intercept/submit/gate.h"
+
+#define PARAMETERS_1(A) A a1
+#define PARAMETERS_2(A, B) A a1, B a2
+#define PARAMETERS_3(A, B, C) A a1, B a2, C a3
+#define PARAMETERS_4(A, B, C, D) A a1, B a2, C a3, D a4
+#define PARAMETERS_5(A, B, C, D, E) A a1, B a2, C a3, D a4, E a5
+#define PARAMETERS_6(A, B, C, D, E, F) A a1, B a2, C a3, D a4, E a5, F a6
+#define PARAMETERS_7(A, B, C, D, E, F, G) PARAMETERS_6(A, B, C, D, E, F), G a7
+#define PARAMETERS_8(A, B, C, D, E, F, G, H) PARAMETERS_7(A, B, C, D, E, F, G), H a8
+#define PARAMETERS_9(A, B, C, D, E, F, G, H, I) PARAMETERS_8(A, B, C, D, E, F, G, H), I a9
+#define PARAMETERS_10(A, B, C, D, E, F, G, H, I, J) PARAMETERS_9(A, B, C, D, E, F, G, H, I), J a10
+#define PARAMETERS_11(A, B, C, D, E, F, G, H, I, J, K) PARAMETERS_10(A, B, C, D, E, F, G, H, I, J), K a11
+#define ARGUMENTS_1 a1
+#define ARGUMENTS_2 a1, a2
+#define ARGUMENTS_3 a1, a2, a3
+#define ARGUMENTS_4 a1, a2, a3, a4
+#define ARGUMENTS_5 a1, a2, a3, a4, a5
+#define ARGUMENTS_6 a1, a2, a3, a4, a5, a6
+#define ARGUMENTS_7 ARGUMENTS_6, a7
+#define ARGUMENTS_8 ARGUMENTS_7, a8
+#define ARGUMENTS_9 ARGUMENTS_8, a9
+#define ARGUMENTS_10 ARGUMENTS_9, a10
+#define ARGUMENTS_11 ARGUMENTS_10, a11
+#define COUNT(...) COUNT_OF(__VA_ARGS__, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#define COUNT_OF(A, B, C, D, E, F, G, H, I, J, K, n, ...) n
+#define JOIN(a, b) JOINED(a, b)
+#define JOINED(a, b) a##b
+
+/* Where the work goes, by the row's words. A list of launches is counted on its first stream. */
+#define STREAM_AT(n) a##n
+#define STREAM_NONE NULL
+#define STREAM_CONFIG (a1 ? a1->hStream : NULL)
+#define STREAM_LIST (a1 && a2 ? a1->hStream : NULL)
+#define STREAM_POINTED (a3 ? *a3 : NULL)
+#define DEFAULT_LEGACY CU_STREAM_LEGACY
+#define DEFAULT_PER_THREAD CU_STREAM_PER_THREAD
+
+#define SUBMITS(symbol, form, stream, ...)                                                                   \
+    CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
+    {                                                                                                        \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+        struct gate *gate = gate_of();                                                                       \
+        if (!gate)                                                                                           \
+            return real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                       \
+        CUstream named = STREAM_##stream, to = named ? named : DEFAULT_##form;                               \
+        gate_enter(gate, to);                                                                                \
+        CUresult result = real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                \
+        gate_leave(gate, to);                                                                                \
+        return result;                                                                                       \
+    }
+#include "intercept/submit/submit.def"

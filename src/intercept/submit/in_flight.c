@@ -1,0 +1,603 @@
+#include "intercept/submit/in_flight.h"
+
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "intercept/memory/charge.h"
+#include "intercept/resolve/real.h"
+#include "intercept/submit/gate.h"
+
+/* What a stream has before it when a thread may add to it: as little as the machine's CPUs allow, which may
+ * be late in letting a thread go on. */
+#define AHEAD_LEAST_NS UINT64_C(1500000)
+#define AHEAD_MOST_NS UINT64_C(6000000)
+#define AHEAD_DECAY 256u /* of its part above the least, with each wait that was not too long */
+#define CHUNKS_AHEAD 3u
+#define CHUNK_MOST 1024u
+#define PATIENCE_NS UINT64_C(100000000)
+#define SHORTEST_NAP_NS UINT64_C(50000)
+#define LONGEST_NAP_NS UINT64_C(1000000)
+#define LONGEST_COUNTED_NS UINT64_C(1000000000)
+
+uint64_t pace_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Our own calls: no capture is disturbed, and no hook of ours takes them for the program's. */
+static CUstreamCaptureMode calls_begin(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    charge_depth++;
+    if (real(cuThreadExchangeStreamCaptureMode))
+        real(cuThreadExchangeStreamCaptureMode)(&mode);
+    return mode;
+}
+
+static void calls_end(CUstreamCaptureMode mode)
+{
+    if (real(cuThreadExchangeStreamCaptureMode))
+        real(cuThreadExchangeStreamCaptureMode)(&mode);
+    charge_depth--;
+}
+
+static bool push_context(CUcontext context)
+{
+    return real(cuCtxPushCurrent_v2) && real(cuCtxPopCurrent_v2) &&
+           real(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
+}
+
+static void pop_context(void)
+{
+    CUcontext context;
+    real(cuCtxPopCurrent_v2)(&context);
+}
+
+bool pace_is_capturing(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!real(cuStreamIsCapturing))
+        return false;
+    CUresult result = real(cuStreamIsCapturing)(stream, &status);
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* --- Entries --------------------------------------------------------------------------------------- */
+
+static bool is_default(CUstream stream)
+{
+    return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+static bool is_covered(const struct pace_entry *entry)
+{
+    return atomic_load_explicit(&entry->covered, memory_order_relaxed) ==
+           atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+}
+
+static CUcontext context_in(const struct pace_entry *entry)
+{
+    return atomic_load_explicit(&entry->context, memory_order_relaxed);
+}
+
+static CUcontext context_of(CUstream stream)
+{
+    CUcontext context = NULL;
+    if (is_default(stream))
+        real(cuCtxGetCurrent)(&context);
+    else if (!real(cuStreamGetCtx) || real(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS)
+        return NULL;
+    return context;
+}
+
+/* A place that nobody owns, or one of a thread that has ended and whose work is done. */
+static struct pace_entry *take_place(struct gate *gate, int32_t tid)
+{
+    for (uint32_t i = 0; i < PACE_ENTRIES; i++) {
+        struct pace_entry *entry = &gate->entries[i];
+        int32_t owner = atomic_load_explicit(&entry->tid, memory_order_acquire); /* pace_thread_ended() */
+        bool done =
+            owner < 0 && is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0;
+        if ((owner != 0 && !done) ||
+            !atomic_compare_exchange_strong_explicit(&entry->tid, &owner, tid, memory_order_acquire,
+                                                     memory_order_relaxed))
+            continue;
+        uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_relaxed);
+        while (count <= i &&
+               !atomic_compare_exchange_weak_explicit(&gate->entry_count, &count, i + 1, memory_order_release,
+                                                      memory_order_relaxed))
+            ;
+        return entry;
+    }
+    return NULL;
+}
+
+/* Under the gate's turn. */
+static void drop_events(struct pace_entry *entry)
+{
+    for (unsigned i = 0; i < PACE_MARKS; i++) {
+        if (entry->ring[i].event && real(cuEventDestroy_v2))
+            real(cuEventDestroy_v2)(entry->ring[i].event);
+        entry->ring[i] = (struct pace_mark){0};
+    }
+    entry->first = 0;
+    atomic_store_explicit(&entry->marks, 0, memory_order_relaxed);
+}
+
+static struct pace_entry *make_entry(struct gate *gate, CUstream stream, CUcontext context)
+{
+    struct gate_self *self = &gate_self;
+    struct pace_entry *entry = self->entries;
+    while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) || !is_covered(entry) ||
+                     atomic_load_explicit(&entry->marks, memory_order_relaxed)))
+        entry = entry->next;
+    if (!entry) {
+        entry = take_place(gate, atomic_load_explicit(&self->thread->tid, memory_order_relaxed));
+        if (!entry)
+            return NULL;
+        entry->next = self->entries;
+        self->entries = entry;
+    }
+    pthread_mutex_lock(&gate->turn);
+    CUcontext before = context_in(entry);
+    if (before != context && before) {
+        bool pushed = push_context(before);
+        drop_events(entry);
+        if (pushed)
+            pop_context();
+    }
+    atomic_store_explicit(&entry->context, context, memory_order_relaxed);
+    entry->unmarkable = false;
+    entry->left = 1;
+    atomic_store_explicit(&entry->chunk, 1, memory_order_relaxed);
+    atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
+    atomic_store_explicit(&entry->piece_ns, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
+    pthread_mutex_unlock(&gate->turn);
+    return entry;
+}
+
+/* This thread's entry for a stream; NULL where the driver knows no such stream, or the places are used up. */
+static struct pace_entry *entry_of(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    if (self->entry && atomic_load_explicit(&self->entry->stream, memory_order_relaxed) == stream)
+        return self->entry;
+    CUstreamCaptureMode mode = calls_begin();
+    CUcontext context = context_of(stream);
+    struct pace_entry *entry = self->entries;
+    while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
+                     context_in(entry) != context))
+        entry = entry->next;
+    if (!entry && context)
+        entry = make_entry(gate, stream, context);
+    self->entry = entry;
+    calls_end(mode);
+    return entry;
+}
+
+void pace_thread_ended(int32_t tid)
+{
+    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
+    uint32_t count = atomic_load_explicit(&area->gate.entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct pace_entry *entry = &area->gate.entries[i];
+        if (atomic_load_explicit(&entry->tid, memory_order_relaxed) == tid)
+            atomic_store_explicit(&entry->tid, -1, memory_order_release); /* take_place() */
+    }
+}
+
+/* --- Marks ----------------------------------------------------------------------------------------- */
+
+/* Under the entry's turn, in its context. */
+static void record(struct pace_entry *entry, CUstream stream)
+{
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    struct pace_mark *mark = &entry->ring[(entry->first + marks) % PACE_MARKS];
+    if (marks == PACE_MARKS - 1 || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
+        return;
+    if (!mark->event && real(cuEventCreate)(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+        mark->event = NULL;
+        entry->unmarkable = true;
+        return;
+    }
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    if (real(cuEventRecord)(mark->event, stream) != CUDA_SUCCESS) {
+        entry->unmarkable = true;
+        return;
+    }
+    mark->from_ns = entry->recorded_ns;
+    mark->recorded_ns = entry->recorded_ns = pace_now_ns();
+    mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
+    mark->queued = marks > 0;
+    atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
+    atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
+}
+
+/* With the entry's turn, which it gives back. */
+static void cover(struct pace_entry *entry)
+{
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    if (stream && !is_covered(entry)) {
+        CUcontext current = NULL;
+        real(cuCtxGetCurrent)(&current);
+        bool pushed = current != context_in(entry) && push_context(context_in(entry));
+        if (stream != CU_STREAM_LEGACY || !pace_is_capturing(stream))
+            record(entry, stream);
+        if (pushed)
+            pop_context();
+    }
+    pthread_mutex_unlock(&entry->turn);
+}
+
+static void cover_own(struct pace_entry *entry)
+{
+    CUstreamCaptureMode mode = calls_begin();
+    pthread_mutex_lock(&entry->turn);
+    cover(entry);
+    calls_end(mode);
+}
+
+/* Another thread's; who has the turn there is recording a mark itself, and where the stream is full that
+ * takes long. */
+static void cover_other(struct pace_entry *entry)
+{
+    if (pthread_mutex_trylock(&entry->turn) == 0)
+        cover(entry);
+}
+
+static uint64_t ahead_ns(const struct gate *gate)
+{
+    uint64_t ns = atomic_load_explicit(&gate->ahead_ns, memory_order_relaxed);
+    return ns < AHEAD_LEAST_NS ? AHEAD_LEAST_NS : ns;
+}
+
+/* A thread has waited for room. `dry`: so long that nothing was left before the stream. */
+static void learn_ahead(struct gate *gate, bool dry)
+{
+    uint64_t ns = ahead_ns(gate);
+    if (dry)
+        ns = ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS;
+    else
+        ns -= (ns - AHEAD_LEAST_NS) / AHEAD_DECAY;
+    atomic_store_explicit(&gate->ahead_ns, ns, memory_order_relaxed);
+}
+
+/* How long the GPU took from the mark before to this one, both reached; 0 where nobody can tell. The GPU's
+ * own clock knows no thread that was not run for a moment. */
+static uint64_t measured_ns(const struct pace_entry *entry, const struct pace_mark *mark)
+{
+    const struct pace_mark *before = &entry->ring[(entry->first + PACE_MARKS - 1) % PACE_MARKS];
+    float ms = 0;
+    if (!mark->queued || !before->event || !real(cuEventElapsedTime) ||
+        real(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms > 0))
+        return 0;
+    return (uint64_t)((double)ms * 1e6);
+}
+
+/* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
+ * ago. */
+static void learn(struct gate *gate, struct pace_entry *entry, const struct pace_mark *mark, uint64_t now_ns,
+                  bool watched)
+{
+    uint64_t pieces = mark->pieces ? mark->pieces : 1,
+             chunk = atomic_load_explicit(&entry->chunk, memory_order_relaxed),
+             piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed),
+             took_ns = measured_ns(entry, mark);
+    /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
+     * before, or when they came to an idle stream. */
+    uint64_t began_ns = mark->queued ? entry->reached_ns : mark->recorded_ns;
+    if (!took_ns && watched && (mark->queued ? entry->reached_watched : pieces == 1) && now_ns > began_ns)
+        took_ns = now_ns - began_ns;
+    entry->reached_ns = now_ns;
+    entry->reached_watched = watched;
+    if (took_ns) {
+        /* Where the program left a gap, it measures too much: believe in growth step by step. */
+        uint64_t each_ns = took_ns / pieces ? took_ns / pieces : 1;
+        piece_ns = piece_ns && each_ns > 2 * piece_ns ? 2 * piece_ns : each_ns;
+        if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
+            took_ns > atomic_load_explicit(&gate->longest_ns, memory_order_relaxed))
+            atomic_store_explicit(&gate->longest_ns, took_ns, memory_order_relaxed);
+        uint64_t fitting = ahead_ns(gate) / CHUNKS_AHEAD / piece_ns;
+        chunk = fitting > chunk * 4 ? chunk * 4 : fitting;
+    } else {
+        /* All that is certain is that they took no longer than since the mark before. */
+        uint64_t most_ns = now_ns - mark->from_ns;
+        if (most_ns / pieces < piece_ns)
+            piece_ns = most_ns / pieces;
+        if (most_ns < AHEAD_LEAST_NS / CHUNKS_AHEAD)
+            chunk *= 2;
+    }
+    atomic_store_explicit(&entry->piece_ns, piece_ns, memory_order_relaxed);
+    chunk = chunk < 1 ? 1 : chunk > CHUNK_MOST ? CHUNK_MOST : chunk;
+    atomic_store_explicit(&entry->chunk, (uint32_t)chunk, memory_order_relaxed);
+}
+
+/* Take out what is reached. Under the entry's turn. */
+static void settle(struct gate *gate, struct pace_entry *entry, bool watched)
+{
+    for (uint32_t marks; (marks = atomic_load_explicit(&entry->marks, memory_order_relaxed)) > 0;) {
+        const struct pace_mark *mark = &entry->ring[entry->first];
+        if (real(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY)
+            return;
+        learn(gate, entry, mark, pace_now_ns(), watched);
+        entry->first = (entry->first + 1) % PACE_MARKS;
+        atomic_store_explicit(&entry->marks, marks - 1, memory_order_relaxed);
+        watched = false; /* it may have been reached long before */
+    }
+    atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
+}
+
+/* How long what is marked should still take. Under the entry's turn. */
+static uint64_t left_ns(const struct pace_entry *entry, uint64_t now_ns)
+{
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed), sum_ns = 0;
+    if (marks == 0)
+        return 0;
+    const struct pace_mark *oldest = &entry->ring[entry->first];
+    uint64_t pieces = oldest->pieces ? oldest->pieces : 1;
+    uint64_t from_ns = oldest->queued && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
+    uint64_t passed_ns = now_ns > from_ns ? now_ns - from_ns : 0;
+    if (piece_ns * pieces > passed_ns)
+        sum_ns = piece_ns * pieces - passed_ns;
+    else
+        piece_ns = passed_ns / pieces; /* they take longer than was thought: so may the others */
+    for (uint32_t i = 1; i < marks; i++)
+        sum_ns += entry->ring[(entry->first + i) % PACE_MARKS].pieces * piece_ns;
+    return sum_ns;
+}
+
+void pace_count(struct gate *gate, CUstream stream, bool marks)
+{
+    struct pace_entry *entry = entry_of(gate, stream);
+    if (!entry)
+        return;
+    pace_entry_count(entry);
+    if (!marks)
+        return;
+    if (entry->left > 1 && stream != CU_STREAM_PER_THREAD &&
+        atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0) {
+        entry->left--;
+        return;
+    }
+    cover_own(entry);
+    entry->left = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
+}
+
+/* Whether a thread may put something more before the stream. Under the entry's turn. */
+static bool has_room(const struct gate *gate, const struct pace_entry *entry, uint64_t now_ns)
+{
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    bool known = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) > 0;
+    return marks == 0 || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
+           (marks < (known ? PACE_MARKS - 1 : 2) && left_ns(entry, now_ns) < ahead_ns(gate));
+}
+
+bool pace_is_full(struct gate *gate, CUstream stream)
+{
+    struct pace_entry *entry = entry_of(gate, stream);
+    if (!entry || !is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+        return false;
+    pthread_mutex_lock(&entry->turn);
+    bool full = !has_room(gate, entry, pace_now_ns());
+    pthread_mutex_unlock(&entry->turn);
+    return full;
+}
+
+static void nap(uint64_t ns)
+{
+    struct timespec time = {.tv_nsec = (long)ns};
+    nanosleep(&time, NULL);
+}
+
+/* How long to look away from a stream that is full. */
+static uint64_t nap_for(const struct gate *gate, const struct pace_entry *entry, uint64_t now_ns)
+{
+    uint64_t left = left_ns(entry, now_ns), enough = ahead_ns(gate);
+    uint64_t until_room_ns = left > enough ? left - enough : 0;
+    return until_room_ns < SHORTEST_NAP_NS  ? SHORTEST_NAP_NS
+           : until_room_ns > LONGEST_NAP_NS ? LONGEST_NAP_NS
+                                            : until_room_ns;
+}
+
+void pace_wait(struct gate *gate)
+{
+    struct pace_entry *entry = gate_self.entry;
+    uint64_t deadline_ns = UINT64_MAX;
+    uint32_t marks = UINT32_MAX;
+    CUstreamCaptureMode mode = calls_begin();
+    atomic_fetch_add_explicit(&gate->held, 1, memory_order_relaxed);
+    for (bool watched = false;; watched = true) {
+        pthread_mutex_lock(&entry->turn);
+        settle(gate, entry, watched);
+        uint64_t now_ns = pace_now_ns(), nap_ns = nap_for(gate, entry, now_ns);
+        uint32_t marks_before = marks;
+        marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+        if (marks != marks_before) /* it moves */
+            deadline_ns =
+                now_ns + PATIENCE_NS + atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
+        if (now_ns > deadline_ns)
+            atomic_store_explicit(&entry->stuck, true, memory_order_relaxed);
+        bool room = has_room(gate, entry, now_ns);
+        if (room && watched)
+            learn_ahead(gate, atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0);
+        pthread_mutex_unlock(&entry->turn);
+        if (room || atomic_load_explicit(&gate->word, memory_order_relaxed) != GATE_PACED)
+            break;
+        nap(nap_ns);
+    }
+    atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
+    calls_end(mode);
+    entry->left = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
+}
+
+void pace_cover_own(void)
+{
+    for (struct pace_entry *entry = gate_self.entries; entry; entry = entry->next) {
+        if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != CU_STREAM_PER_THREAD ||
+            is_covered(entry) || pace_is_capturing(CU_STREAM_PER_THREAD))
+            continue;
+        cover_own(entry);
+    }
+}
+
+/* --- All of the process's -------------------------------------------------------------------------- */
+
+void pace_cover_all(struct gate *gate)
+{
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    CUstreamCaptureMode mode = calls_begin();
+    for (uint32_t i = 0; i < count; i++) {
+        struct pace_entry *entry = &gate->entries[i];
+        CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+        if (stream && !is_covered(entry) && !pace_is_capturing(stream) &&
+            (stream != CU_STREAM_PER_THREAD ||
+             atomic_load_explicit(&entry->tid, memory_order_relaxed) ==
+                 atomic_load_explicit(&gate_self.thread->tid, memory_order_relaxed)))
+            cover_other(entry);
+    }
+    calls_end(mode);
+}
+
+/* Under both turns, in the entry's context. */
+static bool is_finished(struct gate *gate, struct pace_entry *entry)
+{
+    settle(gate, entry, false);
+    if (atomic_load_explicit(&entry->marks, memory_order_relaxed))
+        return false;
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    if (submitted == atomic_load_explicit(&entry->covered, memory_order_relaxed))
+        return true;
+    if (atomic_load_explicit(&gate->captures, memory_order_relaxed) || !real(cuStreamQuery))
+        return false; /* asking might end a capture */
+    /* Another thread's default stream has no name: the legacy stream waits for it. */
+    if (stream && real(cuStreamQuery)(stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream) ==
+                      CUDA_ERROR_NOT_READY)
+        return false;
+    atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
+    return true;
+}
+
+static bool ask_entry(struct gate *gate, struct pace_entry *entry)
+{
+    if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+        return true;
+    /* As in cover_other(). */
+    if (pthread_mutex_trylock(&entry->turn) != 0)
+        return false;
+    bool pushed = push_context(context_in(entry));
+    bool finished = !pushed || is_finished(gate, entry); /* a context that has gone has nothing to do */
+    if (pushed)
+        pop_context();
+    pthread_mutex_unlock(&entry->turn);
+    return finished;
+}
+
+bool pace_is_finished(struct gate *gate)
+{
+    bool finished = true;
+    CUstreamCaptureMode mode = calls_begin();
+    pthread_mutex_lock(&gate->turn);
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count && finished; i++)
+        finished = ask_entry(gate, &gate->entries[i]);
+    pthread_mutex_unlock(&gate->turn);
+    calls_end(mode);
+    return finished;
+}
+
+uint64_t pace_left_ns(struct gate *gate)
+{
+    uint64_t most_ns = 0, now_ns = pace_now_ns();
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct pace_entry *entry = &gate->entries[i];
+        if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+            continue;
+        uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed);
+        if (!piece_ns || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
+            pthread_mutex_trylock(&entry->turn) != 0)
+            return UINT64_MAX;
+        uint64_t unmarked = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
+                            atomic_load_explicit(&entry->covered, memory_order_relaxed);
+        uint64_t entry_ns = left_ns(entry, now_ns) + unmarked * piece_ns;
+        pthread_mutex_unlock(&entry->turn);
+        most_ns = entry_ns > most_ns ? entry_ns : most_ns;
+    }
+    return most_ns;
+}
+
+uint64_t pace_submitted(struct gate *gate)
+{
+    uint64_t sum = 0;
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++)
+        sum += atomic_load_explicit(&gate->entries[i].submitted, memory_order_relaxed);
+    return sum;
+}
+
+/* Under the gate's turn. */
+static void drop_capture(struct gate *gate, CUstream stream, CUcontext context)
+{
+    for (unsigned i = 0; i < GATE_CAPTURES; i++) {
+        struct gate_capture *capture = &gate->capturing[i];
+        if (!capture->stream || (capture->stream != stream && capture->context != context))
+            continue;
+        *capture = (struct gate_capture){0};
+        atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
+    }
+}
+
+void pace_forget_stream(struct gate *gate, CUstream stream)
+{
+    if (!stream || is_default(stream))
+        return;
+    CUstreamCaptureMode mode = calls_begin();
+    bool capturing = pace_is_capturing(stream);
+    pthread_mutex_lock(&gate->turn);
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct pace_entry *entry = &gate->entries[i];
+        if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream)
+            continue;
+        if (!capturing)
+            cover_other(entry); /* what is before it goes on without it */
+        atomic_store_explicit(&entry->covered, atomic_load_explicit(&entry->submitted, memory_order_relaxed),
+                              memory_order_relaxed);
+        atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
+    }
+    drop_capture(gate, stream, NULL);
+    pthread_mutex_unlock(&gate->turn);
+    calls_end(mode);
+}
+
+void pace_forget_context(struct gate *gate, CUcontext context)
+{
+    CUstreamCaptureMode mode = calls_begin();
+    pthread_mutex_lock(&gate->turn);
+    bool pushed = push_context(context);
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct pace_entry *entry = &gate->entries[i];
+        if (context_in(entry) != context)
+            continue;
+        pthread_mutex_lock(&entry->turn);
+        drop_events(entry);
+        atomic_store_explicit(&entry->context, NULL, memory_order_relaxed);
+        atomic_store_explicit(&entry->covered, atomic_load_explicit(&entry->submitted, memory_order_relaxed),
+                              memory_order_relaxed);
+        atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
+        pthread_mutex_unlock(&entry->turn);
+    }
+    if (pushed)
+        pop_context();
+    drop_capture(gate, NULL, context);
+    pthread_mutex_unlock(&gate->turn);
+    calls_end(mode);
+}

@@ -1,0 +1,59 @@
+/* in_flight.h - how much a process has before the GPUs, and when it is done.
+ *
+ * While the gate is paced, every thread counts what it submits to each stream, and after about 0.5 ms of work
+ * records an event there: a mark. How many calls that are follows from how long they take, by the GPU's own
+ * clock from mark to mark. Who would begin another such chunk while there are more than 1.5 ms of work before
+ * the stream waits, outside. So a revoked lease ends soon, while the GPU always has the next piece before it,
+ * also when a thread is late by a millisecond. Where threads are later than that, as on a machine whose CPUs
+ * are all busy, it becomes more, up to 6 ms.
+ *
+ * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
+ * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
+ * which a program whose streams wait for values of each other could not survive.
+ *
+ * While a capture is open, nobody asks the streams, since one of them may be captured: each submission gets
+ * its mark, by the thread that submits, right after its call. All of this stands between
+ * cuThreadExchangeStreamCaptureMode(RELAXED) and its restore. */
+#pragma once
+
+#include "intercept/submit/gate_area.h"
+
+/* CLOCK_MONOTONIC. */
+uint64_t pace_now_ns(void);
+
+/* --- For threads that submit (gate.c) -------------------------------------------------------------- */
+
+/* Whether this thread's stream has enough before it: then call pace_wait(), outside. */
+bool pace_is_full(struct gate *gate, CUstream stream);
+/* Wait until the stream of pace_is_full() has room, the gate changes, or it has taken too long. */
+void pace_wait(struct gate *gate);
+
+/* A call was made. `marks`: it counts towards a mark. Inside. */
+void pace_count(struct gate *gate, CUstream stream, bool marks);
+
+/* Mark what this thread has submitted to its own default stream, which no other thread can ask about. */
+void pace_cover_own(void);
+
+/* Whether a stream is being captured; or, of the legacy stream, one that it would wait for: then nothing can
+ * be put into it either, and to try would invalidate that capture (cuda.h 13.0, cuStreamIsCapturing). */
+bool pace_is_capturing(CUstream stream);
+
+void pace_thread_ended(int32_t tid);
+
+/* --- For others ------------------------------------------------------------------------------------ */
+
+/* Under the gate's turn: mark all that has none. */
+void pace_cover_all(struct gate *gate);
+
+/* Whether all that was submitted is done. */
+bool pace_is_finished(struct gate *gate);
+
+/* How long what was submitted should still take, about; UINT64_MAX where that is not known. */
+uint64_t pace_left_ns(struct gate *gate);
+
+/* How many calls there were; only differences mean something. */
+uint64_t pace_submitted(struct gate *gate);
+
+/* Before the program destroys a stream or a context. */
+void pace_forget_stream(struct gate *gate, CUstream stream);
+void pace_forget_context(struct gate *gate, CUcontext context);

@@ -1,0 +1,91 @@
+/* A cap on GPU time, without a GPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/units.h"
+#include "intercept/submit/cap_bucket.h"
+
+#define MS UINT64_C(1000000)
+
+/* A process that always has work, in pieces of `piece_ns`: how much of `span_ns` it gets. */
+static double share_of(uint32_t cap, uint64_t piece_ns, uint64_t span_ns)
+{
+    struct duty duty;
+    uint64_t now = 5 * MS, end = now + span_ns, busy = 0;
+    duty_begin(&duty, cap, now);
+    while (now < end) {
+        duty_advance(&duty, cap, now);
+        if (duty_is_spent(&duty)) {
+            now += duty_wait_ns(&duty);
+            continue;
+        }
+        now += piece_ns;
+        busy += piece_ns;
+        duty_charge(&duty, piece_ns);
+    }
+    return (double)busy / (double)span_ns;
+}
+
+static void a_busy_process_gets_its_cap_and_no_more(void **state)
+{
+    static const uint32_t caps[] = {100, 1000, 2500, 5000, 9000};
+    static const uint64_t pieces[] = {MS / 20, MS, 20 * MS};
+    for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
+        for (size_t j = 0; j < sizeof(pieces) / sizeof(pieces[0]); j++) {
+            double share = share_of(caps[i], pieces[j], 10000 * MS), cap = caps[i] / (double)SHARE_WHOLE;
+            assert_true(share > cap - 0.01 && share < cap + 0.01);
+        }
+    }
+}
+
+static void a_rest_is_made_up_for_by_one_bucket_at_most(void **state)
+{
+    struct duty duty;
+    duty_begin(&duty, 2500, 0);
+    duty_charge(&duty, 50 * MS);
+    assert_true(duty_is_spent(&duty));
+    duty_advance(&duty, 2500, 3600000 * MS);
+    duty_charge(&duty, 49 * MS);
+    assert_false(duty_is_spent(&duty));
+    duty_charge(&duty, MS);
+    assert_true(duty_is_spent(&duty));
+}
+
+static void a_turn_is_waited_for_until_it_is_worth_having(void **state)
+{
+    struct duty duty;
+    duty_begin(&duty, 5000, 0);
+    duty_charge(&duty, 50 * MS);
+    assert_int_equal(duty_wait_ns(&duty), 40 * MS); /* for 20 ms at half the rate */
+    duty_charge(&duty, 10 * MS);                    /* an overrun is paid for */
+    assert_int_equal(duty_wait_ns(&duty), 60 * MS);
+    duty_begin(&duty, 100, 0);
+    duty_charge(&duty, 50 * MS);
+    assert_int_equal(duty_wait_ns(&duty), 100 * MS); /* 1 ms, at a hundredth */
+}
+
+static void a_cap_can_change_at_any_time(void **state)
+{
+    struct duty duty;
+    duty_begin(&duty, 1000, 0);
+    duty_charge(&duty, 50 * MS);
+    duty_advance(&duty, 5000, 10 * MS); /* 1 ms came by the old rate */
+    assert_int_equal(duty.left_ns, MS);
+    duty_advance(&duty, 5000, 20 * MS);
+    assert_int_equal(duty.left_ns, 6 * MS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_busy_process_gets_its_cap_and_no_more),
+        cmocka_unit_test(a_rest_is_made_up_for_by_one_bucket_at_most),
+        cmocka_unit_test(a_turn_is_waited_for_until_it_is_worth_having),
+        cmocka_unit_test(a_cap_can_change_at_any_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
