@@ -1,7 +1,7 @@
 /* The bodies of HTTP requests: POST and PATCH of sessions, gslice's, and the scheduler's. */
-#include "daemon/api.h"
-#include "daemon/daemon.h"
-#include "daemon/session.h"
+#include "daemon/api/api.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/session/session.h"
 #include "fuzz.h"
 
 #define CARDS 3u

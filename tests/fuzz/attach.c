@@ -8,10 +8,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/attach.h"
-#include "daemon/reaper.h"
-#include "daemon/session.h"
-#include "daemon/store.h"
+#include "daemon/process/attach.h"
+#include "daemon/process/reaper.h"
+#include "daemon/session/session.h"
+#include "daemon/store/store.h"
 #include "fuzz.h"
 #include "small_daemon.h"
 

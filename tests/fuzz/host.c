@@ -1,7 +1,7 @@
 /* The Host header of requests over TCP. */
 #include <strings.h>
 
-#include "daemon/http_tcp.h"
+#include "daemon/http/http_tcp.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

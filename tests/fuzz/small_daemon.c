@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/events.h"
-#include "daemon/lease.h"
-#include "daemon/log.h"
-#include "daemon/queue.h"
+#include "daemon/history/events.h"
+#include "daemon/loop/log.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/queue.h"
 #include "fuzz.h"
 
 #define ROUNDS_MAX 1000

@@ -2,7 +2,7 @@
  * targets that need one. Its cards are made up; its process is the fuzzer's. */
 #pragma once
 
-#include "daemon/daemon.h"
+#include "daemon/loop/daemon.h"
 
 /* Made at the first call; the folder goes with the process. */
 struct daemon *small_daemon(void);

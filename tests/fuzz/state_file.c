@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/api.h"
-#include "daemon/session.h"
-#include "daemon/store.h"
+#include "daemon/api/api.h"
+#include "daemon/session/session.h"
+#include "daemon/store/store.h"
 #include "fuzz.h"
 #include "small_daemon.h"
 

@@ -1,4 +1,4 @@
-/* The hand-over of a lease between two sessions: src/daemon/arbiter.c and the agents, over src/wire/wire.h.
+/* The hand-over of a lease between two sessions: src/daemon/schedule/arbiter.c and the agents, over src/wire/wire.h.
  *
  * Session 1 has one process, session 0 all others. A process has WORK pieces to submit and then exits; at any
  * step it may be killed (KILLS in all), be stopped and perhaps go on (STOPS), fail to drain (FAILURES), fall

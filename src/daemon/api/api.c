@@ -1,0 +1,417 @@
+#include "daemon/api/api.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/api/metrics.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/history/events.h"
+#include "daemon/http/http.h"
+#include "daemon/http/http_tcp.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/settings.h"
+#include "daemon/process/peer.h"
+#include "daemon/process/reaper.h"
+#include "daemon/session/ceilings.h"
+#include "daemon/session/declared.h"
+#include "daemon/session/queue.h"
+#include "daemon/session/release.h"
+#include "daemon/session/session.h"
+#include "daemon/store/store.h"
+
+#define SEGMENT_BYTES 128
+#define WAIT_SECONDS_MAX 20 /* below http.c's idle time */
+
+/* --- Sessions -------------------------------------------------------------------------------------- */
+
+static void internal_error(struct http_request *request, const char *what, const char *message)
+{
+    struct error error;
+    error_set(&error, EIO, "ERR_INTERNAL", "%s: %s", what, message);
+    http_reply_error(request, &error);
+}
+
+/* The session that a stored change was about; it may have ended meanwhile. Answers if so. */
+static struct session *find_changed(struct http_request *request)
+{
+    struct session *session = session_find_id(request->daemon, request->session_id);
+    struct error error;
+    if (session)
+        return session;
+    error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND", "session %s has just ended", request->session_id);
+    http_reply_error(request, &error);
+    return NULL;
+}
+
+static void on_created(void *argument, int result, const char *message)
+{
+    struct http_request *request = argument;
+    struct session *session = find_changed(request);
+    if (!session)
+        return;
+    if (result < 0) {
+        session_end(session, "it could not be stored");
+        internal_error(request, "the session could not be stored and was not made", message);
+        return;
+    }
+    json_t *json = api_session_json(session);
+    json_object_set_new(json, "environment", api_environment_json(session));
+    http_reply_json(request, request->as_gslice ? 200 : 201, json);
+}
+
+static void create(struct http_request *request, struct session_request *wanted)
+{
+    struct error error;
+    struct session *session;
+    wanted->owner = request->peer.uid;
+    policy_apply_defaults(request->daemon, wanted);
+    if (!wanted->ttl_seconds)
+        wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
+    int result = session_create(request->daemon, wanted, &session, &error);
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    if (session->state == SESSION_QUEUED)
+        http_reply_json(request, 202, api_session_json(session));
+    else
+        store_put_session(session, on_created, request);
+}
+
+static void create_session(struct http_request *request, const char *id)
+{
+    struct session_request wanted = {.run_pidfd = -1};
+    struct error error;
+    json_t *document;
+    int result = api_parse_session(request->daemon, request->body, request->body_bytes, true, &document,
+                                   &wanted, &error);
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    if (wanted.run || wanted.wait) {
+        struct peer peer;
+        result = peer_identity(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks);
+        wanted.run_pid = peer.pid;
+        if (result < 0)
+            error_set(&error, -result, "ERR_BAD_REQUEST",
+                      "'run' or 'wait' is true, but the process that asks cannot be seen from here: %s",
+                      strerror(-result));
+    }
+    if (result < 0)
+        http_reply_error(request, &error);
+    else
+        create(request, &wanted);
+    if (wanted.run_pidfd >= 0)
+        close(wanted.run_pidfd);
+    json_decref(document);
+}
+
+static void create_gslice_session(struct http_request *request, const char *id)
+{
+    struct session_request wanted = {.run_pidfd = -1};
+    struct error error;
+    request->as_gslice = true;
+    if (api_parse_gslice(request->body, request->body_bytes, &wanted, &error) < 0)
+        http_reply_error(request, &error);
+    else
+        create(request, &wanted);
+}
+
+/* The session in the path; NULL: answered. */
+static struct session *find_session(struct http_request *request, const char *id)
+{
+    struct session *session;
+    struct error error;
+    if (session_find(request->daemon, request->peer.uid, id, &session, &error) == 0)
+        return session;
+    http_reply_error(request, &error);
+    return NULL;
+}
+
+static void show_session(struct http_request *request, const char *id)
+{
+    const struct session *session = find_session(request, id);
+    const char *position = http_argument(request, "queue_position"),
+               *wait = http_argument(request, "wait_seconds");
+    uint64_t place, seconds;
+    struct error error, cause;
+    if (!session)
+        return;
+    if (!position && !wait) {
+        http_reply_json(request, 200, api_session_json(session));
+        return;
+    }
+    if (!position || !wait || units_parse_number(position, UINT32_MAX, &place, &cause) < 0 ||
+        units_parse_number(wait, WAIT_SECONDS_MAX, &seconds, &cause) < 0) {
+        error_set(&error, EINVAL, "ERR_BAD_REQUEST",
+                  "the query is wrong; expected both queue_position and wait_seconds, the latter up to %d",
+                  WAIT_SECONDS_MAX);
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    queue_wait(request, (unsigned)place, (unsigned)seconds);
+}
+
+static void show_environment(struct http_request *request, const char *id)
+{
+    const struct session *session = find_session(request, id);
+    struct error error;
+    if (session && session->state == SESSION_QUEUED) {
+        error_set(&error, EBUSY, "ERR_SESSION_QUEUED", "session %s waits to be admitted, at place %u",
+                  session->id, queue_position(session));
+        http_reply_error(request, &error);
+    } else if (session && session->state == SESSION_EXPIRED) {
+        error_set(&error, EBUSY, "ERR_SESSION_EXPIRED",
+                  "session %s has expired and takes no new program; create another", session->id);
+        http_reply_error(request, &error);
+    } else if (session)
+        http_reply_json(request, 200, api_environment_json(session));
+}
+
+static void on_changed(void *argument, int result, const char *message)
+{
+    struct http_request *request = argument;
+    if (result < 0) {
+        internal_error(request, "the change is in force, but could not be stored and ends with this daemon",
+                       message);
+        return;
+    }
+    const struct session *session = find_changed(request);
+    if (session)
+        http_reply_json(request, 200, api_session_json(session));
+}
+
+static void change_session(struct http_request *request, const char *id)
+{
+    struct session *session = find_session(request, id);
+    struct session_request wanted = {.run_pidfd = -1};
+    struct error error;
+    json_t *document;
+    if (!session)
+        return;
+    int result = declared_check_free(session, &error);
+    if (result == 0)
+        result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
+                                   &wanted, &error);
+    if (result == 0) {
+        result = session_change(session, &wanted, &error);
+        json_decref(document);
+    }
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    log_info("session %s '%s' changed by uid %u", session->id, session->name, (unsigned)request->peer.uid);
+    strcpy(request->session_id, session->id);
+    store_put_session(session, on_changed, request);
+}
+
+static void on_released(void *argument, int result, const char *message)
+{
+    if (result < 0)
+        internal_error(
+            argument,
+            "the session is released, but is still in the state file and returns with the next daemon",
+            message);
+    else
+        http_reply_json(argument, 204, NULL);
+}
+
+static void release_session(struct http_request *request, const char *id)
+{
+    struct session *session = find_session(request, id);
+    struct error error;
+    if (!session)
+        return;
+    if (declared_check_free(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    const char *kill = http_argument(request, "kill");
+    if (session->processes && kill && strcmp(kill, "true") == 0) {
+        log_info("session %s '%s': uid %u ends its %u processes", session->id, session->name,
+                 (unsigned)request->peer.uid, session->process_count);
+        release_begin(session, request);
+        return;
+    }
+    if (session->processes) {
+        error_set(&error, EBUSY, "ERR_SESSION_BUSY",
+                  "%u processes are attached to session %s, the newest is %d (%s); end them first, or "
+                  "release it with --kill",
+                  session->process_count, session->id, (int)session->processes->pid,
+                  session->processes->command);
+        http_reply_error(request, &error);
+        return;
+    }
+    log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
+    strcpy(request->session_id, session->id);
+    events_tell(request->daemon, EVENT_SESSION_RELEASED, session, NULL, "released by uid %u",
+                (unsigned)request->peer.uid);
+    session_end(session, "released");
+    store_delete_session(request->daemon, request->session_id, on_released, request);
+}
+
+/* --- GPUs, health, metrics ------------------------------------------------------------------------- */
+
+static void send_gpus(void *argument)
+{
+    struct http_request *request = argument;
+    json_t *list = json_array();
+    for (unsigned i = 0; i < request->daemon->gpu_count; i++)
+        json_array_append_new(list, api_gpu_json(request->daemon, &request->daemon->gpus[i]));
+    http_reply_json(request, 200, list);
+}
+
+static void list_gpus(struct http_request *request, const char *id)
+{
+    gpu_refresh(request->daemon, send_gpus, request);
+}
+
+static void show_version(struct http_request *request, const char *id)
+{
+    http_reply_json(request, 200, json_pack("{s:s}", "version", GPUSLICE_VERSION));
+}
+
+static void show_config(struct http_request *request, const char *id)
+{
+    http_reply_json(request, 200, settings_json(request->daemon));
+}
+
+static void show_health(struct http_request *request, const char *id)
+{
+    http_reply_text(request, 200, "text/plain", "ok\n");
+}
+
+static void show_readiness(struct http_request *request, const char *id)
+{
+    for (unsigned i = 0; i < request->daemon->gpu_count; i++) {
+        if (request->daemon->gpus[i].healthy)
+            continue;
+        char text[96];
+        snprintf(text, sizeof(text), "GPU %s: NVML does not answer\n", request->daemon->gpus[i].label);
+        http_reply_text(request, 503, "text/plain", text);
+        return;
+    }
+    http_reply_text(request, 200, "text/plain", "ok\n");
+}
+
+static void show_metrics(struct http_request *request, const char *id)
+{
+    cleanup_free char *text = metrics_text(request->daemon);
+    http_reply_text(request, text ? 200 : 500, "text/plain; version=0.0.4", text ? text : "out of memory\n");
+}
+
+/* --- Routes ---------------------------------------------------------------------------------------- */
+
+struct route {
+    const char *method, *path; /* one '*' stands for one segment, the handler's `id` */
+    void (*handle)(struct http_request *request, const char *id);
+    bool is_public; /* needs no token, and is served on metrics-address */
+};
+
+static const struct route routes[] = {
+    {"POST", "/v1/sessions", create_session, false},
+    {"GET", "/v1/sessions", api_list_sessions, false},
+    {"GET", "/v1/sessions/*", show_session, false},
+    {"PATCH", "/v1/sessions/*", change_session, false},
+    {"DELETE", "/v1/sessions/*", release_session, false},
+    {"GET", "/v1/sessions/*/environment", show_environment, false},
+    {"GET", "/v1/gpus", list_gpus, false},
+    {"GET", "/v1/scheduler", api_show_scheduler, false},
+    {"PATCH", "/v1/scheduler", api_change_scheduler, false},
+    {"GET", "/v1/events", events_answer, false},
+    {"GET", "/v1/version", show_version, false},
+    {"GET", "/v1/config", show_config, false},
+    {"GET", "/healthz", show_health, true},
+    {"GET", "/readyz", show_readiness, true},
+    {"GET", "/metrics", show_metrics, true},
+    {"POST", "/sessions", create_gslice_session, false},
+    {"GET", "/sessions", api_list_sessions, false},
+    {"GET", "/sessions/*", show_session, false},
+    {"DELETE", "/sessions/*", release_session, false},
+};
+
+static bool path_matches(const char *pattern, const char *path, char id[static SEGMENT_BYTES])
+{
+    const char *star = strchr(pattern, '*');
+    if (!star)
+        return strcmp(pattern, path) == 0;
+    size_t head = (size_t)(star - pattern);
+    if (strncmp(pattern, path, head) != 0)
+        return false;
+    size_t length = strcspn(path + head, "/");
+    if (length == 0 || length >= SEGMENT_BYTES || strcmp(path + head + length, star + 1) != 0)
+        return false;
+    memcpy(id, path + head, length);
+    id[length] = '\0';
+    return true;
+}
+
+static int check_token(const struct http_request *request, struct error *error)
+{
+    const struct config_daemon *config = &request->daemon->config.daemon;
+    const char *given = http_bearer_token(request);
+    if (request->door == HTTP_TOKEN)
+        return given && names_token_matches(http_token(request), given)
+                   ? 0
+                   : error_set(error, EACCES, "ERR_UNAUTHORIZED",
+                               "the token is %s; expected 'Authorization: Bearer' with what is in "
+                               "%.300s/http-token",
+                               given ? "wrong" : "missing", request->daemon->paths.runtime_dir);
+    if (!config->ipc_token[0] || (!given && !config->ipc_token_required))
+        return 0;
+    if (given && names_token_matches(config->ipc_token, given))
+        return 0;
+    return error_set(error, EACCES, "ERR_UNAUTHORIZED",
+                     "the token is %s; expected 'Authorization: Bearer' with the daemon's GPUSLICE_IPC_TOKEN",
+                     given ? "wrong" : "missing");
+}
+
+/* A page of another site, whose name its owner made lead to this machine, is no program of this machine. */
+static int check_host(const struct http_request *request, struct error *error)
+{
+    const char *host = http_header(request, "Host");
+    if (request->door != HTTP_TOKEN || http_tcp_is_local_host(host))
+        return 0;
+    return error_set(error, EACCES, "ERR_FORBIDDEN", "the Host is '%.80s'; expected localhost or 127.0.0.1",
+                     host ? host : "");
+}
+
+void api_handle(struct http_request *request)
+{
+    struct error error;
+    char id[SEGMENT_BYTES] = "";
+    bool is_path = false;
+    if (check_host(request, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        const struct route *route = &routes[i];
+        if ((request->door == HTTP_METRICS && !route->is_public) ||
+            !path_matches(route->path, request->path, id))
+            continue;
+        is_path = true;
+        if (strcmp(route->method, request->method) != 0)
+            continue;
+        if (!route->is_public && check_token(request, &error) < 0)
+            http_reply_error(request, &error);
+        else
+            route->handle(request, id);
+        return;
+    }
+    if (is_path)
+        error_set(&error, EINVAL, "ERR_METHOD_NOT_ALLOWED", "%.20s is not for %.120s; see docs/api.md",
+                  request->method, request->path);
+    else
+        error_set(&error, ENOENT, "ERR_NOT_FOUND", "there is no %.120s; see docs/api.md", request->path);
+    http_reply_error(request, &error);
+}

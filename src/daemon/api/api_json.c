@@ -1,0 +1,344 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/api/api.h"
+#include "daemon/gpu/driver_line.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/process/reaper.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/admission.h"
+#include "daemon/session/queue.h"
+#include "daemon/session/session.h"
+
+/* --- Reading --------------------------------------------------------------------------------------- */
+
+static int bad_request(struct error *error, const char *field, const char *expected)
+{
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "'%.80s' is wrong; expected %s", field, expected);
+}
+
+static int parse_object(const char *body, size_t bytes, json_t **document, struct error *error)
+{
+    json_error_t problem;
+    *document = bytes ? json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &problem) : json_object();
+    if (!*document)
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is no JSON: %.200s (line %d, column %d)",
+                         problem.text, problem.line, problem.column);
+    if (json_is_object(*document))
+        return 0;
+    json_decref(*document);
+    *document = NULL;
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is no JSON object; expected {...}");
+}
+
+static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, uint64_t *bytes,
+                       struct error *error)
+{
+    if (!json_is_integer(value) || json_integer_value(value) <= 0)
+        return bad_request(error, field, "a whole number of bytes above 0");
+    *has_bytes = true;
+    *bytes = (uint64_t)json_integer_value(value);
+    return 0;
+}
+
+static int parse_ttl(const char *field, const json_t *value, uint64_t *seconds, struct error *error)
+{
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number <= 0 || number > INT32_MAX)
+        return bad_request(error, field, "a whole number of seconds, 1 to 2147483647");
+    *seconds = (uint64_t)number;
+    return 0;
+}
+
+static int parse_gpu(const struct daemon *daemon, json_t *object, struct session_request *request,
+                     struct error *error)
+{
+    struct session_limit limit = {0};
+    const char *key, *gpu = NULL;
+    json_t *value;
+    int result = 0;
+    json_object_foreach(object, key, value)
+    {
+        if (strcmp(key, "gpu") == 0) {
+            gpu = json_string_value(value);
+            result = gpu ? gpu_find(daemon, gpu, &limit.gpu, error)
+                         : bad_request(error, "gpu", "a string: an index or the beginning of a UUID");
+        } else if (strcmp(key, "memory_bytes") == 0) {
+            result = parse_bytes("memory_bytes", value, &limit.has_bytes, &limit.bytes, error);
+        } else {
+            result = bad_request(error, key, "'gpu' and 'memory_bytes' alone in an element of 'gpus'");
+        }
+        if (result < 0)
+            return result;
+    }
+    if (!gpu)
+        return bad_request(error, "gpus", "an array of objects with 'gpu' and perhaps 'memory_bytes'");
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (request->limits[i].gpu == limit.gpu)
+            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %s is named twice; expected each once",
+                             daemon->gpus[limit.gpu].label);
+    request->limits[request->limit_count++] = limit; /* each card once: no more than there are cards */
+    return 0;
+}
+
+static int parse_field(const struct daemon *daemon, const char *key, json_t *value, bool creating,
+                       struct session_request *request, struct error *error)
+{
+    if (strcmp(key, "name") == 0) {
+        request->name = json_string_value(value);
+        return request->name ? 0 : bad_request(error, key, "a string");
+    }
+    if (strcmp(key, "memory_bytes") == 0)
+        return parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
+    if (strcmp(key, "compute") == 0) {
+        const char *text = json_string_value(value);
+        struct error cause;
+        request->has_compute = true;
+        if (!text)
+            return bad_request(error, key, "a string, like \"25%\" or \"20%..60%\"");
+        return units_parse_share(text, &request->compute, &cause) < 0
+                   ? error_set(error, EINVAL, "ERR_BAD_REQUEST", "'compute': %s", cause.message)
+                   : 0;
+    }
+    if (strcmp(key, "priority") == 0) {
+        const char *text = json_string_value(value);
+        request->has_priority = true;
+        return text && session_priority_parse(text, &request->priority)
+                   ? 0
+                   : bad_request(error, key, "\"low\", \"normal\", \"high\" or \"critical\"");
+    }
+    if (creating && (strcmp(key, "run") == 0 || strcmp(key, "wait") == 0)) {
+        *(*key == 'r' ? &request->run : &request->wait) = json_is_true(value);
+        return json_is_boolean(value) ? 0 : bad_request(error, key, "true or false");
+    }
+    if (creating && strcmp(key, "ttl_seconds") == 0)
+        return parse_ttl(key, value, &request->ttl_seconds, error);
+    if (strcmp(key, "gpus") != 0)
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority%s",
+                         key, creating ? ", run, wait, ttl_seconds" : "");
+    if (!json_is_array(value) || json_array_size(value) == 0)
+        return bad_request(error, key, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
+    size_t index;
+    json_t *element;
+    json_array_foreach(value, index, element)
+    {
+        int result = parse_gpu(daemon, element, request, error);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool creating,
+                      json_t **document, struct session_request *request, struct error *error)
+{
+    const char *key;
+    json_t *value;
+    int result = parse_object(body, bytes, document, error);
+    if (result < 0)
+        return result;
+    json_object_foreach(*document, key, value)
+    {
+        result = parse_field(daemon, key, value, creating, request, error);
+        if (result < 0) {
+            json_decref(*document);
+            *document = NULL;
+            return result;
+        }
+    }
+    return 0;
+}
+
+int api_parse_gslice(const char *body, size_t bytes, struct session_request *request, struct error *error)
+{
+    json_t *document, *value;
+    const char *key;
+    int result = parse_object(body, bytes, &document, error);
+    if (result < 0)
+        return result;
+    json_object_foreach(document, key, value)
+    {
+        if (strcmp(key, "limit_bytes") == 0)
+            result = parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
+        else if (strcmp(key, "ttl_seconds") == 0)
+            result = parse_ttl(key, value, &request->ttl_seconds, error);
+        else
+            result = -EINVAL;
+        if (result < 0) {
+            bad_request(error, key, "limit_bytes (above 0) and ttl_seconds (1 to 2147483647) alone");
+            break;
+        }
+    }
+    json_decref(document);
+    if (result == 0 && !request->has_bytes)
+        return bad_request(error, "limit_bytes", "it to be there, a whole number of bytes above 0");
+    return result;
+}
+
+/* --- Writing --------------------------------------------------------------------------------------- */
+
+/* A hostile process may have any number in its slot; JSON's end at 63 bits. */
+static json_t *bytes_json(uint64_t bytes)
+{
+    return json_integer(bytes > INT64_MAX ? INT64_MAX : (json_int_t)bytes);
+}
+
+static uint64_t add_bytes(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static json_t *time_json(int64_t seconds)
+{
+    char text[TIME_TEXT];
+    return seconds ? json_string(names_format_time(seconds, text)) : json_null();
+}
+
+/* A program may have called itself anything. */
+static json_t *text_json(const char *text)
+{
+    json_t *json = json_string(text);
+    return json ? json : json_string("?");
+}
+
+/* Null for a whole card, or none. */
+static json_t *mig_index_json(const struct gpu *gpu)
+{
+    return gpu && gpu->mig_index >= 0 ? json_integer(gpu->mig_index) : json_null();
+}
+
+static json_t *session_gpu_json(const struct session *session, unsigned policy_gpu)
+{
+    const struct session_gpu *gpu = &session->gpus[policy_gpu];
+    const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
+    char uuid[GPU_UUID_TEXT];
+    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:f,s:f}", "index",
+                     card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card),
+                     "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
+                     "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
+                     bytes_json(session_used(session, policy_gpu)), "driver_bytes",
+                     bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
+                     bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
+                     card ? bytes_json(card->total_bytes) : json_null(), "compute_achieved_ratio",
+                     lease_achieved_ratio(session, policy_gpu), "gpu_seconds",
+                     (double)lease_used_ns(session, policy_gpu) / 1e9);
+}
+
+static json_t *process_json(const struct process *process)
+{
+    const struct session *session = process->session;
+    json_t *gpus = json_array();
+    uint64_t used = 0, driver = 0, refused = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        char uuid[GPU_UUID_TEXT];
+        uint64_t share = driver_line_process_bytes(process, i);
+        uint64_t bytes = add_bytes(ledger_slot_shown_bytes(session->ledger.usage, process->slot, i), share);
+        used = add_bytes(used, bytes);
+        driver = add_bytes(driver, share);
+        refused += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;
+        json_array_append_new(gpus,
+                              json_pack("{s:s,s:o,s:o}", "uuid", session_gpu_uuid(&session->gpus[i], uuid),
+                                        "used_bytes", bytes_json(bytes), "driver_bytes", bytes_json(share)));
+    }
+    return json_pack("{s:i,s:o,s:o,s:b,s:o,s:o,s:o,s:I,s:o}", "pid", (int)process->pid, "command",
+                     text_json(process->command), "attached_at", time_json(process->attached_at), "outdated",
+                     reaper_is_outdated(process), "used_bytes", bytes_json(used), "driver_bytes",
+                     bytes_json(driver), "denied_allocations", bytes_json(refused), "unknown_pointers",
+                     (json_int_t)process->unknown_pointers, "gpus", gpus);
+}
+
+static json_t *lease_json(const struct session *session)
+{
+    struct lease_standing standing = lease_standing(session);
+    return json_pack("{s:s,s:b,s:b,s:f,s:I}", "lease", lease_name(standing.lease), "waiting", standing.waits,
+                     "undrainable", standing.is_undrainable, "gate_wait_seconds",
+                     (double)standing.waited_ns / 1e9, "overruns", (json_int_t)standing.overruns);
+}
+
+json_t *api_session_json(const struct session *session)
+{
+    json_t *gpus = json_array(), *processes = json_array();
+    uint64_t used = 0, driver = 0, orphaned = 0, limit = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        json_array_append_new(gpus, session_gpu_json(session, i));
+        used = add_bytes(used, session_used(session, i));
+        driver = add_bytes(driver, driver_line_bytes(session, i));
+        orphaned = add_bytes(orphaned, driver_line_orphan_bytes(session, i));
+        limit = add_bytes(limit, session->gpus[i].limit_bytes);
+    }
+    /* Oldest first; the list has the newest first. */
+    for (const struct process *process = session->processes; process; process = process->next)
+        json_array_insert_new(processes, 0, process_json(process));
+    json_t *json = json_pack(
+        "{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
+        "name", session->name, "owner_uid", (json_int_t)session->owner, "state", session_state_name(session),
+        "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
+        (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
+        "vram_limit_bytes", bytes_json(limit), "used_bytes", bytes_json(used), "driver_bytes",
+        bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
+        time_json(session->created_at), "queue_position",
+        session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(), "updated_at",
+        time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
+        "processes", processes);
+    json_object_set_new(json, "declared", json_boolean(session->is_declared));
+    json_object_update_new(json, lease_json(session));
+    return json;
+}
+
+json_t *api_environment_json(const struct session *session)
+{
+    char uuids[LEDGER_GPUS * GPU_UUID_TEXT] = "";
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        char uuid[GPU_UUID_TEXT];
+        if (i)
+            strcat(uuids, ",");
+        strcat(uuids, session_gpu_uuid(&session->gpus[i], uuid));
+    }
+    json_t *environment = json_pack("{s:s,s:s,s:s,s:s}", "GPUSLICE_SESSION", session->id, "GPUSLICE_IPC_SOCK",
+                                    session->daemon->paths.attach_socket, "GPUSLICE_IPC_TOKEN",
+                                    session->token, "CUDA_VISIBLE_DEVICES", uuids);
+    static const char prefix[] = "FAKECUDA_";
+    for (char **at = environ; session->daemon->options.simulated && *at; at++) {
+        const char *equals = strchr(*at, '=');
+        if (!equals || strncmp(*at, prefix, strlen(prefix)) != 0)
+            continue;
+        char name[64];
+        size_t length = (size_t)(equals - *at);
+        if (length >= sizeof(name))
+            continue;
+        memcpy(name, *at, length);
+        name[length] = '\0';
+        json_object_set_new(environment, name, text_json(equals + 1));
+    }
+    return environment;
+}
+
+/* The session that a process holds memory in; NULL: none, it is uncovered. */
+json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
+{
+    unsigned at = (unsigned)(gpu - daemon->gpus), sessions = 0;
+    uint64_t reserved = gpu_reserved(daemon, at, NULL), others = gpu_held_by_others(daemon, at);
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            sessions += session->gpus[i].gpu == (int)at;
+    json_t *processes = json_array();
+    for (unsigned i = 0; i < gpu->process_count; i++) {
+        const struct session *session = reaper_session_of(daemon, gpu->processes[i].pid);
+        json_array_append_new(processes, json_pack("{s:i,s:o,s:s?}", "pid", (int)gpu->processes[i].pid,
+                                                   "used_bytes", bytes_json(gpu->processes[i].used_bytes),
+                                                   "session_id", session ? session->id : NULL));
+    }
+    return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index",
+                     (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name",
+                     text_json(gpu->name), "simulated", daemon->options.simulated, "healthy", gpu->healthy,
+                     "total_bytes", bytes_json(gpu->total_bytes), "used_bytes", bytes_json(gpu->used_bytes),
+                     "free_bytes", bytes_json(gpu->free_bytes), "reserved_bytes", bytes_json(reserved),
+                     "unreserved_bytes", bytes_json(admission_unreserved(gpu->total_bytes, reserved, others)),
+                     "uncovered_bytes", bytes_json(others), "context_bytes", bytes_json(gpu->context_bytes),
+                     "sessions", (int)sessions, "processes", processes);
+}

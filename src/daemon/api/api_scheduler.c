@@ -1,0 +1,88 @@
+/* /v1/scheduler: how the GPUs' time is being shared. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "daemon/api/api.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/http/http.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/session.h"
+
+#define NS_PER_SECOND 1e9
+
+static json_t *leases_json(const struct http_request *request, unsigned gpu)
+{
+    json_t *leases = json_array();
+    for (const struct session *at = request->daemon->sessions; at; at = at->next) {
+        struct lease_standing standing = lease_standing(at);
+        if ((standing.lease == LEASE_NONE && !standing.waits) || !session_is_visible(at, request->peer.uid))
+            continue;
+        for (unsigned i = 0; i < at->gpu_count; i++)
+            if (at->gpus[i].gpu == (int)gpu)
+                json_array_append_new(leases,
+                                      json_pack("{s:s,s:s,s:s,s:b,s:b,s:f}", "session_id", at->id, "name",
+                                                at->name, "lease", lease_name(standing.lease), "waiting",
+                                                standing.waits, "undrainable", standing.is_undrainable,
+                                                "compute_achieved_ratio", lease_achieved_ratio(at, i)));
+    }
+    return leases;
+}
+
+void api_show_scheduler(struct http_request *request, const char *id)
+{
+    const struct daemon *daemon = request->daemon;
+    const struct arbiter *arbiter = lease_arbiter(daemon);
+    json_t *gpus = json_array();
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        json_array_append_new(gpus, json_pack("{s:i,s:s,s:s,s:I,s:o}", "index", (int)daemon->gpus[i].index,
+                                              "uuid", daemon->gpus[i].uuid_text, "mode",
+                                              lease_mode_name(arbiter_mode(arbiter, i)), "handovers",
+                                              (json_int_t)arbiter_handovers(arbiter, i), "sessions",
+                                              leases_json(request, i)));
+    http_reply_json(request, 200,
+                    json_pack("{s:b,s:f,s:f,s:o}", "quantum_auto", arbiter_quantum_is_auto(arbiter),
+                              "quantum_seconds", (double)arbiter_quantum(arbiter) / NS_PER_SECOND,
+                              "handover_gap_seconds", (double)arbiter_gap(arbiter) / NS_PER_SECOND, "gpus",
+                              gpus));
+}
+
+int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, struct error *error)
+{
+    json_t *document = json_loadb(body ? body : "", bytes, JSON_REJECT_DUPLICATES, NULL);
+    const char *text = json_string_value(json_object_get(document, "quantum"));
+    uint64_t usec;
+    struct error cause;
+    int result = 0;
+    if (!text || json_object_size(document) != 1)
+        result = error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                           "the body is wrong; expected {\"quantum\": \"auto\"} or a duration of 1ms to 1s");
+    else if (units_parse_quantum(text, &usec, &cause) < 0)
+        result = error_set(error, EINVAL, "ERR_BAD_REQUEST", "'quantum': %s", cause.message);
+    else
+        *quantum_ns = usec * 1000;
+    json_decref(document);
+    return result;
+}
+
+void api_change_scheduler(struct http_request *request, const char *id)
+{
+    struct error error;
+    uint64_t quantum_ns;
+    int result = 0;
+    if (request->daemon->options.system && request->peer.uid != 0)
+        result = error_set(&error, EACCES, "ERR_FORBIDDEN",
+                           "how GPUs' time is shared concerns all users; only root may change it");
+    else
+        result = api_parse_scheduler(request->body, request->body_bytes, &quantum_ns, &error);
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    lease_set_quantum(request->daemon, quantum_ns);
+    log_info("the quantum was set to %llu ms (0: automatic) by uid %u",
+             (unsigned long long)quantum_ns / 1000000, (unsigned)request->peer.uid);
+    api_show_scheduler(request, id);
+}

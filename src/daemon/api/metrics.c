@@ -1,0 +1,400 @@
+#include "daemon/api/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/gpu/driver_line.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/process/reaper.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/session.h"
+
+#define NANO UINT64_C(1000000000)
+
+/* One value of one metric: of the daemon, of a GPU, or of a session on one of its GPUs. */
+struct subject {
+    const struct daemon *daemon;
+    unsigned gpu;
+    const struct session *session;
+    unsigned policy_gpu;
+};
+
+/* What a metric has a series for. */
+enum scope { OF_DAEMON, OF_GPU, OF_SESSION, OF_SESSION_GPU };
+
+/* --- Values ---------------------------------------------------------------------------------------- */
+
+static uint64_t sessions_active(const struct subject *subject)
+{
+    uint64_t count = 0;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        count += session->state == SESSION_ACTIVE;
+    return count;
+}
+
+static uint64_t processes_attached(const struct subject *subject)
+{
+    uint64_t count = 0;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        count += session->process_count;
+    return count;
+}
+
+static uint64_t attaches(const struct subject *subject)
+{
+    return subject->daemon->attaches;
+}
+
+static uint64_t refused_attaches(const struct subject *subject)
+{
+    return subject->daemon->refused_attaches;
+}
+
+static uint64_t deaths(const struct subject *subject)
+{
+    return subject->daemon->deaths;
+}
+
+static uint64_t broken_ledgers(const struct subject *subject)
+{
+    return subject->daemon->broken_ledgers;
+}
+
+static uint64_t start_time(const struct subject *subject)
+{
+    return (uint64_t)subject->daemon->started_at;
+}
+
+/* Call `add` for each process of each session on the subject's GPU. */
+static void sum_over_gpu(const struct subject *subject, uint64_t *used, struct ledger_counts *counts)
+{
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next) {
+        for (unsigned i = 0; i < session->gpu_count; i++) {
+            if (session->gpus[i].gpu != (int)subject->gpu)
+                continue;
+            *used += session_used(session, i);
+            for (const struct process *at = session->processes; at; at = at->next) {
+                struct ledger_counts slot = ledger_slot_counts(session->ledger.usage, at->slot, i);
+                counts->granted += slot.granted;
+                counts->refused += slot.refused;
+            }
+        }
+    }
+}
+
+static uint64_t used_bytes(const struct subject *subject)
+{
+    uint64_t used = 0;
+    struct ledger_counts counts = {0};
+    sum_over_gpu(subject, &used, &counts);
+    return used;
+}
+
+/* Over all sessions that have the subject's GPU. */
+static uint64_t sum_over_sessions(const struct subject *subject,
+                                  uint64_t (*value)(const struct session *session, unsigned policy_gpu))
+{
+    uint64_t sum = 0;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            if (session->gpus[i].gpu == (int)subject->gpu &&
+                __builtin_add_overflow(sum, value(session, i), &sum))
+                return UINT64_MAX;
+    return sum;
+}
+
+static uint64_t driver_bytes(const struct subject *subject)
+{
+    return sum_over_sessions(subject, driver_line_bytes);
+}
+
+static uint64_t orphan_bytes(const struct subject *subject)
+{
+    return sum_over_sessions(subject, driver_line_orphan_bytes);
+}
+
+static uint64_t granted(const struct subject *subject)
+{
+    uint64_t used = 0;
+    struct ledger_counts counts = {0};
+    sum_over_gpu(subject, &used, &counts);
+    return subject->daemon->counters[subject->gpu].granted + counts.granted;
+}
+
+static uint64_t refused(const struct subject *subject)
+{
+    uint64_t used = 0;
+    struct ledger_counts counts = {0};
+    sum_over_gpu(subject, &used, &counts);
+    return subject->daemon->counters[subject->gpu].refused + counts.refused;
+}
+
+static uint64_t recovered_bytes(const struct subject *subject)
+{
+    return subject->daemon->counters[subject->gpu].recovered_bytes;
+}
+
+static uint64_t reserved_bytes(const struct subject *subject)
+{
+    return gpu_reserved(subject->daemon, subject->gpu, NULL);
+}
+
+static uint64_t gpu_healthy(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].healthy;
+}
+
+static uint64_t gpu_total(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].total_bytes;
+}
+
+static uint64_t gpu_used(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].used_bytes;
+}
+
+static uint64_t gpu_context(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].context_bytes;
+}
+
+static uint64_t session_used_bytes(const struct subject *subject)
+{
+    return session_used(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_driver_bytes(const struct subject *subject)
+{
+    return driver_line_bytes(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_orphan_bytes(const struct subject *subject)
+{
+    return driver_line_orphan_bytes(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_limit_bytes(const struct subject *subject)
+{
+    return subject->session->gpus[subject->policy_gpu].limit_bytes;
+}
+
+static uint64_t session_processes(const struct subject *subject)
+{
+    return subject->session->process_count;
+}
+
+/* Billionths, of a second or of a whole. */
+static uint64_t quantum_nano(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter ? arbiter_quantum(arbiter) : 0;
+}
+
+static uint64_t handover_gap_nano(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter ? arbiter_gap(arbiter) : 0;
+}
+
+static uint64_t gpu_has_shares(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter && arbiter_mode(arbiter, subject->gpu) == ARBITER_MODE_SHARES;
+}
+
+static uint64_t gpu_handovers(const struct subject *subject)
+{
+    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    return arbiter ? arbiter_handovers(arbiter, subject->gpu) : 0;
+}
+
+static uint64_t session_gate_wait_nano(const struct subject *subject)
+{
+    return lease_standing(subject->session).waited_ns;
+}
+
+static uint64_t session_overruns(const struct subject *subject)
+{
+    return lease_standing(subject->session).overruns;
+}
+
+static uint64_t session_undrainable(const struct subject *subject)
+{
+    return lease_standing(subject->session).is_undrainable;
+}
+
+static uint64_t session_gpu_time_nano(const struct subject *subject)
+{
+    return lease_used_ns(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_achieved_nano(const struct subject *subject)
+{
+    return (uint64_t)(lease_achieved_ratio(subject->session, subject->policy_gpu) * NANO);
+}
+
+static uint64_t session_min_nano(const struct subject *subject)
+{
+    return subject->session->compute.min * (NANO / SHARE_WHOLE);
+}
+
+static uint64_t session_max_nano(const struct subject *subject)
+{
+    return subject->session->compute.max * (NANO / SHARE_WHOLE);
+}
+
+/* --- The table ------------------------------------------------------------------------------------- */
+
+static const struct metric {
+    const char *name, *type, *help;
+    enum scope scope;
+    uint64_t (*value)(const struct subject *subject);
+    bool is_nano; /* the value is in billionths */
+} metrics[] = {
+    {"gpuslice_sessions_active", "gauge", "Sessions that processes may attach to.", OF_DAEMON,
+     sessions_active},
+    {"gpuslice_processes_attached", "gauge", "Processes that hold a slot of a session.", OF_DAEMON,
+     processes_attached},
+    {"gpuslice_attaches_total", "counter", "Processes that were given a slot.", OF_DAEMON, attaches},
+    {"gpuslice_refused_attaches_total", "counter", "Processes that asked for a slot and were refused.",
+     OF_DAEMON, refused_attaches},
+    {"gpuslice_process_deaths_total", "counter", "Attached processes that ended.", OF_DAEMON, deaths},
+    {"gpuslice_broken_ledgers_total", "counter", "Sessions whose ledger a process damaged.", OF_DAEMON,
+     broken_ledgers},
+    {"gpuslice_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.", OF_DAEMON,
+     start_time},
+    {"gpuslice_used_bytes", "gauge", "Device memory that sessions use: charged, driver line and orphans.",
+     OF_GPU, used_bytes},
+    {"gpuslice_driver_bytes", "gauge", "Of these, what the driver took beyond what processes charged.",
+     OF_GPU, driver_bytes},
+    {"gpuslice_orphan_bytes", "gauge", "Of these, what the card still holds for processes that have died.",
+     OF_GPU, orphan_bytes},
+    {"gpuslice_reserved_bytes", "gauge", "Device memory promised to sessions.", OF_GPU, reserved_bytes},
+    {"gpuslice_alloc_events_total", "counter", "Requests for device memory that were granted.", OF_GPU,
+     granted},
+    {"gpuslice_denied_alloc_total", "counter", "Requests for device memory that were refused.", OF_GPU,
+     refused},
+    {"gpuslice_recovered_bytes_total", "counter", "Bytes taken back from processes that died or exec'd.",
+     OF_GPU, recovered_bytes},
+    {"gpuslice_gpu_healthy", "gauge", "1 while NVML answers for the GPU, else 0.", OF_GPU, gpu_healthy},
+    {"gpuslice_gpu_memory_bytes", "gauge", "The card's memory.", OF_GPU, gpu_total},
+    {"gpuslice_gpu_memory_used_bytes", "gauge", "The card's memory in use by anybody, by NVML.", OF_GPU,
+     gpu_used},
+    {"gpuslice_gpu_context_bytes", "gauge", "What a CUDA context costs; 0 until one was measured.", OF_GPU,
+     gpu_context},
+    {"gpuslice_session_used_bytes", "gauge", "Device memory that the session uses.", OF_SESSION_GPU,
+     session_used_bytes},
+    {"gpuslice_session_driver_bytes", "gauge", "Of these, what the driver took beyond what was charged.",
+     OF_SESSION_GPU, session_driver_bytes},
+    {"gpuslice_session_orphan_bytes", "gauge",
+     "Of these, what the card still holds for processes that have died.", OF_SESSION_GPU,
+     session_orphan_bytes},
+    {"gpuslice_session_limit_bytes", "gauge", "The most device memory that the session may hold.",
+     OF_SESSION_GPU, session_limit_bytes},
+    {"gpuslice_scheduler_quantum_seconds", "gauge", "The longest exclusive turn while others wait.",
+     OF_DAEMON, quantum_nano, true},
+    {"gpuslice_scheduler_handover_gap_seconds", "gauge",
+     "What a change of holders costs a GPU, smoothed; 0 before the first.", OF_DAEMON, handover_gap_nano,
+     true},
+    {"gpuslice_gpu_shares_in_force", "gauge",
+     "1 while sessions take turns on the GPU, 0 while it is free to all.", OF_GPU, gpu_has_shares, false},
+    {"gpuslice_gpu_handovers_total", "counter", "Changes of the session whose turn it is on the GPU.", OF_GPU,
+     gpu_handovers, false},
+    {"gpuslice_session_gate_wait_seconds_total", "counter",
+     "How long threads of the session's processes waited for its turn, all together.", OF_SESSION,
+     session_gate_wait_nano, true},
+    {"gpuslice_session_overruns_total", "counter",
+     "Turns of the session that did not end in time: a process did not answer, or its work did not drain.",
+     OF_SESSION, session_overruns, false},
+    {"gpuslice_session_undrainable", "gauge",
+     "1 while the session's work does not drain and runs beside the others'.", OF_SESSION,
+     session_undrainable, false},
+    {"gpuslice_session_gpu_time_seconds_total", "counter",
+     "GPU time that the session got while shares were in force.", OF_SESSION_GPU, session_gpu_time_nano,
+     true},
+    {"gpuslice_compute_share_achieved_ratio", "gauge",
+     "Part of the GPU's time that the session got in the last 10 seconds while shares were in force.",
+     OF_SESSION_GPU, session_achieved_nano, true},
+    {"gpuslice_compute_share_min_ratio", "gauge", "Part of the GPU's time that is kept for the session.",
+     OF_SESSION_GPU, session_min_nano, true},
+    {"gpuslice_compute_share_max_ratio", "gauge", "Part of the GPU's time that the session never passes.",
+     OF_SESSION_GPU, session_max_nano, true},
+    {"gpuslice_session_processes", "gauge", "Processes attached to the session.", OF_SESSION_GPU,
+     session_processes},
+};
+
+/* What goes behind the labels. */
+static void write_value(FILE *out, const struct metric *metric, const struct subject *subject)
+{
+    uint64_t value = metric->value(subject);
+    if (metric->is_nano)
+        fprintf(out, " %" PRIu64 ".%09" PRIu64 "\n", value / NANO, value % NANO);
+    else
+        fprintf(out, " %" PRIu64 "\n", value);
+}
+
+static void write_gpus(FILE *out, const struct metric *metric, struct subject *subject)
+{
+    for (unsigned i = 0; i < subject->daemon->gpu_count; i++) {
+        subject->gpu = i;
+        fprintf(out, "%s{gpu=\"%u\",UUID=\"%s\"}", metric->name, subject->daemon->gpus[i].index,
+                subject->daemon->gpus[i].uuid_text);
+        write_value(out, metric, subject);
+    }
+}
+
+/* Names are unique an owner, so the owner is a label too. They hold no character that needs escaping. */
+static void write_sessions(FILE *out, const struct metric *metric, struct subject *subject)
+{
+    unsigned count = 0;
+    for (const struct session *session = subject->daemon->sessions; session && count < METRICS_SESSIONS_MAX;
+         session = session->next, count++) {
+        subject->session = session;
+        const unsigned series = metric->scope == OF_SESSION ? 1 : session->gpu_count;
+        for (unsigned i = 0; i < series; i++) {
+            const int gpu = session->gpus[i].gpu;
+            char uuid[GPU_UUID_TEXT];
+            subject->policy_gpu = i;
+            fprintf(out, "%s{session=\"%s\",owner=\"%u\"", metric->name, session->name,
+                    (unsigned)session->owner);
+            if (subject->daemon->config.daemon.metrics_debug)
+                fprintf(out, ",session_id=\"%s\"", session->id);
+            if (gpu >= 0 && metric->scope == OF_SESSION_GPU)
+                fprintf(out, ",gpu=\"%u\"", subject->daemon->gpus[gpu].index);
+            if (metric->scope == OF_SESSION_GPU)
+                fprintf(out, ",UUID=\"%s\"", session_gpu_uuid(&session->gpus[i], uuid));
+            fputs("}", out);
+            write_value(out, metric, subject);
+        }
+    }
+}
+
+char *metrics_text(const struct daemon *daemon)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+        const struct metric *metric = &metrics[i];
+        struct subject subject = {.daemon = daemon};
+        fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name, metric->type);
+        if (metric->scope == OF_DAEMON) {
+            fputs(metric->name, out);
+            write_value(out, metric, &subject);
+        } else if (metric->scope == OF_GPU) {
+            write_gpus(out, metric, &subject);
+        } else {
+            write_sessions(out, metric, &subject);
+        }
+    }
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,316 @@
+#include "daemon/gpu/driver_line.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/process.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/nvml.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/process/reaper.h"
+#include "daemon/session/session.h"
+
+/* Dead processes that are waited for at once, in one session; each goes with the next sample that does not
+ * show it. Further ones are not looked for. */
+#define ORPHANS_MAX 4096
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+/* --- Before a sample ------------------------------------------------------------------------------- */
+
+static struct driver_share *shares_of(struct process *process)
+{
+    if (!process->shares)
+        process->shares = calloc(process->session->gpu_count, sizeof(*process->shares));
+    return process->shares;
+}
+
+void driver_line_begin(struct daemon *daemon)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next) {
+        for (struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
+            orphan->is_new = false;
+        for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++)
+            session->gpus[i].shares_before = ledger_shares_stamp(session->ledger.usage, i);
+        for (struct process *process = session->processes; process; process = process->next) {
+            struct driver_share *shares = shares_of(process);
+            for (unsigned i = 0; shares && i < session->gpu_count; i++) {
+                shares[i].before = ledger_slot_look(session->ledger.usage, process->slot, i);
+                shares[i].looked = true;
+            }
+        }
+    }
+}
+
+/* --- After it -------------------------------------------------------------------------------------- */
+
+/* What NVML showed under one pid, and what slots say of that process; it has two slots where it runs two
+ * copies of us. */
+struct row {
+    pid_t pid;
+    uint64_t shown_bytes, charged_bytes;
+    bool is_attached, has_moved, is_given;
+};
+
+struct table {
+    struct row *rows;
+    size_t count;
+};
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row *one = a, *other = b;
+    return (one->pid > other->pid) - (one->pid < other->pid);
+}
+
+/* NVML lists a process once for each compute instance that it is on. */
+static bool make_table(const struct nvml_sample *sample, struct table *table)
+{
+    *table =
+        (struct table){.rows = calloc(sample->process_count ? sample->process_count : 1, sizeof(struct row))};
+    if (!table->rows)
+        return false;
+    for (unsigned i = 0; i < sample->process_count; i++)
+        table->rows[i] =
+            (struct row){.pid = sample->processes[i].pid, .shown_bytes = sample->processes[i].used_bytes};
+    qsort(table->rows, sample->process_count, sizeof(struct row), compare_rows);
+    for (unsigned i = 0; i < sample->process_count; i++) {
+        struct row *last = table->count ? &table->rows[table->count - 1] : NULL;
+        if (last && last->pid == table->rows[i].pid)
+            last->shown_bytes = add(last->shown_bytes, table->rows[i].shown_bytes);
+        else
+            table->rows[table->count++] = table->rows[i];
+    }
+    return true;
+}
+
+static struct row *find_row(const struct table *table, pid_t pid)
+{
+    struct row key = {.pid = pid};
+    return table->count ? bsearch(&key, table->rows, table->count, sizeof(struct row), compare_rows) : NULL;
+}
+
+/* Whether the slot is now as it was before the sample. */
+static bool add_charged(const struct process *process, unsigned policy_gpu, struct row *row)
+{
+    const struct driver_share *share = &process->shares[policy_gpu];
+    struct ledger_slot_look after =
+        ledger_slot_look(process->session->ledger.usage, process->slot, policy_gpu);
+    bool rested = share->looked && ledger_slot_rested(&share->before, &after);
+    if (row) {
+        row->charged_bytes = add(row->charged_bytes, after.bytes - after.hidden_bytes);
+        row->is_attached = true;
+        row->has_moved |= !rested;
+    }
+    return rested;
+}
+
+static struct row *row_of_slot(const struct session *session, const struct table *table, uint32_t slot)
+{
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->slot == slot)
+            return find_row(table, process->pid);
+    return NULL;
+}
+
+/* Of what several processes hold NVML shows the whole for one of them: its maker, and when that has let go
+ * another (measure); or for none here, while another session's process does. It is taken off what is shown
+ * for any of its holders beyond their own, so that it never counts twice; where none is shown it, what the
+ * driver has for them may be counted for less. */
+static void add_share(const struct session *session, unsigned policy_gpu, uint32_t share,
+                      const struct table *table)
+{
+    uint32_t slots[LEDGER_SHARE_HOLDERS];
+    uint64_t left = ledger_share_bytes(session->ledger.usage, share, policy_gpu);
+    unsigned count = left ? ledger_share_holders(session->ledger.usage, share, slots) : 0;
+    for (unsigned i = 0; i < count; i++) {
+        struct row *row = row_of_slot(session, table, slots[i]);
+        if (!row || row->shown_bytes <= row->charged_bytes)
+            continue;
+        uint64_t more = row->shown_bytes - row->charged_bytes;
+        uint64_t taken = more < left ? more : left;
+        row->charged_bytes += taken;
+        left -= taken;
+    }
+}
+
+/* False if they changed as the sample was taken: then it tells nothing of this session. */
+static bool add_shares(const struct session *session, unsigned policy_gpu, const struct table *table)
+{
+    bool rested =
+        session->gpus[policy_gpu].shares_before == ledger_shares_stamp(session->ledger.usage, policy_gpu);
+    for (uint32_t share = 0; rested && share < LEDGER_SHARES; share++)
+        add_share(session, policy_gpu, share, table);
+    for (const struct process *process = session->processes; process && !rested; process = process->next) {
+        struct row *row = find_row(table, process->pid);
+        if (row)
+            row->has_moved = true;
+    }
+    return rested;
+}
+
+static void conclude(struct process *process, unsigned policy_gpu, struct row *row)
+{
+    uint64_t *bytes = &process->shares[policy_gpu].bytes;
+    if (!row) {
+        *bytes = 0;
+    } else if (!row->has_moved) {
+        *bytes = row->shown_bytes > row->charged_bytes && !row->is_given
+                     ? row->shown_bytes - row->charged_bytes
+                     : 0;
+        row->is_given = true;
+    }
+}
+
+/* The pid may be another process's by now. */
+static void take_orphan(struct orphan *orphan, unsigned policy_gpu, const struct row *row)
+{
+    uint64_t ticks;
+    if (orphan->is_new)
+        return;
+    bool is_other = !row || row->is_attached ||
+                    (process_start_time(orphan->pid, &ticks) == 0 && ticks != orphan->start_ticks);
+    orphan->bytes[policy_gpu] = is_other ? 0 : row->shown_bytes;
+}
+
+/* Call `see` for each process of each session on the card. */
+static void each_share(struct daemon *daemon, unsigned gpu, struct table *table,
+                       void (*see)(struct process *, unsigned policy_gpu, struct row *, void *),
+                       void *argument)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            for (struct process *process = session->processes; process && session->gpus[i].gpu == (int)gpu;
+                 process = process->next)
+                if (process->shares)
+                    see(process, i, find_row(table, process->pid), argument);
+}
+
+static void see_charged(struct process *process, unsigned policy_gpu, struct row *row, void *argument)
+{
+    bool *any_moved = argument;
+    if (!add_charged(process, policy_gpu, row) && row)
+        *any_moved = true;
+}
+
+static void see_concluded(struct process *process, unsigned policy_gpu, struct row *row, void *argument)
+{
+    conclude(process, policy_gpu, row);
+}
+
+bool driver_line_take(struct daemon *daemon, unsigned gpu, const struct nvml_sample *sample)
+{
+    struct table table;
+    bool any_moved = false;
+    if (!sample->ok || !make_table(sample, &table))
+        return false;
+    each_share(daemon, gpu, &table, see_charged, &any_moved);
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            if (session->ledger.usage && session->gpus[i].gpu == (int)gpu && !add_shares(session, i, &table))
+                any_moved = true;
+    each_share(daemon, gpu, &table, see_concluded, NULL);
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            for (struct orphan *orphan = session->orphans; orphan && session->gpus[i].gpu == (int)gpu;
+                 orphan = orphan->next)
+                take_orphan(orphan, i, find_row(&table, orphan->pid));
+    free(table.rows);
+    return any_moved;
+}
+
+static bool is_over(const struct session *session, const struct orphan *orphan)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (orphan->bytes[i])
+            return false;
+    return !orphan->is_new;
+}
+
+static void drop_orphan(struct session *session, struct orphan **at)
+{
+    struct orphan *orphan = *at;
+    *at = orphan->next;
+    session->orphan_count--;
+    free(orphan);
+}
+
+void driver_line_end(struct daemon *daemon)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next) {
+        for (struct orphan **at = &session->orphans; *at;) {
+            if (is_over(session, *at))
+                drop_orphan(session, at);
+            else
+                at = &(*at)->next;
+        }
+        for (struct process *process = session->processes; process; process = process->next)
+            for (unsigned i = 0; process->shares && i < session->gpu_count; i++)
+                process->shares[i].looked = false;
+        driver_line_publish(session);
+    }
+}
+
+/* --- Sums ------------------------------------------------------------------------------------------ */
+
+uint64_t driver_line_process_bytes(const struct process *process, unsigned policy_gpu)
+{
+    return process->shares ? process->shares[policy_gpu].bytes : 0;
+}
+
+uint64_t driver_line_bytes(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        sum = add(sum, driver_line_process_bytes(process, policy_gpu));
+    return sum;
+}
+
+uint64_t driver_line_orphan_bytes(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = 0;
+    for (const struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
+        sum = add(sum, orphan->bytes[policy_gpu]);
+    return sum;
+}
+
+void driver_line_publish(struct session *session)
+{
+    struct ledger_policy *policy = session->ledger.policy;
+    for (unsigned i = 0; policy && i < session->gpu_count; i++) {
+        /* With ledger_unseen(). */
+        atomic_store_explicit(&policy->gpus[i].driver_bytes, driver_line_bytes(session, i),
+                              memory_order_release);
+        atomic_store_explicit(&policy->gpus[i].orphan_bytes, driver_line_orphan_bytes(session, i),
+                              memory_order_release);
+    }
+}
+
+/* --- The dead -------------------------------------------------------------------------------------- */
+
+void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks)
+{
+    if (session->orphan_count == ORPHANS_MAX)
+        return;
+    struct orphan *orphan = calloc(1, sizeof(*orphan) + session->gpu_count * sizeof(orphan->bytes[0]));
+    if (!orphan)
+        return;
+    orphan->pid = pid;
+    orphan->start_ticks = start_ticks;
+    orphan->is_new = true;
+    orphan->next = session->orphans;
+    session->orphans = orphan;
+    session->orphan_count++;
+    gpu_sample_soon(session->daemon);
+}
+
+void driver_line_forget(struct session *session)
+{
+    while (session->orphans)
+        drop_orphan(session, &session->orphans);
+}

@@ -1,0 +1,234 @@
+#include "daemon/gpu/nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef nvmlReturn_t (*nvml_processes_call)(nvmlDevice_t, unsigned *, void *);
+
+struct nvml {
+    void *library;
+    nvmlReturn_t (*initialise)(void);
+    nvmlReturn_t (*count)(unsigned *);
+    nvmlReturn_t (*handle)(unsigned, nvmlDevice_t *);
+    nvmlReturn_t (*uuid)(nvmlDevice_t, char *, unsigned);
+    nvmlReturn_t (*name)(nvmlDevice_t, char *, unsigned);
+    nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
+    nvmlReturn_t (*driver_version)(char *, unsigned);
+    const char *(*error_string)(nvmlReturn_t);
+    /* NULL in drivers that know no MIG. */
+    nvmlReturn_t (*mig_mode)(nvmlDevice_t, unsigned *current, unsigned *pending);
+    nvmlReturn_t (*mig_most)(nvmlDevice_t, unsigned *);
+    nvmlReturn_t (*mig_handle)(nvmlDevice_t, unsigned, nvmlDevice_t *);
+    nvml_processes_call processes;
+    size_t process_bytes; /* of one entry of `processes` */
+    bool has_listed;
+    unsigned device_count;
+    nvmlDevice_t devices[LEDGER_GPUS];
+};
+
+int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
+{
+    void *handle = dlopen(library ? library : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return error_set(error, ENODEV, NULL, "%s", dlerror());
+    struct nvml *nvml = calloc(1, sizeof(*nvml));
+    if (!nvml)
+        return error_set_errno(error, ENOMEM, "cannot load NVML");
+    nvml->library = handle;
+
+    const struct {
+        const char *name;
+        void *slot;
+    } symbols[] = {
+        {"nvmlInit_v2", &nvml->initialise},
+        {"nvmlDeviceGetCount_v2", &nvml->count},
+        {"nvmlDeviceGetHandleByIndex_v2", &nvml->handle},
+        {"nvmlDeviceGetUUID", &nvml->uuid},
+        {"nvmlDeviceGetName", &nvml->name},
+        {"nvmlDeviceGetMemoryInfo", &nvml->memory},
+        {"nvmlSystemGetDriverVersion", &nvml->driver_version},
+        {"nvmlErrorString", &nvml->error_string},
+    };
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *symbol = dlsym(handle, symbols[i].name);
+        if (!symbol) {
+            free(nvml);
+            return error_set(error, ENODEV, NULL,
+                             "the NVIDIA driver's libnvidia-ml.so.1 has no %s; update the driver",
+                             symbols[i].name);
+        }
+        memcpy(symbols[i].slot, &symbol, sizeof(symbol));
+    }
+    const struct {
+        const char *name;
+        void *slot;
+    } optional[] = {
+        {"nvmlDeviceGetMigMode", &nvml->mig_mode},
+        {"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_most},
+        {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_handle},
+    };
+    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
+        void *symbol = dlsym(handle, optional[i].name);
+        memcpy(optional[i].slot, &symbol, sizeof(symbol));
+    }
+    const struct {
+        const char *name;
+        size_t entry_bytes;
+    } versions[] = {
+        {"nvmlDeviceGetComputeRunningProcesses_v3", sizeof(nvmlProcessInfo_v2_t)},
+        {"nvmlDeviceGetComputeRunningProcesses_v2", sizeof(nvmlProcessInfo_v2_t)},
+        {"nvmlDeviceGetComputeRunningProcesses", sizeof(nvmlProcessInfo_v1_t)},
+    };
+    for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]) && !nvml->processes; i++) {
+        void *symbol = dlsym(handle, versions[i].name);
+        memcpy(&nvml->processes, &symbol, sizeof(symbol));
+        nvml->process_bytes = versions[i].entry_bytes;
+    }
+    *nvml_out = nvml;
+    return 0;
+}
+
+/* Add one GPU to the list, unless it is full. False, with the list's error set, when NVML does not name it.
+ */
+static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t device, unsigned index,
+                     int mig_index)
+{
+    if (list->count == LEDGER_GPUS)
+        return true;
+    struct nvml_card *card = &list->cards[list->count];
+    card->index = index;
+    card->mig_index = mig_index;
+    nvmlReturn_t result = nvml->uuid(device, card->uuid_text, sizeof(card->uuid_text));
+    if (result == NVML_SUCCESS)
+        result = nvml->name(device, card->name, sizeof(card->name));
+    if (result != NVML_SUCCESS) {
+        error_set(&list->error, ENODEV, NULL, "NVML cannot name GPU %u: %s", index,
+                  nvml->error_string(result));
+        return false;
+    }
+    card->uuid_text[sizeof(card->uuid_text) - 1] = card->name[sizeof(card->name) - 1] = '\0';
+    if (!gpu_uuid_parse(card->uuid_text, card->uuid)) {
+        error_set(&list->error, EPROTO, NULL, "NVML gives GPU %u the UUID '%s', which is none", index,
+                  card->uuid_text);
+        return false;
+    }
+    nvml->devices[list->count++] = device;
+    return true;
+}
+
+static bool is_in_mig_mode(struct nvml *nvml, nvmlDevice_t device)
+{
+    unsigned current, pending;
+    return nvml->mig_mode && nvml->mig_most && nvml->mig_handle &&
+           nvml->mig_mode(device, &current, &pending) == NVML_SUCCESS && current != 0;
+}
+
+/* A card in MIG mode runs nothing but in its instances: those are listed in its place. Indices may have gaps.
+ */
+static bool list_instances(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t card, unsigned index)
+{
+    unsigned most = 0;
+    nvmlReturn_t result = nvml->mig_most(card, &most);
+    bool is_well = result == NVML_SUCCESS;
+    for (unsigned i = 0; is_well && i < most; i++) {
+        nvmlDevice_t instance;
+        result = nvml->mig_handle(card, i, &instance);
+        is_well = result == NVML_SUCCESS ? list_gpu(nvml, list, instance, index, (int)i)
+                                         : result == NVML_ERROR_NOT_FOUND;
+    }
+    if (!is_well && list->error.status == 0)
+        error_set(&list->error, ENODEV, NULL, "NVML cannot list the MIG instances of GPU %u: %s", index,
+                  nvml->error_string(result));
+    return is_well;
+}
+
+static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
+{
+    nvmlReturn_t result = nvml->initialise();
+    unsigned count = 0;
+    if (result == NVML_SUCCESS)
+        result = nvml->count(&count);
+    if (result != NVML_SUCCESS) {
+        error_set(&list->error, ENODEV, NULL, "NVML does not start: %s", nvml->error_string(result));
+        return;
+    }
+    for (unsigned i = 0; i < count && i < LEDGER_GPUS; i++) {
+        nvmlDevice_t device;
+        result = nvml->handle(i, &device);
+        if (result != NVML_SUCCESS) {
+            error_set(&list->error, ENODEV, NULL, "NVML does not find GPU %u: %s", i,
+                      nvml->error_string(result));
+            return;
+        }
+        if (!(is_in_mig_mode(nvml, device) ? list_instances(nvml, list, device, i)
+                                           : list_gpu(nvml, list, device, i, -1)))
+            return;
+    }
+    if (nvml->driver_version(list->driver_version, sizeof(list->driver_version)) != NVML_SUCCESS)
+        list->driver_version[0] = '\0';
+    nvml->device_count = list->count;
+    nvml->has_listed = true;
+}
+
+/* NVML says how many there are, and by the next call there may be more. */
+static void sample_processes(struct nvml *nvml, nvmlDevice_t device, struct nvml_sample *sample)
+{
+    unsigned count = 0;
+    char *entries = NULL;
+    nvmlReturn_t result = nvml->processes(device, &count, NULL);
+    for (int tries = 0; result == NVML_ERROR_INSUFFICIENT_SIZE && tries < 5; tries++) {
+        count += 16;
+        free(entries);
+        entries = calloc(count, nvml->process_bytes);
+        if (!entries)
+            return;
+        result = nvml->processes(device, &count, entries);
+    }
+    if (result == NVML_SUCCESS && count && entries)
+        sample->processes = calloc(count, sizeof(*sample->processes));
+    for (unsigned i = 0; sample->processes && i < count; i++) {
+        nvmlProcessInfo_v1_t head; /* how both forms begin */
+        memcpy(&head, entries + i * nvml->process_bytes, sizeof(head));
+        sample->processes[sample->process_count++] = (struct nvml_process){
+            .pid = (pid_t)head.pid,
+            .used_bytes = head.usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_U64 ? 0 : head.usedGpuMemory,
+        };
+    }
+    free(entries);
+}
+
+static void sample_cards(struct nvml *nvml, struct nvml_job *job)
+{
+    for (unsigned i = job->first_gpu; i <= job->last_gpu && i < nvml->device_count; i++) {
+        struct nvml_sample *sample = &job->samples[i];
+        nvmlMemory_t memory;
+        if (nvml->memory(nvml->devices[i], &memory) != NVML_SUCCESS)
+            continue;
+        sample->ok = true;
+        sample->total_bytes = memory.total;
+        sample->free_bytes = memory.free;
+        sample->used_bytes = memory.used;
+        if (nvml->processes)
+            sample_processes(nvml, nvml->devices[i], sample);
+    }
+}
+
+void nvml_run(struct worker_job *first, void *context)
+{
+    struct nvml *nvml = context;
+    for (struct worker_job *job = first; job; job = job->next) {
+        if (!nvml->has_listed)
+            list_cards(nvml, (struct nvml_list_job *)job);
+        else
+            sample_cards(nvml, (struct nvml_job *)job);
+    }
+}
+
+void nvml_sample_free(struct nvml_job *job)
+{
+    for (unsigned i = 0; i < LEDGER_GPUS; i++)
+        free(job->samples[i].processes);
+    free(job);
+}

@@ -1,0 +1,65 @@
+/* nvml.h - NVIDIA's management library behind a helper thread, for it may hang for as long as a driver does.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cuda/nvml.h"
+#include "cuda/uuid.h"
+#include "daemon/loop/worker.h"
+#include "ledger/ledger.h"
+
+struct nvml; /* the loaded library */
+struct gpu_measurement;
+struct gpu_sampler;
+
+struct nvml_process {
+    pid_t pid;
+    uint64_t used_bytes; /* 0 where the driver does not say */
+};
+
+/* One card at one moment. */
+struct nvml_sample {
+    bool ok;
+    uint64_t total_bytes, free_bytes, used_bytes;
+    struct nvml_process *processes; /* the job's */
+    unsigned process_count;
+};
+
+/* A GPU: a card, or a MIG instance of a card in MIG mode, which is then none itself. */
+struct nvml_card {
+    unsigned index; /* NVML's, of the card */
+    int mig_index;  /* NVML's, of the instance on its card; -1: the whole card */
+    uint8_t uuid[GPU_UUID_BYTES];
+    char uuid_text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
+    char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
+};
+
+/* Ask for samples of the cards `first_gpu` to `last_gpu`, in the order of the list. */
+struct nvml_job {
+    struct worker_job job;
+    struct gpu_sampler *sampler;
+    struct gpu_measurement *measurement; /* for which, or NULL */
+    unsigned first_gpu, last_gpu;
+    struct nvml_sample samples[LEDGER_GPUS];
+};
+
+/* Load `library` (NULL: libnvidia-ml.so.1, by the linker's rules). Fails where there is no driver. */
+int nvml_load(struct nvml **nvml, const char *library, struct error *error);
+
+/* The first job, in the thread: initialise and list the cards. */
+struct nvml_list_job {
+    struct worker_job job;
+    struct gpu_sampler *sampler;
+    struct error error; /* status 0: done */
+    unsigned count;
+    struct nvml_card cards[LEDGER_GPUS];
+    char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+};
+
+/* Runs a list of jobs: a first one that lists, then ones that sample. For worker_start(). */
+void nvml_run(struct worker_job *first, void *nvml);
+
+void nvml_sample_free(struct nvml_job *job);

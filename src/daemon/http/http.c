@@ -1,0 +1,486 @@
+#include "daemon/http/http.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <systemd/sd-event.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/api/api.h"
+#include "daemon/http/http_tcp.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
+#include "daemon/loop/listener.h"
+#include "daemon/loop/log.h"
+
+/* On TCP, and for the control socket beyond what descriptor_bounds.h allows. */
+#define CONNECTIONS_MAX 512
+#define IDLE_SECONDS 30
+#define TURNED_AWAY_MAX 16
+#define TURNED_AWAY_USEC UINT64_C(1000000)
+#define STREAM_BLOCK_BYTES 4096
+
+/* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
+struct server {
+    struct daemon *daemon;
+    struct MHD_Daemon *mhd;
+    enum http_door door;
+    struct entrance *entrance;        /* of the control socket; libmicrohttpd listens on others itself */
+    struct peer entering;             /* whom on_enter() is about to hand over */
+    int turned_away[TURNED_AWAY_MAX]; /* the last ones, with 1 added; 0: none */
+    unsigned turned_away_count;
+    sd_event_source *turned_away_end;
+    sd_event_source *ready, *timer;
+    sd_event_source *due; /* fires once, soon: MHD_run() has something to do that no descriptor shows */
+};
+
+struct http {
+    struct server servers[HTTP_DOORS];
+    char token[SESSION_TOKEN_TEXT]; /* of HTTP_TOKEN */
+};
+
+/* --- Answers --------------------------------------------------------------------------------------- */
+
+unsigned http_status_of(const char *code)
+{
+    static const struct {
+        const char *code;
+        unsigned status;
+    } codes[] = {
+        {"ERR_BAD_REQUEST", 400},        {"ERR_UNAUTHORIZED", 401},   {"ERR_FORBIDDEN", 403},
+        {"ERR_SESSION_NOT_FOUND", 404},  {"ERR_GPU_NOT_FOUND", 404},  {"ERR_NOT_FOUND", 404},
+        {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},      {"ERR_NAME_TAKEN", 409},
+        {"ERR_SESSION_BUSY", 409},       {"ERR_SESSION_QUEUED", 409}, {"ERR_SESSION_EXPIRED", 409},
+        {"ERR_ADMISSION", 409},          {"ERR_CEILING", 403},        {"ERR_DECLARED", 409},
+        {"ERR_TOO_LARGE", 413},          {"ERR_TOO_MANY", 429},
+    };
+    for (size_t i = 0; code && i < sizeof(codes) / sizeof(codes[0]); i++)
+        if (strcmp(codes[i].code, code) == 0)
+            return codes[i].status;
+    return 500;
+}
+
+/* Go on with a connection that waits. */
+static void resume(struct http_request *request)
+{
+    struct http *http = request->daemon->http;
+    if (!request->is_suspended)
+        return;
+    request->is_suspended = false;
+    MHD_resume_connection(request->connection);
+    sd_event_source_set_enabled(http->servers[request->door].due, SD_EVENT_ONESHOT);
+}
+
+static void reply(struct http_request *request, unsigned status, const char *type, char *text)
+{
+    request->response = MHD_create_response_from_buffer(
+        text ? strlen(text) : 0, text, text ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    request->status = status;
+    if (text)
+        MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    resume(request);
+}
+
+/* Takes `json` over. */
+static char *json_text(json_t *json)
+{
+    char *text = json_dumps(json, JSON_INDENT(2));
+    json_decref(json);
+    char *line = text ? realloc(text, strlen(text) + 2) : NULL;
+    return line ? strcat(line, "\n") : text;
+}
+
+static json_t *error_json(const struct error *error)
+{
+    return json_pack("{s:{s:s,s:s}}", "error", "code", error->code ? error->code : "ERR_INTERNAL", "message",
+                     error->message);
+}
+
+void http_reply_json(struct http_request *request, unsigned status, json_t *json)
+{
+    reply(request, status, "application/json", json ? json_text(json) : NULL);
+}
+
+void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text)
+{
+    reply(request, status, type, strdup(text));
+}
+
+/* The connection waits while there is nothing to say. */
+static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t room)
+{
+    struct http_request *request = context;
+    ssize_t count = request->stream_read(request->stream_context, bytes, room);
+    if (count == HTTP_STREAM_END)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (count == HTTP_STREAM_FAILED)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (count == 0) {
+        request->is_suspended = true;
+        MHD_suspend_connection(request->connection);
+    }
+    return count;
+}
+
+void http_reply_stream(struct http_request *request, const char *type,
+                       ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),
+                       void *context)
+{
+    request->stream_read = read;
+    request->stream_gone = gone;
+    request->stream_context = context;
+    request->response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, on_stream, request, NULL);
+    request->status = MHD_HTTP_OK;
+    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+}
+
+void http_stream_wake(struct http_request *request)
+{
+    resume(request);
+}
+
+void http_reply_error(struct http_request *request, const struct error *error)
+{
+    unsigned status = http_status_of(error->code);
+    if (status == 500)
+        log_error("%s", error->message);
+    http_reply_json(request, status, error_json(error));
+}
+
+int http_socket(const struct http_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? info->connect_fd : -1;
+}
+
+const char *http_argument(const struct http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *http_header(const struct http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+
+const char *http_bearer_token(const struct http_request *request)
+{
+    static const char scheme[] = "Bearer ";
+    const char *value = http_header(request, MHD_HTTP_HEADER_AUTHORIZATION);
+    return value && strncasecmp(value, scheme, strlen(scheme)) == 0 ? value + strlen(scheme) : NULL;
+}
+
+/* --- libmicrohttpd's callbacks --------------------------------------------------------------------- */
+
+static struct http_request *begin_request(struct server *server, struct MHD_Connection *connection)
+{
+    struct http_request *request = calloc(1, sizeof(*request));
+    if (!request)
+        return NULL;
+    request->daemon = server->daemon;
+    request->connection = connection;
+    request->door = server->door;
+    request->peer.uid = server->door == HTTP_TOKEN ? geteuid() : UID_OVERFLOW;
+    if (server->door == HTTP_CONTROL && peer_credentials(http_socket(request), &request->peer) < 0) {
+        free(request);
+        return NULL;
+    }
+    return request;
+}
+
+/* A body that is too long is read on for a while, so that its sender comes to read our answer. */
+static enum MHD_Result take_body(struct http_request *request, const char *data, size_t *bytes)
+{
+    size_t total = request->body_bytes + *bytes;
+    if (total > HTTP_BODY_BYTES_MAX) {
+        free(request->body);
+        request->body = NULL;
+        request->body_bytes = total;
+        *bytes = 0;
+        return total > HTTP_DISCARD_BYTES_MAX ? MHD_NO : MHD_YES;
+    }
+    char *body = realloc(request->body, total + 1);
+    if (!body)
+        return MHD_NO;
+    memcpy(body + request->body_bytes, data, *bytes);
+    request->body = body;
+    request->body_bytes = total;
+    body[total] = '\0';
+    *bytes = 0;
+    return MHD_YES;
+}
+
+static void handle(struct http_request *request)
+{
+    struct error error;
+    if (request->body_bytes <= HTTP_BODY_BYTES_MAX) {
+        api_handle(request);
+        return;
+    }
+    error_set(&error, EFBIG, "ERR_TOO_LARGE", "the request's body is %zu bytes; expected at most %d",
+              request->body_bytes, HTTP_BODY_BYTES_MAX);
+    http_reply_error(request, &error);
+}
+
+static enum MHD_Result queue_answer(struct http_request *request)
+{
+    return MHD_queue_response(request->connection, request->status, request->response);
+}
+
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data, size_t *bytes,
+                                  void **state)
+{
+    struct http_request *request = *state;
+    if (!request) {
+        *state = request = begin_request(context, connection);
+        if (!request)
+            return MHD_NO;
+        return MHD_YES;
+    }
+    if (*bytes)
+        return take_body(request, data, bytes);
+    if (!request->response) {
+        request->path = url;
+        request->method = method;
+        handle(request);
+        request->path = request->method = NULL;
+    }
+    if (request->response)
+        return queue_answer(request);
+    request->is_suspended = true;
+    MHD_suspend_connection(connection);
+    return MHD_YES;
+}
+
+static void on_completed(void *context, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code)
+{
+    struct http_request *request = *state;
+    if (!request)
+        return;
+    if (request->response)
+        MHD_destroy_response(request->response);
+    if (request->stream_gone)
+        request->stream_gone(request->stream_context);
+    free(request->body);
+    free(request);
+    *state = NULL;
+}
+
+static void on_mhd_log(void *context, const char *format, va_list arguments)
+{
+    char text[256];
+    vsnprintf(text, sizeof(text), format, arguments);
+    log_debug("http: %s", text);
+}
+
+/* --- Who connects to the control socket -------------------------------------------------------------- */
+
+/* From when libmicrohttpd has a connection until it closes it, it counts as its user's. */
+static void on_connection(void *context, struct MHD_Connection *connection, void **uid,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct server *server = context;
+    if (server->door != HTTP_CONTROL)
+        return;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *uid = (void *)(uintptr_t)server->entering.uid;
+        tenant_add(server->daemon, server->entering.uid, TENANT_REQUEST);
+    } else {
+        tenant_remove(server->daemon, (uid_t)(uintptr_t)*uid, TENANT_REQUEST);
+    }
+}
+
+static void close_turned_away(struct server *server)
+{
+    for (unsigned i = 0; i < TURNED_AWAY_MAX; i++)
+        if (server->turned_away[i])
+            close(server->turned_away[i] - 1);
+    memset(server->turned_away, 0, sizeof(server->turned_away));
+    server->turned_away_end = sd_event_source_disable_unref(server->turned_away_end);
+}
+
+static int on_turned_away_end(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    close_turned_away(userdata);
+    return 0;
+}
+
+/* Whoever has too many is told so before they have said what they want. To clients a connection that is
+ * closed by then is none at all, so the last few stay open a little for what they say, which nobody reads. */
+static void turn_away(struct server *server, int fd, const struct error *error)
+{
+    cleanup_free char *body = json_text(error_json(error)), *text = NULL;
+    if (body && asprintf(&text,
+                         "HTTP/1.1 %u Refused\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                         "Content-Length: %zu\r\n\r\n%s",
+                         http_status_of(error->code), strlen(body), body) >= 0)
+        send(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    int *place = &server->turned_away[server->turned_away_count++ % TURNED_AWAY_MAX];
+    if (*place)
+        close(*place - 1);
+    *place = fd + 1;
+    if (!server->turned_away_end)
+        sd_event_add_time_relative(server->daemon->loop, &server->turned_away_end, CLOCK_MONOTONIC,
+                                   TURNED_AWAY_USEC, 0, on_turned_away_end, server);
+}
+
+static void on_enter(void *context, int fd)
+{
+    struct server *server = context;
+    struct error error;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int result = peer_credentials(fd, &server->entering);
+    if (result == 0)
+        result = tenant_check(server->daemon, server->entering.uid, TENANT_REQUEST, &error);
+    else
+        error_set_errno(&error, -result, "cannot see who connects");
+    if (result < 0)
+        turn_away(server, fd, &error);
+    else
+        MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)); /* or closes it */
+}
+
+/* --- In the loop ----------------------------------------------------------------------------------- */
+
+static int on_ready(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    MHD_run(((struct server *)userdata)->mhd);
+    return 0;
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    MHD_run(((struct server *)userdata)->mhd);
+    return 0;
+}
+
+static int on_due(sd_event_source *source, void *userdata)
+{
+    MHD_run(((struct server *)userdata)->mhd);
+    return 0;
+}
+
+/* Before the loop sleeps: for how long may it? Asked before every event, of which there may be many until
+ * ours is dispatched, so what is due now is left to a source that stays pending when it is set again: a timer
+ * does not. */
+static int on_prepare(sd_event_source *source, void *userdata)
+{
+    struct server *server = userdata;
+    MHD_UNSIGNED_LONG_LONG milliseconds = 0;
+    if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
+        return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    if (milliseconds == 0)
+        return sd_event_source_set_enabled(server->due, SD_EVENT_ONESHOT);
+    sd_event_source_set_time_relative(server->timer, milliseconds * 1000);
+    return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
+}
+
+static int start_server(struct daemon *daemon, enum http_door door, int fd, struct error *error)
+{
+    struct server *server = &daemon->http->servers[door];
+    server->daemon = daemon;
+    server->door = door;
+    bool is_control = door == HTTP_CONTROL;
+    server->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+            (is_control ? MHD_USE_NO_LISTEN_SOCKET : 0),
+        0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
+        MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX + (is_control ? TENANT_ALL_CONNECTIONS_MAX : 0),
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, is_control ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET,
+        fd, MHD_OPTION_END);
+    if (!server->mhd) {
+        close(fd);
+        return error_set(error, EIO, NULL, "libmicrohttpd does not start");
+    }
+    if (is_control &&
+        entrance_open(daemon, fd, "control.sock", on_enter, server, &server->entrance, error) < 0) {
+        close(fd);
+        return -ENOMEM;
+    }
+    int epoll_fd = MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    int result = sd_event_add_io(daemon->loop, &server->ready, epoll_fd, EPOLLIN, on_ready, server);
+    if (result >= 0)
+        result = sd_event_add_time_relative(daemon->loop, &server->timer, CLOCK_MONOTONIC, 0, 1000, on_timer,
+                                            server);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
+    if (result >= 0)
+        result = sd_event_add_defer(daemon->loop, &server->due, on_due, server);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(server->due, SD_EVENT_OFF);
+    if (result >= 0)
+        result = sd_event_source_set_prepare(server->ready, on_prepare);
+    return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
+}
+
+int http_start(struct daemon *daemon, int control_fd, struct error *error)
+{
+    struct http *http = calloc(1, sizeof(*http));
+    const struct config_daemon *config = &daemon->config.daemon;
+    if (!http)
+        return error_set_errno(error, ENOMEM, "cannot serve HTTP");
+    daemon->http = http;
+    int fd, result = start_server(daemon, HTTP_CONTROL, control_fd, error);
+    if (result == 0 && config->metrics_address[0]) {
+        fd =
+            http_tcp_listen("metrics-address (GPUSLICE_METRICS_ADDR)", config->metrics_address, false, error);
+        result = fd < 0 ? fd : start_server(daemon, HTTP_METRICS, fd, error);
+    }
+    if (result == 0 && config->http_address[0]) {
+        fd = http_tcp_listen("http-address (GPUSLICE_HTTP_ADDR)", config->http_address, true, error);
+        result = fd < 0 ? fd : start_server(daemon, HTTP_TOKEN, fd, error);
+        if (result == 0)
+            result = http_tcp_make_token(&daemon->paths, http->token, error);
+    }
+    return result;
+}
+
+const char *http_token(const struct http_request *request)
+{
+    return request->daemon->http->token;
+}
+
+bool http_is_idle(struct daemon *daemon)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(daemon->http->servers[HTTP_CONTROL].mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return info && info->num_connections == 0;
+}
+
+/* The caller has answered every waiting request. */
+static void stop_server(struct server *server)
+{
+    if (!server->mhd)
+        return;
+    entrance_close(server->entrance);
+    close_turned_away(server);
+    sd_event_source_disable_unref(server->ready);
+    sd_event_source_disable_unref(server->timer);
+    sd_event_source_disable_unref(server->due);
+    MHD_run(server->mhd);
+    MHD_stop_daemon(server->mhd);
+}
+
+void http_stop(struct daemon *daemon)
+{
+    if (!daemon->http)
+        return;
+    for (unsigned door = 0; door < HTTP_DOORS; door++)
+        stop_server(&daemon->http->servers[door]);
+    free(daemon->http);
+    daemon->http = NULL;
+}

@@ -1,0 +1,89 @@
+/* daemon.h - the daemon's whole state. One thread, the loop's, owns all of it.
+ *
+ * session     limits on GPUs and the processes that run under them (session.h)
+ * process     one attached process and its slot of the session's ledger (reaper.h)
+ * connection  one client of attach.sock, with or without a process (attach.h)
+ * gpu         one card, as NVML last showed it (gpu.h) */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+#include <time.h>
+
+#include "base/paths.h"
+#include "config/config.h"
+#include "daemon/gpu/gpu.h"
+#include "ledger/ledger.h"
+
+struct session;
+struct process;
+struct store;
+struct attach;
+struct tenant;
+struct http;
+struct leases;
+struct worker;
+struct queue;
+struct events;
+struct settings;
+struct declared;
+
+struct daemon_options {
+    bool system, simulated;
+    bool fresh;     /* put a state file that cannot be used aside, and begin without sessions */
+    bool on_demand; /* exit when there have been no sessions for a while */
+};
+
+/* Sums over what has gone, so that the counters of /metrics only rise; by GPU. */
+struct gpu_counters {
+    uint64_t granted, refused, recovered_bytes;
+};
+
+/* Chains of sessions whose IDs hash alike: a few in each of them with 10,000 sessions. */
+#define DAEMON_ID_CHAINS 4096u
+/* Chains of attached processes whose pids end alike. */
+#define DAEMON_PID_CHAINS 4096u
+
+struct daemon {
+    struct daemon_options options;
+    struct paths paths;
+    struct config config; /* in force; settings.h */
+    struct settings *settings;
+    struct declared *declared;
+    sd_event *loop;
+
+    struct gpu gpus[LEDGER_GPUS];
+    unsigned gpu_count;
+    char driver_version[80];
+    struct gpu_sampler *sampler;
+
+    struct session *sessions, *last_session; /* oldest first */
+    struct session *sessions_by_id[DAEMON_ID_CHAINS];
+    struct process *processes_by_pid[DAEMON_PID_CHAINS];
+    unsigned session_count;
+    uint64_t sessions_seen; /* as there ever were here */
+    uint64_t busy_usec;     /* when there last was a session, or the start */
+    uint64_t epoch;         /* counts daemons in this state folder */
+
+    struct store *store;
+    struct tenant *tenants;
+    struct attach *attach;
+    struct leases *leases;
+    struct http *http;
+    struct queue *queue;
+    struct events *events;
+
+    struct gpu_counters counters[LEDGER_GPUS];
+    uint64_t attaches, refused_attaches, deaths;
+    uint64_t broken_ledgers;
+    int64_t started_at;
+};
+
+/* Now, in microseconds on a clock that does not jump. */
+static inline uint64_t daemon_now_usec(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}

@@ -1,0 +1,32 @@
+/* descriptor_bounds.h - what each user holds of the daemon's descriptors, so that nobody can hold all of them.
+ *
+ * Counted by the uid of a socket's peer, or of a session's owner. The daemon's own user and root may hold any
+ * number of descriptors, each other user a quarter of those that the daemon may open (RLIMIT_NOFILE);
+ * connections of which nothing is known yet are few for everybody. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/error.h"
+
+struct daemon;
+
+enum tenant_use {
+    TENANT_REQUEST, /* a connection to control.sock */
+    TENANT_SILENT,  /* one to attach.sock on which no HELLO or AGENT has come */
+    TENANT_PROCESS, /* an attached process */
+    TENANT_LEDGER,  /* an open ledger */
+    TENANT_RUNNER,  /* a session that ends with the process that made it */
+    TENANT_USES
+};
+
+/* Connections of one use that one user may have, and all users but the daemon's own and root together. */
+#define TENANT_CONNECTIONS_MAX 256
+#define TENANT_ALL_CONNECTIONS_MAX 2048
+
+/* Whether `uid` may hold one more: 0, or ERR_TOO_MANY. */
+int tenant_check(const struct daemon *daemon, uid_t uid, enum tenant_use use, struct error *error);
+
+/* There is one more, or one less. */
+void tenant_add(struct daemon *daemon, uid_t uid, enum tenant_use use);
+void tenant_remove(struct daemon *daemon, uid_t uid, enum tenant_use use);

@@ -1,0 +1,126 @@
+#include "daemon/loop/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/loop/activation.h"
+
+#define WAIT_STEP_NS 50000000
+#define WAIT_STEPS 100
+
+static int busy(struct error *error, int lock_fd, const char *path)
+{
+    char text[16] = "";
+    ssize_t length = pread(lock_fd, text, sizeof(text) - 1, 0);
+    long pid = length > 0 ? strtol(text, NULL, 10) : 0;
+    return error_set(error, EBUSY, NULL,
+                     "gpusliced already runs in %s as process %ld; use that one, or end it", path, pid);
+}
+
+int runtime_lock(struct runtime *runtime, const struct paths *paths, bool wait, struct error *error)
+{
+    cleanup_close int lock_fd = open(paths->lock_file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    cleanup_close int state_fd = open(paths->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock_fd < 0 || state_fd < 0)
+        return error_set_errno(error, errno, "cannot open %s",
+                               lock_fd < 0 ? paths->lock_file : paths->state_dir);
+    for (int steps = wait ? WAIT_STEPS : 0; flock(lock_fd, LOCK_EX | LOCK_NB) < 0; steps--) {
+        if (errno != EWOULDBLOCK)
+            return error_set_errno(error, errno, "cannot lock %s", paths->lock_file);
+        if (steps <= 0 || runtime_is_served(paths))
+            return busy(error, lock_fd, paths->runtime_dir);
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP_NS}, NULL);
+    }
+    if (flock(state_fd, LOCK_EX | LOCK_NB) < 0)
+        return error_set(
+            error, EBUSY, NULL,
+            "another gpusliced, of another runtime folder, uses the state folder %s; set GPUSLICE_STATE_DIR "
+            "to a folder of its own",
+            paths->state_dir);
+    if (ftruncate(lock_fd, 0) < 0 || dprintf(lock_fd, "%d\n", (int)getpid()) < 0)
+        return error_set_errno(error, errno, "cannot write %s", paths->lock_file);
+    *runtime = (struct runtime){.paths = paths, .control_fd = -1, .attach_fd = -1};
+    runtime->lock_fd = steal_fd(&lock_fd);
+    runtime->state_fd = steal_fd(&state_fd);
+    return 0;
+}
+
+static void fill_address(struct sockaddr_un *address, const char *path)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    strcpy(address->sun_path, path); /* paths_find() saw to the length */
+}
+
+bool runtime_is_served(const struct paths *paths)
+{
+    struct sockaddr_un address;
+    fill_address(&address, paths->control_socket);
+    cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd >= 0 && (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN);
+}
+
+static int make_socket(const char *path, int type, mode_t mode, gid_t group, int *fd_out, struct error *error)
+{
+    struct sockaddr_un address;
+    fill_address(&address, path);
+    cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    unlink(path);
+    /* Nobody can connect before listen(), by when the mode is right. */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+        (group != (gid_t)-1 && chown(path, (uid_t)-1, group) < 0) || chmod(path, mode) < 0 ||
+        listen(fd, SOMAXCONN) < 0)
+        return error_set_errno(error, errno, "cannot make the socket %s", path);
+    *fd_out = steal_fd(&fd);
+    return 0;
+}
+
+int runtime_listen(struct runtime *runtime, struct error *error)
+{
+    const struct paths *paths = runtime->paths;
+    const struct group *group = paths->system ? getgrnam("gpuslice") : NULL;
+    int result = activation_take(paths, &runtime->control_fd, &runtime->attach_fd, error);
+    runtime->control_passed = runtime->control_fd >= 0;
+    runtime->attach_passed = runtime->attach_fd >= 0;
+    if (result == 0 && !runtime->attach_passed)
+        result = make_socket(paths->attach_socket, SOCK_SEQPACKET, paths->system ? 0666 : 0600, (gid_t)-1,
+                             &runtime->attach_fd, error);
+    if (result == 0 && !runtime->control_passed)
+        result = make_socket(paths->control_socket, SOCK_STREAM, paths->system ? 0660 : 0600,
+                             group ? group->gr_gid : (gid_t)-1, &runtime->control_fd, error);
+    return result;
+}
+
+bool runtime_retire(struct runtime *runtime)
+{
+    char aside[PATH_MAX];
+    snprintf(aside, sizeof(aside), "%s.old", runtime->paths->control_socket);
+    if (rename(runtime->paths->control_socket, aside) < 0)
+        return true; /* removed by somebody: nobody finds us anyway */
+    /* Whoever connected did so before the rename, and stands in the queue. */
+    struct pollfd waiting = {.fd = runtime->control_fd, .events = POLLIN};
+    if (poll(&waiting, 1, 0) > 0) {
+        rename(aside, runtime->paths->control_socket);
+        return false;
+    }
+    unlink(aside);
+    return true;
+}
+
+void runtime_remove_sockets(const struct runtime *runtime)
+{
+    if (!runtime->control_passed)
+        unlink(runtime->paths->control_socket);
+    if (!runtime->attach_passed)
+        unlink(runtime->paths->attach_socket);
+}

@@ -1,0 +1,199 @@
+#include "daemon/loop/settings.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+#include <unistd.h>
+
+#include "daemon/history/events.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/session/declared.h"
+
+/* Editors write a file in several steps: look when there has been none for a moment. */
+#define SETTLE_USEC UINT64_C(200000)
+
+struct settings {
+    struct config_option options[2];
+    char problem[ERROR_MESSAGE_BYTES]; /* why gpuslice.conf is not in force; "": it is */
+    sd_event_source *watch, *settle, *hangup;
+    char awaited[NAME_MAX +
+                 1]; /* the folder is not there: what is missing of its path first; "": it is there */
+};
+
+/* --- Reading --------------------------------------------------------------------------------------- */
+
+int settings_load(struct daemon *daemon, const char *idle_exit, struct error *error)
+{
+    struct settings *settings = calloc(1, sizeof(*settings));
+    if (!settings)
+        return error_set_errno(error, ENOMEM, "cannot read the settings");
+    if (idle_exit)
+        settings->options[0] = (struct config_option){"--idle-exit", idle_exit};
+    int result = config_load(&daemon->config, daemon->paths.config_dir, settings->options, error);
+    if (result < 0) {
+        free(settings);
+        return result;
+    }
+    daemon->settings = settings;
+    log_set_debug(daemon->config.daemon.debug);
+    return 0;
+}
+
+static void log_waiting(const struct config *config)
+{
+    for (size_t i = 0; i < config->entry_count; i++)
+        if (config->entries[i].waits)
+            log_warning("%s: %s changes with the next start of the daemon", config->path,
+                        config->entries[i].key->name);
+}
+
+static void reload_config(struct daemon *daemon)
+{
+    struct settings *settings = daemon->settings;
+    struct config next;
+    struct error error;
+    int result = config_load(&next, daemon->paths.config_dir, settings->options, &error);
+    if (result == 0 && (result = config_carry_over(&next, &daemon->config, &error)) < 0)
+        config_free(&next);
+    if (result < 0) {
+        log_error("the configuration stays as it was: %s", error.message);
+        snprintf(settings->problem, sizeof(settings->problem), "%s", error.message);
+        events_tell(daemon, EVENT_CONFIG_REFUSED, NULL, NULL, "%s", error.message);
+    } else {
+        config_free(&daemon->config);
+        daemon->config = next;
+        settings->problem[0] = '\0';
+        log_set_debug(next.daemon.debug);
+        log_info("the configuration was read%s", next.is_there ? "" : "; there is no " CONFIG_FILE);
+        log_waiting(&next);
+        events_tell(daemon, EVENT_CONFIG_READ, NULL, NULL, "%s was read", next.path);
+    }
+}
+
+/* The sessions behind it, as they take its defaults. */
+static void reload(struct daemon *daemon)
+{
+    reload_config(daemon);
+    declared_apply(daemon);
+}
+
+/* --- Watching -------------------------------------------------------------------------------------- */
+
+static void watch_again(struct daemon *daemon);
+
+static int settle(struct settings *settings)
+{
+    sd_event_source_set_time_relative(settings->settle, SETTLE_USEC);
+    return sd_event_source_set_enabled(settings->settle, SD_EVENT_ONESHOT);
+}
+
+static int on_settled(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct daemon *daemon = userdata;
+    watch_again(daemon);
+    reload(daemon);
+    return 0;
+}
+
+static int on_change(sd_event_source *source, const struct inotify_event *event, void *userdata)
+{
+    struct daemon *daemon = userdata;
+    struct settings *settings = daemon->settings;
+    bool is_about_another = event->len && strcmp(event->name, settings->awaited) != 0;
+    return settings->awaited[0] && is_about_another ? 0 : settle(settings);
+}
+
+static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *info, void *userdata)
+{
+    struct daemon *daemon = userdata;
+    log_info("SIGHUP: the configuration is read again");
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)daemon_now_usec());
+    reload(daemon);
+    sd_notify(0, "READY=1");
+    return 0;
+}
+
+/* Watch the folder, or the nearest one above it that is there, for the next part of the path to appear. */
+static void watch_again(struct daemon *daemon)
+{
+    struct settings *settings = daemon->settings;
+    uint32_t mask = IN_ONLYDIR | IN_CREATE | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF;
+    uint32_t own_mask = mask | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_DELETE | IN_ATTRIB;
+    char path[PATH_MAX];
+    sd_event_source *watch;
+    strcpy(path, daemon->paths.config_dir);
+    /* Added before the old one goes, so that nothing between them is missed. */
+    int result = sd_event_add_inotify(daemon->loop, &watch, path, own_mask, on_change, daemon);
+    while ((result == -ENOENT || result == -ENOTDIR) && path[1]) {
+        char *slash = strrchr(path, '/');
+        slash[slash == path] = '\0';
+        result = sd_event_add_inotify(daemon->loop, &watch, path, mask, on_change, daemon);
+    }
+    if (result < 0) {
+        log_error("changes of the configuration are not seen, send SIGHUP: cannot watch the folder %s: %s",
+                  path, strerror(-result));
+        return;
+    }
+    sd_event_source_disable_unref(settings->watch);
+    settings->watch = watch;
+    settings->awaited[0] = '\0';
+    size_t length = strlen(path);
+    if (strlen(daemon->paths.config_dir) == length)
+        return;
+    const char *part = daemon->paths.config_dir + length + (path[1] != '\0');
+    snprintf(settings->awaited, sizeof(settings->awaited), "%.*s", (int)strcspn(part, "/"), part);
+    /* What came between being missed and the folder above it being watched. */
+    char next[PATH_MAX];
+    snprintf(next, sizeof(next), "%.*s",
+             (int)(part - daemon->paths.config_dir + (ptrdiff_t)strcspn(part, "/")),
+             daemon->paths.config_dir);
+    if (access(next, F_OK) == 0)
+        settle(settings);
+}
+
+int settings_start(struct daemon *daemon, struct error *error)
+{
+    struct settings *settings = daemon->settings;
+    int result = sd_event_add_signal(daemon->loop, &settings->hangup, SIGHUP, on_hangup, daemon);
+    if (result >= 0)
+        result = sd_event_add_time_relative(daemon->loop, &settings->settle, CLOCK_MONOTONIC, SETTLE_USEC, 0,
+                                            on_settled, daemon);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(settings->settle, SD_EVENT_OFF);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot watch the configuration");
+    watch_again(daemon);
+    declared_apply(daemon);
+    return 0;
+}
+
+void settings_stop(struct daemon *daemon)
+{
+    struct settings *settings = daemon->settings;
+    sd_event_source_disable_unref(settings->watch);
+    sd_event_source_disable_unref(settings->settle);
+    sd_event_source_disable_unref(settings->hangup);
+    free(settings);
+    daemon->settings = NULL;
+    declared_stop(daemon);
+    config_free(&daemon->config);
+}
+
+/* --- Telling --------------------------------------------------------------------------------------- */
+
+json_t *settings_json(const struct daemon *daemon)
+{
+    const struct settings *settings = daemon->settings;
+    json_t *files = json_array();
+    json_array_append_new(files, config_file_json(daemon->config.path, daemon->config.is_there,
+                                                  settings->problem[0] ? settings->problem : NULL));
+    json_array_append_new(files, declared_file_json(daemon));
+    return json_pack("{s:b,s:o,s:o,s:o}", "running", true, "files", files, "values",
+                     config_json(&daemon->config), "sessions", declared_json(daemon));
+}

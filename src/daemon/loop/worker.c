@@ -1,0 +1,168 @@
+#include "daemon/loop/worker.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+struct job_list {
+    struct worker_job *first, **last;
+};
+
+struct worker {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t submitted;
+    struct job_list waiting, finished; /* under the lock */
+    bool stop, has_ended;              /* under the lock */
+    pthread_cond_t ended;
+    int event_fd;
+    sd_event_source *source;
+    void (*run)(struct worker_job *first, void *context);
+    void *context;
+};
+
+static struct worker_job *list_take(struct job_list *list)
+{
+    struct worker_job *first = list->first;
+    list->first = NULL;
+    list->last = &list->first;
+    return first;
+}
+
+static void *thread_main(void *argument)
+{
+    struct worker *worker = argument;
+    pthread_mutex_lock(&worker->lock);
+    for (;;) {
+        while (!worker->waiting.first && !worker->stop)
+            pthread_cond_wait(&worker->submitted, &worker->lock);
+        struct worker_job *jobs = list_take(&worker->waiting);
+        if (!jobs)
+            break;
+        pthread_mutex_unlock(&worker->lock);
+        worker->run(jobs, worker->context);
+        pthread_mutex_lock(&worker->lock);
+        *worker->finished.last = jobs;
+        while (*worker->finished.last)
+            worker->finished.last = &(*worker->finished.last)->next;
+        eventfd_write(worker->event_fd, 1);
+    }
+    worker->has_ended = true;
+    pthread_cond_signal(&worker->ended);
+    pthread_mutex_unlock(&worker->lock);
+    return NULL;
+}
+
+static void deliver(struct worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    struct worker_job *job = list_take(&worker->finished);
+    pthread_mutex_unlock(&worker->lock);
+    while (job) {
+        struct worker_job *next = job->next;
+        job->done(job);
+        job = next;
+    }
+}
+
+static int on_finished(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    eventfd_t count;
+    eventfd_read(fd, &count);
+    deliver(userdata);
+    return 0;
+}
+
+int worker_start(struct worker **worker_out, sd_event *loop, const char *name,
+                 void (*run)(struct worker_job *first, void *context), void *context, struct error *error)
+{
+    struct worker *worker = calloc(1, sizeof(*worker));
+    if (!worker)
+        return error_set_errno(error, ENOMEM, "cannot start the helper thread %s", name);
+    *worker = (struct worker){.run = run, .context = context};
+    pthread_mutex_init(&worker->lock, NULL);
+    pthread_cond_init(&worker->submitted, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&worker->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    list_take(&worker->waiting);
+    list_take(&worker->finished);
+
+    int result;
+    worker->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (worker->event_fd < 0) {
+        result = -errno;
+        goto free_worker;
+    }
+    result = sd_event_add_io(loop, &worker->source, worker->event_fd, EPOLLIN, on_finished, worker);
+    if (result < 0)
+        goto close_event;
+
+    /* Signals are the loop's. SIGBUS and the like come to the thread that caused them whatever the mask says.
+     */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    result = -pthread_create(&worker->thread, NULL, thread_main, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (result < 0)
+        goto remove_source;
+    pthread_setname_np(worker->thread, name);
+    *worker_out = worker;
+    return 0;
+
+remove_source:
+    sd_event_source_disable_unref(worker->source);
+close_event:
+    close(worker->event_fd);
+free_worker:
+    free(worker);
+    return error_set_errno(error, -result, "cannot start the helper thread %s", name);
+}
+
+void worker_submit(struct worker *worker, struct worker_job *job)
+{
+    job->next = NULL;
+    pthread_mutex_lock(&worker->lock);
+    *worker->waiting.last = job;
+    worker->waiting.last = &job->next;
+    pthread_cond_signal(&worker->submitted);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+bool worker_stop(struct worker *worker, unsigned seconds)
+{
+    if (!worker)
+        return true;
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += seconds;
+    pthread_mutex_lock(&worker->lock);
+    worker->stop = true;
+    pthread_cond_signal(&worker->submitted);
+    while (!worker->has_ended && pthread_cond_timedwait(&worker->ended, &worker->lock, &end) == 0)
+        ;
+    bool has_ended = worker->has_ended;
+    pthread_mutex_unlock(&worker->lock);
+    if (!has_ended) {
+        sd_event_source_disable_unref(worker->source);
+        return false;
+    }
+    pthread_join(worker->thread, NULL);
+    deliver(worker);
+    sd_event_source_disable_unref(worker->source);
+    close(worker->event_fd);
+    pthread_cond_destroy(&worker->submitted);
+    pthread_cond_destroy(&worker->ended);
+    pthread_mutex_destroy(&worker->lock);
+    free(worker);
+    return true;
+}

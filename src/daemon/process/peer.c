@@ -1,0 +1,95 @@
+#include "daemon/process/peer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/process.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
+int peer_credentials(int socket, struct peer *peer)
+{
+    struct ucred credentials;
+    socklen_t length = sizeof(credentials);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) < 0)
+        return -errno;
+    *peer = (struct peer){.pid = credentials.pid, .uid = credentials.uid};
+    return 0;
+}
+
+static bool is_readable(int fd, short events)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = events};
+    return poll(&poll_fd, 1, 0) > 0;
+}
+
+int peer_identity(int socket, struct peer *peer, int *pidfd_out, uint64_t *start_ticks)
+{
+    int result = peer_credentials(socket, peer);
+    if (result < 0)
+        return result;
+    if (peer->pid <= 0)
+        return -ESRCH;
+
+    cleanup_close int pidfd = -1;
+    socklen_t length = sizeof(pidfd);
+    bool is_exact = getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0;
+    if (!is_exact) {
+        if (errno != ENOPROTOOPT)
+            return errno == EINVAL ? -ESRCH : -errno;
+        pidfd = pidfd_open(peer->pid, 0);
+        if (pidfd < 0)
+            return -errno;
+    }
+    result = process_start_time(peer->pid, start_ticks);
+    if (result < 0)
+        return result;
+    /* Alive after its start time was read, so that was its own. Without SO_PEERPIDFD the pid may have been
+     * another's since the connection was made; then the peer has gone and hung up. */
+    if (is_readable(pidfd, POLLIN) || (!is_exact && is_readable(socket, POLLRDHUP)))
+        return -ESRCH;
+    *pidfd_out = steal_fd(&pidfd);
+    return 0;
+}
+
+int peer_open(pid_t pid, uint64_t start_ticks)
+{
+    cleanup_close int pidfd = pidfd_open(pid, 0);
+    if (pidfd < 0)
+        return errno == EINVAL ? -ESRCH : -errno;
+    uint64_t ticks;
+    int result = process_start_time(pid, &ticks);
+    if (result < 0)
+        return result;
+    if (ticks != start_ticks || is_readable(pidfd, POLLIN))
+        return -ESRCH;
+    return steal_fd(&pidfd);
+}
+
+void peer_program(int socket, pid_t pid, struct config_program *program)
+{
+    static const char deleted[] = " (deleted)"; /* what /proc says of a file that an upgrade replaced */
+    struct ucred credentials = {.uid = UID_OVERFLOW, .gid = UID_OVERFLOW};
+    socklen_t length = sizeof(credentials);
+    char path[32];
+    getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length);
+    *program = (struct config_program){.uid = credentials.uid, .groups = {credentials.gid}, .group_count = 1};
+    length = sizeof(program->groups) - sizeof(program->groups[0]);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, program->groups + 1, &length) == 0)
+        program->group_count += length / sizeof(program->groups[0]);
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+    ssize_t count = readlink(path, program->executable, sizeof(program->executable) - 1);
+    size_t used = count > 0 ? (size_t)count : 0;
+    program->executable[used] = '\0';
+    if (used > strlen(deleted) && strcmp(program->executable + used - strlen(deleted), deleted) == 0)
+        program->executable[used - strlen(deleted)] = '\0';
+}

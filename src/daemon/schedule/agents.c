@@ -1,0 +1,347 @@
+#include "daemon/schedule/agents.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/process.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/history/events.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/process/reaper.h"
+#include "daemon/session/session.h"
+#include "wire/wire.h"
+
+/* One process's agent. */
+struct agent {
+    struct leases *leases;
+    struct process *process;
+    struct arbiter_process *gate; /* NULL while it is being added */
+    int fd;
+    sd_event_source *source;
+    struct agent *next_broken; /* could not be told something */
+    bool is_broken;
+};
+
+struct leases {
+    struct daemon *daemon;
+    struct arbiter *arbiter;
+    sd_event_source *timer;
+    sd_event_source *later; /* drops those that are broken */
+    struct agent *broken;
+};
+
+_Static_assert(PRIORITY_COUNT == ARBITER_PRIORITIES && PRIORITY_NORMAL == ARBITER_PRIORITY_NORMAL,
+               "the arbiter's priorities are the sessions'");
+
+static uint64_t lease_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* After each call of the arbiter's. */
+static void set_timer(struct leases *leases)
+{
+    uint64_t next = arbiter_next(leases->arbiter);
+    if (next == UINT64_MAX) {
+        sd_event_source_set_enabled(leases->timer, SD_EVENT_OFF);
+        return;
+    }
+    sd_event_source_set_time(leases->timer, (next + 999) / 1000);
+    sd_event_source_set_enabled(leases->timer, SD_EVENT_ONESHOT);
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct leases *leases = userdata;
+    arbiter_tick(leases->arbiter, lease_now());
+    set_timer(leases);
+    return 0;
+}
+
+/* --- What the arbiter says ------------------------------------------------------------------------- */
+
+/* A socket that is full, or whose other end is gone. The arbiter is at work, so it hears of that later. */
+static void post(struct agent *agent, struct wire_message *message)
+{
+    if (agent->is_broken || wire_post(agent->fd, message) == 0)
+        return;
+    agent->is_broken = true;
+    agent->next_broken = agent->leases->broken;
+    agent->leases->broken = agent;
+    sd_event_source_set_enabled(agent->leases->later, SD_EVENT_ONESHOT);
+}
+
+static void on_grant(void *owner, uint64_t lease, uint32_t flags)
+{
+    struct wire_message message = {.header.type = WIRE_GRANT, .grant = {.lease = lease, .flags = flags}};
+    post(owner, &message);
+}
+
+static void on_revoke(void *owner, uint64_t lease, uint64_t patience_ns)
+{
+    struct wire_message message = {.header.type = WIRE_REVOKE,
+                                   .revoke = {.lease = lease, .patience_ns = patience_ns}};
+    post(owner, &message);
+}
+
+static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
+{
+    static const struct {
+        enum event_kind kind;
+        const char *text;
+    } events[] = {
+        [ARBITER_OVERRUN] = {EVENT_LEASE_OVERRUN,
+                             "a process did not give the GPU back in time; others go on without it"},
+        [ARBITER_UNDRAINED] = {EVENT_LEASE_UNDRAINED,
+                               "work on the GPU did not end in time; it runs beside the others'"},
+        [ARBITER_UNDRAINABLE] = {EVENT_LEASE_UNDRAINABLE,
+                                 "its work does not drain; it runs beside the others' until it does"},
+        [ARBITER_DRAINED] = {EVENT_LEASE_DRAINED, "its work has drained again"},
+    };
+    struct session *session = owner;
+    log_info("session %s: %s (%llu ms)", session->id, events[event].text, (unsigned long long)ns / 1000000);
+    events_tell(session->daemon, events[event].kind, session, json_pack("{s:f}", "seconds", (double)ns / 1e9),
+                "%s", events[event].text);
+}
+
+static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)
+{
+    const struct leases *leases = context;
+    log_info("GPU %u: mode is '%s' now", leases->daemon->gpus[gpu].index, lease_mode_name(mode));
+}
+
+static const struct arbiter_calls calls = {
+    .grant = on_grant,
+    .revoke = on_revoke,
+    .event = on_event,
+    .mode = on_mode,
+};
+
+/* --- What agents say ------------------------------------------------------------------------------- */
+
+void lease_drop(struct agent *agent)
+{
+    struct leases *leases = agent->leases;
+    struct agent **at = &leases->broken;
+    while (*at && *at != agent)
+        at = &(*at)->next_broken;
+    if (*at)
+        *at = agent->next_broken;
+    agent->process->agent = NULL;
+    sd_event_source_disable_unref(agent->source);
+    close(agent->fd);
+    if (agent->gate)
+        arbiter_process_remove(agent->gate, lease_now());
+    free(agent);
+    set_timer(leases);
+}
+
+static int on_later(sd_event_source *source, void *userdata)
+{
+    struct leases *leases = userdata;
+    while (leases->broken) {
+        const struct process *process = leases->broken->process;
+        log_info("session %s: the agent of process %d could not be told of its lease", process->session->id,
+                 (int)process->pid);
+        lease_drop(leases->broken);
+    }
+    return 0;
+}
+
+/* The policy's GPUs by the daemon's. Those that are not there now, or never were, count for nothing. */
+static uint64_t card_set(const struct session *session, uint64_t policy_set)
+{
+    uint64_t cards = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if ((policy_set >> i & 1) && session->gpus[i].gpu >= 0)
+            cards |= UINT64_C(1) << session->gpus[i].gpu;
+    return cards;
+}
+
+static bool take_message(struct agent *agent, const struct wire_message *message)
+{
+    uint64_t now = lease_now();
+    switch (message->header.type) {
+    case WIRE_WANT:
+        arbiter_want(agent->gate, card_set(agent->process->session, message->want.gpus), now);
+        return true;
+    case WIRE_RETURNED:
+        if (message->returned.outcome < WIRE_OUTCOME_DRAINED ||
+            message->returned.outcome > WIRE_OUTCOME_UNDRAINED)
+            return false;
+        arbiter_returned(agent->gate, &message->returned, now);
+        return true;
+    case WIRE_CLOSED:
+        arbiter_closed(agent->gate, &message->closed, now);
+        return true;
+    case WIRE_REPORT:
+        arbiter_report(agent->gate, &message->report, now);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct agent *agent = userdata;
+    struct leases *leases = agent->leases;
+    struct wire_message message;
+    int fds[WIRE_FDS_MAX];
+    unsigned fd_count;
+    int result = wire_receive(fd, &message, fds, &fd_count);
+    if (result == -EAGAIN)
+        return 0;
+    for (unsigned i = 0; i < fd_count; i++) /* agents have none to send */
+        close(fds[i]);
+    if (result == 0 && take_message(agent, &message)) {
+        set_timer(leases);
+        return 0;
+    }
+    if (result == 0 || result == -EPROTO)
+        log_info("session %s: the agent of process %d sent what is no message here",
+                 agent->process->session->id, (int)agent->process->pid);
+    lease_drop(agent);
+    return 0;
+}
+
+void lease_enter(struct process *process, int fd)
+{
+    struct session *session = process->session;
+    struct leases *leases = session->daemon->leases;
+    if (process->agent)
+        lease_drop(process->agent);
+    if (!session->arbitrated)
+        session->arbitrated =
+            arbiter_session_add(leases->arbiter, session, session->compute, session->priority);
+    struct agent *agent = session->arbitrated ? calloc(1, sizeof(*agent)) : NULL;
+    if (!agent || sd_event_add_io(leases->daemon->loop, &agent->source, fd, EPOLLIN, on_message, agent) < 0) {
+        log_error("session %s: cannot serve the agent of process %d", session->id, (int)process->pid);
+        free(agent);
+        close(fd);
+        return;
+    }
+    /* A GPU may stand idle until what it says is heard. */
+    sd_event_source_set_priority(agent->source, SD_EVENT_PRIORITY_IMPORTANT);
+    *agent = (struct agent){.leases = leases, .process = process, .fd = fd, .source = agent->source};
+    process->agent = agent;
+    agent->gate = arbiter_process_add(session->arbitrated, agent, lease_now());
+    if (agent->gate)
+        set_timer(leases);
+    else
+        lease_drop(agent);
+}
+
+/* --- Sessions -------------------------------------------------------------------------------------- */
+
+void lease_session_changed(struct session *session)
+{
+    if (!session->arbitrated)
+        return;
+    arbiter_session_set(session->arbitrated, session->compute, session->priority, lease_now());
+    set_timer(session->daemon->leases);
+}
+
+void lease_forget(struct session *session)
+{
+    if (session->arbitrated)
+        arbiter_session_remove(session->arbitrated);
+    session->arbitrated = NULL;
+}
+
+const struct arbiter *lease_arbiter(const struct daemon *daemon)
+{
+    return daemon->leases ? daemon->leases->arbiter : NULL;
+}
+
+struct lease_standing lease_standing(const struct session *session)
+{
+    const struct arbiter_session *arbitrated = session->arbitrated;
+    if (!arbitrated)
+        return (struct lease_standing){.lease = LEASE_NONE};
+    return (struct lease_standing){
+        .lease = arbiter_session_lease(arbitrated),
+        .waits = arbiter_session_waits(arbitrated),
+        .is_undrainable = arbiter_session_is_undrainable(arbitrated),
+        .waited_ns = arbiter_session_waited(arbitrated),
+        .overruns = arbiter_session_overruns(arbitrated),
+    };
+}
+
+uint64_t lease_used_ns(const struct session *session, unsigned policy_gpu)
+{
+    int gpu = session->gpus[policy_gpu].gpu;
+    return session->arbitrated && gpu >= 0 ? arbiter_session_used(session->arbitrated, (unsigned)gpu) : 0;
+}
+
+double lease_achieved_ratio(const struct session *session, unsigned policy_gpu)
+{
+    int gpu = session->gpus[policy_gpu].gpu;
+    return session->arbitrated && gpu >= 0
+               ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, lease_now())
+               : 0;
+}
+
+void lease_set_quantum(struct daemon *daemon, uint64_t quantum_ns)
+{
+    arbiter_set_quantum(daemon->leases->arbiter, quantum_ns);
+}
+
+const char *lease_name(enum arbiter_lease lease)
+{
+    static const char *const names[] = {
+        [LEASE_NONE] = "none",       [LEASE_FREE] = "free",   [LEASE_EXCLUSIVE] = "exclusive",
+        [LEASE_OVERLAP] = "overlap", [LEASE_LOOSE] = "loose",
+    };
+    return names[lease];
+}
+
+const char *lease_mode_name(enum arbiter_mode mode)
+{
+    return mode == ARBITER_MODE_SHARES ? "shares" : "free";
+}
+
+/* --- Start and end --------------------------------------------------------------------------------- */
+
+int lease_start(struct daemon *daemon, struct error *error)
+{
+    process_ask_for_short_slices();
+    struct leases *leases = calloc(1, sizeof(*leases));
+    struct arbiter *arbiter = leases ? arbiter_new(&calls, leases, lease_now()) : NULL;
+    if (!arbiter) {
+        free(leases);
+        return error_set_errno(error, ENOMEM, "cannot share the GPUs' time");
+    }
+    leases->daemon = daemon;
+    leases->arbiter = arbiter;
+    daemon->leases = leases;
+    /* To the microsecond: the default accuracy is a quarter of a second. */
+    int result = sd_event_add_time(daemon->loop, &leases->timer, CLOCK_MONOTONIC, 0, 1, on_timer, leases);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(leases->timer, SD_EVENT_OFF);
+    if (result >= 0)
+        result = sd_event_source_set_priority(leases->timer, SD_EVENT_PRIORITY_IMPORTANT);
+    if (result >= 0)
+        result = sd_event_add_defer(daemon->loop, &leases->later, on_later, leases);
+    if (result >= 0)
+        result = sd_event_source_set_enabled(leases->later, SD_EVENT_OFF);
+    return result < 0 ? error_set_errno(error, -result, "cannot share the GPUs' time") : 0;
+}
+
+void lease_stop(struct daemon *daemon)
+{
+    struct leases *leases = daemon->leases;
+    if (!leases)
+        return;
+    sd_event_source_disable_unref(leases->timer);
+    sd_event_source_disable_unref(leases->later);
+    arbiter_free(leases->arbiter);
+    free(leases);
+    daemon->leases = NULL;
+}

@@ -1,0 +1,264 @@
+/* What happens. Every call brings the accounts up to date, notes what happened, and then decides once from
+ * the whole state who is to hold what. */
+#include "daemon/schedule/arbiter.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "daemon/schedule/arbiter_state.h"
+
+/* A lease that is asked about is charged now and then. */
+#define CHARGE_EVERY_NS UINT64_C(100000000)
+
+void arbiter_tick(struct arbiter *arbiter, uint64_t now)
+{
+    arbiter_settle(arbiter, now);
+    arbiter_decide(arbiter);
+}
+
+uint64_t arbiter_next(const struct arbiter *arbiter)
+{
+    return arbiter->next;
+}
+
+/* Up to the time that passed since the last such number: a process can claim no more. */
+static void take_busy(struct arbiter_process *process, uint64_t busy_ns, uint64_t longest_ns,
+                      uint64_t waited_ns)
+{
+    struct arbiter_session *session = process->session;
+    uint64_t now = session->arbiter->now;
+    uint64_t most = now - process->reported_at;
+    process->reported_at = now;
+    process->longest_ns = longest_ns;
+    session->waited_ns += waited_ns;
+    if (is_held(session))
+        session->busy_ns += (double)(busy_ns < most ? busy_ns : most);
+}
+
+void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
+{
+    arbiter_settle(process->session->arbiter, now);
+    process->gpus = gpus;
+    if (process->gate != GATE_OPEN)
+        process->wants = true;
+    arbiter_decide(process->session->arbiter);
+}
+
+void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now)
+{
+    struct arbiter *arbiter = process->session->arbiter;
+    arbiter_settle(arbiter, now);
+    if (process->gate == GATE_CLOSING && closed->lease == process->lease) {
+        /* The processes of a session have the GPU one after the other. */
+        uint64_t begins_at = now;
+        for (const struct arbiter_process *at = process->session->processes; at; at = at->next)
+            if (at->gate == GATE_CLOSING && at->done_at != NEVER && at->done_at > begins_at)
+                begins_at = at->done_at;
+        process->done_at = closed->left_ns < NEVER - begins_at ? begins_at + closed->left_ns : NEVER;
+    }
+    arbiter_decide(arbiter);
+}
+
+void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now)
+{
+    struct arbiter_session *session = process->session;
+    arbiter_settle(session->arbiter, now);
+    /* A process that gave a lease back by itself answers a REVOKE that crossed with it once more. */
+    if (process->gate == GATE_CLOSED || returned->lease != process->lease) {
+        session->waited_ns += returned->waited_ns;
+        arbiter_decide(session->arbiter);
+        return;
+    }
+    bool was_counted = process->gate != GATE_OVERDUE;
+    take_busy(process, was_counted ? returned->busy_ns : 0, returned->longest_ns, returned->waited_ns);
+    process->gate = GATE_CLOSED;
+    if (returned->outcome == WIRE_OUTCOME_UNDRAINED)
+        arbiter_become_loose(session);
+    else if (session->lease == LEASE_LOOSE && !session->closing && returned->outcome == WIRE_OUTCOME_DRAINED)
+        process->wants = true; /* it did close, but another process of its session could not */
+    if (session->lease != LEASE_LOOSE || session->closing || !arbiter_has_waiting_process(session))
+        arbiter_end_lease_if_returned(session, returned->outcome == WIRE_OUTCOME_IDLE && !session->closing);
+    arbiter_decide(session->arbiter);
+}
+
+void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now)
+{
+    struct arbiter_session *session = process->session;
+    arbiter_settle(session->arbiter, now);
+    if (report->lease != process->lease || (process->gate != GATE_OPEN && process->gate != GATE_CLOSING))
+        return;
+    take_busy(process, report->busy_ns, report->longest_ns, report->waited_ns);
+    if (is_exclusive(session) && now - session->charged_at >= CHARGE_EVERY_NS)
+        arbiter_charge(session);
+    arbiter_decide(session->arbiter);
+}
+
+/* --- Coming and going ------------------------------------------------------------------------------ */
+
+struct arbiter *arbiter_new(const struct arbiter_calls *calls, void *context, uint64_t now)
+{
+    struct arbiter *arbiter = calloc(1, sizeof(*arbiter));
+    if (arbiter)
+        *arbiter = (struct arbiter){.calls = calls, .context = context, .now = now, .next = NEVER};
+    return arbiter;
+}
+
+void arbiter_free(struct arbiter *arbiter)
+{
+    assert(!arbiter->sessions);
+    free(arbiter->order);
+    free(arbiter);
+}
+
+struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner, struct share share,
+                                            unsigned priority)
+{
+    struct arbiter_session *session = calloc(1, sizeof(*session));
+    struct arbiter_session **order =
+        realloc(arbiter->order, (arbiter->session_count + 1) * sizeof(struct arbiter_session *));
+    if (order)
+        arbiter->order = order;
+    if (!session || !order) {
+        free(session);
+        return NULL;
+    }
+    session->arbiter = arbiter;
+    session->owner = owner;
+    session->serial = ++arbiter->serial;
+    session->share = share;
+    session->priority = priority;
+    session->weight = 1;
+    session->tokens = BUCKET_NS;
+    session->next = arbiter->sessions;
+    arbiter->sessions = session;
+    arbiter->session_count++;
+    return session;
+}
+
+void arbiter_session_set(struct arbiter_session *session, struct share share, unsigned priority, uint64_t now)
+{
+    struct arbiter *arbiter = session->arbiter;
+    arbiter_settle(arbiter, now);
+    if (priority != session->priority)
+        FOR_GPUS (gpu, session->gpus)
+            session->use[gpu].vt = arbiter->gpus[gpu].clock[priority];
+    session->share = share;
+    session->priority = priority;
+    if (!is_capped(session))
+        session->tokens = BUCKET_NS;
+    arbiter_throttle(session);
+    arbiter_decide(arbiter);
+}
+
+void arbiter_session_remove(struct arbiter_session *session)
+{
+    struct arbiter *arbiter = session->arbiter;
+    struct arbiter_session **at = &arbiter->sessions;
+    assert(!session->processes);
+    while (*at != session)
+        at = &(*at)->next;
+    *at = session->next;
+    arbiter->session_count--;
+    free(session);
+}
+
+struct arbiter_process *arbiter_process_add(struct arbiter_session *session, void *owner, uint64_t now)
+{
+    struct arbiter *arbiter = session->arbiter;
+    struct arbiter_process *process = calloc(1, sizeof(*process));
+    if (!process)
+        return NULL;
+    arbiter_settle(arbiter, now);
+    process->session = session;
+    process->owner = owner;
+    process->reported_at = now;
+    process->next = session->processes;
+    session->processes = process;
+    arbiter_decide(arbiter);
+    if (process->gate == GATE_CLOSED) {
+        /* Perhaps it was open until now, under an earlier daemon. Nobody waits for the answer. */
+        process->gate = GATE_OVERDUE;
+        arbiter->calls->revoke(owner, 0, ARBITER_PATIENCE_NS);
+    }
+    return process;
+}
+
+void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
+{
+    struct arbiter_session *session = process->session;
+    struct arbiter *arbiter = session->arbiter;
+    arbiter_settle(arbiter, now);
+    if (process->gate == GATE_OPEN || process->gate == GATE_CLOSING)
+        take_busy(process, UINT64_MAX, process->longest_ns, 0);
+    struct arbiter_process **at = &session->processes;
+    while (*at != process)
+        at = &(*at)->next;
+    *at = process->next;
+    free(process);
+    arbiter_end_lease_if_returned(session, false);
+    arbiter_decide(arbiter);
+}
+
+/* --- Telling --------------------------------------------------------------------------------------- */
+
+void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns)
+{
+    arbiter->quantum_fixed_ns = quantum_ns;
+}
+
+uint64_t arbiter_quantum(const struct arbiter *arbiter)
+{
+    uint64_t quantum = (uint64_t)(arbiter->gap_ns * 100);
+    if (arbiter->quantum_fixed_ns)
+        return arbiter->quantum_fixed_ns;
+    if (!arbiter->gap_ns)
+        return QUANTUM_START_NS;
+    if (quantum < QUANTUM_AUTO_MIN_NS)
+        return QUANTUM_AUTO_MIN_NS;
+    return quantum < QUANTUM_AUTO_MAX_NS ? quantum : QUANTUM_AUTO_MAX_NS;
+}
+
+bool arbiter_quantum_is_auto(const struct arbiter *arbiter)
+{
+    return !arbiter->quantum_fixed_ns;
+}
+
+uint64_t arbiter_gap(const struct arbiter *arbiter)
+{
+    return (uint64_t)arbiter->gap_ns;
+}
+
+enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu)
+{
+    return arbiter->shares >> gpu & 1 ? ARBITER_MODE_SHARES : ARBITER_MODE_FREE;
+}
+
+uint64_t arbiter_handovers(const struct arbiter *arbiter, unsigned gpu)
+{
+    return arbiter->gpus[gpu].handovers;
+}
+
+enum arbiter_lease arbiter_session_lease(const struct arbiter_session *session)
+{
+    return session->lease;
+}
+
+bool arbiter_session_waits(const struct arbiter_session *session)
+{
+    return arbiter_is_waiting(session);
+}
+
+bool arbiter_session_is_undrainable(const struct arbiter_session *session)
+{
+    return session->tries >= TRIES_UNDRAINABLE;
+}
+
+uint64_t arbiter_session_waited(const struct arbiter_session *session)
+{
+    return session->waited_ns;
+}
+
+uint64_t arbiter_session_overruns(const struct arbiter_session *session)
+{
+    return session->overruns;
+}

@@ -1,0 +1,111 @@
+/* arbiter.h - who may submit work to which GPU, and for how long.
+ *
+ * Pure: it is told what happened and when, and answers through calls; it has no clock, no socket and no
+ * timer of its own. src/daemon/schedule/agents.h is its connection to the world.
+ *
+ * session   a set of processes that share one lease over all GPUs they use (all of them, or none)
+ * process   one gate: open while its session holds the lease and it asked for it
+ * lease     the right to submit. Exclusive; in overlap beside others that leave the GPU idle half the time;
+ * or loose, of a session whose work does not drain, which runs on beside whoever has the turn clock     of a
+ * GPU and a priority: how far the one that is furthest behind has come, in GPU time by weight. The session
+ * that is least ahead of it comes first. Time it was idle is not made up for, but for one quantum. free a GPU
+ * on which no share counts: gates are open and nothing is measured
+ *
+ * Times are nanoseconds of one clock that never goes back. Shares are ten-thousandths (base/units.h). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/units.h"
+#include "ledger/ledger.h"
+#include "wire/wire.h"
+
+#define ARBITER_GPUS LEDGER_GPUS /* GPUs are bits of a 64-bit set */
+#define ARBITER_PRIORITIES 4u
+#define ARBITER_PRIORITY_NORMAL 1u
+#define ARBITER_WINDOW_S 10u /* over which an achieved share is told */
+
+/* How long a process is given to drain beyond its longest piece of work, and how long after that its answer
+ * is waited for. */
+#define ARBITER_PATIENCE_NS UINT64_C(100000000)
+#define ARBITER_GRACE_NS UINT64_C(100000000)
+
+/* The next one's gate opens when the one before should be done within this time: what it takes the next one's
+ * agent and threads to wake up and put something before the GPU. */
+#define ARBITER_LEAD_NS UINT64_C(1500000)
+
+struct arbiter;
+struct arbiter_session;
+struct arbiter_process;
+
+enum arbiter_mode { ARBITER_MODE_FREE, ARBITER_MODE_SHARES };
+
+enum arbiter_lease { LEASE_NONE, LEASE_FREE, LEASE_EXCLUSIVE, LEASE_OVERLAP, LEASE_LOOSE };
+
+enum arbiter_event {
+    ARBITER_OVERRUN,     /* a process did not answer REVOKE in time; the lease moved on without it */
+    ARBITER_UNDRAINED,   /* work in flight did not end in time; the session runs beside the next one */
+    ARBITER_UNDRAINABLE, /* the same for the third time in a row; tried rarely from now on */
+    ARBITER_DRAINED,     /* a session that was one of these has drained after all */
+};
+
+/* Made while the arbiter is at work: they must not call it, nor make processes or sessions go away. `process`
+ * and `session` are what these were added with. */
+struct arbiter_calls {
+    void (*grant)(void *process, uint64_t lease, uint32_t flags); /* enum wire_lease_flags */
+    void (*revoke)(void *process, uint64_t lease, uint64_t patience_ns);
+    /* `ns`: how long it had been closing by then. */
+    void (*event)(void *session, enum arbiter_event event, uint64_t ns);
+    void (*mode)(void *context, unsigned gpu, enum arbiter_mode mode);
+};
+
+/* NULL without memory. `context` is for calls.mode. */
+struct arbiter *arbiter_new(const struct arbiter_calls *calls, void *context, uint64_t now);
+void arbiter_free(struct arbiter *arbiter); /* no session is left */
+
+/* NULL without memory. */
+struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *session, struct share share,
+                                            unsigned priority);
+void arbiter_session_set(struct arbiter_session *session, struct share share, unsigned priority,
+                         uint64_t now);
+void arbiter_session_remove(struct arbiter_session *session); /* no process is left */
+
+/* Its gate is told its state by a call at once: it may be open (a grant), or is to be closed (a revoke).
+ * NULL without memory. */
+struct arbiter_process *arbiter_process_add(struct arbiter_session *session, void *process, uint64_t now);
+/* It died, or its agent has hung up. */
+void arbiter_process_remove(struct arbiter_process *process, uint64_t now);
+
+/* WANT: it uses these GPUs (bits), and waits for a lease unless it has one. */
+void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now);
+/* CLOSED, RETURNED, REPORT. Numbers beyond what can be are cut down to it. */
+void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
+void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now);
+void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
+
+/* Do what is due. To be called at arbiter_next(), which changes with every call above (UINT64_MAX: never). */
+void arbiter_tick(struct arbiter *arbiter, uint64_t now);
+uint64_t arbiter_next(const struct arbiter *arbiter);
+
+/* The longest exclusive turn: fixed, or 0 for a hundred times the measured gap of a hand-over within
+ * 15..50 ms. */
+void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns);
+uint64_t arbiter_quantum(const struct arbiter *arbiter); /* as it is now */
+bool arbiter_quantum_is_auto(const struct arbiter *arbiter);
+/* What a change of holders costs the GPU, smoothed; 0 before the first. */
+uint64_t arbiter_gap(const struct arbiter *arbiter);
+
+enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu);
+/* How often a GPU went from one session to another. */
+uint64_t arbiter_handovers(const struct arbiter *arbiter, unsigned gpu);
+
+/* What a session got and how it stands. `used` and `achieved` are measured while shares count alone. */
+enum arbiter_lease arbiter_session_lease(const struct arbiter_session *session);
+bool arbiter_session_waits(const struct arbiter_session *session);
+bool arbiter_session_is_undrainable(const struct arbiter_session *session);
+uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu); /* of GPU time, in all */
+/* Its part of the last ARBITER_WINDOW_S whole seconds, or of those since it first wanted the GPU; 0..1. */
+double arbiter_session_achieved(const struct arbiter_session *session, unsigned gpu, uint64_t now);
+uint64_t arbiter_session_waited(const struct arbiter_session *session); /* at gates, over all threads */
+uint64_t arbiter_session_overruns(const struct arbiter_session *session);

@@ -1,0 +1,298 @@
+#include "daemon/session/declared.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/history/events.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/session/ceilings.h"
+#include "daemon/session/session.h"
+#include "daemon/store/store.h"
+
+struct declared {
+    struct config_sessions file;           /* as it was last good */
+    char problem[ERROR_MESSAGE_BYTES];     /* why the file is not in force; "": it is */
+    char (*problems)[ERROR_MESSAGE_BYTES]; /* of each session; "": none */
+};
+
+/* --- From the file to a request ---------------------------------------------------------------------- */
+
+static int find_gpus(const struct daemon *daemon, const char *list, struct session_request *request,
+                     struct error *error)
+{
+    cleanup_free char *copy = strdup(list);
+    char *rest;
+    if (!copy)
+        return error_set_errno(error, ENOMEM, "cannot read the GPUs");
+    for (char *word = strtok_r(copy, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        struct session_limit limit = {0};
+        int result = gpu_find(daemon, word, &limit.gpu, error);
+        if (result < 0)
+            return result;
+        for (unsigned i = 0; i < request->limit_count; i++)
+            if (request->limits[i].gpu == limit.gpu)
+                return error_set(error, EINVAL, NULL, "GPU %s is named twice; expected each once",
+                                 daemon->gpus[limit.gpu].label);
+        request->limits[request->limit_count++] = limit;
+    }
+    return 0;
+}
+
+/* More than any of them has is no limit (Gemini's way to say so). */
+static bool is_no_limit(const struct daemon *daemon, const struct config_session *wanted)
+{
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        if (wanted->memory_bytes <= daemon->gpus[i].total_bytes)
+            return false;
+    return wanted->memory_is_cap;
+}
+
+static int make_request(const struct daemon *daemon, const struct config_session *wanted,
+                        struct session_request *request, struct error *error)
+{
+    *request = (struct session_request){
+        .name = wanted->name,
+        .owner = wanted->owner,
+        .has_bytes = wanted->memory_bytes > 0,
+        .bytes = wanted->memory_bytes,
+        .has_compute = wanted->compute.max > 0,
+        .compute = wanted->compute,
+        .has_priority = wanted->priority != PRIORITY_COUNT,
+        .priority = wanted->priority,
+        .wait = true,
+        .run_pidfd = -1,
+        .is_declared = true,
+    };
+    if (!daemon->options.system && wanted->owner != geteuid())
+        return error_set(error, EPERM, NULL,
+                         "its owner is user %u, but this daemon serves user %u alone; expected that one",
+                         (unsigned)wanted->owner, (unsigned)geteuid());
+    policy_apply_defaults(daemon, request);
+    if (is_no_limit(daemon, wanted))
+        request->has_bytes = false;
+    return wanted->gpus ? find_gpus(daemon, wanted->gpus, request, error) : 0;
+}
+
+/* --- Making what is there the same --------------------------------------------------------------------- */
+
+static struct session *find(const struct daemon *daemon, const struct config_session *wanted)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        if (session->is_declared && session->owner == wanted->owner &&
+            strcmp(session->name, wanted->name) == 0)
+            return session;
+    return NULL;
+}
+
+static bool is_wanted(const struct config_sessions *file, const struct session *session)
+{
+    for (size_t i = 0; i < file->count; i++)
+        if (file->sessions[i].owner == session->owner && strcmp(file->sessions[i].name, session->name) == 0)
+            return true;
+    return false;
+}
+
+static int make(struct daemon *daemon, struct session_request *request, struct error *error)
+{
+    struct session *session;
+    int result = session_create(daemon, request, &session, error);
+    if (result == 0 && session->state != SESSION_QUEUED)
+        store_put_session(session, NULL, NULL);
+    return result;
+}
+
+static bool has_gpus(const struct session *session, const struct session_request *request)
+{
+    if (request->limit_count == 0)
+        return true;
+    if (request->limit_count != session->gpu_count)
+        return false;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu != (int)request->limits[i].gpu)
+            return false;
+    return true;
+}
+
+static bool differs(const struct session *session, const struct session_request *request)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (request->has_bytes ? !session->gpus[i].reserved || session->gpus[i].limit_bytes != request->bytes
+                               : session->gpus[i].reserved)
+            return true;
+    return session->compute.min != request->compute.min || session->compute.max != request->compute.max ||
+           session->priority != request->priority;
+}
+
+static int change(struct session *session, struct session_request *request, struct error *error)
+{
+    struct daemon *daemon = session->daemon;
+    if (session->state == SESSION_QUEUED) {
+        session_end(session, NULL); /* to the end of the line, as it asks for something else */
+        return make(daemon, request, error);
+    }
+    if (!has_gpus(session, request))
+        return error_set(
+            error, EBUSY, NULL,
+            "the GPUs of a session are fixed while it lives; take it out of the file, and put it "
+            "back when it has ended");
+    if (session->state == SESSION_EXPIRED)
+        session_revive(session);
+    if (!differs(session, request))
+        return 0;
+    request->name = NULL;
+    for (unsigned i = 0; i < session->gpu_count && !request->has_bytes; i++) {
+        struct session_gpu *gpu = &session->gpus[i];
+        gpu->reserved = false;
+        gpu->limit_bytes = gpu->gpu >= 0 ? daemon->gpus[gpu->gpu].total_bytes : gpu->limit_bytes;
+    }
+    int result = session_change(session, request, error);
+    if (result == 0) {
+        log_info("session %s '%s' changed by the file", session->id, session->name);
+        store_put_session(session, NULL, NULL);
+    }
+    return result;
+}
+
+/* What is no more in the file; sessions may end meanwhile. */
+static void retire_others(struct daemon *daemon, const struct config_sessions *file)
+{
+    for (struct session *session = daemon->sessions, *next; session; session = next) {
+        next = session->next;
+        if (!session->is_declared || session->state == SESSION_EXPIRED || is_wanted(file, session))
+            continue;
+        if (session->state == SESSION_QUEUED)
+            session_end(session, "no more declared");
+        else
+            session_expire(session, "no more declared");
+    }
+}
+
+static void apply(struct daemon *daemon)
+{
+    struct declared *declared = daemon->declared;
+    retire_others(daemon, &declared->file);
+    for (size_t i = 0; i < declared->file.count; i++) {
+        const struct config_session *wanted = &declared->file.sessions[i];
+        struct session *session = find(daemon, wanted);
+        struct session_request request;
+        struct error error;
+        char *problem = declared->problems[i];
+        problem[0] = '\0';
+        int result = make_request(daemon, wanted, &request, &error);
+        if (result == 0)
+            result = session ? change(session, &request, &error) : make(daemon, &request, &error);
+        if (result == 0)
+            continue;
+        snprintf(problem, ERROR_MESSAGE_BYTES, "%s", error.message);
+        log_error("%s:%u: session '%s': %s", declared->file.path, wanted->line, wanted->name, problem);
+    }
+}
+
+void declared_apply(struct daemon *daemon)
+{
+    struct config_sessions next;
+    struct error error;
+    struct declared *declared = daemon->declared;
+    if (!declared && !(declared = daemon->declared = calloc(1, sizeof(*declared)))) {
+        log_error("out of memory: no session is declared");
+        return;
+    }
+    int result = config_sessions_load(&next, daemon->paths.config_dir, &error);
+    void *problems = result == 0 ? calloc(next.count + 1, sizeof(*declared->problems)) : NULL;
+    if (result == 0 && !problems) {
+        config_sessions_free(&next);
+        result = error_set_errno(&error, ENOMEM, "cannot read %s", next.path);
+    }
+    if (result < 0) {
+        log_error("the declared sessions stay as they were: %s", error.message);
+        snprintf(declared->problem, sizeof(declared->problem), "%s", error.message);
+        events_tell(daemon, EVENT_CONFIG_REFUSED, NULL, NULL, "%s", error.message);
+        return;
+    }
+    declared->problem[0] = '\0';
+    config_sessions_free(&declared->file);
+    free(declared->problems);
+    declared->file = next;
+    declared->problems = problems;
+    apply(daemon);
+}
+
+void declared_stop(struct daemon *daemon)
+{
+    if (!daemon->declared)
+        return;
+    config_sessions_free(&daemon->declared->file);
+    free(daemon->declared->problems);
+    free(daemon->declared);
+    daemon->declared = NULL;
+}
+
+/* --- Rules ------------------------------------------------------------------------------------------- */
+
+const struct config_session *declared_match(const struct daemon *daemon, const struct config_program *program,
+                                            struct session **session)
+{
+    const struct declared *declared = daemon->declared;
+    for (size_t i = 0; declared && i < declared->file.count; i++) {
+        const struct config_session *wanted = &declared->file.sessions[i];
+        if (!config_match_is(&wanted->match, program))
+            continue;
+        *session = find(daemon, wanted);
+        return wanted;
+    }
+    return NULL;
+}
+
+bool declared_admits(const struct session *session, const struct config_program *program)
+{
+    const struct declared *declared = session->daemon->declared;
+    for (size_t i = 0; declared && session->is_declared && i < declared->file.count; i++) {
+        const struct config_session *wanted = &declared->file.sessions[i];
+        if (wanted->owner == session->owner && strcmp(wanted->name, session->name) == 0)
+            return config_match_is(&wanted->match, program);
+    }
+    return false;
+}
+
+/* --- Telling --------------------------------------------------------------------------------------- */
+
+int declared_check_free(const struct session *session, struct error *error)
+{
+    if (!session->is_declared)
+        return 0;
+    return error_set(error, EPERM, "ERR_DECLARED",
+                     "session '%s' is declared in %s/" CONFIG_SESSIONS_FILE "; change or remove it there",
+                     session->name, session->daemon->paths.config_dir);
+}
+
+json_t *declared_file_json(const struct daemon *daemon)
+{
+    const struct declared *declared = daemon->declared;
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof(path), "%s/" CONFIG_SESSIONS_FILE, daemon->paths.config_dir);
+    return config_file_json(path, declared && (declared->file.is_there || declared->problem[0]),
+                            declared && declared->problem[0] ? declared->problem : NULL);
+}
+
+json_t *declared_json(const struct daemon *daemon)
+{
+    const struct declared *declared = daemon->declared;
+    json_t *list = declared ? config_sessions_json(&declared->file) : json_array(), *element;
+    size_t i;
+    json_array_foreach(list, i, element)
+    {
+        const struct session *session = find(daemon, &declared->file.sessions[i]);
+        const char *problem = declared->problems[i];
+        json_object_set_new(element, "session_id", session ? json_string(session->id) : json_null());
+        json_object_set_new(element, "state",
+                            session ? json_string(session_state_name(session)) : json_null());
+        json_object_set_new(element, "problem", *problem ? json_string(problem) : json_null());
+    }
+    return list;
+}

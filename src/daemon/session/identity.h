@@ -1,0 +1,24 @@
+/* identity.h - what sessions are called, their secrets, and times as the API writes them. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SESSION_ID_DIGITS 12
+#define SESSION_ID_TEXT (SESSION_ID_DIGITS + 1)
+#define SESSION_NAME_TEXT 64
+#define SESSION_TOKEN_TEXT 65
+#define TIME_TEXT 24
+
+/* `digits` random hex digits and a zero, from the kernel. */
+void names_random_hex(char *text, size_t digits);
+
+bool names_is_id(const char *text);    /* 12 lower-case hex digits */
+bool names_is_valid(const char *name); /* [A-Za-z0-9._-]{1,63} */
+
+/* Compare secrets in time that depends on the length of `given` alone. */
+bool names_token_matches(const char *expected, const char *given);
+
+/* "2026-01-31T12:00:00Z" from seconds since 1970. Returns `text`. */
+const char *names_format_time(int64_t seconds, char text[static TIME_TEXT]);

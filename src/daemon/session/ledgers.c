@@ -1,0 +1,243 @@
+#include "daemon/session/ledgers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/loop/log.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
+#endif
+
+/* Usage regions are mapped, read and unmapped by the loop's thread alone, so that a fault in one never meets
+ * this list half-changed. */
+static struct session_ledger *mapped_ledgers;
+
+static void on_sigbus(int signal_number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    uintptr_t fault = (uintptr_t)info->si_addr;
+    for (struct session_ledger *ledger = mapped_ledgers; ledger; ledger = ledger->next) {
+        uintptr_t start = (uintptr_t)ledger->usage;
+        if (fault < start || fault - start >= ledger_usage_bytes())
+            continue;
+        if (mmap(ledger->usage, ledger_usage_bytes(), PROT_READ | PROT_WRITE,
+                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+            break;
+        ledger->broken = true;
+        errno = saved;
+        return;
+    }
+    /* Not ours: the fault comes again, and ends the process. */
+    signal(signal_number, SIG_DFL);
+}
+
+void ledgers_catch_sigbus(void)
+{
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}
+
+int ledgers_policy_make(struct session_ledger *ledger, const char *session_id, uint64_t epoch,
+                        struct error *error)
+{
+    char name[48], path[48];
+    snprintf(name, sizeof(name), "gpuslice-policy-%s", session_id);
+    cleanup_close int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return error_set_errno(error, errno, "cannot make a policy region (memfd_create)");
+    if (ftruncate(fd, (off_t)LEDGER_POLICY_BYTES) < 0 || fchmod(fd, 0400) < 0)
+        return error_set_errno(error, errno, "cannot size a policy region");
+
+    struct ledger_policy *policy = mmap(NULL, LEDGER_POLICY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (policy == MAP_FAILED)
+        return error_set_errno(error, errno, "cannot map a policy region");
+    /* FUTURE_WRITE forbids write(), new writable mappings and punching holes for whoever opens it, root too,
+     * and leaves the mapping above. It also takes VM_MAYWRITE from later mappings, so mprotect() is no way
+     * around. */
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int read_only = -1;
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0 ||
+        (read_only = open(path, O_RDONLY | O_CLOEXEC)) < 0) {
+        int status = errno;
+        munmap(policy, LEDGER_POLICY_BYTES);
+        return error_set_errno(error, status, "cannot seal a policy region (needs Linux 5.1 and /proc)");
+    }
+    ledger_policy_init(policy, session_id, epoch);
+    ledger->policy = policy;
+    ledger->policy_fd = read_only;
+    return 0;
+}
+
+/* One line of /proc/PID/maps: "start-end perms offset major:minor inode path". */
+static bool parse_maps_line(const char *line, uintptr_t *start, unsigned *major, unsigned *minor,
+                            unsigned long *inode)
+{
+    return sscanf(line, "%" SCNxPTR "-%*x %*s %*x %x:%x %lu", start, major, minor, inode) == 4;
+}
+
+/* Learn what maps calls our own mapping of the file. */
+static int find_maps_name(struct session_ledger *ledger)
+{
+    cleanup_file FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    uintptr_t start;
+    while (maps && fgets(line, sizeof(line), maps))
+        if (parse_maps_line(line, &start, &ledger->maps_major, &ledger->maps_minor, &ledger->maps_inode) &&
+            start == (uintptr_t)ledger->usage)
+            return 0;
+    return -ENOENT;
+}
+
+/* A file that is there already is taken only if it is the plain file that we once made. */
+static int open_usage_file(const char *path, bool existing, bool *is_new, struct error *error)
+{
+    int fd = existing ? open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    *is_new = fd < 0;
+    if (fd < 0 && existing && errno != ENOENT)
+        return error_set_errno(error, errno, "cannot open the ledger %s", path);
+    if (fd < 0) {
+        unlink(path);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0)
+            return error_set_errno(error, errno, "cannot make the ledger %s", path);
+        if (ftruncate(fd, (off_t)ledger_usage_bytes()) < 0) {
+            int status = errno;
+            close(fd);
+            return error_set_errno(error, status, "cannot size the ledger %s", path);
+        }
+    }
+    struct stat status;
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
+        close(fd);
+        return error_set(error, EPERM, NULL, "the ledger %s is not a plain file", path);
+    }
+    return fd;
+}
+
+int ledgers_usage_open(struct session_ledger *ledger, const char *directory, const char *session_id,
+                       uint64_t epoch, bool existing, struct error *error)
+{
+    bool is_new;
+    if (asprintf(&ledger->usage_path, "%s/%s", directory, session_id) < 0) {
+        ledger->usage_path = NULL;
+        return error_set_errno(error, ENOMEM, "cannot open a ledger");
+    }
+    cleanup_close int fd = open_usage_file(ledger->usage_path, existing, &is_new, error);
+    if (fd < 0) {
+        free(ledger->usage_path);
+        ledger->usage_path = NULL;
+        return fd;
+    }
+
+    struct ledger_usage *usage = mmap(NULL, ledger_usage_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (usage == MAP_FAILED)
+        return error_set_errno(error, errno, "cannot map the ledger %s", ledger->usage_path);
+    ledger->usage = usage;
+    ledger->usage_fd = steal_fd(&fd);
+    ledger->broken = false;
+    ledger->next = mapped_ledgers;
+    mapped_ledgers = ledger;
+
+    if (find_maps_name(ledger) < 0)
+        log_warning("session %s: its ledger is not in /proc/self/maps; exec'd processes cannot be told",
+                    session_id);
+    if (is_new)
+        ledger_usage_init(usage, epoch);
+    else if (!ledgers_check_length(ledger) || !ledger_usage_is_valid(usage, ledger_usage_bytes()))
+        ledger->broken = true;
+    else if (epoch != LEDGERS_EPOCH_KEPT)
+        ledger_epoch_set(usage, epoch);
+    return 0;
+}
+
+bool ledgers_usage_exists(const char *directory, const char *session_id)
+{
+    char path[PATH_MAX];
+    struct stat status;
+    return snprintf(path, sizeof(path), "%s/%s", directory, session_id) < (int)sizeof(path) &&
+           lstat(path, &status) == 0;
+}
+
+int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, struct error *error)
+{
+    size_t bytes = ledger_usage_touched_bytes(gpu_count);
+    int status = posix_fallocate(ledger->usage_fd, 0, (off_t)bytes);
+    return status ? error_set_errno(error, status, "no room for %zu bytes of %s", bytes, ledger->usage_path)
+                  : 0;
+}
+
+bool ledgers_check_length(struct session_ledger *ledger)
+{
+    struct stat status = {0};
+    if (fstat(ledger->usage_fd, &status) < 0 || (uint64_t)status.st_size != ledger_usage_bytes())
+        ledger->broken = true;
+    /* A broken one too is not to fill our disk. */
+    if ((uint64_t)status.st_size > ledger_usage_bytes() &&
+        ftruncate(ledger->usage_fd, (off_t)ledger_usage_bytes()) < 0)
+        log_error("cannot cut the grown ledger %s: %s", ledger->usage_path, strerror(errno));
+    return !ledger->broken;
+}
+
+void ledgers_close(struct session_ledger *ledger, bool remove)
+{
+    if (ledger->policy) {
+        if (remove)
+            atomic_store_explicit(&ledger->policy->closed, 1,
+                                  memory_order_release); /* with ledger_reserve() */
+        munmap(ledger->policy, LEDGER_POLICY_BYTES);
+        close(ledger->policy_fd);
+        ledger->policy = NULL;
+    }
+    if (ledger->usage) {
+        struct session_ledger **at = &mapped_ledgers;
+        while (*at != ledger)
+            at = &(*at)->next;
+        *at = ledger->next;
+        munmap(ledger->usage, ledger_usage_bytes());
+        close(ledger->usage_fd);
+        ledger->usage = NULL;
+        if (remove)
+            unlink(ledger->usage_path);
+    }
+    free(ledger->usage_path);
+    ledger->usage_path = NULL;
+}
+
+enum ledgers_mapped ledgers_is_mapped_by(const struct session_ledger *ledger, pid_t pid)
+{
+    char path[32], line[512];
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    cleanup_file FILE *maps = fopen(path, "re");
+    if (!maps || ledger->maps_inode == 0)
+        return LEDGERS_UNKNOWN;
+
+    bool has_lines = false, at_line_start = true;
+    while (fgets(line, sizeof(line), maps)) {
+        uintptr_t start;
+        unsigned major, minor;
+        unsigned long inode;
+        bool is_start = at_line_start;
+        at_line_start = strchr(line, '\n') != NULL;
+        if (!is_start || !parse_maps_line(line, &start, &major, &minor, &inode))
+            continue;
+        has_lines = true;
+        if (inode == ledger->maps_inode && major == ledger->maps_major && minor == ledger->maps_minor)
+            return LEDGERS_MAPPED;
+    }
+    /* A process that is ending has no memory left, and one whose maps broke off says nothing. */
+    return has_lines && !ferror(maps) ? LEDGERS_NOT_MAPPED : LEDGERS_UNKNOWN;
+}

@@ -1,0 +1,351 @@
+#include "daemon/store/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/worker.h"
+#include "daemon/process/reaper.h"
+#include "daemon/session/session.h"
+#include "daemon/store/store_file.h"
+#include "daemon/store/store_load.h"
+
+#define STOP_SECONDS 30
+#define VALUES_MAX 14 /* of one statement */
+
+struct store {
+    sqlite3 *database; /* the thread's once it runs */
+    struct worker *worker;
+};
+
+/* One change: a statement with its values, and what follows it. All parts of a job are in one transaction. */
+struct statement {
+    struct statement *next;
+    const char *sql;
+    unsigned count;
+    struct value {
+        bool is_text;
+        int64_t number;
+        char text[96];
+    } values[VALUES_MAX];
+};
+
+struct store_job {
+    struct worker_job job;
+    struct statement *first, **last;
+    store_done done;
+    void *argument;
+    int result; /* of SQLite */
+    char message[160];
+};
+
+/* --- The thread ------------------------------------------------------------------------------------ */
+
+static int execute(sqlite3 *database, const struct statement *statement)
+{
+    sqlite3_stmt *prepared;
+    int result = sqlite3_prepare_v2(database, statement->sql, -1, &prepared, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    for (unsigned i = 0; i < statement->count; i++) {
+        const struct value *value = &statement->values[i];
+        if (value->is_text)
+            sqlite3_bind_text(prepared, (int)i + 1, value->text, -1, SQLITE_STATIC);
+        else
+            sqlite3_bind_int64(prepared, (int)i + 1, value->number);
+    }
+    sqlite3_step(prepared);
+    return sqlite3_finalize(prepared);
+}
+
+static int execute_job(sqlite3 *database, const struct store_job *job)
+{
+    int result = SQLITE_OK;
+    for (const struct statement *at = job->first; at && result == SQLITE_OK; at = at->next)
+        result = execute(database, at);
+    return result;
+}
+
+static void fail_job(struct store_job *job, sqlite3 *database, int result)
+{
+    job->result = result;
+    snprintf(job->message, sizeof(job->message), "%s", sqlite3_errmsg(database));
+}
+
+/* All that gathered is one transaction; when it fails, each job on its own, so that one cannot fail another.
+ */
+static void run_jobs(struct worker_job *first, void *context)
+{
+    sqlite3 *database = context;
+    int result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    for (struct worker_job *job = first; job && result == SQLITE_OK; job = job->next)
+        result = execute_job(database, (struct store_job *)job);
+    if (result == SQLITE_OK)
+        result = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
+    if (result == SQLITE_OK)
+        return;
+
+    if (!sqlite3_get_autocommit(database))
+        sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
+    for (struct worker_job *at = first; at; at = at->next) {
+        struct store_job *job = (struct store_job *)at;
+        result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+        if (result == SQLITE_OK)
+            result = execute_job(database, job);
+        if (result == SQLITE_OK)
+            result = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
+        if (result != SQLITE_OK) {
+            fail_job(job, database, result);
+            if (!sqlite3_get_autocommit(database))
+                sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
+        }
+    }
+}
+
+/* --- The loop's side ------------------------------------------------------------------------------- */
+
+static void on_job_done(struct worker_job *worker_job)
+{
+    struct store_job *job = (struct store_job *)worker_job;
+    if (job->done)
+        job->done(job->argument, job->result ? -EIO : 0, job->message);
+    else if (job->result)
+        log_error("the state file could not be written: %s", job->message);
+    while (job->first) {
+        struct statement *next = job->first->next;
+        free(job->first);
+        job->first = next;
+    }
+    free(job);
+}
+
+/* Out of memory here ends the daemon: what it holds is in the files, and a new one finds it. */
+static void *must_allocate(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    if (!memory) {
+        log_error("out of memory");
+        abort();
+    }
+    return memory;
+}
+
+static struct store_job *job_make(store_done done, void *argument)
+{
+    struct store_job *job = must_allocate(sizeof(*job));
+    job->job.done = on_job_done;
+    job->done = done;
+    job->argument = argument;
+    job->last = &job->first;
+    return job;
+}
+
+static struct statement *job_add(struct store_job *job, const char *sql)
+{
+    struct statement *statement = must_allocate(sizeof(*statement));
+    statement->sql = sql;
+    *job->last = statement;
+    job->last = &statement->next;
+    return statement;
+}
+
+static void bind_text(struct statement *statement, const char *text)
+{
+    assert(statement->count < VALUES_MAX);
+    struct value *value = &statement->values[statement->count++];
+    value->is_text = true;
+    snprintf(value->text, sizeof(value->text), "%s", text);
+}
+
+static void bind_number(struct statement *statement, int64_t number)
+{
+    assert(statement->count < VALUES_MAX);
+    statement->values[statement->count++].number = number;
+}
+
+void store_put_session(struct session *session, store_done done, void *argument)
+{
+    struct store_job *job = job_make(done, argument);
+    struct statement *put = job_add(
+        job,
+        "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
+        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared)"
+        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
+        " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
+        " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
+        " compute_max=excluded.compute_max, priority=excluded.priority");
+    bind_text(put, session->id);
+    bind_text(put, session->name);
+    bind_number(put, session->owner);
+    bind_text(put, session->token);
+    bind_number(put, session->state == SESSION_EXPIRED);
+    bind_number(put, session->created_at);
+    bind_number(put, session->updated_at);
+    bind_number(put, session->expires_at_ms);
+    bind_number(put, session->runner.pid);
+    bind_number(put, (int64_t)session->runner.start_ticks);
+    bind_number(put, session->compute.min);
+    bind_number(put, session->compute.max);
+    bind_number(put, session->priority);
+    bind_number(put, session->is_declared);
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        char uuid[GPU_UUID_TEXT];
+        struct statement *gpu =
+            job_add(job, "INSERT OR REPLACE INTO session_gpus(session_id, position, uuid, limit_bytes,"
+                         " reserved) VALUES(?,?,?,?,?)");
+        bind_text(gpu, session->id);
+        bind_number(gpu, i);
+        bind_text(gpu, session_gpu_uuid(&session->gpus[i], uuid));
+        bind_number(gpu, (int64_t)session->gpus[i].limit_bytes);
+        bind_number(gpu, session->gpus[i].reserved);
+    }
+    worker_submit(session->daemon->store->worker, &job->job);
+}
+
+void store_delete_session(struct daemon *daemon, const char *id, store_done done, void *argument)
+{
+    struct store_job *job = job_make(done, argument);
+    bind_text(job_add(job, "DELETE FROM sessions WHERE id=?"), id);
+    worker_submit(daemon->store->worker, &job->job);
+}
+
+void store_put_process(const struct process *process)
+{
+    struct store_job *job = job_make(NULL, NULL);
+    /* A session may have ended before its process's row is written. */
+    struct statement *put =
+        job_add(job, "INSERT OR REPLACE INTO processes(session_id, slot, generation, pid,"
+                     " start_ticks, attached_at, wire_version) SELECT ?1,?2,?3,?4,?5,?6,?7"
+                     " WHERE EXISTS(SELECT 1 FROM sessions WHERE id=?1)");
+    bind_text(put, process->session->id);
+    bind_number(put, process->slot);
+    bind_number(put, (int64_t)process->generation);
+    bind_number(put, process->pid);
+    bind_number(put, (int64_t)process->start_ticks);
+    bind_number(put, process->attached_at);
+    bind_number(put, process->wire_version);
+    worker_submit(process->session->daemon->store->worker, &job->job);
+}
+
+void store_delete_process(const struct process *process)
+{
+    struct store_job *job = job_make(NULL, NULL);
+    struct statement *remove = job_add(job, "DELETE FROM processes WHERE session_id=? AND slot=?");
+    bind_text(remove, process->session->id);
+    bind_number(remove, process->slot);
+    worker_submit(process->session->daemon->store->worker, &job->job);
+}
+
+void store_delete_processes(const struct session *session)
+{
+    struct store_job *job = job_make(NULL, NULL);
+    bind_text(job_add(job, "DELETE FROM processes WHERE session_id=?"), session->id);
+    worker_submit(session->daemon->store->worker, &job->job);
+}
+
+void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
+{
+    char text[GPU_UUID_TEXT];
+    /* A simulated card's context cost is a setting of its environment, which may be another tomorrow. */
+    if (daemon->options.simulated)
+        return;
+    struct store_job *job = job_make(NULL, NULL);
+    struct statement *put =
+        job_add(job, "INSERT OR REPLACE INTO context_costs(uuid, driver_version, bytes) VALUES(?,?,?)");
+    bind_text(put, gpu_uuid_format(uuid, text));
+    bind_text(put, daemon->driver_version);
+    bind_number(put, (int64_t)bytes);
+    worker_submit(daemon->store->worker, &job->job);
+}
+
+/* --- Opening and closing --------------------------------------------------------------------------- */
+
+int store_open(struct daemon *daemon, struct error *error)
+{
+    struct store *store = must_allocate(sizeof(*store));
+    int result = store_file_open(&daemon->paths, daemon->options.fresh, &store->database, error);
+    if (result == 0)
+        result = store_file_begin_epoch(store->database, &daemon->paths, &daemon->epoch, error);
+    if (result == 0)
+        result =
+            worker_start(&store->worker, daemon->loop, "gpusliced-state", run_jobs, store->database, error);
+    if (result < 0) {
+        sqlite3_close(store->database);
+        free(store);
+        return result;
+    }
+    daemon->store = store;
+    return 0;
+}
+
+void store_close(struct daemon *daemon)
+{
+    if (!daemon->store)
+        return;
+    if (!worker_stop(daemon->store->worker, STOP_SECONDS)) {
+        log_error("the state file could not be written for %d s; changes may be lost", STOP_SECONDS);
+        daemon->store = NULL;
+        return;
+    }
+    sqlite3_close(daemon->store->database);
+    free(daemon->store);
+    daemon->store = NULL;
+}
+
+/* --- Loading --------------------------------------------------------------------------------------- */
+
+static int restore(struct daemon *daemon, struct loaded_session *loaded, struct error *error)
+{
+    struct session *session = loaded->session;
+    struct error problem = {0};
+    char id[SESSION_ID_TEXT];
+    strcpy(id, session->id);
+    int result = session_restore(daemon, session, &problem);
+    if (result == 0 && session->ledger.usage)
+        result = reaper_restore(session, loaded->processes, loaded->process_count, &problem);
+    /* No reason to end a session, or to take a process for dead, that can go on tomorrow. */
+    if (error_is_scarcity(result))
+        return error_set(
+            error, -result, NULL,
+            "session %s, the %uth of the state file, cannot be taken over: %s; give gpusliced more of it "
+            "and start it again, nothing was changed",
+            id, daemon->session_count, problem.message);
+    if (result < 0) {
+        log_error("session %s cannot go on: %s", session->id, problem.message);
+        session_end_stored(session, "its ledger cannot be opened");
+        return 0;
+    }
+    session = session_find_id(daemon, id);
+    if (!session)
+        return 0;
+    if (!session->processes && loaded->process_count)
+        store_delete_processes(session);
+    session_drop_idle_ledger(session);
+    session_end_if_over(session);
+    return 0;
+}
+
+int store_load(struct daemon *daemon, struct error *error)
+{
+    struct loaded_session *loaded = NULL;
+    int result = 0;
+    if (store_load_context_costs(daemon, daemon->store->database) != SQLITE_OK ||
+        store_load_sessions(daemon->store->database, &loaded) != SQLITE_OK)
+        result = store_file_error(error, daemon->store->database, &daemon->paths);
+    while (loaded) {
+        struct loaded_session *next = loaded->next;
+        if (result == 0)
+            result = restore(daemon, loaded, error);
+        else
+            free(loaded->session);
+        free(loaded->processes);
+        free(loaded);
+        loaded = next;
+    }
+    return result;
+}

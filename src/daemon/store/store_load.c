@@ -1,0 +1,149 @@
+#include "daemon/store/store_load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/session/session.h"
+
+static void copy_column(sqlite3_stmt *row, int column, char *text, size_t bytes)
+{
+    const unsigned char *value = sqlite3_column_text(row, column);
+    snprintf(text, bytes, "%s", value ? (const char *)value : "");
+}
+
+static int load_gpus(sqlite3 *database, struct session *session)
+{
+    sqlite3_stmt *row;
+    int result = sqlite3_prepare_v2(
+        database, "SELECT uuid, limit_bytes, reserved FROM session_gpus WHERE session_id=? ORDER BY position",
+        -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    sqlite3_bind_text(row, 1, session->id, -1, SQLITE_STATIC);
+    while (sqlite3_step(row) == SQLITE_ROW && session->gpu_count < LEDGER_GPUS) {
+        char uuid[GPU_UUID_TEXT];
+        struct session_gpu *gpu = &session->gpus[session->gpu_count];
+        copy_column(row, 0, uuid, sizeof(uuid));
+        if (!gpu_uuid_parse(uuid, gpu->uuid))
+            continue;
+        gpu->is_mig = strncmp(uuid, "MIG-", 4) == 0;
+        int64_t limit_bytes = sqlite3_column_int64(row, 1);
+        gpu->limit_bytes = limit_bytes > 0 ? (uint64_t)limit_bytes : 0;
+        gpu->reserved = sqlite3_column_int(row, 2);
+        session->gpu_count++;
+    }
+    return sqlite3_finalize(row);
+}
+
+static int load_processes(sqlite3 *database, const char *session_id, struct loaded_session *loaded)
+{
+    sqlite3_stmt *row;
+    int result = sqlite3_prepare_v2(database,
+                                    "SELECT slot, pid, start_ticks, generation, attached_at, wire_version "
+                                    "FROM processes WHERE session_id=?",
+                                    -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    sqlite3_bind_text(row, 1, session_id, -1, SQLITE_STATIC);
+    while (sqlite3_step(row) == SQLITE_ROW) {
+        int64_t slot = sqlite3_column_int64(row, 0);
+        if (slot < 0 || slot >= LEDGER_SLOTS)
+            continue;
+        struct recorded_process *more =
+            reallocarray(loaded->processes, loaded->process_count + 1, sizeof(*more));
+        if (!more) {
+            sqlite3_finalize(row);
+            return SQLITE_NOMEM;
+        }
+        loaded->processes = more;
+        more[loaded->process_count++] = (struct recorded_process){
+            .slot = (uint32_t)slot,
+            .pid = sqlite3_column_int(row, 1),
+            .start_ticks = (uint64_t)sqlite3_column_int64(row, 2),
+            .generation = (uint64_t)sqlite3_column_int64(row, 3),
+            .attached_at = sqlite3_column_int64(row, 4),
+            .wire_version = (uint16_t)sqlite3_column_int(row, 5),
+        };
+    }
+    return sqlite3_finalize(row);
+}
+
+static bool read_session(sqlite3_stmt *row, struct session *session)
+{
+    copy_column(row, 0, session->id, sizeof(session->id));
+    copy_column(row, 1, session->name, sizeof(session->name));
+    session->owner = (uid_t)sqlite3_column_int64(row, 2);
+    copy_column(row, 3, session->token, sizeof(session->token));
+    session->state = sqlite3_column_int(row, 4) ? SESSION_EXPIRED : SESSION_ACTIVE;
+    session->created_at = sqlite3_column_int64(row, 5);
+    session->updated_at = sqlite3_column_int64(row, 6);
+    session->expires_at_ms = sqlite3_column_int64(row, 7);
+    session->runner.pid = sqlite3_column_int(row, 8);
+    session->runner.start_ticks = (uint64_t)sqlite3_column_int64(row, 9);
+    session->compute =
+        (struct share){(uint32_t)sqlite3_column_int64(row, 10), (uint32_t)sqlite3_column_int64(row, 11)};
+    if (session->compute.max == 0 || session->compute.max > SHARE_WHOLE ||
+        session->compute.min > session->compute.max)
+        session->compute = SHARE_ANY;
+    int priority = sqlite3_column_int(row, 12);
+    session->priority =
+        priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
+    session->is_declared = sqlite3_column_int(row, 13);
+    if (names_is_id(session->id) && names_is_valid(session->name))
+        return true;
+    log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
+    return false;
+}
+
+int store_load_sessions(sqlite3 *database, struct loaded_session **list)
+{
+    sqlite3_stmt *row;
+    int result = sqlite3_prepare_v2(
+        database,
+        "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
+        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared FROM sessions ORDER BY "
+        "created_at, id",
+        -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    while (result == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW) {
+        struct session *session = calloc(1, sizeof(*session));
+        struct loaded_session *loaded = calloc(1, sizeof(*loaded));
+        if (!session || !loaded || !read_session(row, session)) {
+            result = session && loaded ? SQLITE_OK : SQLITE_NOMEM;
+            free(session);
+            free(loaded);
+            continue;
+        }
+        *list = loaded;
+        loaded->session = session;
+        result = load_gpus(database, session);
+        if (result == SQLITE_OK)
+            result = load_processes(database, session->id, loaded);
+        list = &loaded->next;
+    }
+    int end = sqlite3_finalize(row);
+    return result == SQLITE_OK ? end : result;
+}
+
+int store_load_context_costs(struct daemon *daemon, sqlite3 *database)
+{
+    sqlite3_stmt *row;
+    int result = sqlite3_prepare_v2(database, "SELECT uuid, bytes FROM context_costs WHERE driver_version=?",
+                                    -1, &row, NULL);
+    if (result != SQLITE_OK)
+        return result;
+    sqlite3_bind_text(row, 1, daemon->driver_version, -1, SQLITE_STATIC);
+    while (sqlite3_step(row) == SQLITE_ROW) {
+        char text[GPU_UUID_TEXT];
+        uint8_t uuid[GPU_UUID_BYTES];
+        copy_column(row, 0, text, sizeof(text));
+        int gpu = gpu_uuid_parse(text, uuid) ? gpu_find_uuid(daemon, uuid) : -1;
+        if (gpu >= 0)
+            daemon->gpus[gpu].context_bytes = (uint64_t)sqlite3_column_int64(row, 1);
+    }
+    return sqlite3_finalize(row);
+}

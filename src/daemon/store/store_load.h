@@ -1,0 +1,23 @@
+/* store_load.h - reading the state file back. For store.c. Functions return SQLite's results. */
+#pragma once
+
+#include <sqlite3.h>
+
+#include "daemon/process/reaper.h"
+
+struct daemon;
+struct session;
+
+/* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
+struct loaded_session {
+    struct loaded_session *next;
+    struct session *session;
+    struct recorded_process *processes;
+    unsigned process_count;
+};
+
+/* All sessions, oldest first, at the end of `*list`; the caller's to free, also those of a failed reading. */
+int store_load_sessions(sqlite3 *database, struct loaded_session **list);
+
+/* What contexts cost under this driver, into daemon->gpus. */
+int store_load_context_costs(struct daemon *daemon, sqlite3 *database);

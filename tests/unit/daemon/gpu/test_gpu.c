@@ -1,0 +1,350 @@
+/* The cards as NVML shows them, also when it hangs; and what a context costs. argv[1] is the led NVML. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/units.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/process/reaper.h"
+#include "daemon/session/session.h"
+#include "led_nvml.h"
+
+static const char *library;
+static struct led_nvml *led;
+static struct daemon daemon_state;
+
+/* Changes what NVML shows. */
+#define LEAD(statement)                                                                                      \
+    do {                                                                                                     \
+        pthread_mutex_lock(&led->lock);                                                                      \
+        statement;                                                                                           \
+        pthread_mutex_unlock(&led->lock);                                                                    \
+    } while (0)
+
+static int begin(void **state)
+{
+    daemon_state = (struct daemon){.options.simulated = true};
+    LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 1000;
+         led->used_bytes = 0; led->is_partitioned = false; led->instances = 0; led->process_count = 0;
+         led->bytes_of_each = 0; led->on_processes = NULL);
+    return sd_event_new(&daemon_state.loop) < 0 ? -1 : 0;
+}
+
+static int end(void **state)
+{
+    gpu_stop(&daemon_state);
+    sd_event_unref(daemon_state.loop);
+    return 0;
+}
+
+static void start(void)
+{
+    struct error error = {0};
+    if (gpu_start(&daemon_state, library, &error) < 0)
+        fail_msg("%s", error.message);
+}
+
+static void set_true(void *argument)
+{
+    *(bool *)argument = true;
+}
+
+/* Run the loop until `*done`, at most a while. */
+static void run_until(const bool *done)
+{
+    uint64_t limit = daemon_now_usec() + 20000000;
+    while (!*done && daemon_now_usec() < limit)
+        assert_true(sd_event_run(daemon_state.loop, 1000000) >= 0);
+    assert_true(*done);
+}
+
+static void refresh(void)
+{
+    bool done = false;
+    gpu_refresh(&daemon_state, set_true, &done);
+    run_until(&done);
+}
+
+static void cards_are_listed_with_their_memory_and_processes(void **state)
+{
+    LEAD(led->used_bytes = 300; led->first_pid = 50; led->process_count = 40; led->bytes_of_each = 7);
+    start();
+    const struct gpu *gpu = &daemon_state.gpus[0];
+    assert_int_equal(daemon_state.gpu_count, 1);
+    assert_string_equal(gpu->uuid_text, "GPU-01234567-89ab-cdef-0123-456789abcdef");
+    assert_string_equal(gpu->name, "Led");
+    assert_int_equal(gpu->total_bytes, 1000);
+    assert_int_equal(gpu->free_bytes, 700);
+    assert_true(gpu->healthy);
+    assert_int_equal(gpu->process_count, 40); /* more than the first guess has room for */
+    assert_int_equal(gpu->processes[39].pid, 89);
+    assert_int_equal(gpu->processes[39].used_bytes, 7);
+    LEAD(led->used_bytes = 400; led->process_count = 1);
+    refresh();
+    assert_int_equal(gpu->used_bytes, 400);
+    assert_int_equal(gpu->process_count, 1);
+}
+
+static void a_driver_that_does_not_start_is_said_so(void **state)
+{
+    struct error error = {0};
+    LEAD(led->init_result = NVML_ERROR_DRIVER_NOT_LOADED);
+    assert_int_equal(gpu_start(&daemon_state, library, &error), -ENODEV);
+    assert_non_null(strstr(error.message, "led astray"));
+}
+
+static void a_driver_without_cards_is_no_driver(void **state)
+{
+    struct error error = {0};
+    LEAD(led->card_count = 0);
+    assert_int_equal(gpu_start(&daemon_state, library, &error), -ENODEV);
+    assert_non_null(strstr(error.message, "--simulated"));
+}
+
+static void a_missing_library_is_no_driver(void **state)
+{
+    struct error error = {0};
+    assert_int_equal(gpu_start(&daemon_state, "/nowhere/libnvidia-ml.so.1", &error), -ENODEV);
+}
+
+static void instances_are_listed_in_their_cards_place(void **state)
+{
+    struct error error = {0};
+    unsigned found;
+    LEAD(led->is_partitioned = true; led->instances = 1 << 1 | 1 << 4); /* destroyed ones leave gaps */
+    start();
+    assert_int_equal(daemon_state.gpu_count, 2);
+    const struct gpu *gpu = &daemon_state.gpus[1];
+    assert_int_equal(gpu->index, 0);
+    assert_int_equal(gpu->mig_index, 4);
+    assert_string_equal(gpu->label, "0:4");
+    assert_string_equal(gpu->uuid_text, "MIG-01234567-89ab-cdef-0123-456789abcde4");
+    assert_int_equal(gpu->total_bytes, 1000);
+    assert_int_equal(gpu_find(&daemon_state, "0:4", &found, &error), 0);
+    assert_int_equal(found, 1);
+    assert_int_equal(gpu_find(&daemon_state, "0", &found, &error), -ENOENT);
+    assert_non_null(strstr(error.message, "MIG mode"));
+    assert_int_equal(gpu_find(&daemon_state, "0:2", &found, &error), -ENOENT);
+    assert_int_equal(gpu_find(&daemon_state, "0:", &found, &error), -ENOENT);
+    assert_int_equal(gpu_find(&daemon_state, "7", &found, &error), -ENOENT);
+    assert_null(strstr(error.message, "MIG mode"));
+}
+
+static void a_card_in_mig_mode_without_instances_is_no_gpu(void **state)
+{
+    struct error error = {0};
+    LEAD(led->is_partitioned = true);
+    assert_int_equal(gpu_start(&daemon_state, library, &error), -ENODEV);
+    assert_non_null(strstr(error.message, "MIG"));
+}
+
+static void a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever(void **state)
+{
+    start();
+    pthread_mutex_lock(&led->lock);
+    refresh(); /* comes back without an answer */
+    const struct gpu *gpu = &daemon_state.gpus[0];
+    assert_false(gpu->healthy);
+    assert_int_equal(gpu->total_bytes, 1000); /* the last that was known */
+    bool done = false;
+    gpu_refresh(&daemon_state, set_true, &done);
+    assert_true(done); /* at once: it is known to hang */
+    pthread_mutex_unlock(&led->lock);
+    uint64_t limit = daemon_now_usec() + 20000000;
+    while (!gpu->healthy && daemon_now_usec() < limit)
+        sd_event_run(daemon_state.loop, 100000);
+    assert_true(gpu->healthy);
+}
+
+static void an_error_about_a_card_makes_it_unhealthy_until_it_is_over(void **state)
+{
+    start();
+    LEAD(led->memory_result = NVML_ERROR_GPU_IS_LOST);
+    refresh();
+    assert_false(daemon_state.gpus[0].healthy);
+    LEAD(led->memory_result = NVML_SUCCESS);
+    refresh();
+    assert_true(daemon_state.gpus[0].healthy);
+}
+
+/* --- What a context costs -------------------------------------------------------------------------- */
+
+static struct session session;
+static struct process process;
+static struct ledger_policy *policy;
+static struct ledger_slot slot;
+static struct lock turn;
+
+static int begin_session(void **state)
+{
+    assert_int_equal(begin(state), 0);
+    start();
+    policy = calloc(1, sizeof(*policy));
+    struct ledger_usage *usage =
+        mmap(NULL, ledger_usage_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ledger_policy_init(policy, "0123456789ab", 1);
+    ledger_usage_init(usage, 1);
+    policy->gpu_count = 1;
+    policy->gpus[0].limit_bytes = 1000;
+    session = (struct session){.daemon = &daemon_state, .gpu_count = 1};
+    session.ledger.policy = policy;
+    session.ledger.usage = usage;
+    process = (struct process){.session = &session, .pid = 77};
+    slot = (struct ledger_slot){.ledger = {policy, usage}, .turn = &turn};
+    slot.index = (uint32_t)ledger_slot_claim(usage, (struct ledger_owner){.pid = 77, .start_ticks = 1},
+                                             &slot.generation);
+    process.slot = slot.index;
+    daemon_state.sessions = &session;
+    LEAD(led->first_pid = 77; led->process_count = 1; led->bytes_of_each = 150);
+    return 0;
+}
+
+static int end_session(void **state)
+{
+    int result = end(state); /* and with it the thread that may be looking */
+    munmap(session.ledger.usage, ledger_usage_bytes());
+    free(process.shares);
+    free(policy);
+    return result;
+}
+
+struct cost {
+    bool is_known;
+    uint64_t bytes;
+};
+
+static void on_cost(void *argument, uint64_t bytes)
+{
+    struct cost *cost = argument;
+    cost->is_known = true;
+    cost->bytes = bytes;
+}
+
+static uint64_t measure(void)
+{
+    struct cost cost = {0};
+    assert_non_null(gpu_measure_context(&process, 0, on_cost, &cost));
+    run_until(&cost.is_known);
+    assert_null(process.measurement);
+    return cost.bytes;
+}
+
+static void it_is_what_nvml_shows_beyond_what_the_slot_holds(void **state)
+{
+    assert_true(ledger_reserve(&slot, 0, 30));
+    assert_int_equal(measure(), 120);
+    assert_int_equal(policy->gpus[0].context_bytes, 120);
+    assert_int_equal(daemon_state.gpus[0].context_bytes, 120);
+}
+
+static unsigned changes;
+
+/* The program allocates while NVML looks: the first sample is void. */
+static void allocate_once(void)
+{
+    if (changes++ == 0)
+        ledger_reserve(&slot, 0, 50);
+}
+
+static void a_slot_that_changes_around_the_sample_is_sampled_again(void **state)
+{
+    changes = 0;
+    LEAD(led->on_processes = allocate_once);
+    assert_int_equal(measure(), 100); /* 150 - 50, and not 150 */
+    assert_true(changes >= 2);
+}
+
+static void allocate_and_free(void)
+{
+    if (ledger_reserve(&slot, 0, 1))
+        ledger_release(&slot, 0, 1);
+}
+
+static void a_slot_that_never_holds_still_is_not_measured(void **state)
+{
+    LEAD(led->on_processes = allocate_and_free);
+    assert_int_equal(measure(), 0);
+    assert_int_equal(policy->gpus[0].context_bytes, 0);
+}
+
+static void a_hung_nvml_measures_nothing_and_answers_in_time(void **state)
+{
+    pthread_mutex_lock(&led->lock);
+    uint64_t bytes = measure();
+    pthread_mutex_unlock(&led->lock);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(policy->gpus[0].context_bytes, 0);
+}
+
+static void what_cannot_be_a_cost_is_none(void **state)
+{
+    LEAD(led->bytes_of_each = 1000); /* the whole card */
+    assert_int_equal(measure(), 0);
+    LEAD(led->bytes_of_each = NVML_VALUE_NOT_AVAILABLE_U64);
+    assert_int_equal(measure(), 0);
+    LEAD(led->first_pid = 78); /* not shown at all */
+    assert_int_equal(measure(), 0);
+    assert_int_equal(policy->gpus[0].context_bytes, 0);
+}
+
+static void a_measurement_whose_process_has_gone_answers_nobody(void **state)
+{
+    struct cost cost = {0};
+    pthread_mutex_lock(&led->lock);
+    struct gpu_measurement *measurement = gpu_measure_context(&process, 0, on_cost, &cost);
+    gpu_measure_cancel(measurement);
+    pthread_mutex_unlock(&led->lock);
+    refresh();
+    assert_false(cost.is_known);
+    assert_null(process.measurement);
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(cards_are_listed_with_their_memory_and_processes, begin, end),
+        cmocka_unit_test_setup_teardown(a_driver_that_does_not_start_is_said_so, begin, end),
+        cmocka_unit_test_setup_teardown(a_driver_without_cards_is_no_driver, begin, end),
+        cmocka_unit_test_setup_teardown(a_missing_library_is_no_driver, begin, end),
+        cmocka_unit_test_setup_teardown(instances_are_listed_in_their_cards_place, begin, end),
+        cmocka_unit_test_setup_teardown(a_card_in_mig_mode_without_instances_is_no_gpu, begin, end),
+        cmocka_unit_test_setup_teardown(a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(an_error_about_a_card_makes_it_unhealthy_until_it_is_over, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(it_is_what_nvml_shows_beyond_what_the_slot_holds, begin_session,
+                                        end_session),
+        cmocka_unit_test_setup_teardown(a_slot_that_changes_around_the_sample_is_sampled_again, begin_session,
+                                        end_session),
+        cmocka_unit_test_setup_teardown(a_slot_that_never_holds_still_is_not_measured, begin_session,
+                                        end_session),
+        cmocka_unit_test_setup_teardown(a_hung_nvml_measures_nothing_and_answers_in_time, begin_session,
+                                        end_session),
+        cmocka_unit_test_setup_teardown(what_cannot_be_a_cost_is_none, begin_session, end_session),
+        cmocka_unit_test_setup_teardown(a_measurement_whose_process_has_gone_answers_nobody, begin_session,
+                                        end_session),
+    };
+    if (count != 2) {
+        fprintf(stderr, "usage: %s LED_NVML\n", arguments[0]);
+        return 2;
+    }
+    library = arguments[1];
+    void *handle = dlopen(library, RTLD_NOW);
+    led = handle ? dlsym(handle, "led") : NULL;
+    if (!led) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 2;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* What each user may hold of the daemon's descriptors, in numbers. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
+
+#define DESCRIPTORS 400u
+
+static uid_t one(void)
+{
+    return geteuid() + 1000;
+}
+
+static int add_if_allowed(struct daemon *daemon, uid_t uid, enum tenant_use use, struct error *error)
+{
+    int result = tenant_check(daemon, uid, use, error);
+    if (result == 0)
+        tenant_add(daemon, uid, use);
+    return result;
+}
+
+static unsigned add_all(struct daemon *daemon, uid_t uid, enum tenant_use use, unsigned most)
+{
+    unsigned count = 0;
+    while (count < most && add_if_allowed(daemon, uid, use, NULL) == 0)
+        count++;
+    return count;
+}
+
+static void remove_all(struct daemon *daemon, uid_t uid, enum tenant_use use, unsigned count)
+{
+    while (count--)
+        tenant_remove(daemon, uid, use);
+}
+
+static void set_descriptors(rlim_t count)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = count;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void nobody_has_more_than_a_quarter_of_the_descriptors(void **state)
+{
+    struct daemon daemon = {.session_count = 0};
+    struct error error = {0};
+    set_descriptors(DESCRIPTORS);
+    assert_int_equal(add_all(&daemon, one(), TENANT_LEDGER, 20), 20);    /* 40 descriptors */
+    assert_int_equal(add_all(&daemon, one(), TENANT_PROCESS, 1000), 20); /* 60 more: 100 of 400 */
+    assert_int_equal(tenant_check(&daemon, one(), TENANT_RUNNER, &error), -EBUSY);
+    assert_string_equal(error.code, "ERR_TOO_MANY");
+    assert_non_null(strstr(error.message, "take 100 of the 400"));
+    /* Another one does not notice. */
+    assert_int_equal(add_all(&daemon, one() + 1, TENANT_RUNNER, 1000), 100);
+    tenant_remove(&daemon, one(), TENANT_LEDGER);
+    assert_int_equal(add_all(&daemon, one(), TENANT_RUNNER, 1000), 2);
+    remove_all(&daemon, one() + 1, TENANT_RUNNER, 100);
+    remove_all(&daemon, one(), TENANT_RUNNER, 2);
+    remove_all(&daemon, one(), TENANT_LEDGER, 19);
+    remove_all(&daemon, one(), TENANT_PROCESS, 20);
+    assert_null(daemon.tenants);
+}
+
+static void the_daemons_own_user_has_all_of_them(void **state)
+{
+    struct daemon daemon = {.session_count = 0};
+    set_descriptors(DESCRIPTORS);
+    assert_int_equal(add_all(&daemon, geteuid(), TENANT_PROCESS, 1000), 1000);
+    remove_all(&daemon, geteuid(), TENANT_PROCESS, 1000);
+    assert_null(daemon.tenants);
+}
+
+static void connections_that_said_nothing_yet_are_few_for_everybody(void **state)
+{
+    struct daemon daemon = {.session_count = 0};
+    struct error error = {0};
+    set_descriptors(20000);
+    for (enum tenant_use use = TENANT_REQUEST; use <= TENANT_SILENT; use++) {
+        const unsigned users = TENANT_ALL_CONNECTIONS_MAX / TENANT_CONNECTIONS_MAX;
+        for (uid_t i = 0; i < users; i++)
+            assert_int_equal(add_all(&daemon, one() + i, use, 1000), TENANT_CONNECTIONS_MAX);
+        assert_int_equal(tenant_check(&daemon, one(), use, &error), -EBUSY);
+        assert_non_null(strstr(error.message, "has 256 connections"));
+        assert_int_equal(tenant_check(&daemon, one() + users, use, &error), -EBUSY);
+        assert_non_null(strstr(error.message, "there are 2048 connections"));
+        /* All together do not keep the daemon's own user out. */
+        assert_int_equal(add_all(&daemon, geteuid(), use, 1000), TENANT_CONNECTIONS_MAX);
+        remove_all(&daemon, geteuid(), use, TENANT_CONNECTIONS_MAX);
+        for (uid_t i = 0; i < users; i++)
+            remove_all(&daemon, one() + i, use, TENANT_CONNECTIONS_MAX);
+        assert_null(daemon.tenants);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_has_more_than_a_quarter_of_the_descriptors),
+        cmocka_unit_test(the_daemons_own_user_has_all_of_them),
+        cmocka_unit_test(connections_that_said_nothing_yet_are_few_for_everybody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

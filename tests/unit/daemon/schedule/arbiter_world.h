@@ -1,0 +1,83 @@
+/* arbiter_world.h - a simulated world for the arbiter: GPUs that processes time-slice, programs with their
+ * own rhythm, and agents that answer with a delay. Its clock is its own; it steps by 10 us. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/schedule/arbiter.h"
+
+#define WORLD_STEP_NS UINT64_C(10000)
+#define WORLD_PROCESSES 16u
+#define WORLD_GPUS 4u
+#define MS UINT64_C(1000000)
+#define SECOND (1000 * MS)
+
+struct world;
+
+/* A program submits pieces of `piece_ns`, 1 ms of them ahead; after `burst` of them (0: no end) it waits for
+ * all and is idle for `idle_ns`. */
+struct program {
+    uint64_t piece_ns;
+    unsigned burst;
+    uint64_t idle_ns;
+    uint64_t gpus;         /* bits; a piece runs on all of them at once. 0: the first */
+    bool says_when_closed; /* and how much is in flight then: CLOSED */
+    bool never_drains;     /* its work in flight does not end while its gate is closing */
+};
+
+/* One way of messages. */
+struct mailbox {
+    struct mail {
+        uint64_t due;
+        enum wire_type type;
+        uint64_t lease;
+        uint32_t flags; /* of GRANT; the outcome of RETURNED */
+        uint64_t busy_ns;
+    } mails[64];
+    unsigned count;
+};
+
+struct member {
+    struct world *world;
+    struct arbiter_session *session;
+    struct arbiter_process *process;
+    struct program program;
+    uint64_t device_ns; /* that its work was on the GPU */
+    bool is_stopped;    /* by SIGSTOP: neither program nor agent do anything, what is in flight goes on */
+    bool is_dead;
+    bool understates; /* CLOSED says that nothing is left */
+
+    /* The program. */
+    uint64_t in_flight_ns, idle_until;
+    unsigned pieces; /* of this burst, submitted */
+
+    /* The agent. */
+    struct mailbox inbox, outbox;
+    bool gate_open, is_free, is_draining, has_asked;
+    uint64_t lease, idle_since, revoked_at, busy_ns, reported_at;
+    uint32_t flags;
+    unsigned grants, revokes, undrained;
+};
+
+struct world {
+    struct arbiter *arbiter;
+    uint64_t now;
+    uint64_t latency_ns; /* of a message */
+    struct member members[WORLD_PROCESSES];
+    unsigned member_count;
+    unsigned gpu_count;           /* those that anybody uses */
+    unsigned running[WORLD_GPUS]; /* whose slice it is */
+    uint64_t slice_left_ns[WORLD_GPUS];
+    unsigned events[4]; /* by enum arbiter_event */
+    unsigned breaches;  /* steps in which two exclusive leases were in use on a GPU */
+};
+
+void world_begin(struct world *world);
+void world_end(struct world *world);
+struct member *world_add(struct world *world, const char *share, unsigned priority, struct program program);
+/* One more process of the same session. */
+struct member *world_add_process(struct world *world, struct arbiter_session *session,
+                                 struct program program);
+void world_kill(struct member *member);
+void world_run(struct world *world, uint64_t ns);
