@@ -1,6 +1,6 @@
-/* fidelity.c - what the simulated GPU claims about the driver (src/fidelity), asked of this one. */
-#include "fidelity/claims.h"
+/* fidelity.c - what the simulated GPU claims about the driver (claims/), asked of this one. */
 #include "gpucheck/checks.h"
+#include "gpucheck/claims/claims.h"
 
 static struct {
     unsigned all, failed;

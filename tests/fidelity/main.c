@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "claims.h"
+#include "gpucheck/claims/claims.h"
 
 static struct claim_record *records;
 static size_t record_count;
@@ -28,7 +28,7 @@ static const char *verified(const char *name)
         const char *name, *where;
     } rows[] = {
 #define VERIFIED(claim, card, driver, date) {claim, card ", driver " driver ", " date},
-#include "verified.def"
+#include "gpucheck/claims/verified.def"
 #undef VERIFIED
         {NULL, NULL},
     };

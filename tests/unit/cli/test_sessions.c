@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 #define WORDS(...)                                                                                           \
     (char *[])                                                                                               \

@@ -1,4 +1,4 @@
-#include "cli/start.h"
+#include "client/start.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/doctor.h"
-#include "cli/sessions.h"
+#include "cli/doctor/doctor.h"
+#include "client/sessions.h"
 
 void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
 {

@@ -1,8 +1,8 @@
 /* gpuslice set: change a session while programs run in it. */
 #include <errno.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE, CLI_OPTION_PRIORITY,

@@ -1,4 +1,4 @@
-#include "cli/sessions.h"
+#include "client/sessions.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/start.h"
+#include "client/start.h"
 
 /* With less than this beside its context hardly any program starts. */
 #define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)

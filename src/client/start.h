@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "cli/client.h"
+#include "client/client.h"
 
 /* Refuse to go on without an NVIDIA driver when real GPUs are asked for: simulated ones are only ever chosen
  * by hand. */

@@ -1,8 +1,8 @@
 /* gpuslice gpus: the cards, what is used of them and what sessions reserved. */
 #include <stdio.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,

@@ -7,9 +7,9 @@
 
 #include "base/cleanup.h"
 #include "cli/path_list.h"
-#include "cli/sessions.h"
-#include "cli/start.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
+#include "client/start.h"
 
 #define PRELOAD_SEPARATORS ": "
 #define LIBRARY_PATH_SEPARATORS ":;"

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/table.h"
+#include "client/client.h"
 
 /* Judge --memory against --gpu: a GPU set apart must be one that is named; and --ttl. */
 int sessions_check_options(const struct cli_arguments *arguments, struct error *error);

@@ -1,8 +1,8 @@
 /* gpuslice create: a session that lives until it is released. */
 #include <stdio.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_NEW_NAME,  CLI_OPTION_GPU,  CLI_OPTION_MEMORY, CLI_OPTION_COMPUTE,

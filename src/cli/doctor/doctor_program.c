@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/doctor.h"
-#include "cli/doctor_run.h"
+#include "cli/doctor/doctor.h"
+#include "cli/doctor/doctor_run.h"
 
 #define SCRIPTS_MAX 4 /* the kernel follows as many interpreters */
 

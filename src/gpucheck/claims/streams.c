@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <time.h>
 
-#include "claim.h"
+#include "gpucheck/claims/claim.h"
 
 static void streams(void)
 {

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "claim.h"
+#include "gpucheck/claims/claim.h"
 
 static CUstream need_stream(void)
 {

@@ -1,7 +1,7 @@
 /* claims.h - running the claims, for the programs that ask them: fidelity, and gpu-check. */
 #pragma once
 
-#include "claim.h"
+#include "gpucheck/claims/claim.h"
 
 struct claim_record {
     char group[24], name[120], claimed[64], observed[64];

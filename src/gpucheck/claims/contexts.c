@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "claim.h"
+#include "gpucheck/claims/claim.h"
 
 static void before_init(void)
 {

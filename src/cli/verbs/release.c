@@ -1,8 +1,8 @@
 /* gpuslice release: end sessions. */
 #include <errno.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 static const struct cli_option options[] = {
     {"kill", NULL, CLI_FLAG, offsetof(struct cli_arguments, kill),

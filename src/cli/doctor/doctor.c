@@ -1,12 +1,12 @@
 /* gpuslice doctor: what may keep programs from their sessions here, and what to do about it. */
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,

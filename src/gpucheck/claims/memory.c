@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "claim.h"
+#include "gpucheck/claims/claim.h"
 
 static uint64_t free_bytes(void)
 {

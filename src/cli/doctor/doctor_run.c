@@ -1,4 +1,4 @@
-#include "cli/doctor_run.h"
+#include "cli/doctor/doctor_run.h"
 
 #include <fcntl.h>
 #include <poll.h>

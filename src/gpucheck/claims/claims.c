@@ -1,5 +1,5 @@
 /* claims.c - a group's process, and what it says to ours. */
-#include "claims.h"
+#include "gpucheck/claims/claims.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "cli/sessions.h"
 #include "cli/verbs.h"
+#include "client/sessions.h"
 
 static const struct cli_option options[] = {
     {"follow", NULL, CLI_FLAG, offsetof(struct cli_arguments, follow),

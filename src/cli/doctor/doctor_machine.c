@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/doctor.h"
-#include "cli/doctor_run.h"
-#include "cli/start.h"
+#include "cli/doctor/doctor.h"
+#include "cli/doctor/doctor_run.h"
+#include "client/start.h"
 
 #define KERNEL_OF_SEALS "5.1" /* F_SEAL_FUTURE_WRITE */
 #define KERNEL_OF_PIDFD "5.3"
