@@ -315,11 +315,11 @@ static int start(struct program *program, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");
     if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
-        (result = events_start(daemon, error)) < 0 || (result = lease_start(daemon, error)) < 0 ||
+        (result = events_start(daemon, error)) < 0 || (result = agents_start(daemon, error)) < 0 ||
         (result = queue_start(daemon, error)) < 0 || (result = store_open(daemon, error)) < 0 ||
         (result = store_load(daemon, error)) < 0)
         return result;
-    stray_settle(daemon);
+    unclaimed_ledgers_sort(daemon);
     if ((result = settings_start(daemon, error)) < 0)
         return result;
     if ((result = reaper_start(daemon, error)) < 0 ||
@@ -367,7 +367,7 @@ static void stop(struct program *program)
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);
-    lease_stop(daemon);
+    agents_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);
     events_free(daemon);

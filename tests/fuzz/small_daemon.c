@@ -76,7 +76,7 @@ struct daemon *small_daemon(void)
     make_cards(daemon);
     fuzz_require(sd_event_new(&daemon->loop) >= 0);
     fuzz_require(events_start(daemon, &error) == 0);
-    fuzz_require(lease_start(daemon, &error) == 0);
+    fuzz_require(agents_start(daemon, &error) == 0);
     fuzz_require(queue_start(daemon, &error) == 0);
     return daemon;
 }

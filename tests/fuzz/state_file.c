@@ -18,7 +18,7 @@ static void write_state(const char *path, const uint8_t *data, size_t bytes)
 
 static void check_session(const struct session *session)
 {
-    fuzz_require(names_is_id(session->id) && names_is_valid(session->name));
+    fuzz_require(identity_is_id(session->id) && identity_is_valid(session->name));
     fuzz_require(session->gpu_count <= LEDGER_GPUS);
     fuzz_require(session->compute.min <= session->compute.max && session->compute.max <= SHARE_WHOLE);
     json_t *json = api_session_json(session);

@@ -69,7 +69,7 @@ static void create(struct http_request *request, struct session_request *wanted)
     struct error error;
     struct session *session;
     wanted->owner = request->peer.uid;
-    policy_apply_defaults(request->daemon, wanted);
+    ceilings_apply_defaults(request->daemon, wanted);
     if (!wanted->ttl_seconds)
         wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
     int result = session_create(request->daemon, wanted, &session, &error);
@@ -360,7 +360,7 @@ static int check_token(const struct http_request *request, struct error *error)
     const struct config_daemon *config = &request->daemon->config.daemon;
     const char *given = http_bearer_token(request);
     if (request->door == HTTP_TOKEN)
-        return given && names_token_matches(http_token(request), given)
+        return given && identity_token_matches(http_token(request), given)
                    ? 0
                    : error_set(error, EACCES, "ERR_UNAUTHORIZED",
                                "the token is %s; expected 'Authorization: Bearer' with what is in "
@@ -368,7 +368,7 @@ static int check_token(const struct http_request *request, struct error *error)
                                given ? "wrong" : "missing", request->daemon->paths.runtime_dir);
     if (!config->ipc_token[0] || (!given && !config->ipc_token_required))
         return 0;
-    if (given && names_token_matches(config->ipc_token, given))
+    if (given && identity_token_matches(config->ipc_token, given))
         return 0;
     return error_set(error, EACCES, "ERR_UNAUTHORIZED",
                      "the token is %s; expected 'Authorization: Bearer' with the daemon's GPUSLICE_IPC_TOKEN",

@@ -196,7 +196,7 @@ static uint64_t add_bytes(uint64_t a, uint64_t b)
 static json_t *time_json(int64_t seconds)
 {
     char text[TIME_TEXT];
-    return seconds ? json_string(names_format_time(seconds, text)) : json_null();
+    return seconds ? json_string(identity_format_time(seconds, text)) : json_null();
 }
 
 /* A program may have called itself anything. */
@@ -225,8 +225,8 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
                      bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
                      bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
                      card ? bytes_json(card->total_bytes) : json_null(), "compute_achieved_ratio",
-                     lease_achieved_ratio(session, policy_gpu), "gpu_seconds",
-                     (double)lease_used_ns(session, policy_gpu) / 1e9);
+                     agents_achieved_ratio(session, policy_gpu), "gpu_seconds",
+                     (double)agents_used_ns(session, policy_gpu) / 1e9);
 }
 
 static json_t *process_json(const struct process *process)
@@ -254,9 +254,9 @@ static json_t *process_json(const struct process *process)
 
 static json_t *lease_json(const struct session *session)
 {
-    struct lease_standing standing = lease_standing(session);
-    return json_pack("{s:s,s:b,s:b,s:f,s:I}", "lease", lease_name(standing.lease), "waiting", standing.waits,
-                     "undrainable", standing.is_undrainable, "gate_wait_seconds",
+    struct agents_standing standing = agents_standing(session);
+    return json_pack("{s:s,s:b,s:b,s:f,s:I}", "lease", agents_lease_name(standing.lease), "waiting",
+                     standing.waits, "undrainable", standing.is_undrainable, "gate_wait_seconds",
                      (double)standing.waited_ns / 1e9, "overruns", (json_int_t)standing.overruns);
 }
 

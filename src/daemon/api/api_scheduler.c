@@ -17,16 +17,16 @@ static json_t *leases_json(const struct http_request *request, unsigned gpu)
 {
     json_t *leases = json_array();
     for (const struct session *at = request->daemon->sessions; at; at = at->next) {
-        struct lease_standing standing = lease_standing(at);
+        struct agents_standing standing = agents_standing(at);
         if ((standing.lease == LEASE_NONE && !standing.waits) || !session_is_visible(at, request->peer.uid))
             continue;
         for (unsigned i = 0; i < at->gpu_count; i++)
             if (at->gpus[i].gpu == (int)gpu)
-                json_array_append_new(leases,
-                                      json_pack("{s:s,s:s,s:s,s:b,s:b,s:f}", "session_id", at->id, "name",
-                                                at->name, "lease", lease_name(standing.lease), "waiting",
-                                                standing.waits, "undrainable", standing.is_undrainable,
-                                                "compute_achieved_ratio", lease_achieved_ratio(at, i)));
+                json_array_append_new(
+                    leases, json_pack("{s:s,s:s,s:s,s:b,s:b,s:f}", "session_id", at->id, "name", at->name,
+                                      "lease", agents_lease_name(standing.lease), "waiting", standing.waits,
+                                      "undrainable", standing.is_undrainable, "compute_achieved_ratio",
+                                      agents_achieved_ratio(at, i)));
     }
     return leases;
 }
@@ -34,12 +34,12 @@ static json_t *leases_json(const struct http_request *request, unsigned gpu)
 void api_show_scheduler(struct http_request *request, const char *id)
 {
     const struct daemon *daemon = request->daemon;
-    const struct arbiter *arbiter = lease_arbiter(daemon);
+    const struct arbiter *arbiter = agents_arbiter(daemon);
     json_t *gpus = json_array();
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         json_array_append_new(gpus, json_pack("{s:i,s:s,s:s,s:I,s:o}", "index", (int)daemon->gpus[i].index,
                                               "uuid", daemon->gpus[i].uuid_text, "mode",
-                                              lease_mode_name(arbiter_mode(arbiter, i)), "handovers",
+                                              agents_mode_name(arbiter_mode(arbiter, i)), "handovers",
                                               (json_int_t)arbiter_handovers(arbiter, i), "sessions",
                                               leases_json(request, i)));
     http_reply_json(request, 200,
@@ -81,7 +81,7 @@ void api_change_scheduler(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
-    lease_set_quantum(request->daemon, quantum_ns);
+    agents_set_quantum(request->daemon, quantum_ns);
     log_info("the quantum was set to %llu ms (0: automatic) by uid %u",
              (unsigned long long)quantum_ns / 1000000, (unsigned)request->peer.uid);
     api_show_scheduler(request, id);

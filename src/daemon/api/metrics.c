@@ -189,51 +189,51 @@ static uint64_t session_processes(const struct subject *subject)
 /* Billionths, of a second or of a whole. */
 static uint64_t quantum_nano(const struct subject *subject)
 {
-    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
     return arbiter ? arbiter_quantum(arbiter) : 0;
 }
 
 static uint64_t handover_gap_nano(const struct subject *subject)
 {
-    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
     return arbiter ? arbiter_gap(arbiter) : 0;
 }
 
 static uint64_t gpu_has_shares(const struct subject *subject)
 {
-    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
     return arbiter && arbiter_mode(arbiter, subject->gpu) == ARBITER_MODE_SHARES;
 }
 
 static uint64_t gpu_handovers(const struct subject *subject)
 {
-    const struct arbiter *arbiter = lease_arbiter(subject->daemon);
+    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
     return arbiter ? arbiter_handovers(arbiter, subject->gpu) : 0;
 }
 
 static uint64_t session_gate_wait_nano(const struct subject *subject)
 {
-    return lease_standing(subject->session).waited_ns;
+    return agents_standing(subject->session).waited_ns;
 }
 
 static uint64_t session_overruns(const struct subject *subject)
 {
-    return lease_standing(subject->session).overruns;
+    return agents_standing(subject->session).overruns;
 }
 
 static uint64_t session_undrainable(const struct subject *subject)
 {
-    return lease_standing(subject->session).is_undrainable;
+    return agents_standing(subject->session).is_undrainable;
 }
 
 static uint64_t session_gpu_time_nano(const struct subject *subject)
 {
-    return lease_used_ns(subject->session, subject->policy_gpu);
+    return agents_used_ns(subject->session, subject->policy_gpu);
 }
 
 static uint64_t session_achieved_nano(const struct subject *subject)
 {
-    return (uint64_t)(lease_achieved_ratio(subject->session, subject->policy_gpu) * NANO);
+    return (uint64_t)(agents_achieved_ratio(subject->session, subject->policy_gpu) * NANO);
 }
 
 static uint64_t session_min_nano(const struct subject *subject)

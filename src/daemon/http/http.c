@@ -32,7 +32,7 @@ struct server {
     struct daemon *daemon;
     struct MHD_Daemon *mhd;
     enum http_door door;
-    struct entrance *entrance;        /* of the control socket; libmicrohttpd listens on others itself */
+    struct listener *listener;        /* of the control socket; libmicrohttpd listens on others itself */
     struct peer entering;             /* whom on_enter() is about to hand over */
     int turned_away[TURNED_AWAY_MAX]; /* the last ones, with 1 added; 0: none */
     unsigned turned_away_count;
@@ -296,9 +296,9 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
         return;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         *uid = (void *)(uintptr_t)server->entering.uid;
-        tenant_add(server->daemon, server->entering.uid, TENANT_REQUEST);
+        user_add(server->daemon, server->entering.uid, USER_REQUEST);
     } else {
-        tenant_remove(server->daemon, (uid_t)(uintptr_t)*uid, TENANT_REQUEST);
+        user_remove(server->daemon, (uid_t)(uintptr_t)*uid, USER_REQUEST);
     }
 }
 
@@ -344,7 +344,7 @@ static void on_enter(void *context, int fd)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int result = peer_credentials(fd, &server->entering);
     if (result == 0)
-        result = tenant_check(server->daemon, server->entering.uid, TENANT_REQUEST, &error);
+        result = user_check(server->daemon, server->entering.uid, USER_REQUEST, &error);
     else
         error_set_errno(&error, -result, "cannot see who connects");
     if (result < 0)
@@ -399,7 +399,7 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
             (is_control ? MHD_USE_NO_LISTEN_SOCKET : 0),
         0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-        MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX + (is_control ? TENANT_ALL_CONNECTIONS_MAX : 0),
+        MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX + (is_control ? USER_ALL_CONNECTIONS_MAX : 0),
         MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, is_control ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET,
         fd, MHD_OPTION_END);
     if (!server->mhd) {
@@ -407,7 +407,7 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
         return error_set(error, EIO, NULL, "libmicrohttpd does not start");
     }
     if (is_control &&
-        entrance_open(daemon, fd, "control.sock", on_enter, server, &server->entrance, error) < 0) {
+        listener_open(daemon, fd, "control.sock", on_enter, server, &server->listener, error) < 0) {
         close(fd);
         return -ENOMEM;
     }
@@ -466,7 +466,7 @@ static void stop_server(struct server *server)
 {
     if (!server->mhd)
         return;
-    entrance_close(server->entrance);
+    listener_close(server->listener);
     close_turned_away(server);
     sd_event_source_disable_unref(server->ready);
     sd_event_source_disable_unref(server->timer);

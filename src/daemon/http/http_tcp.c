@@ -78,7 +78,7 @@ int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOK
     char path[PATH_MAX + 16], fresh[PATH_MAX + 24];
     snprintf(path, sizeof(path), "%s/http-token", paths->runtime_dir);
     snprintf(fresh, sizeof(fresh), "%s.new", path);
-    names_random_hex(token, SESSION_TOKEN_TEXT - 1);
+    identity_random_hex(token, SESSION_TOKEN_TEXT - 1);
     unlink(fresh);
     cleanup_close int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || dprintf(fd, "%s\n", token) != SESSION_TOKEN_TEXT || rename(fresh, path) < 0)

@@ -20,7 +20,7 @@ struct session;
 struct process;
 struct store;
 struct attach;
-struct tenant;
+struct user;
 struct http;
 struct leases;
 struct worker;
@@ -67,7 +67,7 @@ struct daemon {
     uint64_t epoch;         /* counts daemons in this state folder */
 
     struct store *store;
-    struct tenant *tenants;
+    struct user *users;
     struct attach *attach;
     struct leases *leases;
     struct http *http;

@@ -10,51 +10,51 @@
 
 #define PARTS 4
 
-struct tenant {
-    struct tenant *next;
+struct user {
+    struct user *next;
     uid_t uid;
-    unsigned count[TENANT_USES];
+    unsigned count[USER_USES];
 };
 
 static const struct {
     unsigned descriptors;
     unsigned max, all_max; /* UINT_MAX: only the descriptors count */
     const char *what;
-} uses[TENANT_USES] = {
-    [TENANT_REQUEST] = {1, TENANT_CONNECTIONS_MAX, TENANT_ALL_CONNECTIONS_MAX, "connections to control.sock"},
-    [TENANT_SILENT] = {1, TENANT_CONNECTIONS_MAX, TENANT_ALL_CONNECTIONS_MAX,
-                       "connections to attach.sock that say nothing"},
-    [TENANT_PROCESS] = {3, UINT_MAX, UINT_MAX, NULL}, /* its pidfd, its connection and its agent's */
-    [TENANT_LEDGER] = {2, UINT_MAX, UINT_MAX, NULL},  /* policy and usage */
-    [TENANT_RUNNER] = {1, UINT_MAX, UINT_MAX, NULL},
+} uses[USER_USES] = {
+    [USER_REQUEST] = {1, USER_CONNECTIONS_MAX, USER_ALL_CONNECTIONS_MAX, "connections to control.sock"},
+    [USER_SILENT] = {1, USER_CONNECTIONS_MAX, USER_ALL_CONNECTIONS_MAX,
+                     "connections to attach.sock that say nothing"},
+    [USER_PROCESS] = {3, UINT_MAX, UINT_MAX, NULL}, /* its pidfd, its connection and its agent's */
+    [USER_LEDGER] = {2, UINT_MAX, UINT_MAX, NULL},  /* policy and usage */
+    [USER_RUNNER] = {1, UINT_MAX, UINT_MAX, NULL},
 };
 
-static unsigned descriptors_of(const struct tenant *tenant)
+static unsigned descriptors_of(const struct user *user)
 {
     unsigned sum = 0;
-    for (unsigned use = 0; use < TENANT_USES; use++)
-        sum += tenant->count[use] * uses[use].descriptors;
+    for (unsigned use = 0; use < USER_USES; use++)
+        sum += user->count[use] * uses[use].descriptors;
     return sum;
 }
 
-static struct tenant *find(const struct daemon *daemon, uid_t uid)
+static struct user *find(const struct daemon *daemon, uid_t uid)
 {
-    struct tenant *tenant = daemon->tenants;
-    while (tenant && tenant->uid != uid)
-        tenant = tenant->next;
-    return tenant;
+    struct user *user = daemon->users;
+    while (user && user->uid != uid)
+        user = user->next;
+    return user;
 }
 
-int tenant_check(const struct daemon *daemon, uid_t uid, enum tenant_use use, struct error *error)
+int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error)
 {
-    const struct tenant *tenant = find(daemon, uid);
-    unsigned count = tenant ? tenant->count[use] : 0, held = tenant ? descriptors_of(tenant) : 0, all = 0;
+    const struct user *user = find(daemon, uid);
+    unsigned count = user ? user->count[use] : 0, held = user ? descriptors_of(user) : 0, all = 0;
     if (count >= uses[use].max)
         return error_set(error, EBUSY, "ERR_TOO_MANY", "uid %u has %u %s already; expected fewer; close some",
                          (unsigned)uid, count, uses[use].what);
     if (uid == 0 || uid == geteuid())
         return 0;
-    for (const struct tenant *at = daemon->tenants; at; at = at->next)
+    for (const struct user *at = daemon->users; at; at = at->next)
         all += at->count[use];
     if (all >= uses[use].all_max)
         return error_set(error, EBUSY, "ERR_TOO_MANY", "there are %u %s already; try again later", all,
@@ -68,30 +68,30 @@ int tenant_check(const struct daemon *daemon, uid_t uid, enum tenant_use use, st
                      (unsigned)uid, held, (unsigned long long)limit.rlim_cur);
 }
 
-/* Without memory for it, a tenant is not counted. */
-void tenant_add(struct daemon *daemon, uid_t uid, enum tenant_use use)
+/* Without memory for it, a user is not counted. */
+void user_add(struct daemon *daemon, uid_t uid, enum user_holding use)
 {
-    struct tenant *tenant = find(daemon, uid);
-    if (!tenant && (tenant = calloc(1, sizeof(*tenant)))) {
-        tenant->uid = uid;
-        tenant->next = daemon->tenants;
-        daemon->tenants = tenant;
+    struct user *user = find(daemon, uid);
+    if (!user && (user = calloc(1, sizeof(*user)))) {
+        user->uid = uid;
+        user->next = daemon->users;
+        daemon->users = user;
     }
-    if (tenant)
-        tenant->count[use]++;
+    if (user)
+        user->count[use]++;
 }
 
-void tenant_remove(struct daemon *daemon, uid_t uid, enum tenant_use use)
+void user_remove(struct daemon *daemon, uid_t uid, enum user_holding use)
 {
-    struct tenant **at = &daemon->tenants;
+    struct user **at = &daemon->users;
     while (*at && (*at)->uid != uid)
         at = &(*at)->next;
-    struct tenant *tenant = *at;
-    if (!tenant || !tenant->count[use])
+    struct user *user = *at;
+    if (!user || !user->count[use])
         return;
-    tenant->count[use]--;
-    if (descriptors_of(tenant))
+    user->count[use]--;
+    if (descriptors_of(user))
         return;
-    *at = tenant->next;
-    free(tenant);
+    *at = user->next;
+    free(user);
 }

@@ -11,22 +11,22 @@
 
 struct daemon;
 
-enum tenant_use {
-    TENANT_REQUEST, /* a connection to control.sock */
-    TENANT_SILENT,  /* one to attach.sock on which no HELLO or AGENT has come */
-    TENANT_PROCESS, /* an attached process */
-    TENANT_LEDGER,  /* an open ledger */
-    TENANT_RUNNER,  /* a session that ends with the process that made it */
-    TENANT_USES
+enum user_holding {
+    USER_REQUEST, /* a connection to control.sock */
+    USER_SILENT,  /* one to attach.sock on which no HELLO or AGENT has come */
+    USER_PROCESS, /* an attached process */
+    USER_LEDGER,  /* an open ledger */
+    USER_RUNNER,  /* a session that ends with the process that made it */
+    USER_USES
 };
 
 /* Connections of one use that one user may have, and all users but the daemon's own and root together. */
-#define TENANT_CONNECTIONS_MAX 256
-#define TENANT_ALL_CONNECTIONS_MAX 2048
+#define USER_CONNECTIONS_MAX 256
+#define USER_ALL_CONNECTIONS_MAX 2048
 
 /* Whether `uid` may hold one more: 0, or ERR_TOO_MANY. */
-int tenant_check(const struct daemon *daemon, uid_t uid, enum tenant_use use, struct error *error);
+int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error);
 
 /* There is one more, or one less. */
-void tenant_add(struct daemon *daemon, uid_t uid, enum tenant_use use);
-void tenant_remove(struct daemon *daemon, uid_t uid, enum tenant_use use);
+void user_add(struct daemon *daemon, uid_t uid, enum user_holding use);
+void user_remove(struct daemon *daemon, uid_t uid, enum user_holding use);

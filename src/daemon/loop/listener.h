@@ -4,12 +4,12 @@
 #include "base/error.h"
 
 struct daemon;
-struct entrance;
+struct listener;
 
 /* Serve the listening socket `fd` (taken over on success): `enter` is given each connection, which is its own
  * from then on, non-blocking. Where there is no descriptor for one more, those that wait go on waiting for a
  * while. `name` is for the log, and lives as long. */
-int entrance_open(struct daemon *daemon, int fd, const char *name, void (*enter)(void *context, int fd),
-                  void *context, struct entrance **entrance, struct error *error);
+int listener_open(struct daemon *daemon, int fd, const char *name, void (*enter)(void *context, int fd),
+                  void *context, struct listener **listener, struct error *error);
 /* NULL is none. */
-void entrance_close(struct entrance *entrance);
+void listener_close(struct listener *listener);

@@ -40,7 +40,7 @@ struct connection {
 
 struct attach {
     struct daemon *daemon;
-    struct entrance *entrance;
+    struct listener *listener;
     struct connection *silent;
 };
 
@@ -53,7 +53,7 @@ static void break_silence(struct connection *connection)
     if (connection->next)
         connection->next->at = connection->at;
     connection->at = NULL;
-    tenant_remove(connection->attach->daemon, connection->peer.uid, TENANT_SILENT);
+    user_remove(connection->attach->daemon, connection->peer.uid, USER_SILENT);
 }
 
 static void connection_free(struct connection *connection)
@@ -160,7 +160,7 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
     struct session *session = session_find_id(daemon, entry->session_id);
     if (!session) {
         refuse(connection, no_session(entry), "there is no session '%s'; it was released or has ended",
-               names_is_id(entry->session_id) ? entry->session_id : "?");
+               identity_is_id(entry->session_id) ? entry->session_id : "?");
         return false;
     }
     bool has_token = entry->token[0], is_owner = session_is_visible(session, entry->peer.uid);
@@ -171,7 +171,7 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
         return false;
     }
     if ((has_token || (daemon->config.daemon.ipc_token_required && !is_admitted)) &&
-        !names_token_matches(session->token, entry->token)) {
+        !identity_token_matches(session->token, entry->token)) {
         refuse(connection, WIRE_REFUSED_TOKEN,
                "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
                "--session'",
@@ -266,7 +266,7 @@ static struct process *take_slot(struct entry *entry)
                LEDGER_SLOTS, session->id);
         return NULL;
     }
-    int result = tenant_check(session->daemon, entry->peer.uid, TENANT_PROCESS, &error);
+    int result = user_check(session->daemon, entry->peer.uid, USER_PROCESS, &error);
     if (result == 0)
         result = reaper_add(session, &entry->peer, entry->start_ticks, steal_fd(&entry->pidfd),
                             (uint32_t)slot, generation, &process, &error);
@@ -396,7 +396,7 @@ static void on_agent(struct connection *connection, const struct wire_agent *age
             int fd = connection->fd;
             connection->fd = -1;
             connection_free(connection);
-            lease_enter(process, fd);
+            agents_enter(process, fd);
         }
     }
     if (entry.pidfd >= 0)
@@ -484,7 +484,7 @@ static void begin_connection(void *context, int fd)
     struct attach *attach = context;
     struct connection *connection = calloc(1, sizeof(*connection));
     if (!connection || peer_credentials(fd, &connection->peer) < 0 ||
-        tenant_check(attach->daemon, connection->peer.uid, TENANT_SILENT, NULL) < 0) {
+        user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0) {
         free(connection);
         close(fd);
         return;
@@ -496,7 +496,7 @@ static void begin_connection(void *context, int fd)
     if (connection->next)
         connection->next->at = &connection->next;
     attach->silent = connection;
-    tenant_add(attach->daemon, connection->peer.uid, TENANT_SILENT);
+    user_add(attach->daemon, connection->peer.uid, USER_SILENT);
     if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
         sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
                                    HELLO_TIMEOUT_USEC, 0, on_hello_timeout, connection) < 0)
@@ -509,7 +509,7 @@ int attach_start(struct daemon *daemon, int fd, struct error *error)
     if (!attach)
         return error_set_errno(error, ENOMEM, "cannot serve attach.sock");
     attach->daemon = daemon;
-    int result = entrance_open(daemon, fd, "attach.sock", begin_connection, attach, &attach->entrance, error);
+    int result = listener_open(daemon, fd, "attach.sock", begin_connection, attach, &attach->listener, error);
     if (result < 0) {
         free(attach);
         return result;
@@ -525,7 +525,7 @@ void attach_stop(struct daemon *daemon)
         return;
     while (attach->silent)
         connection_free(attach->silent);
-    entrance_close(attach->entrance);
+    listener_close(attach->listener);
     free(attach);
     daemon->attach = NULL;
 }

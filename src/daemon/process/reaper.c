@@ -93,7 +93,7 @@ int reaper_add(struct session *session, const struct peer *peer, uint64_t start_
     struct process **chain = chain_of(session->daemon, process->pid);
     process->next_of_chain = *chain;
     *chain = process;
-    tenant_add(session->daemon, process->uid, TENANT_PROCESS);
+    user_add(session->daemon, process->uid, USER_PROCESS);
     *process_out = process;
     return 0;
 }
@@ -135,13 +135,13 @@ void reaper_forget(struct process *process)
     for (at = chain_of(session->daemon, process->pid); *at != process;)
         at = &(*at)->next_of_chain;
     *at = process->next_of_chain;
-    tenant_remove(session->daemon, process->uid, TENANT_PROCESS);
+    user_remove(session->daemon, process->uid, USER_PROCESS);
     if (process->measurement)
         gpu_measure_cancel(process->measurement);
     if (process->connection)
         attach_drop(process->connection);
     if (process->agent)
-        lease_drop(process->agent);
+        agents_drop(process->agent);
     sd_event_source_disable_unref(process->source);
     close(process->pidfd);
     free(process->shares);

@@ -37,7 +37,7 @@ struct leases {
 _Static_assert(PRIORITY_COUNT == ARBITER_PRIORITIES && PRIORITY_NORMAL == ARBITER_PRIORITY_NORMAL,
                "the arbiter's priorities are the sessions'");
 
-static uint64_t lease_now(void)
+static uint64_t agents_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -59,7 +59,7 @@ static void set_timer(struct leases *leases)
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct leases *leases = userdata;
-    arbiter_tick(leases->arbiter, lease_now());
+    arbiter_tick(leases->arbiter, agents_now());
     set_timer(leases);
     return 0;
 }
@@ -113,7 +113,7 @@ static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
 static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)
 {
     const struct leases *leases = context;
-    log_info("GPU %u: mode is '%s' now", leases->daemon->gpus[gpu].index, lease_mode_name(mode));
+    log_info("GPU %u: mode is '%s' now", leases->daemon->gpus[gpu].index, agents_mode_name(mode));
 }
 
 static const struct arbiter_calls calls = {
@@ -125,7 +125,7 @@ static const struct arbiter_calls calls = {
 
 /* --- What agents say ------------------------------------------------------------------------------- */
 
-void lease_drop(struct agent *agent)
+void agents_drop(struct agent *agent)
 {
     struct leases *leases = agent->leases;
     struct agent **at = &leases->broken;
@@ -137,7 +137,7 @@ void lease_drop(struct agent *agent)
     sd_event_source_disable_unref(agent->source);
     close(agent->fd);
     if (agent->gate)
-        arbiter_process_remove(agent->gate, lease_now());
+        arbiter_process_remove(agent->gate, agents_now());
     free(agent);
     set_timer(leases);
 }
@@ -149,7 +149,7 @@ static int on_later(sd_event_source *source, void *userdata)
         const struct process *process = leases->broken->process;
         log_info("session %s: the agent of process %d could not be told of its lease", process->session->id,
                  (int)process->pid);
-        lease_drop(leases->broken);
+        agents_drop(leases->broken);
     }
     return 0;
 }
@@ -166,7 +166,7 @@ static uint64_t card_set(const struct session *session, uint64_t policy_set)
 
 static bool take_message(struct agent *agent, const struct wire_message *message)
 {
-    uint64_t now = lease_now();
+    uint64_t now = agents_now();
     switch (message->header.type) {
     case WIRE_WANT:
         arbiter_want(agent->gate, card_set(agent->process->session, message->want.gpus), now);
@@ -207,16 +207,16 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     if (result == 0 || result == -EPROTO)
         log_info("session %s: the agent of process %d sent what is no message here",
                  agent->process->session->id, (int)agent->process->pid);
-    lease_drop(agent);
+    agents_drop(agent);
     return 0;
 }
 
-void lease_enter(struct process *process, int fd)
+void agents_enter(struct process *process, int fd)
 {
     struct session *session = process->session;
     struct leases *leases = session->daemon->leases;
     if (process->agent)
-        lease_drop(process->agent);
+        agents_drop(process->agent);
     if (!session->arbitrated)
         session->arbitrated =
             arbiter_session_add(leases->arbiter, session, session->compute, session->priority);
@@ -231,41 +231,41 @@ void lease_enter(struct process *process, int fd)
     sd_event_source_set_priority(agent->source, SD_EVENT_PRIORITY_IMPORTANT);
     *agent = (struct agent){.leases = leases, .process = process, .fd = fd, .source = agent->source};
     process->agent = agent;
-    agent->gate = arbiter_process_add(session->arbitrated, agent, lease_now());
+    agent->gate = arbiter_process_add(session->arbitrated, agent, agents_now());
     if (agent->gate)
         set_timer(leases);
     else
-        lease_drop(agent);
+        agents_drop(agent);
 }
 
 /* --- Sessions -------------------------------------------------------------------------------------- */
 
-void lease_session_changed(struct session *session)
+void agents_session_changed(struct session *session)
 {
     if (!session->arbitrated)
         return;
-    arbiter_session_set(session->arbitrated, session->compute, session->priority, lease_now());
+    arbiter_session_set(session->arbitrated, session->compute, session->priority, agents_now());
     set_timer(session->daemon->leases);
 }
 
-void lease_forget(struct session *session)
+void agents_forget(struct session *session)
 {
     if (session->arbitrated)
         arbiter_session_remove(session->arbitrated);
     session->arbitrated = NULL;
 }
 
-const struct arbiter *lease_arbiter(const struct daemon *daemon)
+const struct arbiter *agents_arbiter(const struct daemon *daemon)
 {
     return daemon->leases ? daemon->leases->arbiter : NULL;
 }
 
-struct lease_standing lease_standing(const struct session *session)
+struct agents_standing agents_standing(const struct session *session)
 {
     const struct arbiter_session *arbitrated = session->arbitrated;
     if (!arbitrated)
-        return (struct lease_standing){.lease = LEASE_NONE};
-    return (struct lease_standing){
+        return (struct agents_standing){.lease = LEASE_NONE};
+    return (struct agents_standing){
         .lease = arbiter_session_lease(arbitrated),
         .waits = arbiter_session_waits(arbitrated),
         .is_undrainable = arbiter_session_is_undrainable(arbitrated),
@@ -274,26 +274,26 @@ struct lease_standing lease_standing(const struct session *session)
     };
 }
 
-uint64_t lease_used_ns(const struct session *session, unsigned policy_gpu)
+uint64_t agents_used_ns(const struct session *session, unsigned policy_gpu)
 {
     int gpu = session->gpus[policy_gpu].gpu;
     return session->arbitrated && gpu >= 0 ? arbiter_session_used(session->arbitrated, (unsigned)gpu) : 0;
 }
 
-double lease_achieved_ratio(const struct session *session, unsigned policy_gpu)
+double agents_achieved_ratio(const struct session *session, unsigned policy_gpu)
 {
     int gpu = session->gpus[policy_gpu].gpu;
     return session->arbitrated && gpu >= 0
-               ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, lease_now())
+               ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, agents_now())
                : 0;
 }
 
-void lease_set_quantum(struct daemon *daemon, uint64_t quantum_ns)
+void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns)
 {
     arbiter_set_quantum(daemon->leases->arbiter, quantum_ns);
 }
 
-const char *lease_name(enum arbiter_lease lease)
+const char *agents_lease_name(enum arbiter_lease lease)
 {
     static const char *const names[] = {
         [LEASE_NONE] = "none",       [LEASE_FREE] = "free",   [LEASE_EXCLUSIVE] = "exclusive",
@@ -302,18 +302,18 @@ const char *lease_name(enum arbiter_lease lease)
     return names[lease];
 }
 
-const char *lease_mode_name(enum arbiter_mode mode)
+const char *agents_mode_name(enum arbiter_mode mode)
 {
     return mode == ARBITER_MODE_SHARES ? "shares" : "free";
 }
 
 /* --- Start and end --------------------------------------------------------------------------------- */
 
-int lease_start(struct daemon *daemon, struct error *error)
+int agents_start(struct daemon *daemon, struct error *error)
 {
     process_ask_for_short_slices();
     struct leases *leases = calloc(1, sizeof(*leases));
-    struct arbiter *arbiter = leases ? arbiter_new(&calls, leases, lease_now()) : NULL;
+    struct arbiter *arbiter = leases ? arbiter_new(&calls, leases, agents_now()) : NULL;
     if (!arbiter) {
         free(leases);
         return error_set_errno(error, ENOMEM, "cannot share the GPUs' time");
@@ -334,7 +334,7 @@ int lease_start(struct daemon *daemon, struct error *error)
     return result < 0 ? error_set_errno(error, -result, "cannot share the GPUs' time") : 0;
 }
 
-void lease_stop(struct daemon *daemon)
+void agents_stop(struct daemon *daemon)
 {
     struct leases *leases = daemon->leases;
     if (!leases)

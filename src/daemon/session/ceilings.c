@@ -14,7 +14,7 @@
 
 /* --- Defaults -------------------------------------------------------------------------------------- */
 
-void policy_apply_defaults(const struct daemon *daemon, struct session_request *request)
+void ceilings_apply_defaults(const struct daemon *daemon, struct session_request *request)
 {
     const struct config_defaults *defaults = &daemon->config.defaults;
     if (!request->has_bytes && defaults->memory_bytes) {
@@ -127,9 +127,9 @@ static struct decided decide(const struct config *config, uid_t uid)
 
 /* --- What the user has ------------------------------------------------------------------------------- */
 
-struct policy_ask policy_ask_of(const struct session *session)
+struct ceiling_ask ceiling_ask_of(const struct session *session)
 {
-    struct policy_ask ask = {.compute = session->compute.max, .priority = session->priority};
+    struct ceiling_ask ask = {.compute = session->compute.max, .priority = session->priority};
     if (session->state == SESSION_QUEUED) {
         ask.memory_bytes = session->queued_bytes;
         for (unsigned i = 0; i < session->daemon->gpu_count; i++)
@@ -158,7 +158,7 @@ static struct sums sum_others(const struct session *self)
     for (const struct session *at = self->daemon->sessions; at; at = at->next) {
         if (at == self || at->owner != self->owner)
             continue;
-        struct policy_ask ask = policy_ask_of(at);
+        struct ceiling_ask ask = ceiling_ask_of(at);
         sums.sessions++;
         if (__builtin_add_overflow(sums.memory_bytes, ask.memory_bytes, &sums.memory_bytes))
             sums.memory_bytes = UINT64_MAX;
@@ -206,8 +206,8 @@ static int check_compute(const struct config *config, const struct config_ceilin
     return refuse(config, ceiling, error, what);
 }
 
-int policy_check(const struct session *session, const struct policy_ask *ask, const struct policy_ask *old,
-                 struct error *error)
+int ceilings_check(const struct session *session, const struct ceiling_ask *ask,
+                   const struct ceiling_ask *old, struct error *error)
 {
     const struct daemon *daemon = session->daemon;
     const struct config *config = &daemon->config;

@@ -17,7 +17,7 @@ struct session;
 struct session_request;
 
 /* What a session has been given, or asks for, of what there are ceilings for. */
-struct policy_ask {
+struct ceiling_ask {
     uint64_t memory_bytes; /* on all its GPUs together */
     uint32_t compute;      /* upper end of its share, in ten-thousandths */
     bool on_gpu[LEDGER_GPUS];
@@ -25,12 +25,12 @@ struct policy_ask {
 };
 
 /* Fill in what `request` does not say: memory, compute, priority. */
-void policy_apply_defaults(const struct daemon *daemon, struct session_request *request);
+void ceilings_apply_defaults(const struct daemon *daemon, struct session_request *request);
 
 /* As `session` stands; one that is queued may come to be on any GPU. */
-struct policy_ask policy_ask_of(const struct session *session);
+struct ceiling_ask ceiling_ask_of(const struct session *session);
 
 /* Whether the owner of `session` may have it as `ask` says beside his others: all of it if it is new (`old`
  * NULL), else what `ask` has more of than `old`. -EACCES with ERR_CEILING, and which ceiling. */
-int policy_check(const struct session *session, const struct policy_ask *ask, const struct policy_ask *old,
-                 struct error *error);
+int ceilings_check(const struct session *session, const struct ceiling_ask *ask,
+                   const struct ceiling_ask *old, struct error *error);

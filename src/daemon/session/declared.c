@@ -73,7 +73,7 @@ static int make_request(const struct daemon *daemon, const struct config_session
         return error_set(error, EPERM, NULL,
                          "its owner is user %u, but this daemon serves user %u alone; expected that one",
                          (unsigned)wanted->owner, (unsigned)geteuid());
-    policy_apply_defaults(daemon, request);
+    ceilings_apply_defaults(daemon, request);
     if (is_no_limit(daemon, wanted))
         request->has_bytes = false;
     return wanted->gpus ? find_gpus(daemon, wanted->gpus, request, error) : 0;

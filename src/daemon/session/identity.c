@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-void names_random_hex(char *text, size_t digits)
+void identity_random_hex(char *text, size_t digits)
 {
     static const char hex[] = "0123456789abcdef";
     uint8_t bytes[64];
@@ -27,18 +27,18 @@ void names_random_hex(char *text, size_t digits)
     text[digits] = '\0';
 }
 
-bool names_is_id(const char *text)
+bool identity_is_id(const char *text)
 {
     return strspn(text, "0123456789abcdef") == SESSION_ID_DIGITS && text[SESSION_ID_DIGITS] == '\0';
 }
 
-bool names_is_valid(const char *name)
+bool identity_is_valid(const char *name)
 {
     size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
     return length > 0 && length < SESSION_NAME_TEXT && name[length] == '\0';
 }
 
-bool names_token_matches(const char *expected, const char *given)
+bool identity_token_matches(const char *expected, const char *given)
 {
     size_t expected_length = strlen(expected), given_length = strlen(given);
     volatile unsigned char difference = expected_length == given_length ? 0 : 1;
@@ -47,7 +47,7 @@ bool names_token_matches(const char *expected, const char *given)
     return difference == 0 && expected_length > 0;
 }
 
-const char *names_format_time(int64_t seconds, char text[static TIME_TEXT])
+const char *identity_format_time(int64_t seconds, char text[static TIME_TEXT])
 {
     time_t moment = (time_t)seconds;
     struct tm utc;

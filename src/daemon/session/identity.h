@@ -12,13 +12,13 @@
 #define TIME_TEXT 24
 
 /* `digits` random hex digits and a zero, from the kernel. */
-void names_random_hex(char *text, size_t digits);
+void identity_random_hex(char *text, size_t digits);
 
-bool names_is_id(const char *text);    /* 12 lower-case hex digits */
-bool names_is_valid(const char *name); /* [A-Za-z0-9._-]{1,63} */
+bool identity_is_id(const char *text);    /* 12 lower-case hex digits */
+bool identity_is_valid(const char *name); /* [A-Za-z0-9._-]{1,63} */
 
 /* Compare secrets in time that depends on the length of `given` alone. */
-bool names_token_matches(const char *expected, const char *given);
+bool identity_token_matches(const char *expected, const char *given);
 
 /* "2026-01-31T12:00:00Z" from seconds since 1970. Returns `text`. */
-const char *names_format_time(int64_t seconds, char text[static TIME_TEXT]);
+const char *identity_format_time(int64_t seconds, char text[static TIME_TEXT]);

@@ -103,7 +103,7 @@ int session_find(const struct daemon *daemon, uid_t uid, const char *text, struc
 static int check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
                       struct error *error)
 {
-    if (!names_is_valid(name))
+    if (!identity_is_valid(name))
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
                          "'%.80s' is no session name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
     for (const struct session *session = daemon->sessions; session; session = session->next)
@@ -136,7 +136,7 @@ static void unwatch_runner(struct session *session)
     session->runner.source = sd_event_source_disable_unref(session->runner.source);
     close(session->runner.pidfd);
     session->runner.pidfd = -1;
-    tenant_remove(session->daemon, session->owner, TENANT_RUNNER);
+    user_remove(session->daemon, session->owner, USER_RUNNER);
 }
 
 static int on_runner_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -154,7 +154,7 @@ static int watch_runner(struct session *session, int pidfd, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot watch process %d", (int)session->runner.pid);
     session->runner.pidfd = pidfd;
-    tenant_add(session->daemon, session->owner, TENANT_RUNNER);
+    user_add(session->daemon, session->owner, USER_RUNNER);
     return 0;
 }
 
@@ -233,7 +233,7 @@ static void close_ledger(struct session *session, bool remove)
 {
     ledgers_close(&session->ledger, remove);
     if (session->ledger_counts)
-        tenant_remove(session->daemon, session->owner, TENANT_LEDGER);
+        user_remove(session->daemon, session->owner, USER_LEDGER);
     session->ledger_counts = false;
 }
 
@@ -241,7 +241,7 @@ static int open_ledger(struct session *session, bool existing, struct error *err
 {
     struct daemon *daemon = session->daemon;
     session->ledger_counts = true;
-    tenant_add(daemon, session->owner, TENANT_LEDGER);
+    user_add(daemon, session->owner, USER_LEDGER);
     int result = ledgers_policy_make(&session->ledger, session->id, daemon->epoch, error);
     if (result == 0)
         result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id,
@@ -264,7 +264,7 @@ int session_open_ledger(struct session *session, struct error *error)
 {
     if (session->ledger.policy)
         return 0;
-    int result = tenant_check(session->daemon, session->owner, TENANT_LEDGER, error);
+    int result = user_check(session->daemon, session->owner, USER_LEDGER, error);
     if (result == 0)
         result = open_ledger(session, false, error);
     if (result < 0) {
@@ -297,7 +297,7 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
                          "uid %d stands for users unknown here and can own nothing", UID_OVERFLOW);
     int result = request->name ? check_name(daemon, request->owner, request->name, NULL, error) : 0;
     if (result == 0 && request->run_pid)
-        result = tenant_check(daemon, request->owner, TENANT_RUNNER, error);
+        result = user_check(daemon, request->owner, USER_RUNNER, error);
     if (result < 0)
         return result;
     struct session *session = calloc(1, sizeof(*session));
@@ -313,8 +313,8 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     session->owner = request->owner;
     session->state = is_admitted ? SESSION_ACTIVE : SESSION_QUEUED;
     if (result == 0 && !request->is_declared) {
-        struct policy_ask ask = policy_ask_of(session);
-        result = policy_check(session, &ask, NULL, error);
+        struct ceiling_ask ask = ceiling_ask_of(session);
+        result = ceilings_check(session, &ask, NULL, error);
     }
     if (result < 0) {
         free(session);
@@ -322,9 +322,9 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     }
 
     do
-        names_random_hex(session->id, SESSION_ID_DIGITS);
+        identity_random_hex(session->id, SESSION_ID_DIGITS);
     while (session_find_id(daemon, session->id));
-    names_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
+    identity_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
     strcpy(session->name, request->name ? request->name : session->id);
     session->created_at = session->updated_at = time(NULL);
     session->is_declared = request->is_declared;
@@ -397,7 +397,7 @@ static int find_policy_gpu(const struct session *session, unsigned gpu)
 static int check_ceilings(const struct session *session, const struct session_request *request,
                           const bool *is_asked, const uint64_t *bytes, struct error *error)
 {
-    struct policy_ask old = policy_ask_of(session), ask = old;
+    struct ceiling_ask old = ceiling_ask_of(session), ask = old;
     ask.memory_bytes = 0;
     for (unsigned i = 0; i < session->gpu_count; i++)
         if (__builtin_add_overflow(ask.memory_bytes, is_asked[i] ? bytes[i] : session->gpus[i].limit_bytes,
@@ -407,7 +407,7 @@ static int check_ceilings(const struct session *session, const struct session_re
         ask.compute = request->compute.max;
     if (request->has_priority)
         ask.priority = request->priority;
-    return policy_check(session, &ask, &old, error);
+    return ceilings_check(session, &ask, &old, error);
 }
 
 int session_change(struct session *session, const struct session_request *request, struct error *error)
@@ -466,7 +466,7 @@ int session_change(struct session *session, const struct session_request *reques
     }
     session->updated_at = time(NULL);
     publish(session);
-    lease_session_changed(session);
+    agents_session_changed(session);
     queue_advance_soon(daemon);
     events_tell(daemon, EVENT_SESSION_CHANGED, session, NULL, "its limits, share, priority or name changed");
     return 0;
@@ -514,7 +514,7 @@ static void free_session(struct session *session, bool remove)
     queue_advance_soon(daemon);
     release_forget(session);
     driver_line_forget(session);
-    lease_forget(session);
+    agents_forget(session);
     close_ledger(session, remove);
     free(session);
 }

@@ -47,10 +47,10 @@ static void settle(const struct daemon *daemon, const char *id)
     ledgers_close(&ledger, !pid);
 }
 
-void stray_settle(const struct daemon *daemon)
+void unclaimed_ledgers_sort(const struct daemon *daemon)
 {
     cleanup_dir DIR *folder = opendir(daemon->paths.ledgers_dir);
     for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (names_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
+        if (identity_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
             settle(daemon, entry->d_name);
 }

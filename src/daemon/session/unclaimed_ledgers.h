@@ -8,4 +8,4 @@
 struct daemon;
 
 /* After the sessions have been loaded. */
-void stray_settle(const struct daemon *daemon);
+void unclaimed_ledgers_sort(const struct daemon *daemon);

@@ -92,7 +92,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->priority =
         priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
     session->is_declared = sqlite3_column_int(row, 13);
-    if (names_is_id(session->id) && names_is_valid(session->name))
+    if (identity_is_id(session->id) && identity_is_valid(session->name))
         return true;
     log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
     return false;

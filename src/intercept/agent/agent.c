@@ -48,7 +48,7 @@ static struct {
     uint64_t busy_ns, busy_from_ns, idle_from_ns; /* one of the last two is 0 */
     uint64_t submitted;
     bool alone; /* no daemon: a cap of the environment's is all there is to keep */
-    struct duty duty;
+    struct cap_bucket duty;
     uint64_t drain_again_ns; /* alone: the last drain failed, and is not tried again before */
 } agent;
 
@@ -132,7 +132,7 @@ static void count_from(struct gate *gate, uint64_t now_ns, bool busy)
     agent.busy_ns = 0;
     agent.busy_from_ns = busy ? now_ns : 0;
     agent.idle_from_ns = busy ? 0 : now_ns;
-    agent.submitted = pace_submitted(gate);
+    agent.submitted = in_flight_submitted(gate);
 }
 
 static void see_idle(uint64_t now_ns)
@@ -167,24 +167,24 @@ static uint64_t busy_until(uint64_t now_ns)
 /* Under a lease: is there work, submitted since the last look or not done yet? */
 static void look(struct gate *gate)
 {
-    uint64_t submitted = pace_submitted(gate);
+    uint64_t submitted = in_flight_submitted(gate);
     bool busy = submitted != agent.submitted || atomic_load_explicit(&gate->held, memory_order_relaxed) ||
-                !pace_is_finished(gate);
+                !in_flight_is_finished(gate);
     agent.submitted = submitted;
     if (busy) {
-        see_busy(gate, pace_now_ns());
+        see_busy(gate, monotonic_ns());
         return;
     }
     if (!atomic_load_explicit(&gate->resting, memory_order_relaxed)) {
         /* Either the next thread sees it, or this one sees what that submitted. */
         atomic_store_explicit(&gate->resting, true, memory_order_seq_cst);
         gate_barrier(gate);
-        if (pace_submitted(gate) != submitted) {
-            see_busy(gate, pace_now_ns());
+        if (in_flight_submitted(gate) != submitted) {
+            see_busy(gate, monotonic_ns());
             return;
         }
     }
-    see_idle(pace_now_ns());
+    see_idle(monotonic_ns());
 }
 
 /* --- Leases ---------------------------------------------------------------------------------------- */
@@ -201,7 +201,7 @@ static void nap(struct gate *gate, uint64_t ns)
 /* Nobody submits any more: how long it takes until nothing is in flight. */
 static void tell_closed(struct gate *gate)
 {
-    uint64_t left_ns = pace_left_ns(gate);
+    uint64_t left_ns = in_flight_left_ns(gate);
     struct wire_message message = {.header.type = WIRE_CLOSED,
                                    .closed = {.lease = agent.lease, .left_ns = left_ns}};
     if (left_ns != UINT64_MAX)
@@ -213,7 +213,7 @@ static void tell_closed(struct gate *gate)
 static bool drain(struct gate *gate, uint64_t patience_ns)
 {
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
-    uint64_t deadline_ns = pace_now_ns() + patience_ns + longest_ns;
+    uint64_t deadline_ns = monotonic_ns() + patience_ns + longest_ns;
     bool left = false;
     gate_close(gate);
     for (unsigned naps = 0;; naps++) {
@@ -224,9 +224,9 @@ static bool drain(struct gate *gate, uint64_t patience_ns)
         }
         if (!agent.alone && !agent.connection.open)
             return false;
-        if (left && pace_is_finished(gate))
+        if (left && in_flight_is_finished(gate))
             break;
-        if (pace_now_ns() > deadline_ns) {
+        if (monotonic_ns() > deadline_ns) {
             gate_open(gate, GATE_PACED);
             return false;
         }
@@ -245,7 +245,7 @@ static void give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, e
             return;
         outcome = WIRE_OUTCOME_UNDRAINED;
     }
-    uint64_t now_ns = pace_now_ns();
+    uint64_t now_ns = monotonic_ns();
     struct wire_message message = {
         .header.type = WIRE_RETURNED,
         .returned = {.lease = lease,
@@ -263,7 +263,7 @@ static void give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, e
 
 static void grant(struct gate *gate, const struct wire_grant *grant)
 {
-    uint64_t now_ns = pace_now_ns();
+    uint64_t now_ns = monotonic_ns();
     bool another = !agent.held || agent.lease != grant->lease;
     agent.held = true;
     agent.wanted = false;
@@ -300,7 +300,7 @@ static void serve(struct gate *gate)
 {
     if (is_paced()) {
         look(gate);
-        uint64_t now_ns = pace_now_ns();
+        uint64_t now_ns = monotonic_ns();
         if ((agent.flags & WIRE_LEASE_REPORT) && now_ns >= agent.next_report_ns)
             report(gate, now_ns);
         if (is_paced() && (agent.flags & WIRE_LEASE_WANTED) && agent.idle_from_ns &&
@@ -357,17 +357,17 @@ static void listen_to_daemon(struct gate *gate)
 /* Keep the environment's cap. Returns how long until it should be looked at again. */
 static uint64_t serve_alone(struct gate *gate)
 {
-    uint64_t now_ns = pace_now_ns();
+    uint64_t now_ns = monotonic_ns();
     uint32_t cap = standalone_cap(atomic_load_explicit(&gate->gpus, memory_order_relaxed));
     if (!agent.duty.at_ns)
-        duty_begin(&agent.duty, cap, now_ns);
-    duty_advance(&agent.duty, cap, now_ns);
+        cap_bucket_begin(&agent.duty, cap, now_ns);
+    cap_bucket_advance(&agent.duty, cap, now_ns);
     if (cap == SHARE_WHOLE) {
         gate_open(gate, GATE_FREE);
         return CHECK_NS;
     }
     if (atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED) {
-        uint64_t wait_ns = duty_wait_ns(&agent.duty);
+        uint64_t wait_ns = cap_bucket_wait_ns(&agent.duty);
         if (wait_ns == 0) {
             count_from(gate, now_ns, atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0);
             gate_open(gate, GATE_PACED);
@@ -376,12 +376,12 @@ static uint64_t serve_alone(struct gate *gate)
     }
     gate_open(gate, GATE_PACED);
     look(gate);
-    duty_charge(&agent.duty, busy_until(pace_now_ns()));
-    if (!duty_is_spent(&agent.duty) || now_ns < agent.drain_again_ns)
+    cap_bucket_charge(&agent.duty, busy_until(monotonic_ns()));
+    if (!cap_bucket_is_spent(&agent.duty) || now_ns < agent.drain_again_ns)
         return atomic_load_explicit(&gate->resting, memory_order_relaxed) ? CHECK_NS : TICK_NS;
     if (!drain(gate, ALONE_PATIENCE_NS))
-        agent.drain_again_ns = pace_now_ns() + ALONE_PATIENCE_NS;
-    duty_charge(&agent.duty, busy_until(pace_now_ns()));
+        agent.drain_again_ns = monotonic_ns() + ALONE_PATIENCE_NS;
+    cap_bucket_charge(&agent.duty, busy_until(monotonic_ns()));
     return 0;
 }
 
@@ -389,7 +389,7 @@ static uint64_t serve_alone(struct gate *gate)
 
 static uint64_t pause_ns(struct gate *gate)
 {
-    uint64_t now_ns = pace_now_ns(), most_ns = attach_is_ours(&agent.pokes[0]) ? CHECK_NS : CHECK_BLIND_NS;
+    uint64_t now_ns = monotonic_ns(), most_ns = attach_is_ours(&agent.pokes[0]) ? CHECK_NS : CHECK_BLIND_NS;
     if (!agent.connection.open)
         return TRY_AGAIN_NS;
     if (!is_paced())
@@ -428,11 +428,11 @@ static void *agent_main(void *unused)
     while (agent.alone)
         pause_until_something(serve_alone(gate));
     for (;;) {
-        if (!agent.connection.open && pace_now_ns() >= next_try_ns) {
+        if (!agent.connection.open && monotonic_ns() >= next_try_ns) {
             int result = meet_daemon();
             if (result < 0)
                 report_debug("no word with the daemon about the GPUs' time: %s", strerror(-result));
-            next_try_ns = pace_now_ns() + TRY_AGAIN_NS;
+            next_try_ns = monotonic_ns() + TRY_AGAIN_NS;
         }
         if (agent.connection.open) {
             listen_to_daemon(gate);
@@ -519,7 +519,7 @@ void agent_leave_context(CUcontext context)
     struct gate *gate = gate_of();
     gate_context_changed();
     if (gate)
-        pace_forget_context(gate, context);
+        in_flight_forget_context(gate, context);
 }
 
 void agent_forget_parent(void)

@@ -137,7 +137,7 @@ bool charge_reserve(uint32_t gpu, uint64_t bytes)
 {
     if (ledger_reserve(session_slot(), gpu, bytes))
         return true;
-    return pools_trim(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes);
+    return pool_charge_trim(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes);
 }
 
 void charge_release(uint32_t gpu, uint64_t bytes)

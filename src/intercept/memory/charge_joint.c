@@ -9,7 +9,8 @@ bool charge_reserve_import(uint32_t gpu, uint64_t bytes, uint64_t name, uint8_t 
     if (joined < 0)
         return true;
     if (!ledger_share_reserve(session_slot(), (uint32_t)joined, gpu, bytes) &&
-        !(pools_trim(gpu, bytes) && ledger_share_reserve(session_slot(), (uint32_t)joined, gpu, bytes))) {
+        !(pool_charge_trim(gpu, bytes) &&
+          ledger_share_reserve(session_slot(), (uint32_t)joined, gpu, bytes))) {
         if (!*share)
             ledger_share_leave(session_slot(), (uint32_t)joined);
         return false;

@@ -9,7 +9,7 @@
 
 #define GRAPH_STEP_BYTES (UINT64_C(2) << 20) /* what graphs reserve more is whole pages of this (measure) */
 
-void pools_calls_begin(CUstreamCaptureMode *mode)
+void pool_charge_calls_begin(CUstreamCaptureMode *mode)
 {
     *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     charge_enter();
@@ -17,7 +17,7 @@ void pools_calls_begin(CUstreamCaptureMode *mode)
         real(cuThreadExchangeStreamCaptureMode)(mode);
 }
 
-void pools_calls_end(CUstreamCaptureMode *mode)
+void pool_charge_calls_end(CUstreamCaptureMode *mode)
 {
     if (real(cuThreadExchangeStreamCaptureMode))
         real(cuThreadExchangeStreamCaptureMode)(mode);
@@ -26,7 +26,7 @@ void pools_calls_end(CUstreamCaptureMode *mode)
 
 static void *handle_of(struct pool *pool)
 {
-    return atomic_load_explicit(&pool->handle, memory_order_acquire); /* pools_get() */
+    return atomic_load_explicit(&pool->handle, memory_order_acquire); /* pool_charge_get() */
 }
 
 /* The pools of this process, up to the first place that was never used: `pool` itself, or NULL. */
@@ -45,7 +45,7 @@ static struct pool *next_pool(struct pool *pool)
     return pool_if_any(pool + 1);
 }
 
-struct pool *pools_find(CUmemoryPool handle)
+struct pool *pool_charge_find(CUmemoryPool handle)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool))
         if (handle_of(pool) == (void *)handle)
@@ -56,11 +56,11 @@ struct pool *pools_find(CUmemoryPool handle)
 static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
 {
     struct private_area *area = private_get();
-    struct pool *found = pools_find(handle);
+    struct pool *found = pool_charge_find(handle);
     if (found)
         return found;
-    pthread_mutex_lock(&area->pools_turn);
-    found = pools_find(handle);
+    pthread_mutex_lock(&area->pool_charge_turn);
+    found = pool_charge_find(handle);
     for (struct pool *pool = area->pools; !found && pool < area->pools + POOLS_MAX; pool++) {
         void *there = handle_of(pool);
         if (there && there != GONE)
@@ -79,24 +79,24 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pthread_mutex_unlock(&pool->turn);
         found = pool;
     }
-    atomic_store_explicit(&area->pools_used, true, memory_order_relaxed);
-    pthread_mutex_unlock(&area->pools_turn);
+    atomic_store_explicit(&area->pool_charge_used, true, memory_order_relaxed);
+    pthread_mutex_unlock(&area->pool_charge_turn);
     return found;
 }
 
-struct pool *pools_get(CUmemoryPool handle, uint32_t gpu, bool managed)
+struct pool *pool_charge_get(CUmemoryPool handle, uint32_t gpu, bool managed)
 {
     return get(handle, gpu, (struct pool){.managed = managed});
 }
 
-struct pool *pools_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed)
+struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed)
 {
     return get(handle, gpu, (struct pool){.made = true, .managed = managed, .device = device});
 }
 
-bool pools_is_dying(CUmemoryPool handle)
+bool pool_charge_is_dying(CUmemoryPool handle)
 {
-    struct pool *pool = charge_holds() ? pools_find(handle) : NULL;
+    struct pool *pool = charge_holds() ? pool_charge_find(handle) : NULL;
     return pool && atomic_load_explicit(&pool->dying, memory_order_relaxed);
 }
 
@@ -106,14 +106,14 @@ static CUmemoryPool handle_of_graphs(CUdevice device)
     return (CUmemoryPool)((uintptr_t)(unsigned)device << 2 | 3);
 }
 
-struct pool *pools_get_graphs(CUdevice device, uint32_t gpu)
+struct pool *pool_charge_get_graphs(CUdevice device, uint32_t gpu)
 {
     return get(handle_of_graphs(device), gpu, (struct pool){.graphs = true, .device = device});
 }
 
-struct pool *pools_find_graphs(CUdevice device)
+struct pool *pool_charge_find_graphs(CUdevice device)
 {
-    return pools_find(handle_of_graphs(device));
+    return pool_charge_find(handle_of_graphs(device));
 }
 
 /* --- Under the pool's turn ------------------------------------------------------------------------- */
@@ -238,33 +238,33 @@ static bool trim_all(uint32_t gpu, struct pool *held)
 
 /* --- Allocation ------------------------------------------------------------------------------------ */
 
-bool pools_prepare(struct pool *pool, uint64_t bytes)
+bool pool_charge_prepare(struct pool *pool, uint64_t bytes)
 {
-    return pools_prepare_graph(pool, bytes, 0);
+    return pool_charge_prepare_graph(pool, bytes, 0);
 }
 
-bool pools_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
+bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
 {
     CUstreamCaptureMode mode;
     pthread_mutex_lock(&pool->turn);
     pool->asleep = false;
     if (exec && pool->mapped_by == exec)
         return true;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     bool fits = reserve_growth(pool, bytes) ||
                 (!is_hopeless(pool->gpu, bytes) && trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     if (!fits)
         pthread_mutex_unlock(&pool->turn);
     return fits;
 }
 
-bool pools_settle(struct pool *pool)
+bool pool_charge_settle(struct pool *pool)
 {
     CUstreamCaptureMode mode;
     uint64_t reserved;
     bool fits = true;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     if (attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) && reserved > pool->charged_bytes) {
         uint64_t growth = reserved - pool->charged_bytes;
         fits = ledger_reserve(session_slot(), pool->gpu, growth);
@@ -273,69 +273,69 @@ bool pools_settle(struct pool *pool)
     } else {
         set_charge(pool);
     }
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     return fits;
 }
 
-void pools_done(struct pool *pool)
+void pool_charge_done(struct pool *pool)
 {
     pthread_mutex_unlock(&pool->turn);
 }
 
-void pools_give_up(struct pool *pool)
+void pool_charge_give_up(struct pool *pool)
 {
     CUstreamCaptureMode mode;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     trim(pool);
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     pthread_mutex_unlock(&pool->turn);
 }
 
-void pools_accept(struct pool *pool)
+void pool_charge_accept(struct pool *pool)
 {
     CUstreamCaptureMode mode;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     set_charge(pool);
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     pthread_mutex_unlock(&pool->turn);
 }
 
 /* --- Giving back ----------------------------------------------------------------------------------- */
 
-bool pools_trim(uint32_t gpu, uint64_t bytes)
+bool pool_charge_trim(uint32_t gpu, uint64_t bytes)
 {
     struct private_area *area = private_get();
     CUstreamCaptureMode mode;
-    if (is_hopeless(gpu, bytes) || !atomic_load_explicit(&area->pools_used, memory_order_relaxed))
+    if (is_hopeless(gpu, bytes) || !atomic_load_explicit(&area->pool_charge_used, memory_order_relaxed))
         return false;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     bool any = trim_all(gpu, NULL);
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     return any;
 }
 
-CUresult pools_trim_graphs(CUdevice device)
+CUresult pool_charge_trim_graphs(CUdevice device)
 {
-    struct pool *pool = charge_holds() ? pools_find_graphs(device) : NULL;
+    struct pool *pool = charge_holds() ? pool_charge_find_graphs(device) : NULL;
     CUstreamCaptureMode mode;
     if (!pool)
         return real(cuDeviceGraphMemTrim)(device);
     pthread_mutex_lock(&pool->turn);
     CUresult result = real(cuDeviceGraphMemTrim)(device);
     uint64_t before = pool->charged_bytes;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     set_charge(pool);
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     if (pool->charged_bytes != before)
         pool->mapped_by = 0;
     pthread_mutex_unlock(&pool->turn);
     return result;
 }
 
-void pools_refresh_graphs(void)
+void pool_charge_refresh_graphs(void)
 {
     CUstreamCaptureMode mode;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
         if (pool->graphs) {
@@ -344,12 +344,12 @@ void pools_refresh_graphs(void)
         }
         pthread_mutex_unlock(&pool->turn);
     }
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
 }
 
-void pools_forget_exec(CUdevice device, uint64_t exec)
+void pool_charge_forget_exec(CUdevice device, uint64_t exec)
 {
-    struct pool *pool = pools_find_graphs(device);
+    struct pool *pool = pool_charge_find_graphs(device);
     if (!pool)
         return;
     pthread_mutex_lock(&pool->turn);
@@ -375,7 +375,7 @@ static CUresult destroy_empty(struct pool *pool)
 {
     CUresult result = real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool));
     if (result == CUDA_SUCCESS)
-        pools_forget(pool);
+        pool_charge_forget(pool);
     return result;
 }
 
@@ -385,12 +385,12 @@ static bool has_allocations(struct pool *pool)
     return attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && used;
 }
 
-CUresult pools_destroy(struct pool *pool)
+CUresult pool_charge_destroy(struct pool *pool)
 {
     CUstreamCaptureMode mode;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&pool->turn);
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     if (atomic_load_explicit(&pool->dying, memory_order_relaxed)) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (!pool->made || !has_allocations(pool)) {
@@ -404,26 +404,26 @@ CUresult pools_destroy(struct pool *pool)
                                         &keep_bytes);
         trim(pool);
     }
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     pthread_mutex_unlock(&pool->turn);
     return result;
 }
 
-void pools_forget(struct pool *pool)
+void pool_charge_forget(struct pool *pool)
 {
     shrink(pool, pool->charged_bytes);
     atomic_store_explicit(&pool->handle, GONE, memory_order_release); /* handle_of() */
     atomic_store_explicit(&pool->dying, false, memory_order_relaxed);
 }
 
-void pools_forget_gpu(uint32_t gpu)
+void pool_charge_forget_gpu(uint32_t gpu)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
         bool is_dying = atomic_load_explicit(&pool->dying, memory_order_relaxed);
         if (pool->gpu == gpu && is_dying) {
             real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
-            pools_forget(pool);
+            pool_charge_forget(pool);
         } else if (pool->gpu == gpu) {
             /* Still known: it may be asked for next where another device works, and would be taken for none
              * of ours. */
@@ -435,12 +435,12 @@ void pools_forget_gpu(uint32_t gpu)
     }
 }
 
-void pools_refresh_all(void)
+void pool_charge_refresh_all(void)
 {
     CUstreamCaptureMode mode;
     if (!charge_holds())
         return;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         pthread_mutex_lock(&pool->turn);
         if (atomic_load_explicit(&pool->dying, memory_order_relaxed) && !has_allocations(pool))
@@ -449,5 +449,5 @@ void pools_refresh_all(void)
             set_charge(pool);
         pthread_mutex_unlock(&pool->turn);
     }
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
 }

@@ -11,68 +11,68 @@
 
 /* Our own driver calls, in threads that may be capturing a stream: nothing between these two invalidates a
  * capture. */
-void pools_calls_begin(CUstreamCaptureMode *mode);
-void pools_calls_end(CUstreamCaptureMode *mode);
+void pool_charge_calls_begin(CUstreamCaptureMode *mode);
+void pool_charge_calls_end(CUstreamCaptureMode *mode);
 
 /* The pool with this handle; added, for `gpu`, when it is new: `managed` is whether its memory is. NULL when
  * there are too many. Call between the above. */
-struct pool *pools_get(CUmemoryPool handle, uint32_t gpu, bool managed);
-struct pool *pools_find(CUmemoryPool handle);
+struct pool *pool_charge_get(CUmemoryPool handle, uint32_t gpu, bool managed);
+struct pool *pool_charge_find(CUmemoryPool handle);
 
 /* A pool that the program made: it is forgotten when the program destroys it, not before. */
-struct pool *pools_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed);
+struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed);
 
 /* What the graphs of a device reserve for their memory nodes, treated as one more pool. */
-struct pool *pools_get_graphs(CUdevice device, uint32_t gpu);
-struct pool *pools_find_graphs(CUdevice device);
+struct pool *pool_charge_get_graphs(CUdevice device, uint32_t gpu);
+struct pool *pool_charge_find_graphs(CUdevice device);
 
 /* Before and after the driver allocates `bytes` from a pool, in this order, in one thread; the pool's turn is
- * held in between. pools_prepare() reserves what the pool would have to grow by: false, with no turn held, if
- * that does not fit. pools_settle() sets the charge right: false if the pool grew beyond what fits; the
- * caller then frees what it got and calls pools_give_up(). One of pools_done() and pools_give_up() ends it.
+ * held in between. pool_charge_prepare() reserves what the pool would have to grow by: false, with no turn held, if
+ * that does not fit. pool_charge_settle() sets the charge right: false if the pool grew beyond what fits; the
+ * caller then frees what it got and calls pool_charge_give_up(). One of pool_charge_done() and pool_charge_give_up() ends it.
  */
-bool pools_prepare(struct pool *pool, uint64_t bytes);
+bool pool_charge_prepare(struct pool *pool, uint64_t bytes);
 /* The same for graphs and a launch of `exec`: nothing is asked if that was the last to be launched, and its
  * memory is still there (`mapped_by`, for the caller to set when the driver has mapped it). */
-bool pools_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec);
-bool pools_settle(struct pool *pool);
-void pools_done(struct pool *pool);
-void pools_give_up(struct pool *pool);
+bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec);
+bool pool_charge_settle(struct pool *pool);
+void pool_charge_done(struct pool *pool);
+void pool_charge_give_up(struct pool *pool);
 /* Ends it where nothing can be taken back: what the pool grew by is charged whether it fits or not. */
-void pools_accept(struct pool *pool);
+void pool_charge_accept(struct pool *pool);
 
 /* Give back what this process's pools on `gpu` reserve and do not use, for a request that did not fit.
  * Whether that was anything: nothing if `bytes` are more than the limit. */
-bool pools_trim(uint32_t gpu, uint64_t bytes);
+bool pool_charge_trim(uint32_t gpu, uint64_t bytes);
 
 /* The program trims a device's graph memory: the driver's answer. */
-CUresult pools_trim_graphs(CUdevice device);
+CUresult pool_charge_trim_graphs(CUdevice device);
 /* What graphs reserve on all devices has changed: charge it as it is. */
-void pools_refresh_graphs(void);
+void pool_charge_refresh_graphs(void);
 /* A graph's handle means another one now. */
-void pools_forget_exec(CUdevice device, uint64_t exec);
+void pool_charge_forget_exec(CUdevice device, uint64_t exec);
 
 /* The program destroys a pool. While allocations of it are left, the driver keeps their memory but would not
  * tell of it any more: so the driver's pool is kept, unseen, until the last of them is freed. */
-CUresult pools_destroy(struct pool *pool);
+CUresult pool_charge_destroy(struct pool *pool);
 
 /* Whether the program has destroyed this pool, which still is there for the driver. */
-bool pools_is_dying(CUmemoryPool handle);
+bool pool_charge_is_dying(CUmemoryPool handle);
 
 /* A pool was destroyed, or what all of a GPU held is gone with its last context: give back all that was
  * charged. The first under the pool's turn, taken before the driver was asked: nobody looks at a pool that is
  * no more. */
-void pools_forget(struct pool *pool);
-void pools_forget_gpu(uint32_t gpu);
+void pool_charge_forget(struct pool *pool);
+void pool_charge_forget_gpu(uint32_t gpu);
 
 /* Set the charge of every pool to what it reserves now. */
-void pools_refresh_all(void);
+void pool_charge_refresh_all(void);
 
 /* After a call that may have made pools smaller. One load where the process uses no pools. */
-static inline void pools_refresh(void)
+static inline void pool_charge_refresh(void)
 {
     struct private_area *area =
         atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
-    if (area && atomic_load_explicit(&area->pools_used, memory_order_relaxed))
-        pools_refresh_all();
+    if (area && atomic_load_explicit(&area->pool_charge_used, memory_order_relaxed))
+        pool_charge_refresh_all();
 }

@@ -6,11 +6,11 @@
 
 #include "intercept/memory/charge.h"
 
-struct view {
+struct visible_memory {
     uint64_t total_bytes, free_bytes;
 };
 
 /* What a program shall see of a GPU whose card has `card`: total is the smaller of limit and card, free what
  * is left of that, but no more than the card has. A GPU that is forbidden keeps its size and has nothing
  * free: programs that divide by a GPU's size go on. */
-struct view view_of(enum charge_place place, uint32_t gpu, struct view card);
+struct visible_memory visible_memory_of(enum charge_place place, uint32_t gpu, struct visible_memory card);

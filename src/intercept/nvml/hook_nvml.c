@@ -30,7 +30,8 @@ static bool see(nvmlDevice_t device, unsigned long long *total, unsigned long lo
     enum charge_place place = hook_nvml_place(device, &gpu);
     if (place == CHARGE_NOWHERE)
         return false;
-    struct view view = view_of(place, gpu, (struct view){.total_bytes = *total, .free_bytes = *free_bytes});
+    struct visible_memory view = visible_memory_of(
+        place, gpu, (struct visible_memory){.total_bytes = *total, .free_bytes = *free_bytes});
     *total = view.total_bytes;
     *free_bytes = view.free_bytes;
     *used = view.total_bytes - view.free_bytes;

@@ -58,8 +58,8 @@ struct private_area {
     atomic_bool tiles_used;
 
     /* hook_pool.c */
-    atomic_bool pools_used;
-    pthread_mutex_t pools_turn; /* to add one */
+    atomic_bool pool_charge_used;
+    pthread_mutex_t pool_charge_turn; /* to add one */
     struct pool pools[POOLS_MAX];
 
     struct records records;

@@ -9,12 +9,12 @@
 /* What a stopped process or a suspended machine missed is not made up for. */
 #define ADVANCE_MOST_NS INT64_C(10000000000)
 
-void duty_begin(struct duty *duty, uint32_t cap, uint64_t now_ns)
+void cap_bucket_begin(struct cap_bucket *duty, uint32_t cap, uint64_t now_ns)
 {
-    *duty = (struct duty){.cap = cap, .left_ns = BUCKET_NS, .at_ns = now_ns};
+    *duty = (struct cap_bucket){.cap = cap, .left_ns = BUCKET_NS, .at_ns = now_ns};
 }
 
-void duty_advance(struct duty *duty, uint32_t cap, uint64_t now_ns)
+void cap_bucket_advance(struct cap_bucket *duty, uint32_t cap, uint64_t now_ns)
 {
     int64_t passed_ns = now_ns > duty->at_ns ? (int64_t)(now_ns - duty->at_ns) : 0;
     if (passed_ns > ADVANCE_MOST_NS)
@@ -26,17 +26,17 @@ void duty_advance(struct duty *duty, uint32_t cap, uint64_t now_ns)
     duty->cap = cap;
 }
 
-void duty_charge(struct duty *duty, uint64_t busy_ns)
+void cap_bucket_charge(struct cap_bucket *duty, uint64_t busy_ns)
 {
     duty->left_ns -= busy_ns < (uint64_t)ADVANCE_MOST_NS ? (int64_t)busy_ns : ADVANCE_MOST_NS;
 }
 
-bool duty_is_spent(const struct duty *duty)
+bool cap_bucket_is_spent(const struct cap_bucket *duty)
 {
     return duty->left_ns <= 0;
 }
 
-uint64_t duty_wait_ns(const struct duty *duty)
+uint64_t cap_bucket_wait_ns(const struct cap_bucket *duty)
 {
     int64_t cap = duty->cap ? duty->cap : 1;
     int64_t enough_ns = TURN_PERIOD_NS * cap / (int64_t)SHARE_WHOLE;

@@ -8,23 +8,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct duty {
+struct cap_bucket {
     uint32_t cap; /* ten-thousandths of the time (SHARE_WHOLE: none) */
     int64_t left_ns;
     uint64_t at_ns; /* `left_ns` is of then */
 };
 
 /* A full bucket. */
-void duty_begin(struct duty *duty, uint32_t cap, uint64_t now_ns);
+void cap_bucket_begin(struct cap_bucket *duty, uint32_t cap, uint64_t now_ns);
 
 /* Go on to `now_ns`, from when on `cap` holds. */
-void duty_advance(struct duty *duty, uint32_t cap, uint64_t now_ns);
+void cap_bucket_advance(struct cap_bucket *duty, uint32_t cap, uint64_t now_ns);
 
 /* The process kept the GPU busy for so long. */
-void duty_charge(struct duty *duty, uint64_t busy_ns);
+void cap_bucket_charge(struct cap_bucket *duty, uint64_t busy_ns);
 
 /* Whether the turn is over. */
-bool duty_is_spent(const struct duty *duty);
+bool cap_bucket_is_spent(const struct cap_bucket *duty);
 
 /* How long until the next turn may begin; 0: now. */
-uint64_t duty_wait_ns(const struct duty *duty);
+uint64_t cap_bucket_wait_ns(const struct cap_bucket *duty);

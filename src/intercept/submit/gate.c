@@ -34,7 +34,7 @@ static void futex_wake_all(_Atomic uint32_t *word)
 static void leave_place(void *place)
 {
     struct gate_thread *thread = place;
-    pace_thread_ended(atomic_load_explicit(&thread->tid, memory_order_relaxed));
+    in_flight_thread_ended(atomic_load_explicit(&thread->tid, memory_order_relaxed));
     atomic_store_explicit(&thread->inside, 0, memory_order_relaxed);
     atomic_store_explicit(&thread->tid, 0, memory_order_release); /* take_place() */
     gate_self = (struct gate_self){0};
@@ -85,13 +85,13 @@ static uint32_t word_of(struct gate *gate)
 
 static void wait_closed(struct gate *gate)
 {
-    uint64_t from_ns = pace_now_ns();
+    uint64_t from_ns = monotonic_ns();
     if (atomic_fetch_add_explicit(&gate->waiters, 1, memory_order_seq_cst) == 0)
         agent_poke();
     for (uint32_t word; (word = word_of(gate)) >= GATE_DRAINING;)
         futex_wait(&gate->word, word);
     atomic_fetch_sub_explicit(&gate->waiters, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&gate->waited_ns, pace_now_ns() - from_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&gate->waited_ns, monotonic_ns() - from_ns, memory_order_relaxed);
 }
 
 void gate_enter_slow(struct gate *gate, CUstream stream)
@@ -105,15 +105,15 @@ void gate_enter_slow(struct gate *gate, CUstream stream)
         uint32_t word = word_of(gate);
         bool captures = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
         self->attentive = captures || word != GATE_FREE;
-        if (word == GATE_FREE || (captures && pace_is_capturing(stream)))
+        if (word == GATE_FREE || (captures && in_flight_is_capturing(stream)))
             break;
-        if (word == GATE_PACED && !pace_is_full(gate, stream))
+        if (word == GATE_PACED && !in_flight_is_full(gate, stream))
             break;
         go_outside(self);
         if (word == GATE_PACED) {
-            pace_wait(gate);
+            in_flight_wait(gate);
         } else {
-            pace_cover_own();
+            in_flight_cover_own();
             wait_closed(gate);
         }
     }
@@ -127,12 +127,12 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
     bool attentive = self->attentive;
     self->attentive = false;
     if (!attentive ||
-        !(atomic_load_explicit(&gate->captures, memory_order_relaxed) && pace_is_capturing(stream)))
-        pace_count(gate, stream, attentive);
+        !(atomic_load_explicit(&gate->captures, memory_order_relaxed) && in_flight_is_capturing(stream)))
+        in_flight_count(gate, stream, attentive);
     go_outside(self);
     if (attentive && atomic_load_explicit(&gate->resting, memory_order_relaxed) &&
         atomic_exchange_explicit(&gate->resting, false, memory_order_acq_rel)) {
-        atomic_store_explicit(&gate->resumed_ns, pace_now_ns(), memory_order_release); /* agent.c */
+        atomic_store_explicit(&gate->resumed_ns, monotonic_ns(), memory_order_release); /* agent.c */
         agent_poke();
     }
     errno = saved_errno;
@@ -160,7 +160,7 @@ bool gate_capture_begin(struct gate *gate)
     }
     pthread_mutex_lock(&gate->turn);
     atomic_fetch_add_explicit(&gate->captures, 1, memory_order_seq_cst);
-    pace_cover_all(gate);
+    in_flight_cover_all(gate);
     errno = saved_errno;
     return true;
 }

@@ -21,9 +21,9 @@
 #include "intercept/session/private.h"
 
 struct gate_self {
-    struct gate_thread *thread; /* NULL: not entered yet */
-    struct pace_entry *entry;   /* of the last submission */
-    struct pace_entry *entries; /* all of this thread's */
+    struct gate_thread *thread;      /* NULL: not entered yet */
+    struct in_flight_entry *entry;   /* of the last submission */
+    struct in_flight_entry *entries; /* all of this thread's */
     unsigned depth;
     bool fenced,
         attentive; /* attentive: this call is counted towards a mark, or may be on a captured stream */
@@ -74,12 +74,12 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, 
     struct gate_self *self = &gate_self;
     if (--self->depth || charge_depth)
         return;
-    struct pace_entry *entry = self->entry;
+    struct in_flight_entry *entry = self->entry;
     if (self->attentive || !entry || atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream) {
         gate_leave_slow(gate, stream);
         return;
     }
-    pace_entry_count(entry);
+    in_flight_entry_count(entry);
     atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
 }
 

@@ -29,15 +29,16 @@ struct gate_thread {
 };
 #define GATE_THREADS 16384u /* more threads than that are not waited for */
 
-struct pace_mark {
+struct in_flight_mark {
     CUevent event;
     uint64_t from_ns, recorded_ns; /* CLOCK_MONOTONIC: the mark before it, and itself */
     uint32_t pieces;               /* calls since the mark before */
     bool queued;                   /* behind the mark before: the GPU goes from one to the other */
 };
-#define PACE_MARKS 8u /* and one less before a stream: the last that was reached is kept, to measure from */
+#define IN_FLIGHT_MARKS                                                                                      \
+    8u /* and one less before a stream: the last that was reached is kept, to measure from */
 
-struct pace_entry {
+struct in_flight_entry {
     _Atomic int32_t tid;        /* the owner; 0: the place is free; -1: its thread has ended */
     _Atomic(CUstream) stream;   /* NULL: the stream or its context has gone */
     _Atomic(CUcontext) context; /* under the gate's turn */
@@ -54,13 +55,13 @@ struct pace_entry {
     uint64_t recorded_ns;      /* the last mark */
     uint64_t reached_ns;       /* when the last one was seen reached */
     bool reached_watched;      /* and it was not, a moment before */
-    struct pace_mark ring[PACE_MARKS];
-    struct pace_entry *next; /* the owner: of its entries */
+    struct in_flight_mark ring[IN_FLIGHT_MARKS];
+    struct in_flight_entry *next; /* the owner: of its entries */
 };
-#define PACE_ENTRIES 4096u
+#define IN_FLIGHT_ENTRIES 4096u
 
 /* By the owner: one call more was made. */
-static inline void pace_entry_count(struct pace_entry *entry)
+static inline void in_flight_entry_count(struct in_flight_entry *entry)
 {
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->submitted, submitted + 1, memory_order_relaxed);
@@ -94,5 +95,5 @@ struct gate {
     struct gate_capture capturing[GATE_CAPTURES];
     _Atomic uint32_t thread_count, entry_count; /* places used so far */
     struct gate_thread threads[GATE_THREADS];
-    struct pace_entry entries[PACE_ENTRIES];
+    struct in_flight_entry entries[IN_FLIGHT_ENTRIES];
 };

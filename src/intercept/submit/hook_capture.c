@@ -47,7 +47,7 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD,
             return real_absent();                                                                            \
         CUresult result = real(symbol)(stream, graph);                                                       \
         struct gate *gate = gate_of();                                                                       \
-        if (gate && !pace_is_capturing(form(stream)))                                                        \
+        if (gate && !in_flight_is_capturing(form(stream)))                                                   \
             gate_capture_ended(gate, form(stream));                                                          \
         return result;                                                                                       \
     }
@@ -63,7 +63,7 @@ ENDS_CAPTURE(cuStreamEndCapture_ptsz, PER_THREAD)
             return real_absent();                                                                            \
         struct gate *gate = gate_of();                                                                       \
         if (gate)                                                                                            \
-            pace_forget_stream(gate, stream);                                                                \
+            in_flight_forget_stream(gate, stream);                                                           \
         return real(symbol)(stream);                                                                         \
     }
 DESTROYS_STREAM(cuStreamDestroy)

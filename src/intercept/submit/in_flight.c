@@ -20,7 +20,7 @@
 #define LONGEST_NAP_NS UINT64_C(1000000)
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
 
-uint64_t pace_now_ns(void)
+uint64_t monotonic_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -56,7 +56,7 @@ static void pop_context(void)
     real(cuCtxPopCurrent_v2)(&context);
 }
 
-bool pace_is_capturing(CUstream stream)
+bool in_flight_is_capturing(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (!real(cuStreamIsCapturing))
@@ -73,13 +73,13 @@ static bool is_default(CUstream stream)
     return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-static bool is_covered(const struct pace_entry *entry)
+static bool is_covered(const struct in_flight_entry *entry)
 {
     return atomic_load_explicit(&entry->covered, memory_order_relaxed) ==
            atomic_load_explicit(&entry->submitted, memory_order_relaxed);
 }
 
-static CUcontext context_in(const struct pace_entry *entry)
+static CUcontext context_in(const struct in_flight_entry *entry)
 {
     return atomic_load_explicit(&entry->context, memory_order_relaxed);
 }
@@ -95,11 +95,12 @@ static CUcontext context_of(CUstream stream)
 }
 
 /* A place that nobody owns, or one of a thread that has ended and whose work is done. */
-static struct pace_entry *take_place(struct gate *gate, int32_t tid)
+static struct in_flight_entry *take_place(struct gate *gate, int32_t tid)
 {
-    for (uint32_t i = 0; i < PACE_ENTRIES; i++) {
-        struct pace_entry *entry = &gate->entries[i];
-        int32_t owner = atomic_load_explicit(&entry->tid, memory_order_acquire); /* pace_thread_ended() */
+    for (uint32_t i = 0; i < IN_FLIGHT_ENTRIES; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        int32_t owner =
+            atomic_load_explicit(&entry->tid, memory_order_acquire); /* in_flight_thread_ended() */
         bool done =
             owner < 0 && is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0;
         if ((owner != 0 && !done) ||
@@ -117,21 +118,21 @@ static struct pace_entry *take_place(struct gate *gate, int32_t tid)
 }
 
 /* Under the gate's turn. */
-static void drop_events(struct pace_entry *entry)
+static void drop_events(struct in_flight_entry *entry)
 {
-    for (unsigned i = 0; i < PACE_MARKS; i++) {
+    for (unsigned i = 0; i < IN_FLIGHT_MARKS; i++) {
         if (entry->ring[i].event && real(cuEventDestroy_v2))
             real(cuEventDestroy_v2)(entry->ring[i].event);
-        entry->ring[i] = (struct pace_mark){0};
+        entry->ring[i] = (struct in_flight_mark){0};
     }
     entry->first = 0;
     atomic_store_explicit(&entry->marks, 0, memory_order_relaxed);
 }
 
-static struct pace_entry *make_entry(struct gate *gate, CUstream stream, CUcontext context)
+static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CUcontext context)
 {
     struct gate_self *self = &gate_self;
-    struct pace_entry *entry = self->entries;
+    struct in_flight_entry *entry = self->entries;
     while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) || !is_covered(entry) ||
                      atomic_load_explicit(&entry->marks, memory_order_relaxed)))
         entry = entry->next;
@@ -162,14 +163,14 @@ static struct pace_entry *make_entry(struct gate *gate, CUstream stream, CUconte
 }
 
 /* This thread's entry for a stream; NULL where the driver knows no such stream, or the places are used up. */
-static struct pace_entry *entry_of(struct gate *gate, CUstream stream)
+static struct in_flight_entry *entry_of(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
     if (self->entry && atomic_load_explicit(&self->entry->stream, memory_order_relaxed) == stream)
         return self->entry;
     CUstreamCaptureMode mode = calls_begin();
     CUcontext context = context_of(stream);
-    struct pace_entry *entry = self->entries;
+    struct in_flight_entry *entry = self->entries;
     while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
                      context_in(entry) != context))
         entry = entry->next;
@@ -180,12 +181,12 @@ static struct pace_entry *entry_of(struct gate *gate, CUstream stream)
     return entry;
 }
 
-void pace_thread_ended(int32_t tid)
+void in_flight_thread_ended(int32_t tid)
 {
     struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
     uint32_t count = atomic_load_explicit(&area->gate.entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
-        struct pace_entry *entry = &area->gate.entries[i];
+        struct in_flight_entry *entry = &area->gate.entries[i];
         if (atomic_load_explicit(&entry->tid, memory_order_relaxed) == tid)
             atomic_store_explicit(&entry->tid, -1, memory_order_release); /* take_place() */
     }
@@ -194,11 +195,11 @@ void pace_thread_ended(int32_t tid)
 /* --- Marks ----------------------------------------------------------------------------------------- */
 
 /* Under the entry's turn, in its context. */
-static void record(struct pace_entry *entry, CUstream stream)
+static void record(struct in_flight_entry *entry, CUstream stream)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
-    struct pace_mark *mark = &entry->ring[(entry->first + marks) % PACE_MARKS];
-    if (marks == PACE_MARKS - 1 || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
+    struct in_flight_mark *mark = &entry->ring[(entry->first + marks) % IN_FLIGHT_MARKS];
+    if (marks == IN_FLIGHT_MARKS - 1 || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
         return;
     if (!mark->event && real(cuEventCreate)(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
         mark->event = NULL;
@@ -211,7 +212,7 @@ static void record(struct pace_entry *entry, CUstream stream)
         return;
     }
     mark->from_ns = entry->recorded_ns;
-    mark->recorded_ns = entry->recorded_ns = pace_now_ns();
+    mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
     mark->queued = marks > 0;
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
@@ -219,14 +220,14 @@ static void record(struct pace_entry *entry, CUstream stream)
 }
 
 /* With the entry's turn, which it gives back. */
-static void cover(struct pace_entry *entry)
+static void cover(struct in_flight_entry *entry)
 {
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     if (stream && !is_covered(entry)) {
         CUcontext current = NULL;
         real(cuCtxGetCurrent)(&current);
         bool pushed = current != context_in(entry) && push_context(context_in(entry));
-        if (stream != CU_STREAM_LEGACY || !pace_is_capturing(stream))
+        if (stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream))
             record(entry, stream);
         if (pushed)
             pop_context();
@@ -234,7 +235,7 @@ static void cover(struct pace_entry *entry)
     pthread_mutex_unlock(&entry->turn);
 }
 
-static void cover_own(struct pace_entry *entry)
+static void cover_own(struct in_flight_entry *entry)
 {
     CUstreamCaptureMode mode = calls_begin();
     pthread_mutex_lock(&entry->turn);
@@ -244,7 +245,7 @@ static void cover_own(struct pace_entry *entry)
 
 /* Another thread's; who has the turn there is recording a mark itself, and where the stream is full that
  * takes long. */
-static void cover_other(struct pace_entry *entry)
+static void cover_other(struct in_flight_entry *entry)
 {
     if (pthread_mutex_trylock(&entry->turn) == 0)
         cover(entry);
@@ -269,9 +270,10 @@ static void learn_ahead(struct gate *gate, bool dry)
 
 /* How long the GPU took from the mark before to this one, both reached; 0 where nobody can tell. The GPU's
  * own clock knows no thread that was not run for a moment. */
-static uint64_t measured_ns(const struct pace_entry *entry, const struct pace_mark *mark)
+static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in_flight_mark *mark)
 {
-    const struct pace_mark *before = &entry->ring[(entry->first + PACE_MARKS - 1) % PACE_MARKS];
+    const struct in_flight_mark *before =
+        &entry->ring[(entry->first + IN_FLIGHT_MARKS - 1) % IN_FLIGHT_MARKS];
     float ms = 0;
     if (!mark->queued || !before->event || !real(cuEventElapsedTime) ||
         real(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms > 0))
@@ -281,8 +283,8 @@ static uint64_t measured_ns(const struct pace_entry *entry, const struct pace_ma
 
 /* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
  * ago. */
-static void learn(struct gate *gate, struct pace_entry *entry, const struct pace_mark *mark, uint64_t now_ns,
-                  bool watched)
+static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
+                  uint64_t now_ns, bool watched)
 {
     uint64_t pieces = mark->pieces ? mark->pieces : 1,
              chunk = atomic_load_explicit(&entry->chunk, memory_order_relaxed),
@@ -318,14 +320,14 @@ static void learn(struct gate *gate, struct pace_entry *entry, const struct pace
 }
 
 /* Take out what is reached. Under the entry's turn. */
-static void settle(struct gate *gate, struct pace_entry *entry, bool watched)
+static void settle(struct gate *gate, struct in_flight_entry *entry, bool watched)
 {
     for (uint32_t marks; (marks = atomic_load_explicit(&entry->marks, memory_order_relaxed)) > 0;) {
-        const struct pace_mark *mark = &entry->ring[entry->first];
+        const struct in_flight_mark *mark = &entry->ring[entry->first];
         if (real(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY)
             return;
-        learn(gate, entry, mark, pace_now_ns(), watched);
-        entry->first = (entry->first + 1) % PACE_MARKS;
+        learn(gate, entry, mark, monotonic_ns(), watched);
+        entry->first = (entry->first + 1) % IN_FLIGHT_MARKS;
         atomic_store_explicit(&entry->marks, marks - 1, memory_order_relaxed);
         watched = false; /* it may have been reached long before */
     }
@@ -333,13 +335,13 @@ static void settle(struct gate *gate, struct pace_entry *entry, bool watched)
 }
 
 /* How long what is marked should still take. Under the entry's turn. */
-static uint64_t left_ns(const struct pace_entry *entry, uint64_t now_ns)
+static uint64_t left_ns(const struct in_flight_entry *entry, uint64_t now_ns)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed), sum_ns = 0;
     if (marks == 0)
         return 0;
-    const struct pace_mark *oldest = &entry->ring[entry->first];
+    const struct in_flight_mark *oldest = &entry->ring[entry->first];
     uint64_t pieces = oldest->pieces ? oldest->pieces : 1;
     uint64_t from_ns = oldest->queued && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
     uint64_t passed_ns = now_ns > from_ns ? now_ns - from_ns : 0;
@@ -348,16 +350,16 @@ static uint64_t left_ns(const struct pace_entry *entry, uint64_t now_ns)
     else
         piece_ns = passed_ns / pieces; /* they take longer than was thought: so may the others */
     for (uint32_t i = 1; i < marks; i++)
-        sum_ns += entry->ring[(entry->first + i) % PACE_MARKS].pieces * piece_ns;
+        sum_ns += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces * piece_ns;
     return sum_ns;
 }
 
-void pace_count(struct gate *gate, CUstream stream, bool marks)
+void in_flight_count(struct gate *gate, CUstream stream, bool marks)
 {
-    struct pace_entry *entry = entry_of(gate, stream);
+    struct in_flight_entry *entry = entry_of(gate, stream);
     if (!entry)
         return;
-    pace_entry_count(entry);
+    in_flight_entry_count(entry);
     if (!marks)
         return;
     if (entry->left > 1 && stream != CU_STREAM_PER_THREAD &&
@@ -370,21 +372,21 @@ void pace_count(struct gate *gate, CUstream stream, bool marks)
 }
 
 /* Whether a thread may put something more before the stream. Under the entry's turn. */
-static bool has_room(const struct gate *gate, const struct pace_entry *entry, uint64_t now_ns)
+static bool has_room(const struct gate *gate, const struct in_flight_entry *entry, uint64_t now_ns)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     bool known = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) > 0;
     return marks == 0 || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
-           (marks < (known ? PACE_MARKS - 1 : 2) && left_ns(entry, now_ns) < ahead_ns(gate));
+           (marks < (known ? IN_FLIGHT_MARKS - 1 : 2) && left_ns(entry, now_ns) < ahead_ns(gate));
 }
 
-bool pace_is_full(struct gate *gate, CUstream stream)
+bool in_flight_is_full(struct gate *gate, CUstream stream)
 {
-    struct pace_entry *entry = entry_of(gate, stream);
+    struct in_flight_entry *entry = entry_of(gate, stream);
     if (!entry || !is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return false;
     pthread_mutex_lock(&entry->turn);
-    bool full = !has_room(gate, entry, pace_now_ns());
+    bool full = !has_room(gate, entry, monotonic_ns());
     pthread_mutex_unlock(&entry->turn);
     return full;
 }
@@ -396,7 +398,7 @@ static void nap(uint64_t ns)
 }
 
 /* How long to look away from a stream that is full. */
-static uint64_t nap_for(const struct gate *gate, const struct pace_entry *entry, uint64_t now_ns)
+static uint64_t nap_for(const struct gate *gate, const struct in_flight_entry *entry, uint64_t now_ns)
 {
     uint64_t left = left_ns(entry, now_ns), enough = ahead_ns(gate);
     uint64_t until_room_ns = left > enough ? left - enough : 0;
@@ -405,9 +407,9 @@ static uint64_t nap_for(const struct gate *gate, const struct pace_entry *entry,
                                             : until_room_ns;
 }
 
-void pace_wait(struct gate *gate)
+void in_flight_wait(struct gate *gate)
 {
-    struct pace_entry *entry = gate_self.entry;
+    struct in_flight_entry *entry = gate_self.entry;
     uint64_t deadline_ns = UINT64_MAX;
     uint32_t marks = UINT32_MAX;
     CUstreamCaptureMode mode = calls_begin();
@@ -415,7 +417,7 @@ void pace_wait(struct gate *gate)
     for (bool watched = false;; watched = true) {
         pthread_mutex_lock(&entry->turn);
         settle(gate, entry, watched);
-        uint64_t now_ns = pace_now_ns(), nap_ns = nap_for(gate, entry, now_ns);
+        uint64_t now_ns = monotonic_ns(), nap_ns = nap_for(gate, entry, now_ns);
         uint32_t marks_before = marks;
         marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
         if (marks != marks_before) /* it moves */
@@ -436,11 +438,11 @@ void pace_wait(struct gate *gate)
     entry->left = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
 }
 
-void pace_cover_own(void)
+void in_flight_cover_own(void)
 {
-    for (struct pace_entry *entry = gate_self.entries; entry; entry = entry->next) {
+    for (struct in_flight_entry *entry = gate_self.entries; entry; entry = entry->next) {
         if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != CU_STREAM_PER_THREAD ||
-            is_covered(entry) || pace_is_capturing(CU_STREAM_PER_THREAD))
+            is_covered(entry) || in_flight_is_capturing(CU_STREAM_PER_THREAD))
             continue;
         cover_own(entry);
     }
@@ -448,14 +450,14 @@ void pace_cover_own(void)
 
 /* --- All of the process's -------------------------------------------------------------------------- */
 
-void pace_cover_all(struct gate *gate)
+void in_flight_cover_all(struct gate *gate)
 {
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     CUstreamCaptureMode mode = calls_begin();
     for (uint32_t i = 0; i < count; i++) {
-        struct pace_entry *entry = &gate->entries[i];
+        struct in_flight_entry *entry = &gate->entries[i];
         CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
-        if (stream && !is_covered(entry) && !pace_is_capturing(stream) &&
+        if (stream && !is_covered(entry) && !in_flight_is_capturing(stream) &&
             (stream != CU_STREAM_PER_THREAD ||
              atomic_load_explicit(&entry->tid, memory_order_relaxed) ==
                  atomic_load_explicit(&gate_self.thread->tid, memory_order_relaxed)))
@@ -465,7 +467,7 @@ void pace_cover_all(struct gate *gate)
 }
 
 /* Under both turns, in the entry's context. */
-static bool is_finished(struct gate *gate, struct pace_entry *entry)
+static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
 {
     settle(gate, entry, false);
     if (atomic_load_explicit(&entry->marks, memory_order_relaxed))
@@ -484,7 +486,7 @@ static bool is_finished(struct gate *gate, struct pace_entry *entry)
     return true;
 }
 
-static bool ask_entry(struct gate *gate, struct pace_entry *entry)
+static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
 {
     if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return true;
@@ -499,7 +501,7 @@ static bool ask_entry(struct gate *gate, struct pace_entry *entry)
     return finished;
 }
 
-bool pace_is_finished(struct gate *gate)
+bool in_flight_is_finished(struct gate *gate)
 {
     bool finished = true;
     CUstreamCaptureMode mode = calls_begin();
@@ -512,12 +514,12 @@ bool pace_is_finished(struct gate *gate)
     return finished;
 }
 
-uint64_t pace_left_ns(struct gate *gate)
+uint64_t in_flight_left_ns(struct gate *gate)
 {
-    uint64_t most_ns = 0, now_ns = pace_now_ns();
+    uint64_t most_ns = 0, now_ns = monotonic_ns();
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
-        struct pace_entry *entry = &gate->entries[i];
+        struct in_flight_entry *entry = &gate->entries[i];
         if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
             continue;
         uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed);
@@ -533,7 +535,7 @@ uint64_t pace_left_ns(struct gate *gate)
     return most_ns;
 }
 
-uint64_t pace_submitted(struct gate *gate)
+uint64_t in_flight_submitted(struct gate *gate)
 {
     uint64_t sum = 0;
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
@@ -554,16 +556,16 @@ static void drop_capture(struct gate *gate, CUstream stream, CUcontext context)
     }
 }
 
-void pace_forget_stream(struct gate *gate, CUstream stream)
+void in_flight_forget_stream(struct gate *gate, CUstream stream)
 {
     if (!stream || is_default(stream))
         return;
     CUstreamCaptureMode mode = calls_begin();
-    bool capturing = pace_is_capturing(stream);
+    bool capturing = in_flight_is_capturing(stream);
     pthread_mutex_lock(&gate->turn);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
-        struct pace_entry *entry = &gate->entries[i];
+        struct in_flight_entry *entry = &gate->entries[i];
         if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream)
             continue;
         if (!capturing)
@@ -577,14 +579,14 @@ void pace_forget_stream(struct gate *gate, CUstream stream)
     calls_end(mode);
 }
 
-void pace_forget_context(struct gate *gate, CUcontext context)
+void in_flight_forget_context(struct gate *gate, CUcontext context)
 {
     CUstreamCaptureMode mode = calls_begin();
     pthread_mutex_lock(&gate->turn);
     bool pushed = push_context(context);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
-        struct pace_entry *entry = &gate->entries[i];
+        struct in_flight_entry *entry = &gate->entries[i];
         if (context_in(entry) != context)
             continue;
         pthread_mutex_lock(&entry->turn);

@@ -19,41 +19,41 @@
 #include "intercept/submit/gate_area.h"
 
 /* CLOCK_MONOTONIC. */
-uint64_t pace_now_ns(void);
+uint64_t monotonic_ns(void);
 
 /* --- For threads that submit (gate.c) -------------------------------------------------------------- */
 
-/* Whether this thread's stream has enough before it: then call pace_wait(), outside. */
-bool pace_is_full(struct gate *gate, CUstream stream);
-/* Wait until the stream of pace_is_full() has room, the gate changes, or it has taken too long. */
-void pace_wait(struct gate *gate);
+/* Whether this thread's stream has enough before it: then call in_flight_wait(), outside. */
+bool in_flight_is_full(struct gate *gate, CUstream stream);
+/* Wait until the stream of in_flight_is_full() has room, the gate changes, or it has taken too long. */
+void in_flight_wait(struct gate *gate);
 
 /* A call was made. `marks`: it counts towards a mark. Inside. */
-void pace_count(struct gate *gate, CUstream stream, bool marks);
+void in_flight_count(struct gate *gate, CUstream stream, bool marks);
 
 /* Mark what this thread has submitted to its own default stream, which no other thread can ask about. */
-void pace_cover_own(void);
+void in_flight_cover_own(void);
 
 /* Whether a stream is being captured; or, of the legacy stream, one that it would wait for: then nothing can
  * be put into it either, and to try would invalidate that capture (cuda.h 13.0, cuStreamIsCapturing). */
-bool pace_is_capturing(CUstream stream);
+bool in_flight_is_capturing(CUstream stream);
 
-void pace_thread_ended(int32_t tid);
+void in_flight_thread_ended(int32_t tid);
 
 /* --- For others ------------------------------------------------------------------------------------ */
 
 /* Under the gate's turn: mark all that has none. */
-void pace_cover_all(struct gate *gate);
+void in_flight_cover_all(struct gate *gate);
 
 /* Whether all that was submitted is done. */
-bool pace_is_finished(struct gate *gate);
+bool in_flight_is_finished(struct gate *gate);
 
 /* How long what was submitted should still take, about; UINT64_MAX where that is not known. */
-uint64_t pace_left_ns(struct gate *gate);
+uint64_t in_flight_left_ns(struct gate *gate);
 
 /* How many calls there were; only differences mean something. */
-uint64_t pace_submitted(struct gate *gate);
+uint64_t in_flight_submitted(struct gate *gate);
 
 /* Before the program destroys a stream or a context. */
-void pace_forget_stream(struct gate *gate, CUstream stream);
-void pace_forget_context(struct gate *gate, CUcontext context);
+void in_flight_forget_stream(struct gate *gate, CUstream stream);
+void in_flight_forget_context(struct gate *gate, CUcontext context);

@@ -77,13 +77,13 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CU
     SIM_REQUIRE(shareable && flags == 0);
     SIM_TRY(check_type(type));
     SIM_TRY(check_exportable(pool));
-    const struct passing what = {.magic = PASSING_MAGIC,
-                                 .kind = PASSING_POOL,
-                                 .gpu = pool->gpu,
-                                 .is_device = pool->place == POOL_ON_DEVICE,
-                                 .pool = (uint64_t)(uintptr_t)pool,
-                                 .pool_properties = pool->properties};
-    int fd = passing_make(&what, heap_descriptor(), -1);
+    const struct shared_descriptor what = {.magic = SHARED_DESCRIPTOR_MAGIC,
+                                           .kind = SHARED_DESCRIPTOR_POOL,
+                                           .gpu = pool->gpu,
+                                           .is_device = pool->place == POOL_ON_DEVICE,
+                                           .pool = (uint64_t)(uintptr_t)pool,
+                                           .pool_properties = pool->properties};
+    int fd = shared_descriptor_make(&what, heap_descriptor(), -1);
     if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     *(int *)shareable = fd;
@@ -91,9 +91,9 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CU
 }
 
 /* Keeps `heap` when it succeeds. */
-static CUresult import_pool(CUmemoryPool *pool_out, const struct passing *what, int heap)
+static CUresult import_pool(CUmemoryPool *pool_out, const struct shared_descriptor *what, int heap)
 {
-    SIM_REQUIRE(what->kind == PASSING_POOL && inode_of(heap) != 0);
+    SIM_REQUIRE(what->kind == SHARED_DESCRIPTOR_POOL && inode_of(heap) != 0);
     CUdevice ordinal = 0;
     while ((unsigned)ordinal < simulator.device_count && simulator.visible[ordinal] != what->gpu)
         ordinal++;
@@ -117,12 +117,13 @@ static CUresult import_pool(CUmemoryPool *pool_out, const struct passing *what, 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
                                             CUmemAllocationHandleType type, unsigned long long flags)
 {
-    struct passing what;
+    struct shared_descriptor what;
     int heap = -1, token = -1;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pool && flags == 0);
     SIM_TRY(check_type(type));
-    SIM_REQUIRE(passing_read((int)(intptr_t)shareable, &what, &heap, &token)); /* the descriptor (cuda.h) */
+    SIM_REQUIRE(
+        shared_descriptor_read((int)(intptr_t)shareable, &what, &heap, &token)); /* the descriptor (cuda.h) */
     if (token >= 0)
         close(token);
     CUresult result = import_pool(pool, &what, heap);

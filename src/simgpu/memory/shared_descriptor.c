@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int passing_make(const struct passing *what, int memory, int token)
+int shared_descriptor_make(const struct shared_descriptor *what, int memory, int token)
 {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
@@ -30,7 +30,7 @@ int passing_make(const struct passing *what, int memory, int token)
     return -1;
 }
 
-bool passing_read(int fd, struct passing *what, int *memory, int *token)
+bool shared_descriptor_read(int fd, struct shared_descriptor *what, int *memory, int *token)
 {
     int fds[2] = {-1, -1};
     union {
@@ -49,7 +49,7 @@ bool passing_read(int fd, struct passing *what, int *memory, int *token)
                header->cmsg_len - CMSG_LEN(0) < sizeof(fds) ? header->cmsg_len - CMSG_LEN(0) : sizeof(fds));
     *memory = fds[0];
     *token = fds[1];
-    if (got == (ssize_t)sizeof(*what) && what->magic == PASSING_MAGIC && *memory >= 0)
+    if (got == (ssize_t)sizeof(*what) && what->magic == SHARED_DESCRIPTOR_MAGIC && *memory >= 0)
         return true;
     for (unsigned i = 0; i < 2; i++)
         if (fds[i] >= 0)

@@ -11,12 +11,12 @@
 
 #include "cuda/driver.h"
 
-#define PASSING_MAGIC UINT64_C(0x6770752d73686172)
+#define SHARED_DESCRIPTOR_MAGIC UINT64_C(0x6770752d73686172)
 
-enum passing_kind { PASSING_MEMORY, PASSING_POOL, PASSING_MULTICAST };
+enum shared_descriptor_kind { SHARED_DESCRIPTOR_MEMORY, SHARED_DESCRIPTOR_POOL, SHARED_DESCRIPTOR_MULTICAST };
 
-struct passing {
-    uint64_t magic; /* PASSING_MAGIC */
+struct shared_descriptor {
+    uint64_t magic; /* SHARED_DESCRIPTOR_MAGIC */
     uint32_t kind;
     uint32_t gpu;
     bool is_device; /* else the host's: no share */
@@ -29,8 +29,8 @@ struct passing {
 };
 
 /* A descriptor with these: the memory, and the token if it is not -1. -1 if the kernel refuses. */
-int passing_make(const struct passing *what, int memory, int token);
+int shared_descriptor_make(const struct shared_descriptor *what, int memory, int token);
 
 /* What a descriptor brings; false if it is none of these. The caller closes `*memory` and `*token` (-1:
  * none). */
-bool passing_read(int fd, struct passing *what, int *memory, int *token);
+bool shared_descriptor_read(int fd, struct shared_descriptor *what, int *memory, int *token);

@@ -19,17 +19,18 @@ static CUresult export(int *fd, struct handle *handle)
     SIM_REQUIRE(handle->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (!handle_share(handle))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct passing what = {.magic = PASSING_MAGIC,
-                           .kind = handle->multicast ? PASSING_MULTICAST : PASSING_MEMORY,
-                           .gpu = handle->gpu,
-                           .is_device = handle->is_device,
-                           .bytes = handle->bytes,
-                           .properties = handle->properties};
+    struct shared_descriptor what = {.magic = SHARED_DESCRIPTOR_MAGIC,
+                                     .kind = handle->multicast ? SHARED_DESCRIPTOR_MULTICAST
+                                                               : SHARED_DESCRIPTOR_MEMORY,
+                                     .gpu = handle->gpu,
+                                     .is_device = handle->is_device,
+                                     .bytes = handle->bytes,
+                                     .properties = handle->properties};
     if (handle->share) {
         what.share_index = handle->share->index;
         what.share_generation = handle->share->generation;
     }
-    int made = passing_make(&what, handle->fd, handle->share ? handle->share->token : -1);
+    int made = shared_descriptor_make(&what, handle->fd, handle->share ? handle->share->token : -1);
     if (made < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     *fd = made;
@@ -58,14 +59,14 @@ static CUdevice ordinal_of(unsigned gpu)
     return -1;
 }
 
-static CUresult import_read(const struct passing *what, int memory, struct handle **handle_out)
+static CUresult import_read(const struct shared_descriptor *what, int memory, struct handle **handle_out)
 {
     struct stat file;
-    if (what->kind == PASSING_MULTICAST) {
+    if (what->kind == SHARED_DESCRIPTOR_MULTICAST) {
         *handle_out = multicast_join(memory);
         return *handle_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    SIM_REQUIRE(what->kind == PASSING_MEMORY && fstat(memory, &file) == 0 &&
+    SIM_REQUIRE(what->kind == SHARED_DESCRIPTOR_MEMORY && fstat(memory, &file) == 0 &&
                 (uint64_t)file.st_size == what->bytes);
     CUdevice ordinal = ordinal_of(what->gpu);
     if (what->is_device && ordinal < 0)
@@ -94,9 +95,9 @@ static CUresult import_read(const struct passing *what, int memory, struct handl
 
 CUresult handle_import(int fd, struct handle **handle)
 {
-    struct passing what;
+    struct shared_descriptor what;
     int memory = -1, token = -1;
-    SIM_REQUIRE(passing_read(fd, &what, &memory, &token));
+    SIM_REQUIRE(shared_descriptor_read(fd, &what, &memory, &token));
     CUresult result = import_read(&what, memory, handle);
     if (result != CUDA_SUCCESS)
         close(memory);

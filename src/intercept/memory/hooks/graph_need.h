@@ -15,5 +15,5 @@ struct graph_need {
 
 /* Look through a graph and the graphs in it. False when it allocates nothing on a device, or cannot be read.
  * Where it allocates on several devices, the need on the one of most. Slow: asks the driver for each node.
- * Call between pools_calls_begin() and pools_calls_end(). */
+ * Call between pool_charge_calls_begin() and pool_charge_calls_end(). */
 bool graph_need(CUgraph graph, struct graph_need *need);

@@ -208,9 +208,9 @@ void context_bury(uint64_t context, uint32_t gpu)
         vmm_let_go_all(RECORD_TILE, array_is_gone, NULL);
     records_each(&area->records, see_other, &death);
     if (death.others) {
-        pools_refresh();
+        pool_charge_refresh();
     } else {
-        pools_forget_gpu(gpu);
+        pool_charge_forget_gpu(gpu);
         agent_part(gpu);
     }
     session_notice(WIRE_NOTICE_CONTEXT); /* what the driver had for it is free as well */

@@ -24,9 +24,9 @@ static bool read_need(CUgraph graph, struct graph_need *need)
     CUstreamCaptureMode mode;
     if (!charge_holds())
         return false;
-    pools_calls_begin(&mode);
+    pool_charge_calls_begin(&mode);
     bool any = graph_need(graph, need);
-    pools_calls_end(&mode);
+    pool_charge_calls_end(&mode);
     return any;
 }
 
@@ -52,8 +52,8 @@ static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t g
 /* Before what maps graph memory: the pool whose turn is then held. NULL: refused. */
 static struct pool *begin(const struct graph_need *need, uint32_t gpu, CUgraphExec exec)
 {
-    struct pool *pool = pools_get_graphs(need->device, gpu);
-    if (!pool || !pools_prepare_graph(pool, need->bytes, (uint64_t)(uintptr_t)exec)) {
+    struct pool *pool = pool_charge_get_graphs(need->device, gpu);
+    if (!pool || !pool_charge_prepare_graph(pool, need->bytes, (uint64_t)(uintptr_t)exec)) {
         charge_say_refused(true, gpu, need->bytes);
         return NULL;
     }
@@ -64,10 +64,10 @@ static struct pool *begin(const struct graph_need *need, uint32_t gpu, CUgraphEx
 
 static void end(struct pool *pool)
 {
-    if (pools_settle(pool))
-        pools_done(pool);
+    if (pool_charge_settle(pool))
+        pool_charge_done(pool);
     else
-        pools_accept(pool);
+        pool_charge_accept(pool);
     charge_leave();
 }
 
@@ -88,10 +88,10 @@ static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec ex
     bool mapped = pool->mapped_by == record.key;
     CUresult result = driver(exec, stream);
     if (!mapped)
-        pool->mapped_by = result == CUDA_SUCCESS && !pace_is_capturing(where) ? record.key : 0;
+        pool->mapped_by = result == CUDA_SUCCESS && !in_flight_is_capturing(where) ? record.key : 0;
     end(pool);
     if (record.flags & RECORD_DEVICES)
-        pools_refresh_graphs();
+        pool_charge_refresh_graphs();
     return result;
 }
 
@@ -125,7 +125,8 @@ static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct
     for (uint64_t others = need->devices & ~(UINT64_C(1) << need->device); others; others &= others - 1) {
         CUdevice device = __builtin_ctzll(others);
         enum charge_place place = charge_place_device(charge, device);
-        if (place == CHARGE_FORBIDDEN || (place == CHARGE_ON_GPU && !pools_get_graphs(device, charge->gpu)))
+        if (place == CHARGE_FORBIDDEN ||
+            (place == CHARGE_ON_GPU && !pool_charge_get_graphs(device, charge->gpu)))
             return CHARGE_FORBIDDEN;
     }
     return charge_place_device(charge, need->device);
@@ -153,9 +154,9 @@ static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct
             pool->mapped_by = result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*exec : 0;                       \
             end(pool);                                                                                       \
             if (is_on_several(&need))                                                                        \
-                pools_refresh_graphs();                                                                      \
+                pool_charge_refresh_graphs();                                                                \
         } else if (result == CUDA_SUCCESS) {                                                                 \
-            pools_forget_exec(need.device, (uint64_t)(uintptr_t)*exec);                                      \
+            pool_charge_forget_exec(need.device, (uint64_t)(uintptr_t)*exec);                                \
         }                                                                                                    \
         if (result == CUDA_SUCCESS)                                                                          \
             remember(*exec, &need, charge.gpu);                                                              \
@@ -188,7 +189,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
     CUresult result = real(cuGraphExecDestroy)(exec);
     if (known && result != CUDA_SUCCESS)
         records_restore(&private_get()->records, &record);
-    pools_refresh();
+    pool_charge_refresh();
     return result;
 }
 
@@ -197,7 +198,7 @@ CUresult cuGraphDestroy(CUgraph graph)
     if (!real_ready() || !real(cuGraphDestroy))
         return real_absent();
     CUresult result = real(cuGraphDestroy)(graph);
-    pools_refresh();
+    pool_charge_refresh();
     return result;
 }
 
@@ -205,5 +206,5 @@ CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
     if (!real_ready() || !real(cuDeviceGraphMemTrim))
         return real_absent();
-    return pools_trim_graphs(device);
+    return pool_charge_trim_graphs(device);
 }

@@ -111,7 +111,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
     if (!charge_drop(RECORD_POINTER, address, &record)) {
         CUresult result = real(cuMemFree_v2)(address);
         if (address)
-            pools_refresh(); /* a pool's memory may be freed like this too */
+            pool_charge_refresh(); /* a pool's memory may be freed like this too */
         return result;
     }
     charge_enter();

@@ -64,7 +64,7 @@ static CUmemoryPool pool_of(const struct request *request, CUdevice device)
         current = NULL;
     if (!request->pool || request->pool == current)
         return current;
-    if (pools_find(request->pool))
+    if (pool_charge_find(request->pool))
         return request->pool;
     if (real(cuDeviceGetDefaultMemPool) && real(cuDeviceGetDefaultMemPool)(&standard, device) != CUDA_SUCCESS)
         standard = NULL;
@@ -81,7 +81,7 @@ static enum charge_place find_pool(const struct request *request, struct pool **
     bool pushed;
     if (!takes_memory(request))
         return CHARGE_NOWHERE;
-    *pool = request->pool && session_mode() == SESSION_INSIDE ? pools_find(request->pool) : NULL;
+    *pool = request->pool && session_mode() == SESSION_INSIDE ? pool_charge_find(request->pool) : NULL;
     if (*pool) {
         *gpu = (*pool)->gpu;
         return CHARGE_ON_GPU;
@@ -91,11 +91,11 @@ static enum charge_place find_pool(const struct request *request, struct pool **
     enum charge_place place = charge_place_current(&charge);
     *gpu = charge.gpu;
     if (place == CHARGE_ON_GPU) {
-        pools_calls_begin(&mode);
+        pool_charge_calls_begin(&mode);
         if (real(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
             handle = pool_of(request, device);
-        *pool = handle ? pools_get(handle, charge.gpu, false) : NULL;
-        pools_calls_end(&mode);
+        *pool = handle ? pool_charge_get(handle, charge.gpu, false) : NULL;
+        pool_charge_calls_end(&mode);
         if (!handle)
             place = CHARGE_NOWHERE;
         else if (!*pool)
@@ -115,20 +115,20 @@ static CUresult allocate(const struct request *request)
         place = find_pool(request, &pool, &gpu);
     if (place == CHARGE_NOWHERE)
         return ask_driver(request);
-    if (place == CHARGE_FORBIDDEN || !pools_prepare(pool, request->bytes)) {
+    if (place == CHARGE_FORBIDDEN || !pool_charge_prepare(pool, request->bytes)) {
         charge_say_refused(place == CHARGE_ON_GPU, gpu, request->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     charge_moving();
     charge_enter();
     CUresult result = ask_driver(request);
-    if (pools_settle(pool)) {
-        pools_done(pool);
+    if (pool_charge_settle(pool)) {
+        pool_charge_done(pool);
     } else {
         /* It needed more than asked: whole blocks, or its unused memory was in pieces. */
         if (result == CUDA_SUCCESS)
             give_back(request);
-        pools_give_up(pool);
+        pool_charge_give_up(pool);
         charge_say_refused(true, gpu, request->bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -155,7 +155,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
 {
     if (!real_ready() || !real(cuMemAllocFromPoolAsync) || !real(cuMemFreeAsync))
         return real_absent();
-    if (!pool || pools_is_dying(pool))
+    if (!pool || pool_charge_is_dying(pool))
         return real(cuMemAllocFromPoolAsync)(address, bytes, NULL, stream);
     return allocate(&(struct request){.address = address, .bytes = bytes, .pool = pool, .stream = stream});
 }
@@ -164,7 +164,7 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemo
 {
     if (!real_ready() || !real(cuMemAllocFromPoolAsync_ptsz) || !real(cuMemFreeAsync_ptsz))
         return real_absent();
-    if (!pool || pools_is_dying(pool))
+    if (!pool || pool_charge_is_dying(pool))
         return real(cuMemAllocFromPoolAsync_ptsz)(address, bytes, NULL, stream);
     return allocate(&(struct request){
         .address = address, .bytes = bytes, .pool = pool, .stream = stream, .per_thread = true});
@@ -180,7 +180,7 @@ static CUresult free_in_order(CUresult (*driver)(CUdeviceptr, CUstream), CUdevic
     charge_leave();
     if (recorded)
         charge_dropped(&record, result);
-    pools_refresh();
+    pool_charge_refresh();
     return result;
 }
 
@@ -230,7 +230,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
     }
     CUresult result = real(cuMemPoolCreate)(pool, properties);
     if (result == CUDA_SUCCESS && place == CHARGE_ON_GPU &&
-        !pools_get_made(*pool, device, charge.gpu, properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)) {
+        !pool_charge_get_made(*pool, device, charge.gpu,
+                              properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)) {
         real(cuMemPoolDestroy)(*pool); /* more pools than we can account */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -242,7 +243,7 @@ static void remember_pool(CUresult result, const CUmemoryPool *pool, CUdevice de
 {
     struct charge charge;
     if (result == CUDA_SUCCESS && pool && *pool && charge_place_device(&charge, device) == CHARGE_ON_GPU)
-        pools_get(*pool, charge.gpu, managed);
+        pool_charge_get(*pool, charge.gpu, managed);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
@@ -292,7 +293,7 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAlloc
     {                                                                                                        \
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
-        if (pools_is_dying(pool))                                                                            \
+        if (pool_charge_is_dying(pool))                                                                      \
             pool = NULL;                                                                                     \
         return real(symbol) arguments;                                                                       \
     }
@@ -313,8 +314,8 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
     if (!real_ready() || !real(cuMemPoolTrimTo))
         return real_absent();
-    CUresult result = real(cuMemPoolTrimTo)(pools_is_dying(pool) ? NULL : pool, keep_bytes);
-    pools_refresh();
+    CUresult result = real(cuMemPoolTrimTo)(pool_charge_is_dying(pool) ? NULL : pool, keep_bytes);
+    pool_charge_refresh();
     return result;
 }
 
@@ -322,10 +323,10 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
     if (!real_ready() || !real(cuMemPoolDestroy))
         return real_absent();
-    struct pool *pool = charge_holds() ? pools_find(handle) : NULL;
+    struct pool *pool = charge_holds() ? pool_charge_find(handle) : NULL;
     if (!pool)
         return real(cuMemPoolDestroy)(handle);
-    return pools_destroy(pool);
+    return pool_charge_destroy(pool);
 }
 
 /* Calls that wait for work: pools give back what they may there. */
@@ -335,7 +336,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
         CUresult result = real(symbol) arguments;                                                            \
-        pools_refresh();                                                                                     \
+        pool_charge_refresh();                                                                               \
         return result;                                                                                       \
     }
 WAITS(cuStreamSynchronize, (CUstream stream), (stream))

@@ -77,7 +77,7 @@ CUresult cuMemFree(CUdeviceptr_v1 address)
     if (recorded)
         charge_dropped(&record, result);
     else if (address)
-        pools_refresh();
+        pool_charge_refresh();
     return result;
 }
 

@@ -20,15 +20,15 @@ static uid_t one(void)
     return geteuid() + 1000;
 }
 
-static int add_if_allowed(struct daemon *daemon, uid_t uid, enum tenant_use use, struct error *error)
+static int add_if_allowed(struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error)
 {
-    int result = tenant_check(daemon, uid, use, error);
+    int result = user_check(daemon, uid, use, error);
     if (result == 0)
-        tenant_add(daemon, uid, use);
+        user_add(daemon, uid, use);
     return result;
 }
 
-static unsigned add_all(struct daemon *daemon, uid_t uid, enum tenant_use use, unsigned most)
+static unsigned add_all(struct daemon *daemon, uid_t uid, enum user_holding use, unsigned most)
 {
     unsigned count = 0;
     while (count < most && add_if_allowed(daemon, uid, use, NULL) == 0)
@@ -36,10 +36,10 @@ static unsigned add_all(struct daemon *daemon, uid_t uid, enum tenant_use use, u
     return count;
 }
 
-static void remove_all(struct daemon *daemon, uid_t uid, enum tenant_use use, unsigned count)
+static void remove_all(struct daemon *daemon, uid_t uid, enum user_holding use, unsigned count)
 {
     while (count--)
-        tenant_remove(daemon, uid, use);
+        user_remove(daemon, uid, use);
 }
 
 static void set_descriptors(rlim_t count)
@@ -55,29 +55,29 @@ static void nobody_has_more_than_a_quarter_of_the_descriptors(void **state)
     struct daemon daemon = {.session_count = 0};
     struct error error = {0};
     set_descriptors(DESCRIPTORS);
-    assert_int_equal(add_all(&daemon, one(), TENANT_LEDGER, 20), 20);    /* 40 descriptors */
-    assert_int_equal(add_all(&daemon, one(), TENANT_PROCESS, 1000), 20); /* 60 more: 100 of 400 */
-    assert_int_equal(tenant_check(&daemon, one(), TENANT_RUNNER, &error), -EBUSY);
+    assert_int_equal(add_all(&daemon, one(), USER_LEDGER, 20), 20);    /* 40 descriptors */
+    assert_int_equal(add_all(&daemon, one(), USER_PROCESS, 1000), 20); /* 60 more: 100 of 400 */
+    assert_int_equal(user_check(&daemon, one(), USER_RUNNER, &error), -EBUSY);
     assert_string_equal(error.code, "ERR_TOO_MANY");
     assert_non_null(strstr(error.message, "take 100 of the 400"));
     /* Another one does not notice. */
-    assert_int_equal(add_all(&daemon, one() + 1, TENANT_RUNNER, 1000), 100);
-    tenant_remove(&daemon, one(), TENANT_LEDGER);
-    assert_int_equal(add_all(&daemon, one(), TENANT_RUNNER, 1000), 2);
-    remove_all(&daemon, one() + 1, TENANT_RUNNER, 100);
-    remove_all(&daemon, one(), TENANT_RUNNER, 2);
-    remove_all(&daemon, one(), TENANT_LEDGER, 19);
-    remove_all(&daemon, one(), TENANT_PROCESS, 20);
-    assert_null(daemon.tenants);
+    assert_int_equal(add_all(&daemon, one() + 1, USER_RUNNER, 1000), 100);
+    user_remove(&daemon, one(), USER_LEDGER);
+    assert_int_equal(add_all(&daemon, one(), USER_RUNNER, 1000), 2);
+    remove_all(&daemon, one() + 1, USER_RUNNER, 100);
+    remove_all(&daemon, one(), USER_RUNNER, 2);
+    remove_all(&daemon, one(), USER_LEDGER, 19);
+    remove_all(&daemon, one(), USER_PROCESS, 20);
+    assert_null(daemon.users);
 }
 
 static void the_daemons_own_user_has_all_of_them(void **state)
 {
     struct daemon daemon = {.session_count = 0};
     set_descriptors(DESCRIPTORS);
-    assert_int_equal(add_all(&daemon, geteuid(), TENANT_PROCESS, 1000), 1000);
-    remove_all(&daemon, geteuid(), TENANT_PROCESS, 1000);
-    assert_null(daemon.tenants);
+    assert_int_equal(add_all(&daemon, geteuid(), USER_PROCESS, 1000), 1000);
+    remove_all(&daemon, geteuid(), USER_PROCESS, 1000);
+    assert_null(daemon.users);
 }
 
 static void connections_that_said_nothing_yet_are_few_for_everybody(void **state)
@@ -85,20 +85,20 @@ static void connections_that_said_nothing_yet_are_few_for_everybody(void **state
     struct daemon daemon = {.session_count = 0};
     struct error error = {0};
     set_descriptors(20000);
-    for (enum tenant_use use = TENANT_REQUEST; use <= TENANT_SILENT; use++) {
-        const unsigned users = TENANT_ALL_CONNECTIONS_MAX / TENANT_CONNECTIONS_MAX;
+    for (enum user_holding use = USER_REQUEST; use <= USER_SILENT; use++) {
+        const unsigned users = USER_ALL_CONNECTIONS_MAX / USER_CONNECTIONS_MAX;
         for (uid_t i = 0; i < users; i++)
-            assert_int_equal(add_all(&daemon, one() + i, use, 1000), TENANT_CONNECTIONS_MAX);
-        assert_int_equal(tenant_check(&daemon, one(), use, &error), -EBUSY);
+            assert_int_equal(add_all(&daemon, one() + i, use, 1000), USER_CONNECTIONS_MAX);
+        assert_int_equal(user_check(&daemon, one(), use, &error), -EBUSY);
         assert_non_null(strstr(error.message, "has 256 connections"));
-        assert_int_equal(tenant_check(&daemon, one() + users, use, &error), -EBUSY);
+        assert_int_equal(user_check(&daemon, one() + users, use, &error), -EBUSY);
         assert_non_null(strstr(error.message, "there are 2048 connections"));
         /* All together do not keep the daemon's own user out. */
-        assert_int_equal(add_all(&daemon, geteuid(), use, 1000), TENANT_CONNECTIONS_MAX);
-        remove_all(&daemon, geteuid(), use, TENANT_CONNECTIONS_MAX);
+        assert_int_equal(add_all(&daemon, geteuid(), use, 1000), USER_CONNECTIONS_MAX);
+        remove_all(&daemon, geteuid(), use, USER_CONNECTIONS_MAX);
         for (uid_t i = 0; i < users; i++)
-            remove_all(&daemon, one() + i, use, TENANT_CONNECTIONS_MAX);
-        assert_null(daemon.tenants);
+            remove_all(&daemon, one() + i, use, USER_CONNECTIONS_MAX);
+        assert_null(daemon.users);
     }
 }
 

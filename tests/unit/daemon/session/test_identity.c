@@ -16,8 +16,8 @@ static void random_hex_has_the_length_asked_for_and_differs(void **state)
     for (size_t digits = 1; digits <= 130; digits += 43) {
         char first[132], second[132];
         memset(first, 'z', sizeof(first));
-        names_random_hex(first, digits);
-        names_random_hex(second, digits);
+        identity_random_hex(first, digits);
+        identity_random_hex(second, digits);
         assert_int_equal(strspn(first, "0123456789abcdef"), digits);
         assert_int_equal(first[digits], '\0');
         if (digits > 8)
@@ -27,12 +27,12 @@ static void random_hex_has_the_length_asked_for_and_differs(void **state)
 
 static void an_id_is_12_lower_case_hex_digits(void **state)
 {
-    assert_true(names_is_id("0123456789ab"));
-    assert_false(names_is_id("0123456789a"));
-    assert_false(names_is_id("0123456789abc"));
-    assert_false(names_is_id("0123456789AB"));
-    assert_false(names_is_id("../456789ab"));
-    assert_false(names_is_id(""));
+    assert_true(identity_is_id("0123456789ab"));
+    assert_false(identity_is_id("0123456789a"));
+    assert_false(identity_is_id("0123456789abc"));
+    assert_false(identity_is_id("0123456789AB"));
+    assert_false(identity_is_id("../456789ab"));
+    assert_false(identity_is_id(""));
 }
 
 static void a_name_has_1_to_63_harmless_characters(void **state)
@@ -40,34 +40,34 @@ static void a_name_has_1_to_63_harmless_characters(void **state)
     char name[66];
     memset(name, 'a', sizeof(name));
     name[63] = '\0';
-    assert_true(names_is_valid(name));
+    assert_true(identity_is_valid(name));
     name[63] = 'a';
     name[64] = '\0';
-    assert_false(names_is_valid(name));
-    assert_true(names_is_valid("Train-1.b_2"));
-    assert_false(names_is_valid(""));
-    assert_false(names_is_valid("a b"));
-    assert_false(names_is_valid("a/b"));
-    assert_false(names_is_valid("a\"b"));
-    assert_false(names_is_valid("gr\xc3\xbc\xc3\x9f"));
+    assert_false(identity_is_valid(name));
+    assert_true(identity_is_valid("Train-1.b_2"));
+    assert_false(identity_is_valid(""));
+    assert_false(identity_is_valid("a b"));
+    assert_false(identity_is_valid("a/b"));
+    assert_false(identity_is_valid("a\"b"));
+    assert_false(identity_is_valid("gr\xc3\xbc\xc3\x9f"));
 }
 
 static void a_token_matches_itself_alone(void **state)
 {
-    assert_true(names_token_matches("secret", "secret"));
-    assert_false(names_token_matches("secret", "secreT"));
-    assert_false(names_token_matches("secret", "secre"));
-    assert_false(names_token_matches("secret", "secretsecret"));
-    assert_false(names_token_matches("secret", ""));
-    assert_false(names_token_matches("", ""));
-    assert_false(names_token_matches("", "x"));
+    assert_true(identity_token_matches("secret", "secret"));
+    assert_false(identity_token_matches("secret", "secreT"));
+    assert_false(identity_token_matches("secret", "secre"));
+    assert_false(identity_token_matches("secret", "secretsecret"));
+    assert_false(identity_token_matches("secret", ""));
+    assert_false(identity_token_matches("", ""));
+    assert_false(identity_token_matches("", "x"));
 }
 
 static void times_are_utc_in_rfc_3339(void **state)
 {
     char text[TIME_TEXT];
-    assert_string_equal(names_format_time(0, text), "1970-01-01T00:00:00Z");
-    assert_string_equal(names_format_time(1769860800, text), "2026-01-31T12:00:00Z");
+    assert_string_equal(identity_format_time(0, text), "1970-01-01T00:00:00Z");
+    assert_string_equal(identity_format_time(1769860800, text), "2026-01-31T12:00:00Z");
 }
 
 int main(void)

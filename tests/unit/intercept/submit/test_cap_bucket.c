@@ -14,18 +14,18 @@
 /* A process that always has work, in pieces of `piece_ns`: how much of `span_ns` it gets. */
 static double share_of(uint32_t cap, uint64_t piece_ns, uint64_t span_ns)
 {
-    struct duty duty;
+    struct cap_bucket duty;
     uint64_t now = 5 * MS, end = now + span_ns, busy = 0;
-    duty_begin(&duty, cap, now);
+    cap_bucket_begin(&duty, cap, now);
     while (now < end) {
-        duty_advance(&duty, cap, now);
-        if (duty_is_spent(&duty)) {
-            now += duty_wait_ns(&duty);
+        cap_bucket_advance(&duty, cap, now);
+        if (cap_bucket_is_spent(&duty)) {
+            now += cap_bucket_wait_ns(&duty);
             continue;
         }
         now += piece_ns;
         busy += piece_ns;
-        duty_charge(&duty, piece_ns);
+        cap_bucket_charge(&duty, piece_ns);
     }
     return (double)busy / (double)span_ns;
 }
@@ -44,38 +44,38 @@ static void a_busy_process_gets_its_cap_and_no_more(void **state)
 
 static void a_rest_is_made_up_for_by_one_bucket_at_most(void **state)
 {
-    struct duty duty;
-    duty_begin(&duty, 2500, 0);
-    duty_charge(&duty, 50 * MS);
-    assert_true(duty_is_spent(&duty));
-    duty_advance(&duty, 2500, 3600000 * MS);
-    duty_charge(&duty, 49 * MS);
-    assert_false(duty_is_spent(&duty));
-    duty_charge(&duty, MS);
-    assert_true(duty_is_spent(&duty));
+    struct cap_bucket duty;
+    cap_bucket_begin(&duty, 2500, 0);
+    cap_bucket_charge(&duty, 50 * MS);
+    assert_true(cap_bucket_is_spent(&duty));
+    cap_bucket_advance(&duty, 2500, 3600000 * MS);
+    cap_bucket_charge(&duty, 49 * MS);
+    assert_false(cap_bucket_is_spent(&duty));
+    cap_bucket_charge(&duty, MS);
+    assert_true(cap_bucket_is_spent(&duty));
 }
 
 static void a_turn_is_waited_for_until_it_is_worth_having(void **state)
 {
-    struct duty duty;
-    duty_begin(&duty, 5000, 0);
-    duty_charge(&duty, 50 * MS);
-    assert_int_equal(duty_wait_ns(&duty), 40 * MS); /* for 20 ms at half the rate */
-    duty_charge(&duty, 10 * MS);                    /* an overrun is paid for */
-    assert_int_equal(duty_wait_ns(&duty), 60 * MS);
-    duty_begin(&duty, 100, 0);
-    duty_charge(&duty, 50 * MS);
-    assert_int_equal(duty_wait_ns(&duty), 100 * MS); /* 1 ms, at a hundredth */
+    struct cap_bucket duty;
+    cap_bucket_begin(&duty, 5000, 0);
+    cap_bucket_charge(&duty, 50 * MS);
+    assert_int_equal(cap_bucket_wait_ns(&duty), 40 * MS); /* for 20 ms at half the rate */
+    cap_bucket_charge(&duty, 10 * MS);                    /* an overrun is paid for */
+    assert_int_equal(cap_bucket_wait_ns(&duty), 60 * MS);
+    cap_bucket_begin(&duty, 100, 0);
+    cap_bucket_charge(&duty, 50 * MS);
+    assert_int_equal(cap_bucket_wait_ns(&duty), 100 * MS); /* 1 ms, at a hundredth */
 }
 
 static void a_cap_can_change_at_any_time(void **state)
 {
-    struct duty duty;
-    duty_begin(&duty, 1000, 0);
-    duty_charge(&duty, 50 * MS);
-    duty_advance(&duty, 5000, 10 * MS); /* 1 ms came by the old rate */
+    struct cap_bucket duty;
+    cap_bucket_begin(&duty, 1000, 0);
+    cap_bucket_charge(&duty, 50 * MS);
+    cap_bucket_advance(&duty, 5000, 10 * MS); /* 1 ms came by the old rate */
     assert_int_equal(duty.left_ns, MS);
-    duty_advance(&duty, 5000, 20 * MS);
+    cap_bucket_advance(&duty, 5000, 20 * MS);
     assert_int_equal(duty.left_ns, 6 * MS);
 }
 

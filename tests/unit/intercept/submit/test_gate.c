@@ -205,7 +205,7 @@ static int open_gate(void **state)
         done[i] = UINT64_MAX;
     cuCtxSetCurrent(CONTEXT(1));
     gate_open(gate, GATE_FREE);
-    return pace_is_finished(gate) ? 0 : -1;
+    return in_flight_is_finished(gate) ? 0 : -1;
 }
 
 static void work_stays(void)
@@ -222,9 +222,9 @@ static CUresult launch_on(CUstream stream)
 /* Whether it was seen true; a thread that turns back at the gate is inside for a moment. */
 static bool comes_true(bool (*condition)(void))
 {
-    uint64_t deadline_ns = pace_now_ns() + PATIENCE_NS;
+    uint64_t deadline_ns = monotonic_ns() + PATIENCE_NS;
     while (!condition()) {
-        if (pace_now_ns() > deadline_ns)
+        if (monotonic_ns() > deadline_ns)
             return false;
         sched_yield();
     }
@@ -366,8 +366,8 @@ static void a_closed_and_left_gate_lets_nothing_through(void **state)
     stop = false;
     for (unsigned i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, submit_until_stopped, NULL);
-    uint64_t enough_ns = pace_now_ns() + UINT64_C(3000000000); /* on busy CPUs each round takes long */
-    for (unsigned round = 0; round < 300 && (round < 20 || pace_now_ns() < enough_ns); round++) {
+    uint64_t enough_ns = monotonic_ns() + UINT64_C(3000000000); /* on busy CPUs each round takes long */
+    for (unsigned round = 0; round < 300 && (round < 20 || monotonic_ns() < enough_ns); round++) {
         close_gate();
         unsigned before = calls;
         for (unsigned i = 0; i < 20; i++)
@@ -391,9 +391,9 @@ static void unmarked_work_is_found_by_asking_its_stream(void **state)
     (void)state;
     work_stays();
     launch_on(STREAM(3));
-    assert_false(pace_is_finished(gate));
+    assert_false(in_flight_is_finished(gate));
     done[3] = put[3];
-    assert_true(pace_is_finished(gate));
+    assert_true(in_flight_is_finished(gate));
 }
 
 static void a_default_stream_belongs_to_the_current_context(void **state)
@@ -420,9 +420,9 @@ static void a_destroyed_streams_work_is_waited_for(void **state)
     work_stays();
     launch_on(STREAM(4));
     cuStreamDestroy_v2(STREAM(4));
-    assert_false(pace_is_finished(gate));
+    assert_false(in_flight_is_finished(gate));
     done[4] = put[4];
-    assert_true(pace_is_finished(gate));
+    assert_true(in_flight_is_finished(gate));
 }
 
 static void a_destroyed_contexts_work_is_not_asked_about(void **state)
@@ -430,9 +430,9 @@ static void a_destroyed_contexts_work_is_not_asked_about(void **state)
     (void)state;
     work_stays();
     launch_on(STREAM(5));
-    assert_false(pace_is_finished(gate));
+    assert_false(in_flight_is_finished(gate));
     agent_leave_context(CONTEXT(1));
-    assert_true(pace_is_finished(gate));
+    assert_true(in_flight_is_finished(gate));
 }
 
 static atomic_uint submitted;
@@ -471,21 +471,21 @@ static void a_paced_stream_has_two_pieces_before_it(void **state)
     assert_true(comes_true(two_are_submitted));
     /* In which a thread that is not held would have submitted all. What is late by so much that the thread
      * may have gone on tells nothing. */
-    uint64_t from_ns = pace_now_ns();
+    uint64_t from_ns = monotonic_ns();
     pause_for(40);
-    bool in_time = pace_now_ns() - from_ns < 90 * MS;
+    bool in_time = monotonic_ns() - from_ns < 90 * MS;
     assert_true(submitted == 2 || !in_time);
     done[6]++;
-    uint64_t ended_ns = pace_now_ns();
+    uint64_t ended_ns = monotonic_ns();
     pause_for(10);
     /* A piece takes 40 ms: the next is not before it is time. */
-    in_time = in_time && pace_now_ns() - ended_ns < 35 * MS;
+    in_time = in_time && monotonic_ns() - ended_ns < 35 * MS;
     assert_true(submitted == 2 || !in_time);
     /* As the second is expected to end, so that the GPU goes on at once. It does not: then nor will the
      * third. */
     assert_true(comes_true(three_are_submitted));
     pause_for(10);
-    in_time = in_time && pace_now_ns() - ended_ns < 90 * MS;
+    in_time = in_time && monotonic_ns() - ended_ns < 90 * MS;
     assert_true(submitted == 3 || !in_time);
     done[6] = UINT64_MAX;
     pthread_join(thread, NULL);
@@ -497,13 +497,13 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
     (void)state;
     work_stays();
     gate_open(gate, GATE_PACED);
-    uint64_t from_ns = pace_now_ns();
+    uint64_t from_ns = monotonic_ns();
     for (unsigned i = 0; i < 200; i++)
         launch_on(STREAM(7));
-    assert_true(pace_now_ns() - from_ns < UINT64_C(10000000000));
-    assert_false(pace_is_finished(gate));
+    assert_true(monotonic_ns() - from_ns < UINT64_C(10000000000));
+    assert_false(in_flight_is_finished(gate));
     done[7] = UINT64_MAX;
-    assert_true(pace_is_finished(gate));
+    assert_true(in_flight_is_finished(gate));
 }
 
 /* --- Captures -------------------------------------------------------------------------------------- */
@@ -537,7 +537,7 @@ static void a_capture_is_the_same_while_gates_close(void **state)
     pthread_create(&thread, NULL, capture, NULL);
     assert_true(comes_true(a_capture_waits));
     assert_false(capturing[8]);
-    assert_true(pace_is_finished(gate));
+    assert_true(in_flight_is_finished(gate));
     gate_drained(gate);
     pthread_join(thread, NULL); /* through a closed gate: a captured call gives the GPU nothing */
     assert_int_equal(gate->captures, 0);
@@ -547,7 +547,7 @@ static void a_capture_is_the_same_while_gates_close(void **state)
         pthread_create(&thread, NULL, capture, NULL);
         launch_on(STREAM(9));
         close_gate();
-        pace_is_finished(gate);
+        in_flight_is_finished(gate);
         pthread_join(thread, NULL);
     }
     assert_int_equal(touched_while_capturing, 0);
@@ -564,10 +564,10 @@ static void work_beside_a_capture_is_marked_by_who_submits_it(void **state)
     cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED);
     launch_on(STREAM(11));
     launch_on(STREAM(12));
-    assert_false(pace_is_finished(gate));
+    assert_false(in_flight_is_finished(gate));
     done[10] = put[10];
     done[12] = put[12];
-    assert_true(pace_is_finished(gate)); /* by the marks: nobody asks a stream now */
+    assert_true(in_flight_is_finished(gate)); /* by the marks: nobody asks a stream now */
     cuStreamEndCapture(STREAM(11), &graph);
     assert_int_equal(touched_while_capturing, 0);
 }

@@ -21,8 +21,8 @@ def rival(daemon, reap):
     return worker
 
 
-def knots(daemon, reap, *words, options=SHARE):
-    return reap(daemon.spawn("run", *options, "--", daemon.product.program("knots"), *map(str, words)))
+def waiting_work(daemon, reap, *words, options=SHARE):
+    return reap(daemon.spawn("run", *options, "--", daemon.product.program("waiting_work"), *map(str, words)))
 
 
 def let_go(process):
@@ -47,7 +47,7 @@ def handovers(daemon):
 
 @pytest.mark.parametrize("what, rounds", [("late", 20), ("mutex", 20), ("queue", 6), ("relay", 10), ("relaunch", 5)])
 def test_work_that_waits_for_what_the_gate_holds_ends(daemon, reap, rival, what, rounds):
-    process = knots(daemon, reap, what, rounds)
+    process = waiting_work(daemon, reap, what, rounds)
     let_go(process)
     finish(process)
     if what != "mutex":  # there the thread that holds it goes on once the pace no longer waits
@@ -59,7 +59,7 @@ def test_work_that_waits_for_what_the_gate_holds_ends(daemon, reap, rival, what,
 def test_captures_are_what_they_are_alone(daemon, reap, rival, mode):
     for _ in range(10):  # on busy CPUs, gates close less often
         before = handovers(daemon)
-        process = knots(daemon, reap, "capture", mode, 100)
+        process = waiting_work(daemon, reap, "capture", mode, 100)
         let_go(process)
         assert finish(process) == ["20 19"] * 100  # launches in a row, each after the one before
         if handovers(daemon) - before > 50:
@@ -96,7 +96,7 @@ def test_ranks_that_wait_for_each_other_end(rivals, reap, sessions, gpus):
     names = [f"ranks{rank % sessions}" for rank in range(2)]
     for name in set(names):
         daemon.cli("create", "--name", name, *[word for gpu in range(gpus) for word in ("--gpu", gpu)], *SHARE)
-    ranks = [knots(daemon, reap, "rank", rank, ROUNDS, gpus, options=("--session", names[rank])) for rank in range(2)]
+    ranks = [waiting_work(daemon, reap, "rank", rank, ROUNDS, gpus, options=("--session", names[rank])) for rank in range(2)]
     handles = ranks[0].stdout.readline()
     ranks[1].stdin.write(handles)
     ranks[1].stdin.flush()

@@ -1,16 +1,16 @@
-/* knots - work on the GPU that waits for other work, or for threads, of the same program: what a gate must
+/* waiting_work - work on the GPU that waits for other work, or for threads, of the same program: what a gate must
  * not tie up.
  *
- * knots late ROUNDS           a stream waits for a value that another thread has another stream write later
- * knots mutex ROUNDS          a host function waits for a mutex that a thread holds while it launches
- * knots queue ROUNDS          more launches than the driver takes, behind a value that another thread
+ * waiting_work late ROUNDS           a stream waits for a value that another thread has another stream write later
+ * waiting_work mutex ROUNDS          a host function waits for a mutex that a thread holds while it launches
+ * waiting_work queue ROUNDS          more launches than the driver takes, behind a value that another thread
  *                             releases
- * knots relay ROUNDS          a stream waits for a value behind launches of a graph, each of which a host
+ * waiting_work relay ROUNDS          a stream waits for a value behind launches of a graph, each of which a host
  *                             function in the graph before it has another thread make
- * knots relaunch ROUNDS       a graph launches itself again from the device
- * knots capture MODE ROUNDS   captures (0 global, 1 thread-local, 2 relaxed) beside launches of another
+ * waiting_work relaunch ROUNDS       a graph launches itself again from the device
+ * waiting_work capture MODE ROUNDS   captures (0 global, 1 thread-local, 2 relaxed) beside launches of another
  *                             thread
- * knots rank 0|1 ROUNDS GPUS  two of them, each waiting for the other's flags, on one or two GPUs, which rank
+ * waiting_work rank 0|1 ROUNDS GPUS  two of them, each waiting for the other's flags, on one or two GPUs, which rank
  *                             1 takes in the opposite order; 0 prints handles, 1 reads them
  *
  * Prints "ready", waits for a line on standard input, and prints "done" and, of captures, how many nodes and
@@ -218,7 +218,7 @@ static void run_relaunch(long rounds)
         CHECK(cuStreamSynchronize(stream));
         CHECK(cuMemcpyDtoH_v2(&left, flags, sizeof(left)));
         if (left) {
-            fprintf(stderr, "knots: the graph was to run %u times more\n", left);
+            fprintf(stderr, "waiting_work: the graph was to run %u times more\n", left);
             exit(1);
         }
     }
