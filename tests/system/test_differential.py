@@ -109,7 +109,7 @@ def test_a_small_quota_refuses_what_does_not_fit_and_nothing_else(product, card,
 
 
 def hooked():
-    text = (SOURCE / "src" / "intercept" / "hooks.def").read_text()
+    text = (SOURCE / "src/intercept/resolve/hooks.def").read_text()
     return re.findall(r"^(?:NVML_)?HOOK\((\w+)\)", text, re.MULTILINE)
 
 

@@ -294,7 +294,7 @@ CONSTANTS = PAGE.parent / "simulated-constants"
 def constants(tmp_path):
     """A copy of the simulated GPU's constants, and what runs the script on it."""
     copy = tmp_path / "constants.def"
-    shutil.copy(PAGE.parents[1] / "src" / "simgpu" / "constants.def", copy)
+    shutil.copy(PAGE.parents[1] / "src/simgpu/device/constants.def", copy)
 
     def run(*words):
         return subprocess.run([CONSTANTS, "--constants", copy, "--results", tmp_path, *words], capture_output=True, text=True,
