@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "client/start.h"
 
 /* With less than this beside its context hardly any program starts. */
@@ -117,9 +117,7 @@ static void warn_of_small_limits(struct client *client, const json_t *session)
 
 static uint64_t now_usec(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return monotonic_ns() / 1000;
 }
 
 /* Ask again about a queued session until it is active, for `patience_usec` at most; else it is released. */

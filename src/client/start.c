@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #define READY_MS 10000
 #define READY_LOOK_MS 20 /* between two questions whether a daemon that others started is ready */
@@ -35,9 +36,7 @@ int start_check_driver(bool simulated, struct error *error)
 
 static int64_t now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)(monotonic_ns() / 1000000);
 }
 
 /* Become `gpusliced --on-demand`, which goes to the background itself. Only async-signal-safe calls: we may

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "gpucheck/report.h"
 #include "kernels_ptx.h"
 
@@ -152,9 +153,7 @@ uint64_t free_bytes(void)
 
 double now_s(void)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    return (double)monotonic_ns() * 1e-9;
 }
 
 bool cpus_are_busy(void)

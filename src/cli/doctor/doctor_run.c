@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #define PATIENCE_MS 5000
 
@@ -26,9 +26,7 @@ static void become(char *const *words, const char *preload, int output)
 
 static long now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (long)(monotonic_ns() / 1000000);
 }
 
 /* Returns whether the end was seen. What does not fit is read and dropped. */

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <systemd/sd-event.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/paths.h"
 #include "config/config.h"
 #include "daemon/gpu/gpu.h"
@@ -83,7 +83,5 @@ struct daemon {
 /* Now, in microseconds on a clock that does not jump. */
 static inline uint64_t daemon_now_usec(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return monotonic_ns() / 1000;
 }

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/history/events.h"
@@ -37,13 +37,6 @@ struct leases {
 _Static_assert(PRIORITY_COUNT == ARBITER_PRIORITIES && PRIORITY_NORMAL == ARBITER_PRIORITY_NORMAL,
                "the arbiter's priorities are the sessions'");
 
-static uint64_t agents_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* After each call of the arbiter's. */
 static void set_timer(struct leases *leases)
 {
@@ -59,7 +52,7 @@ static void set_timer(struct leases *leases)
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct leases *leases = userdata;
-    arbiter_tick(leases->arbiter, agents_now());
+    arbiter_tick(leases->arbiter, monotonic_ns());
     set_timer(leases);
     return 0;
 }
@@ -137,7 +130,7 @@ void agents_drop(struct agent *agent)
     sd_event_source_disable_unref(agent->source);
     close(agent->fd);
     if (agent->gate)
-        arbiter_process_remove(agent->gate, agents_now());
+        arbiter_process_remove(agent->gate, monotonic_ns());
     free(agent);
     set_timer(leases);
 }
@@ -166,7 +159,7 @@ static uint64_t card_set(const struct session *session, uint64_t policy_set)
 
 static bool take_message(struct agent *agent, const struct wire_message *message)
 {
-    uint64_t now = agents_now();
+    uint64_t now = monotonic_ns();
     switch (message->header.type) {
     case WIRE_WANT:
         arbiter_want(agent->gate, card_set(agent->process->session, message->want.gpus), now);
@@ -231,7 +224,7 @@ void agents_enter(struct process *process, int fd)
     sd_event_source_set_priority(agent->source, SD_EVENT_PRIORITY_IMPORTANT);
     *agent = (struct agent){.leases = leases, .process = process, .fd = fd, .source = agent->source};
     process->agent = agent;
-    agent->gate = arbiter_process_add(session->arbitrated, agent, agents_now());
+    agent->gate = arbiter_process_add(session->arbitrated, agent, monotonic_ns());
     if (agent->gate)
         set_timer(leases);
     else
@@ -244,7 +237,7 @@ void agents_session_changed(struct session *session)
 {
     if (!session->arbitrated)
         return;
-    arbiter_session_set(session->arbitrated, session->compute, session->priority, agents_now());
+    arbiter_session_set(session->arbitrated, session->compute, session->priority, monotonic_ns());
     set_timer(session->daemon->leases);
 }
 
@@ -284,7 +277,7 @@ double agents_achieved_ratio(const struct session *session, unsigned policy_gpu)
 {
     int gpu = session->gpus[policy_gpu].gpu;
     return session->arbitrated && gpu >= 0
-               ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, agents_now())
+               ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, monotonic_ns())
                : 0;
 }
 
@@ -313,7 +306,7 @@ int agents_start(struct daemon *daemon, struct error *error)
 {
     process_ask_for_short_slices();
     struct leases *leases = calloc(1, sizeof(*leases));
-    struct arbiter *arbiter = leases ? arbiter_new(&calls, leases, agents_now()) : NULL;
+    struct arbiter *arbiter = leases ? arbiter_new(&calls, leases, monotonic_ns()) : NULL;
     if (!arbiter) {
         free(leases);
         return error_set_errno(error, ENOMEM, "cannot share the GPUs' time");

@@ -11,9 +11,9 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "intercept/resolve/report.h"
 
 /* Outside the private area, so that a forked child can close the copy that it got. */
@@ -199,13 +199,6 @@ int attach_open(const struct session_settings *settings, const struct attachment
     return 0;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 void attach_notice(enum wire_notice_kind kind)
 {
     struct wire_message message = {
@@ -221,9 +214,9 @@ uint64_t attach_context_cost(uint32_t gpu, int timeout_ms)
                                    .context_created.gpu = gpu};
     if (!attach_is_ours(&connection) || wire_send(connection.fd, &message, NULL, 0) < 0)
         return 0;
-    for (int64_t end = now_ms() + timeout_ms;;) {
+    for (int64_t end = (int64_t)(monotonic_ns() / 1000000) + timeout_ms;;) {
         struct pollfd wait = {.fd = connection.fd, .events = POLLIN};
-        int64_t left = end - now_ms();
+        int64_t left = end - (int64_t)(monotonic_ns() / 1000000);
         int fds[WIRE_FDS_MAX];
         unsigned count;
         int ready = poll(&wait, 1, left > 0 ? (int)left : 0);

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "intercept/agent/agent.h"
 #include "intercept/resolve/report.h"
 #include "intercept/session/attach.h"
@@ -38,13 +38,6 @@ void session_forget(void)
 {
     atomic_fetch_add_explicit(&session_memory, 1,
                               memory_order_release); /* charge.c reads it before it remembers */
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
 /* An unset variable is an empty one. Returns whether it is set to something. */
@@ -182,7 +175,7 @@ static enum session_mode attach(struct private_area *area, const struct attachme
         return SESSION_OUTSIDE;
     }
     if (result < 0) {
-        atomic_store_explicit(&area->next_try_ns, now_ns() + TRY_AGAIN_NS, memory_order_relaxed);
+        atomic_store_explicit(&area->next_try_ns, monotonic_ns() + TRY_AGAIN_NS, memory_order_relaxed);
         if (previous) {
             report_debug("cannot attach again: %s", error.message);
             return SESSION_INSIDE;
@@ -200,7 +193,8 @@ static enum session_mode attach(struct private_area *area, const struct attachme
                           memory_order_release); /* session_mode(), session_slot() */
     atomic_store_explicit(&area->mode, SESSION_INSIDE, memory_order_relaxed);
     /* Should the epoch still differ, it is not ours to hurry. */
-    atomic_store_explicit(&area->next_try_ns, previous ? now_ns() + COME_AGAIN_NS : 0, memory_order_relaxed);
+    atomic_store_explicit(&area->next_try_ns, previous ? monotonic_ns() + COME_AGAIN_NS : 0,
+                          memory_order_relaxed);
     session_forget();
     if (previous)
         agent_meet_daemon();
@@ -216,7 +210,7 @@ enum session_mode session_mode_slow(void)
 
     uint64_t next_try_ns = atomic_load_explicit(&area->next_try_ns, memory_order_relaxed);
     enum session_mode mode = atomic_load_explicit(&area->mode, memory_order_relaxed);
-    if (mode != SESSION_UNDECIDED && next_try_ns && now_ns() < next_try_ns)
+    if (mode != SESSION_UNDECIDED && next_try_ns && monotonic_ns() < next_try_ns)
         return mode;
 
     pthread_mutex_lock(&area->deciding);
@@ -227,7 +221,7 @@ enum session_mode session_mode_slow(void)
     next_try_ns = atomic_load_explicit(&area->next_try_ns, memory_order_relaxed);
     if (atomic_load_explicit(&session_outside, memory_order_relaxed)) {
         mode = SESSION_OUTSIDE;
-    } else if (mode == SESSION_UNDECIDED || !next_try_ns || now_ns() >= next_try_ns) {
+    } else if (mode == SESSION_UNDECIDED || !next_try_ns || monotonic_ns() >= next_try_ns) {
         /* Another thread may have done it while we waited. */
         if (attachment && ledger_epoch(attachment->slot.ledger.usage) == attachment->epoch)
             mode = SESSION_INSIDE;
@@ -280,7 +274,7 @@ void session_notice(enum wire_notice_kind kind)
         area ? atomic_load_explicit(&area->attachment, memory_order_acquire) : NULL;
     if (!attachment || attachment->standalone)
         return;
-    uint64_t now = now_ns(), last = atomic_load_explicit(&area->noticed_ns, memory_order_relaxed);
+    uint64_t now = monotonic_ns(), last = atomic_load_explicit(&area->noticed_ns, memory_order_relaxed);
     if (now - last < NOTICE_PAUSE_NS ||
         !atomic_compare_exchange_strong_explicit(&area->noticed_ns, &last, now, memory_order_relaxed,
                                                  memory_order_relaxed))

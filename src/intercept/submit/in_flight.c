@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "intercept/memory/charge.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
@@ -19,13 +20,6 @@
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
-
-uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 /* Our own calls: no capture is disturbed, and no hook of ours takes them for the program's. */
 static CUstreamCaptureMode calls_begin(void)

@@ -16,10 +16,8 @@
  * cuThreadExchangeStreamCaptureMode(RELAXED) and its restore. */
 #pragma once
 
+#include "base/clock.h"
 #include "intercept/submit/gate_area.h"
-
-/* CLOCK_MONOTONIC. */
-uint64_t monotonic_ns(void);
 
 /* --- For threads that submit (gate.c) -------------------------------------------------------------- */
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/units.h"
 #include "simgpu/device/faults.h"
 #include "simgpu/device/shared.h"
@@ -35,9 +36,7 @@ const struct shared_view *shared_view(void)
 
 uint64_t shared_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return monotonic_ns();
 }
 
 /* --- The file and its locks: byte 0 says that somebody initialises, byte 1 + N is slot N ----------- */

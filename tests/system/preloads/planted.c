@@ -12,9 +12,9 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cuda/prototypes.h"
 
 typedef void *(*lookup)(void *, const char *);
@@ -30,11 +30,9 @@ static CUresult half(CUdeviceptr *address, size_t bytes)
 
 static CUresult slow(CUdeviceptr *address, size_t bytes)
 {
-    struct timespec begin, now;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    do
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < 50000);
+    uint64_t end_ns = monotonic_ns() + 50000;
+    while (monotonic_ns() < end_ns)
+        ;
     return hook(address, bytes);
 }
 

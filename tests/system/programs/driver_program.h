@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cuda/prototypes.h"
 
 /* The text of a module with these entries; the simulated GPU has kernels of these names built in. */
@@ -23,12 +23,9 @@ static inline void check(CUresult result, const char *call)
 }
 #define CHECK(call) check(call, #call)
 
-/* CLOCK_MONOTONIC. */
 static inline long now_ns(void)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000L + time.tv_nsec;
+    return (long)monotonic_ns();
 }
 
 /* After cuInit(): the GPU's primary context, which is the thread's now. */

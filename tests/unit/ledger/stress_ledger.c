@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "ledger/usage.h"
 
@@ -106,9 +107,7 @@ static uint64_t draw(uint64_t *random, uint64_t below)
 
 static uint64_t now_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return monotonic_ns() / 1000000;
 }
 
 static void pause_us(uint64_t us)

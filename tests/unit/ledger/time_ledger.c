@@ -4,19 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "ledger/ledger.h"
 
 #define PAIRS 2000000u
 #define ROUNDS 7
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static void *map(size_t bytes)
 {
@@ -51,13 +44,13 @@ static double time_pairs(unsigned live_slots)
 
     double rounds[ROUNDS];
     for (unsigned round = 0; round < ROUNDS; round++) {
-        uint64_t start = now_ns();
+        uint64_t start = monotonic_ns();
         for (unsigned i = 0; i < PAIRS; i++) {
             if (!ledger_reserve(&slot, 0, 1 << 20))
                 abort();
             ledger_release(&slot, 0, 1 << 20);
         }
-        rounds[round] = (double)(now_ns() - start) / PAIRS;
+        rounds[round] = (double)(monotonic_ns() - start) / PAIRS;
     }
     munmap(policy, LEDGER_POLICY_BYTES);
     munmap(usage, ledger_usage_bytes());

@@ -2,8 +2,8 @@
  * rounds. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cuda/prototypes.h"
 
 #define ROUNDS 11
@@ -18,9 +18,7 @@ static CUevent event;
 
 static double now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+    return (double)monotonic_ns();
 }
 
 static void launch(void)
