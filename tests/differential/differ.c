@@ -111,8 +111,7 @@ CUdevice some_place(struct actor *actor)
 
 static bool is_address(enum kind kind)
 {
-    return kind == MEMORY || kind == NARROW || kind == HOST || kind == ADDRESSES || kind == MAPPING ||
-           kind == OPENED;
+    return kind == MEMORY || kind == HOST || kind == ADDRESSES || kind == MAPPING || kind == OPENED;
 }
 
 /* Where the values of ended things are addresses, they may be somebody's again, here or there only as the

@@ -20,7 +20,6 @@ enum kind {
     STREAM,
     EVENT,
     MEMORY,
-    NARROW, /* of the 32-bit forms */
     HOST,
     POOL,
     HANDLE,

@@ -76,39 +76,6 @@ static void mem_free(struct actor *actor)
         end_thing(MEMORY, address);
 }
 
-static void mem_alloc_narrow(struct actor *actor)
-{
-    CUdeviceptr_v1 address = 0;
-    CUdeviceptr_v1 *out = one_in(actor, 12) ? NULL : &address;
-    unsigned bytes = (unsigned)(actor->ask = (unsigned)some_bytes(actor));
-    actor->own_limit = true; /* below 4 GiB there is room for little */
-    put(actor, "%s %u", out ? "&" : "NULL", bytes);
-    CUresult result = CALL(actor, cuMemAlloc)(out, bytes);
-    made(actor, result, NARROW, address, bytes);
-}
-
-static void mem_alloc_pitch_narrow(struct actor *actor)
-{
-    CUdeviceptr_v1 address = 0;
-    unsigned pitch = 0, width = (unsigned)chance(actor, 5000), height = (unsigned)chance(actor, 600);
-    CUdeviceptr_v1 *out = one_in(actor, 12) ? NULL : &address;
-    unsigned element = one_in(actor, 5) ? 3 : 4;
-    actor->ask = round_up(width, 512) * height;
-    actor->own_limit = true;
-    put(actor, "%s %u %u %u", out ? "&" : "NULL", width, height, element);
-    CUresult result = CALL(actor, cuMemAllocPitch)(out, &pitch, width, height, element);
-    made(actor, result, NARROW, address, (uint64_t)pitch * height);
-}
-
-static void mem_free_narrow(struct actor *actor)
-{
-    CUdeviceptr_v1 address = (CUdeviceptr_v1)pick(actor, NARROW);
-    CUresult result = CALL(actor, cuMemFree)(address);
-    put_result(actor, result);
-    if (result == CUDA_SUCCESS)
-        end_thing(NARROW, address);
-}
-
 static void mem_host_alloc(struct actor *actor)
 {
     void *address = (void *)UNTOUCHED;
@@ -156,16 +123,6 @@ static void mem_get_info(struct actor *actor)
     } else if (free_out && total_out) {
         put(actor, free_bytes <= total_bytes ? " sane" : " more free than there is");
     }
-}
-
-static void mem_get_info_narrow(struct actor *actor)
-{
-    unsigned free_bytes = 7, total_bytes = 7;
-    put(actor, "& &");
-    CUresult result = CALL(actor, cuMemGetInfo)(&free_bytes, &total_bytes);
-    put_result(actor, result);
-    if (result != CUDA_SUCCESS)
-        put(actor, " %u %u", free_bytes, total_bytes);
 }
 
 static void device_total_mem(struct actor *actor)
@@ -527,14 +484,10 @@ const struct row memory_rows[] = {
     ROW(cuMemAllocManaged, 5, mem_alloc_managed),
     ROW(cuMemAllocPitch_v2, 6, mem_alloc_pitch),
     ROW(cuMemFree_v2, 18, mem_free),
-    ROW(cuMemAlloc, 1, mem_alloc_narrow),
-    ROW(cuMemAllocPitch, 1, mem_alloc_pitch_narrow),
-    ROW(cuMemFree, 1, mem_free_narrow),
     ROW(cuMemHostAlloc, 1, mem_host_alloc),
     ROW(cuMemFreeHost, 1, mem_free_host),
     ROW(cuMemsetD8_v2, 2, memset_some),
     ROW(cuMemGetInfo_v2, 4, mem_get_info),
-    ROW(cuMemGetInfo, 1, mem_get_info_narrow),
     ROW(cuDeviceTotalMem_v2, 2, device_total_mem),
     ROW(cuDeviceTotalMem, 1, device_total_mem_narrow),
     ROW(cuMemGetAddressRange_v2, 4, get_address_range),

@@ -8,7 +8,7 @@ from conftest import DEADLINE_S, MIB
 LIMIT = 64 * MIB
 OK, OUT_OF_MEMORY = 0, 2
 STEPS = {"multicast": 2 * MIB, "tiles": 2 * MIB}  # what a way's sizes are multiples of
-WAYS = ["array", "oldarray", "narrow", "narrowpitch", "mipmap", "pool", "limit", "graph", "multicast", "tiles"]
+WAYS = ["array", "oldarray", "mipmap", "pool", "limit", "graph", "multicast", "tiles"]
 
 
 def paths(product, gpu, *words, deadline_s=DEADLINE_S):

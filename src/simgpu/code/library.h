@@ -51,9 +51,6 @@ CUresult function_check(CUfunction function);
 /* Most threads of a block of it. */
 unsigned function_max_threads(const struct sim_kernel_image *image);
 
-/* A module's texture and surface references, when it goes (references.c). */
-void references_drop(CUmodule module);
-
 /* Modules of a context that goes. */
 void library_drop_context(CUcontext context);
 

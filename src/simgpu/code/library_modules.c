@@ -9,7 +9,7 @@
 #include "simgpu/device/profile.h"
 #include "simgpu/memory/memory.h"
 
-static pthread_mutex_t modules_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUmodule modules; /* the living ones */
 
 CUresult module_check(CUmodule module)
@@ -96,10 +96,10 @@ CUresult module_make(CUmodule *module_out, CUcontext context, CUlibrary library,
     steal_pointer(functions);
     steal_pointer(globals);
     atomic_store(&module->kind, SIM_MODULE);
-    pthread_mutex_lock(&modules_turn);
+    pthread_mutex_lock(&modules_lock);
     module->next = modules;
     modules = module;
-    pthread_mutex_unlock(&modules_turn);
+    pthread_mutex_unlock(&modules_lock);
     *module_out = module;
     return CUDA_SUCCESS;
 }
@@ -108,17 +108,16 @@ CUresult module_make(CUmodule *module_out, CUcontext context, CUlibrary library,
 void module_drop(CUmodule module)
 {
     atomic_store(&module->kind, SIM_DESTROYED);
-    pthread_mutex_lock(&modules_turn);
+    pthread_mutex_lock(&modules_lock);
     CUmodule *link = &modules;
     while (*link && *link != module)
         link = &(*link)->next;
     if (*link)
         *link = module->next;
-    pthread_mutex_unlock(&modules_turn);
+    pthread_mutex_unlock(&modules_lock);
     for (uint32_t i = 0; i < module->image->kernel_count; i++)
         atomic_store(&module->functions[i].kind, SIM_DESTROYED);
     globals_give_back(module);
-    references_drop(module);
     free(module->globals);
     sim_image_free(module->image);
     module->image = NULL;
@@ -126,11 +125,11 @@ void module_drop(CUmodule module)
 
 CUmodule module_find(CUlibrary library, CUcontext context)
 {
-    pthread_mutex_lock(&modules_turn);
+    pthread_mutex_lock(&modules_lock);
     CUmodule module = modules;
     while (module && !((!library || module->library == library) && (!context || module->context == context)))
         module = module->next;
-    pthread_mutex_unlock(&modules_turn);
+    pthread_mutex_unlock(&modules_lock);
     return module;
 }
 

@@ -9,7 +9,7 @@
 
 #define STACK_DEPTH 64u
 
-static pthread_mutex_t contexts_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUcontext contexts; /* all there ever were */
 static atomic_ullong next_id;
 
@@ -51,22 +51,22 @@ CUresult context_current(CUcontext *context)
 
 CUcontext context_of_gpu(unsigned gpu)
 {
-    pthread_mutex_lock(&contexts_turn);
+    pthread_mutex_lock(&contexts_lock);
     CUcontext context = contexts;
     while (context && !(context->gpu == gpu && context_is_alive(context)))
         context = context->next;
-    pthread_mutex_unlock(&contexts_turn);
+    pthread_mutex_unlock(&contexts_lock);
     return context;
 }
 
 /* A handle that is one of ours, dead or alive: what a program made up is INVALID_CONTEXT. */
 static bool context_is_known(CUcontext context)
 {
-    pthread_mutex_lock(&contexts_turn);
+    pthread_mutex_lock(&contexts_lock);
     CUcontext known = contexts;
     while (known && known != context)
         known = known->next;
-    pthread_mutex_unlock(&contexts_turn);
+    pthread_mutex_unlock(&contexts_lock);
     return known != NULL;
 }
 
@@ -96,10 +96,10 @@ static CUcontext context_make(CUdevice device, unsigned api_version)
     context->gpu = simulator.visible[device];
     context->api_version = api_version;
     atomic_store(&context->kind, SIM_DESTROYED);
-    pthread_mutex_lock(&contexts_turn);
+    pthread_mutex_lock(&contexts_lock);
     context->next = contexts;
     contexts = context;
-    pthread_mutex_unlock(&contexts_turn);
+    pthread_mutex_unlock(&contexts_lock);
     return context;
 }
 
@@ -151,7 +151,7 @@ static CUresult create(CUcontext *context_out, unsigned flags, CUdevice device, 
 
 CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    return create(context, flags, device, CONTEXT_NARROW_API);
+    return create(context, flags, device, 3010); /* of CUDA 3.1, the last before _v2 */
 }
 
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
@@ -228,7 +228,7 @@ CUresult cuCtxDetach(CUcontext context)
 
 /* --- Primary contexts ------------------------------------------------------------------------------ */
 
-static pthread_mutex_t primary_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult primary_retain(CUcontext *context, CUdevice device)
 {
@@ -251,9 +251,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(context);
     SIM_TRY(device_check(device));
-    pthread_mutex_lock(&primary_turn);
+    pthread_mutex_lock(&primary_lock);
     CUresult result = primary_retain(context, device);
-    pthread_mutex_unlock(&primary_turn);
+    pthread_mutex_unlock(&primary_lock);
     return result;
 }
 
@@ -261,12 +261,12 @@ static CUresult primary_release(CUdevice device)
 {
     SIM_TRY(sim_ready());
     SIM_TRY(device_check(device));
-    pthread_mutex_lock(&primary_turn);
+    pthread_mutex_lock(&primary_lock);
     struct primary *primary = &primaries[device];
     CUresult result = primary->retained ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
     if (primary->retained && --primary->retained == 0)
         context_stop(primary->context);
-    pthread_mutex_unlock(&primary_turn);
+    pthread_mutex_unlock(&primary_lock);
     return result;
 }
 
@@ -285,11 +285,11 @@ static CUresult primary_reset(CUdevice device)
 {
     SIM_TRY(sim_ready());
     SIM_TRY(device_check(device));
-    pthread_mutex_lock(&primary_turn);
+    pthread_mutex_lock(&primary_lock);
     struct primary *primary = &primaries[device];
     if (primary->context && context_is_alive(primary->context))
         context_stop(primary->context);
-    pthread_mutex_unlock(&primary_turn);
+    pthread_mutex_unlock(&primary_lock);
     return CUDA_SUCCESS;
 }
 
@@ -308,11 +308,11 @@ static CUresult primary_set_flags(CUdevice device, unsigned flags)
     SIM_TRY(sim_ready());
     SIM_TRY(device_check(device));
     SIM_REQUIRE((flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0);
-    pthread_mutex_lock(&primary_turn);
+    pthread_mutex_lock(&primary_lock);
     primaries[device].flags = flags;
     if (primaries[device].context)
         primaries[device].context->flags = flags;
-    pthread_mutex_unlock(&primary_turn);
+    pthread_mutex_unlock(&primary_lock);
     return CUDA_SUCCESS;
 }
 
@@ -331,10 +331,10 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
     SIM_TRY(sim_ready());
     SIM_TRY(device_check(device));
     SIM_REQUIRE(flags && active);
-    pthread_mutex_lock(&primary_turn);
+    pthread_mutex_lock(&primary_lock);
     *flags = primaries[device].flags;
     *active = primaries[device].context && context_is_alive(primaries[device].context);
-    pthread_mutex_unlock(&primary_turn);
+    pthread_mutex_unlock(&primary_lock);
     return CUDA_SUCCESS;
 }
 

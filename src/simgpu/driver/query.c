@@ -82,6 +82,17 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+/* The form of before CUDA 3.2 needs no context. All of 32 bits mean "more than that". */
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
+{
+    size_t wide;
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(bytes);
+    SIM_TRY(cuDeviceTotalMem_v2(&wide, device));
+    *bytes = wide < UINT32_MAX ? (unsigned int)wide : UINT32_MAX;
+    return CUDA_SUCCESS;
+}
+
 static int attribute_value(CUdevice_attribute attribute, CUdevice device)
 {
     int value = 0;

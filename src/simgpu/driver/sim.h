@@ -31,8 +31,6 @@ enum sim_kind {
     SIM_SURFACE = 0x51c0de0d,
     SIM_EXTERNAL = 0x51c0de0e,
     SIM_SEMAPHORE = 0x51c0de11,
-    SIM_TEXTURE_REFERENCE = 0x51c0de0f,
-    SIM_SURFACE_REFERENCE = 0x51c0de10,
 };
 
 struct simulator {
@@ -108,13 +106,6 @@ CUresult context_named(CUcontext *context);
 void context_settings_begin(CUcontext context);
 /* Whether the ordinal is one. */
 CUresult device_check(CUdevice device);
-
-/* Made by the form of cuCtxCreate before CUDA 3.2: its memory lies below 4 GiB (narrow.c). */
-#define CONTEXT_NARROW_API 3010u
-static inline bool context_is_narrow(CUcontext context)
-{
-    return context->api_version == CONTEXT_NARROW_API;
-}
 
 /* Whether any of the process's contexts on `gpu` is alive; its newest. NULL if none is. */
 CUcontext context_of_gpu(unsigned gpu);

@@ -26,8 +26,7 @@ CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, ui
 {
     struct memory_allocation like = {
         .bytes = bytes, .context = context, .kind = kind, .gpu = gpu, .flags = flags, .owner = owner};
-    *address =
-        memory_is_linear(kind) && context_is_narrow(context) ? low_allocate(&like) : heap_allocate(&like);
+    *address = heap_allocate(&like);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -55,8 +54,7 @@ bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
                      allocation->kind == MEMORY_DEVICE && goes_on_elsewhere(allocation);
     if (elsewhere)
         heap_abandon(address);
-    if (!low_free(address, allocation) &&
-        !heap_free(address, MEMORY_LINEAR_KINDS | 1u << MEMORY_POOL, allocation))
+    if (!heap_free(address, MEMORY_LINEAR_KINDS | 1u << MEMORY_POOL, allocation))
         return false;
     if (allocation->kind != MEMORY_POOL && !elsewhere)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
@@ -87,10 +85,6 @@ static void range_unmap(const struct memory_allocation *allocation)
         external_unmap(allocation);
     else if (allocation->kind == MEMORY_IPC)
         ipc_close(allocation);
-    if (!memory_is_linear(allocation->kind))
-        return;
-    low_unmap(allocation);
-    blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
 }
 
 /* Its host memory goes too, and registrations end. */

@@ -29,10 +29,6 @@ enum memory_kind {
 
 /* What cuMemFree and a module's end give back. */
 #define MEMORY_LINEAR_KINDS (1u << MEMORY_DEVICE | 1u << MEMORY_MANAGED | 1u << MEMORY_MODULE)
-static inline bool memory_is_linear(enum memory_kind kind)
-{
-    return MEMORY_LINEAR_KINDS >> kind & 1;
-}
 
 struct memory_allocation {
     uint64_t address;
@@ -83,12 +79,6 @@ bool graph_memory_is_accessible(const struct memory_allocation *allocation);
 /* Unmap a buffer of external memory (external.c); close what was opened of another process's (ipc.c). */
 void external_unmap(const struct memory_allocation *mapping);
 void ipc_close(const struct memory_allocation *opened);
-
-/* Linear memory below 4 GiB, entered as a range (low.c): 0 if there are no such addresses left; false if none
- * begins at `address`. low_unmap() is for a range that was taken out already. */
-uint64_t low_allocate(const struct memory_allocation *like);
-bool low_free(uint64_t address, struct memory_allocation *allocation);
-void low_unmap(const struct memory_allocation *allocation);
 
 /* Ranges that are not of the heap: host memory and mappings (ranges.c). */
 void ranges_add(const struct memory_allocation *allocation);

@@ -1,7 +1,7 @@
 /* paths.c - takes memory by one of the rarer ways, and says what the driver's result was and how much less
  * was free:
  *
- * - array B, oldarray B, narrow B, narrowpitch B, sparse B, deferred B, mipmap B, pool B, limit B, graph B,
+ * - array B, oldarray B, sparse B, deferred B, mipmap B, pool B, limit B, graph B,
  *   multicast B, tiles B: one of B bytes, then its end: RESULT TAKEN LEFT
  * - othergraph B: the same of a graph that takes them on device 1, and more on device 0
  * - async B N, small B N: N times: how often it succeeded
@@ -102,15 +102,6 @@ static CUresult make_graph(size_t bytes, bool on_both)
 
 static CUresult take(const char *what, size_t bytes)
 {
-    CUdeviceptr_v1 narrow = 0;
-    unsigned pitch;
-    if (strncmp(what, "narrow", 6) == 0) {
-        CUresult result = strcmp(what, "narrow") == 0
-                              ? cuMemAlloc(&narrow, (unsigned)bytes)
-                              : cuMemAllocPitch(&narrow, &pitch, 1000, (unsigned)(bytes / 1024), 4);
-        address = narrow;
-        return result;
-    }
     CUDA_ARRAY3D_DESCRIPTOR how = {
         .Width = bytes / 1024, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -146,8 +137,6 @@ static void end(const char *what)
     if (strcmp(what, "array") == 0 || strcmp(what, "oldarray") == 0 || strcmp(what, "sparse") == 0 ||
         strcmp(what, "deferred") == 0 || strcmp(what, "tiles") == 0)
         cuArrayDestroy(array);
-    else if (strncmp(what, "narrow", 6) == 0)
-        cuMemFree((CUdeviceptr_v1)address);
     else if (strcmp(what, "mipmap") == 0)
         cuMipmappedArrayDestroy(mipmap);
     else if (strcmp(what, "multicast") == 0)
@@ -184,8 +173,7 @@ int main(int argc, char *argv[])
     if (argc < 3 || cuInit(0))
         return 1;
     CUdevice device = strcmp(argv[1], "othergraph") == 0;
-    if (strncmp(argv[1], "narrow", 6) == 0 ? cuCtxCreate(&context, 0, 0)
-                                           : cuCtxCreate_v2(&context, 0, device))
+    if (cuCtxCreate_v2(&context, 0, device))
         return 1;
     size_t bytes = strtoull(argv[2], NULL, 10), before = free_now();
     if (argc > 3)

@@ -2,6 +2,7 @@
 #include "simulated.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 #include "cuda/entry_points.h"
 
@@ -33,6 +34,24 @@ static void every_entry_point_is_exported_and_found_by_name_version_and_stream_f
     }
     for (int row = 0; row < CUDA_ENTRY_COUNT; row++)
         exported(cuda_entries[row].symbol);
+}
+
+/* Of before CUDA 3.2: found, and refused in any context, as a 64-bit driver does. */
+static void forms_with_32_bit_addresses_are_refused(void **state)
+{
+    static const char *const names[] = {"cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuMemcpyHtoD"};
+    CUcontext context;
+    assert_cuda(cuInit(0));
+    assert_cuda(cuCtxCreate_v2(&context, 0, 0));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        CUresult (*narrow)(uint64_t, uint64_t, uint64_t);
+        CUdriverProcAddressQueryResult status;
+        void *address = NULL;
+        assert_cuda(cuGetProcAddress_v2(names[i], &address, 2000, 0, &status));
+        memcpy(&narrow, &address, sizeof(narrow));
+        assert_int_equal(narrow(0, 0, 0), CUDA_ERROR_INVALID_CONTEXT);
+    }
+    assert_cuda(cuCtxDestroy_v2(context));
 }
 
 static void cudart_finds_what_it_asks_for(void **state)
@@ -116,6 +135,7 @@ int main(void)
         cmocka_unit_test(no_flag_means_the_per_thread_forms_to_who_is_compiled_for_them),
         cmocka_unit_test(unknown_names_and_wrong_arguments_are_refused),
         cmocka_unit_test(what_is_not_simulated_says_so),
+        cmocka_unit_test(forms_with_32_bit_addresses_are_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     simulated_remove();

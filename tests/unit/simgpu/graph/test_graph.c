@@ -573,25 +573,6 @@ static void what_is_no_node_is_refused(void **state)
     assert_cuda(cuGraphDestroy(graph));
 }
 
-static void a_graph_is_printed_for_graphviz(void **state)
-{
-    char path[] = "/tmp/simgpu-graph-XXXXXX", text[4096];
-    int fd = mkstemp(path);
-    CUgraph graph = graph_new();
-    CUgraphNode first = spin(graph, NULL, 1);
-    spin(graph, first, 1);
-    assert_cuda(cuGraphDebugDotPrint(graph, path, 0));
-    ssize_t bytes = read(fd, text, sizeof(text) - 1);
-    assert_true(bytes > 0);
-    text[bytes] = '\0';
-    assert_non_null(strstr(text, "digraph"));
-    assert_non_null(strstr(text, "gs_spin_us"));
-    assert_non_null(strstr(text, "->"));
-    close(fd);
-    unlink(path);
-    assert_cuda(cuGraphDestroy(graph));
-}
-
 static int initialise(void **state)
 {
     return cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
@@ -619,7 +600,6 @@ int main(void)
         cmocka_unit_test(user_objects_live_as_long_as_the_last_graph_that_uses_them),
         cmocka_unit_test(a_stale_handle_never_reaches_an_execs_own_graph),
         cmocka_unit_test(what_is_no_node_is_refused),
-        cmocka_unit_test(a_graph_is_printed_for_graphviz),
     };
     int failed = cmocka_run_group_tests(tests, initialise, NULL);
     simulated_remove();
