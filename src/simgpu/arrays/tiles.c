@@ -15,7 +15,7 @@ struct tile {
     unsigned char *memory;
 };
 
-/* Of one array or mipmapped array; under vmm_turn. */
+/* Of one array or mipmapped array; under vmm_lock. */
 struct tiles {
     struct tiles *next;
     CUcontext context;
@@ -149,15 +149,15 @@ CUresult tiles_make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *d, CUarray
     tiles->level_count = level_count;
     for (unsigned level = 0; level < level_count; level++)
         level_place(levels[level], level, tiles, &count, &in_tail);
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     tiles->next = all_tiles;
     all_tiles = tiles;
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     *tiles_out = tiles;
     return CUDA_SUCCESS;
 }
 
-/* Under vmm_turn. */
+/* Under vmm_lock. */
 static void tile_clear(struct tile *tile)
 {
     if (!tile->handle)
@@ -168,7 +168,7 @@ static void tile_clear(struct tile *tile)
     *tile = (struct tile){0};
 }
 
-/* Under vmm_turn. The arrays' structs stay (sim.h), and so does what they point to. */
+/* Under vmm_lock. The arrays' structs stay (sim.h), and so does what they point to. */
 static void tiles_clear(struct tiles **link)
 {
     struct tiles *tiles = *link;
@@ -179,24 +179,24 @@ static void tiles_clear(struct tiles **link)
 
 void tiles_end(struct tiles *tiles)
 {
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     for (struct tiles **link = &all_tiles; *link; link = &(*link)->next)
         if (*link == tiles) {
             tiles_clear(link);
             break;
         }
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
 }
 
 void tiles_drop_context(CUcontext context)
 {
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     for (struct tiles **link = &all_tiles; *link;)
         if ((*link)->context == context)
             tiles_clear(link);
         else
             link = &(*link)->next;
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
 }
 
 /* --- Where bytes lie ------------------------------------------------------------------------------- */
@@ -333,7 +333,7 @@ static CUresult find_part(const CUarrayMapInfo *info, struct tiles **tiles, stru
     }
 }
 
-/* Under vmm_turn. Tiles follow each other in memory as they do in rows. `handle`: NULL to unmap. */
+/* Under vmm_lock. Tiles follow each other in memory as they do in rows. `handle`: NULL to unmap. */
 static CUresult apply(struct tiles *tiles, const struct part *part, struct handle *handle, uint64_t offset)
 {
     for (uint64_t i = 0; i < part->across * part->down * part->deep; i++) {
@@ -357,13 +357,13 @@ static CUresult apply(struct tiles *tiles, const struct part *part, struct handl
 CUresult tiles_map(struct tiles *tiles, struct handle *handle, uint64_t offset)
 {
     const struct part all = {.across = tiles->tile_count, .down = 1, .deep = 1};
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     CUresult result = apply(tiles, &all, handle, offset);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
-/* Under vmm_turn. */
+/* Under vmm_lock. */
 static CUresult map_part(const CUarrayMapInfo *info, const struct CUctx_st *context, bool only_check)
 {
     struct tiles *tiles;
@@ -394,12 +394,12 @@ static CUresult map_arrays(const CUarrayMapInfo *infos, unsigned count, CUstream
     SIM_REQUIRE(infos && count > 0);
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = map_part(&infos[i], context, true);
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = map_part(&infos[i], context, false);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 

@@ -20,8 +20,8 @@
 
 #define INITIALISE_DEADLINE_NS UINT64_C(1000000000)
 
-static pthread_mutex_t attach_turn = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t account_turn[DEVICE_GPUS];
+static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t account_lock[DEVICE_GPUS];
 static atomic_bool attached;
 static int shared_fd = -1;
 static struct shared_view view;
@@ -32,11 +32,6 @@ static bool device_is_for_all;    /* FAKECUDA_OWNER was given: other users' prog
 const struct shared_view *shared_view(void)
 {
     return &view;
-}
-
-uint64_t shared_now_ns(void)
-{
-    return monotonic_ns();
 }
 
 /* --- The file and its locks: byte 0 says that somebody initialises, byte 1 + N is slot N ----------- */
@@ -298,7 +293,7 @@ static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
  * keep everybody out: after a while its file is left to it, and it finds out by its name (is_named). */
 static int slot_open(const char *path, int *fd_out, uint32_t *slot, struct error *error)
 {
-    uint64_t deadline = shared_now_ns() + INITIALISE_DEADLINE_NS;
+    uint64_t deadline = monotonic_ns() + INITIALISE_DEADLINE_NS;
     for (;;) {
         cleanup_close int fd = shared_open(path, true);
         if (fd < 0)
@@ -310,9 +305,9 @@ static int slot_open(const char *path, int *fd_out, uint32_t *slot, struct error
             *fd_out = steal_fd(&fd);
             return 0;
         }
-        if (claim == CLAIM_AGAIN && shared_now_ns() > deadline && is_named(fd, path)) {
+        if (claim == CLAIM_AGAIN && monotonic_ns() > deadline && is_named(fd, path)) {
             unlink(path);
-            deadline = shared_now_ns() + INITIALISE_DEADLINE_NS;
+            deadline = monotonic_ns() + INITIALISE_DEADLINE_NS;
         }
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     }
@@ -327,7 +322,7 @@ static void slot_begin(void)
     for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
         account_drop(&view.gpus[gpu], view.slot, generation);
         atomic_store(&slot->hidden_bytes[gpu], 0);
-        timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, shared_now_ns());
+        timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, monotonic_ns());
     }
 }
 
@@ -335,9 +330,9 @@ static void slot_begin(void)
  * attaches anew if it wants to. */
 static void forget_in_child(void)
 {
-    pthread_mutex_init(&attach_turn, NULL);
+    pthread_mutex_init(&attach_lock, NULL);
     for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
-        pthread_mutex_init(&account_turn[gpu], NULL);
+        pthread_mutex_init(&account_lock[gpu], NULL);
     if (shared_fd >= 0)
         close(shared_fd);
     shared_fd = -1;
@@ -348,7 +343,7 @@ static void forget_in_child(void)
 static void prepare_once(void)
 {
     for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
-        pthread_mutex_init(&account_turn[gpu], NULL);
+        pthread_mutex_init(&account_lock[gpu], NULL);
     pthread_atfork(NULL, NULL, forget_in_child);
     const char *name = secure_getenv("FAKECUDA_NAME");
     const char *owner = secure_getenv("FAKECUDA_OWNER");
@@ -407,14 +402,14 @@ int device_attach(struct error *error)
     if (device_is_attached())
         return 0;
     struct error why = {0};
-    pthread_mutex_lock(&attach_turn);
+    pthread_mutex_lock(&attach_lock);
     int result = 0;
     if (!device_is_attached()) {
         result = attach(&why);
         if (result == 0)
             atomic_store_explicit(&attached, true, memory_order_release); /* with device_is_attached */
     }
-    pthread_mutex_unlock(&attach_turn);
+    pthread_mutex_unlock(&attach_lock);
     if (result < 0 && error)
         *error = why;
     return result;
@@ -513,9 +508,9 @@ static void account_fold_shares(struct account *copy)
 /* The account as it is once the dead are gone. */
 static void account_read_reaped(unsigned gpu, struct account *copy)
 {
-    pthread_mutex_lock(&account_turn[gpu]);
+    pthread_mutex_lock(&account_lock[gpu]);
     account_reap(gpu);
-    pthread_mutex_unlock(&account_turn[gpu]);
+    pthread_mutex_unlock(&account_lock[gpu]);
     account_read(&view.gpus[gpu], copy);
 }
 
@@ -524,13 +519,13 @@ bool device_charge(unsigned gpu, uint64_t bytes)
     uint64_t total_bytes = device_shape(gpu)->total_bytes;
     if (fault_of_memory())
         return false;
-    pthread_mutex_lock(&account_turn[gpu]);
+    pthread_mutex_lock(&account_lock[gpu]);
     bool fits = account_add(&view.gpus[gpu], bytes, total_bytes);
     if (!fits) {
         account_reap(gpu);
         fits = account_add(&view.gpus[gpu], bytes, total_bytes);
     }
-    pthread_mutex_unlock(&account_turn[gpu]);
+    pthread_mutex_unlock(&account_lock[gpu]);
     return fits;
 }
 
@@ -538,7 +533,7 @@ void device_credit(unsigned gpu, uint64_t bytes)
 {
     if (bytes == 0)
         return;
-    pthread_mutex_lock(&account_turn[gpu]);
+    pthread_mutex_lock(&account_lock[gpu]);
     for (;;) {
         uint64_t seen;
         struct account *own = account_begin(&view.gpus[gpu], view.slot, &seen);
@@ -550,17 +545,17 @@ void device_credit(unsigned gpu, uint64_t bytes)
         if (account_end(&view.gpus[gpu], seen))
             break;
     }
-    pthread_mutex_unlock(&account_turn[gpu]);
+    pthread_mutex_unlock(&account_lock[gpu]);
 }
 
 void device_account_lock(unsigned gpu)
 {
-    pthread_mutex_lock(&account_turn[gpu]);
+    pthread_mutex_lock(&account_lock[gpu]);
 }
 
 void device_account_unlock(unsigned gpu)
 {
-    pthread_mutex_unlock(&account_turn[gpu]);
+    pthread_mutex_unlock(&account_lock[gpu]);
 }
 
 void device_hide(unsigned gpu, uint64_t bytes)

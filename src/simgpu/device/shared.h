@@ -2,6 +2,7 @@
  * its timelines. */
 #pragma once
 
+#include "base/clock.h"
 #include "simgpu/device/device.h"
 #include "simgpu/device/published.h"
 #include "simgpu/time/timeline.h"
@@ -93,5 +94,3 @@ bool share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_
 bool shares_tidy(struct account *account, unsigned gpu);
 /* Close what a forked child has of its parent's. */
 void shares_forget_in_child(void);
-
-uint64_t shared_now_ns(void); /* CLOCK_MONOTONIC */

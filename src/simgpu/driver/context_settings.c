@@ -95,8 +95,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     SIM_REQUIRE(limit < CU_LIMIT_MAX);
     if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE || limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    static pthread_mutex_t limits_turn = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&limits_turn);
+    static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&limits_lock);
     uint64_t held = limit_bytes(context->gpu, limit, context->limits[limit]);
     uint64_t wanted = limit_bytes(context->gpu, limit, value);
     bool fits = wanted <= held || device_charge(context->gpu, wanted - held);
@@ -106,7 +106,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         context->charged_bytes += wanted - held;
         context->limits[limit] = value;
     }
-    pthread_mutex_unlock(&limits_turn);
+    pthread_mutex_unlock(&limits_lock);
     return fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

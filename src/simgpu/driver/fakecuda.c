@@ -17,7 +17,7 @@ fakecuda_compute(unsigned gpu, uint64_t *now_ns, struct fakecuda_compute *places
     cleanup_free struct timeline_state *scratch = malloc(sizeof(*scratch));
     if (!scratch)
         return -1;
-    *now_ns = shared_now_ns();
+    *now_ns = monotonic_ns();
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
         pid_t pid = atomic_load(&view->header->slots[slot].pid);
         uint64_t computed_ns =

@@ -43,7 +43,7 @@ struct CUgreenCtx_st {
     CUgreenCtx next;
 };
 
-static pthread_mutex_t green_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t green_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUgreenCtx greens; /* all there ever were */
 static unsigned long long next_id = 1ull << 48;
 
@@ -181,11 +181,11 @@ static CUresult green_check(CUgreenCtx green)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(green);
-    pthread_mutex_lock(&green_turn);
+    pthread_mutex_lock(&green_lock);
     CUgreenCtx known = greens;
     while (known && known != green)
         known = known->next;
-    pthread_mutex_unlock(&green_turn);
+    pthread_mutex_unlock(&green_lock);
     if (!known)
         return CUDA_ERROR_INVALID_CONTEXT;
     return atomic_load(&green->kind) == SIM_GREEN ? context_check(green->context)
@@ -225,11 +225,11 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green_out, CUdevResourceDesc description, 
     green->device = device;
     green->resource = description->resource;
     atomic_store(&green->kind, SIM_GREEN);
-    pthread_mutex_lock(&green_turn);
+    pthread_mutex_lock(&green_lock);
     green->id = next_id++;
     green->next = greens;
     greens = green;
-    pthread_mutex_unlock(&green_turn);
+    pthread_mutex_unlock(&green_lock);
     *green_out = green;
     return CUDA_SUCCESS;
 }
@@ -306,10 +306,10 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int
     entry->id = entry->stream->id;
     join(green, entry->stream, green->barrier);
     *stream = entry->stream;
-    pthread_mutex_lock(&green_turn);
+    pthread_mutex_lock(&green_lock);
     entry->next = green->streams;
     green->streams = entry;
-    pthread_mutex_unlock(&green_turn);
+    pthread_mutex_unlock(&green_lock);
     return CUDA_SUCCESS;
 }
 
@@ -319,11 +319,11 @@ CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event)
     CUstream collector;
     SIM_TRY(green_check(green));
     SIM_TRY(stream_in(green->context, CU_STREAM_NON_BLOCKING, 0, &collector));
-    pthread_mutex_lock(&green_turn);
+    pthread_mutex_lock(&green_lock);
     for (const struct green_stream *entry = green->streams; entry; entry = entry->next)
         if (is_still(entry))
             join(green, collector, entry->stream);
-    pthread_mutex_unlock(&green_turn);
+    pthread_mutex_unlock(&green_lock);
     CUresult result = cuEventRecord(event, collector);
     cuStreamDestroy_v2(collector);
     return result;
@@ -334,11 +334,11 @@ CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
 {
     SIM_TRY(green_check(green));
     SIM_TRY(cuStreamWaitEvent(green->barrier, event, CU_EVENT_WAIT_DEFAULT));
-    pthread_mutex_lock(&green_turn);
+    pthread_mutex_lock(&green_lock);
     for (const struct green_stream *entry = green->streams; entry; entry = entry->next)
         if (is_still(entry))
             join(green, entry->stream, green->barrier);
-    pthread_mutex_unlock(&green_turn);
+    pthread_mutex_unlock(&green_lock);
     return CUDA_SUCCESS;
 }
 
@@ -346,12 +346,12 @@ CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
 static CUgreenCtx green_of(CUstream stream)
 {
     CUgreenCtx found = NULL;
-    pthread_mutex_lock(&green_turn);
+    pthread_mutex_lock(&green_lock);
     for (CUgreenCtx green = greens; green && stream && !found; green = green->next)
         for (const struct green_stream *entry = green->streams; entry && !found; entry = entry->next)
             if (entry->stream == stream && is_still(entry) && atomic_load(&green->kind) == SIM_GREEN)
                 found = green;
-    pthread_mutex_unlock(&green_turn);
+    pthread_mutex_unlock(&green_lock);
     return found;
 }
 

@@ -12,7 +12,7 @@
 #include "simgpu/time/execution.h"
 
 struct simulator simulator;
-static pthread_mutex_t init_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool is_forked_child;
 
 /* A child of an initialised process cannot use the driver: cuInit too answers NOT_INITIALIZED there. */
@@ -21,7 +21,7 @@ static void mark_child(void)
     if (atomic_load(&simulator.initialised))
         atomic_store(&is_forked_child, true);
     atomic_store(&simulator.initialised, false);
-    pthread_mutex_init(&init_turn, NULL);
+    pthread_mutex_init(&init_lock, NULL);
 }
 
 /* What a program that names the card gets: of a partitioned one its first instance. */
@@ -160,14 +160,14 @@ CUresult cuInit(unsigned int flags)
         return CUDA_SUCCESS;
     if (atomic_load(&is_forked_child))
         return CUDA_ERROR_NOT_INITIALIZED;
-    pthread_mutex_lock(&init_turn);
+    pthread_mutex_lock(&init_lock);
     CUresult result = CUDA_SUCCESS;
     if (!atomic_load(&simulator.initialised)) {
         result = initialise();
         if (result == CUDA_SUCCESS)
             atomic_store_explicit(&simulator.initialised, true, memory_order_release); /* with sim_ready */
     }
-    pthread_mutex_unlock(&init_turn);
+    pthread_mutex_unlock(&init_lock);
     return result;
 }
 

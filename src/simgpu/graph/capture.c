@@ -42,7 +42,7 @@ struct capture {
 atomic_uint capture_count;
 
 /* Of everything here but the count, also streams' and events' pointers to it. */
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *captures;
 static unsigned long long last_id;
 
@@ -182,9 +182,9 @@ static CUresult begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, 
 CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, const CUgraphNode *nodes,
                        const CUgraphEdgeData *edges, size_t count)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     CUresult result = begin(stream, mode, graph, nodes, edges, count);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -236,9 +236,9 @@ static CUresult end(CUstream stream, CUgraph *graph)
 
 CUresult capture_end(CUstream stream, CUgraph *graph)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     CUresult result = end(stream, graph);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -258,7 +258,7 @@ CUresult capture_ask(CUcontext context, CUstream stream, struct capture_info *in
 {
     CUresult result = CUDA_SUCCESS;
     *info = (struct capture_info){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     if (!stream) {
         if (has_blocking_capture(context, false))
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -274,7 +274,7 @@ CUresult capture_ask(CUcontext context, CUstream stream, struct capture_info *in
             .count = part->tail.count,
         };
     }
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -306,9 +306,9 @@ static CUresult set_tail(CUstream stream, const CUgraphNode *nodes, const CUgrap
 CUresult capture_set_tail(CUstream stream, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
                           size_t count, bool replaces)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     CUresult result = set_tail(stream, nodes, edges, count, replaces);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -322,10 +322,10 @@ static bool part_of(CUstream handle, bool per_thread, struct capture_stream **pa
     CUstream stream;
     if (stream_find(handle, per_thread, &context, &stream) != CUDA_SUCCESS || !stream)
         return false;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     *part = stream->capture;
     if (!*part)
-        pthread_mutex_unlock(&turn);
+        pthread_mutex_unlock(&lock);
     return *part != NULL;
 }
 
@@ -354,7 +354,7 @@ bool capture_node(CUstream handle, bool per_thread, CUgraphNodeParams *params, C
     if (!part_of(handle, per_thread, &part))
         return false;
     *result = part_add(part, params, NULL);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return true;
 }
 
@@ -378,7 +378,7 @@ bool capture_kernel(CUstream handle, bool per_thread, CUgraphNodeParams *params,
                 config->attrs[i].id <= CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING)
                 graph_node_set_attribute(node, config->attrs[i].id, &config->attrs[i].value);
     }
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return true;
 }
 
@@ -407,7 +407,7 @@ bool capture_allocation(CUstream handle, bool per_thread, int gpu, uint64_t byte
     *result = part_add(part, &params, NULL);
     if (*result == CUDA_SUCCESS)
         *pointer = params.alloc.dptr;
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return true;
 }
 
@@ -424,9 +424,9 @@ static void event_forget(CUevent event)
 
 void capture_event_forget(CUevent event)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     event_forget(event);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
 }
 
 static CUresult event_record(const struct capture_stream *part, CUevent event)
@@ -455,7 +455,7 @@ bool capture_event_record(CUevent event, CUstream handle, bool per_thread, unsig
         *result = part_add(part, &params, NULL);
     else
         *result = event_record(part, event);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return true;
 }
 
@@ -512,9 +512,9 @@ bool capture_event_wait(CUevent event, CUstream handle, bool per_thread, unsigne
     CUstream stream;
     if (stream_find(handle, per_thread, &context, &stream) != CUDA_SUCCESS)
         return false;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     bool is_captured = event_wait(event, context, stream, flags, result);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return is_captured;
 }
 
@@ -522,11 +522,11 @@ CUresult capture_event_use(CUevent event)
 {
     if (!event->capture)
         return capture_unsafe();
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     struct capture *capture = event->capture ? capture_of_id(event->capture->capture_id) : NULL;
     if (capture)
         capture->invalid = true;
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 
@@ -535,7 +535,7 @@ CUresult capture_event_use(CUevent event)
 CUresult capture_refuse_stream(CUcontext context, CUstream stream)
 {
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     if (stream && stream->capture) {
         struct capture *capture = stream->capture->capture;
         result =
@@ -544,21 +544,21 @@ CUresult capture_refuse_stream(CUcontext context, CUstream stream)
     } else if (!stream && has_blocking_capture(context, true)) {
         result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
 CUresult capture_refuse_all_of(CUcontext context)
 {
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     for (struct capture *capture = captures; capture; capture = capture->next)
         for (const struct capture_stream *part = capture->streams; part; part = part->next)
             if (part->stream->context == context) {
                 capture->invalid = true;
                 result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
             }
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -567,7 +567,7 @@ CUresult capture_refuse_unsafe(void)
     if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     for (struct capture *capture = captures; capture; capture = capture->next) {
         bool is_own = capture->thread == stream_thread();
         bool forbids = is_own ? capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED
@@ -578,7 +578,7 @@ CUresult capture_refuse_unsafe(void)
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -586,7 +586,7 @@ void capture_stream_gone(CUstream stream)
 {
     if (!stream->capture)
         return;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     struct capture_stream *part = stream->capture;
     struct capture *capture = part ? part->capture : NULL;
     if (capture && capture->origin == stream) {
@@ -599,5 +599,5 @@ void capture_stream_gone(CUstream stream)
         *link = part->next;
         part_free(part);
     }
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
 }

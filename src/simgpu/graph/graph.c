@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 
-static pthread_mutex_t free_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUgraphNode free_nodes;
 static CUgraph free_graphs;
 static atomic_ullong next_graph_id;
@@ -34,11 +34,11 @@ bool graph_edge_is_plain(const CUgraphEdgeData *data)
 
 CUgraph graph_make(void)
 {
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     CUgraph graph = free_graphs;
     if (graph)
         free_graphs = graph->next_free;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     if (graph)
         memset(graph, 0, sizeof(*graph));
     else if (!(graph = calloc(1, sizeof(*graph))))
@@ -57,10 +57,10 @@ static void node_free(CUgraphNode node)
     free(node->dependencies);
     node->dependencies = NULL;
     node->dependency_count = 0;
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     node->next_free = free_nodes;
     free_nodes = node;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
 }
 
 void graph_free(CUgraph graph)
@@ -73,19 +73,19 @@ void graph_free(CUgraph graph)
     graph->nodes = graph->order = NULL;
     graph->node_count = 0;
     graph_references_release(graph);
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     graph->next_free = free_graphs;
     free_graphs = graph;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
 }
 
 static CUgraphNode node_take(void)
 {
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     CUgraphNode node = free_nodes;
     if (node)
         free_nodes = node->next_free;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     if (node)
         memset(node, 0, sizeof(*node));
     return node ? node : calloc(1, sizeof(*node));

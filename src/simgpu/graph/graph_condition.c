@@ -12,7 +12,7 @@ struct condition {
     unsigned value;
 };
 
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct condition *conditions; /* of the process; there are few and they stay */
 static CUgraphConditionalHandle last_handle = 0x5c0de00000000;
 
@@ -40,11 +40,11 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgrap
     condition->graph = graph;
     condition->flags = flags;
     condition->default_value = default_value;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     condition->handle = ++last_handle;
     condition->next = conditions;
     conditions = condition;
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     *handle = condition->handle;
     return CUDA_SUCCESS;
 }
@@ -55,37 +55,37 @@ bool graph_condition_exists(CUgraphConditionalHandle handle, CUgraph graph)
     CUgraph outermost = graph;
     while (outermost->parent)
         outermost = outermost->parent->graph;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     const struct condition *condition = condition_find(handle);
     bool exists = condition && (condition->graph == graph || condition->graph == outermost);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return exists;
 }
 
 unsigned graph_condition_value(CUgraphConditionalHandle handle)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     const struct condition *condition = condition_find(handle);
     unsigned value = condition ? condition->value : 0;
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return value;
 }
 
 bool graph_condition_set(CUgraphConditionalHandle handle, unsigned value)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     struct condition *condition = condition_find(handle);
     if (condition)
         condition->value = value;
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return condition != NULL;
 }
 
 void graph_condition_begin(CUgraphConditionalHandle handle)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     struct condition *condition = condition_find(handle);
     if (condition && (condition->flags & GRAPH_CONDITION_ASSIGN_DEFAULT))
         condition->value = condition->default_value;
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
 }

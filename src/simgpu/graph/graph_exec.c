@@ -11,7 +11,7 @@
  * off as a watchdog would. */
 #define LOOP_MOST 65536u
 
-static pthread_mutex_t free_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUgraphExec free_execs;
 
 CUresult graph_exec_check(CUgraphExec exec)
@@ -44,11 +44,11 @@ static CUresult order_make(CUgraph graph, CUgraphNode *wrong)
 
 static CUgraphExec exec_take(void)
 {
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     CUgraphExec exec = free_execs;
     if (exec)
         free_execs = exec->next_free;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     if (exec)
         memset(exec, 0, sizeof(*exec));
     return exec ? exec : calloc(1, sizeof(*exec));
@@ -56,10 +56,10 @@ static CUgraphExec exec_take(void)
 
 static void exec_give(CUgraphExec exec)
 {
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     exec->next_free = free_execs;
     free_execs = exec;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
 }
 
 static CUresult instantiate(CUgraphExec *exec_out, CUgraph graph, cuuint64_t flags, CUgraphNode *wrong,
@@ -93,7 +93,7 @@ static CUresult instantiate(CUgraphExec *exec_out, CUgraph graph, cuuint64_t fla
         exec_give(exec);
         return result;
     }
-    pthread_mutex_init(&exec->turn, NULL);
+    pthread_mutex_init(&exec->lock, NULL);
     exec->source = graph;
     exec->source_id = graph->id;
     atomic_fetch_add(&graph->exec_count, 1);
@@ -474,9 +474,9 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool per_thread)
             return result;
     }
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
-    pthread_mutex_lock(&exec->turn);
+    pthread_mutex_lock(&exec->lock);
     result = exec_run(exec, context, stream);
-    pthread_mutex_unlock(&exec->turn);
+    pthread_mutex_unlock(&exec->lock);
     return result;
 }
 
@@ -497,9 +497,9 @@ static CUresult upload(CUgraphExec exec, CUstream handle, bool per_thread)
     CUstream stream;
     SIM_TRY(graph_exec_check(exec));
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
-    pthread_mutex_lock(&exec->turn);
+    pthread_mutex_lock(&exec->lock);
     CUresult result = memory_reserve(exec->graph);
-    pthread_mutex_unlock(&exec->turn);
+    pthread_mutex_unlock(&exec->lock);
     return result;
 }
 

@@ -5,7 +5,7 @@
 
 struct CUgraphExec_st {
     _Atomic unsigned kind;
-    pthread_mutex_t turn; /* one launch or change at a time */
+    pthread_mutex_t lock; /* one launch or change at a time */
     CUgraph graph;        /* its own */
     CUgraph source;       /* what it was made of, if that has `source_id` still */
     unsigned long long source_id;

@@ -20,11 +20,11 @@ struct graph_memory {
 };
 
 static struct share {
-    pthread_mutex_t turn;
+    pthread_mutex_t lock;
     uint64_t reserved_bytes, reserved_high_bytes;
     uint64_t used_bytes, used_high_bytes;
 } shares[DEVICE_GPUS] = {
-    [0 ... DEVICE_GPUS - 1] = {.turn = PTHREAD_MUTEX_INITIALIZER},
+    [0 ... DEVICE_GPUS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t step)
@@ -119,9 +119,9 @@ static bool share_reserve(unsigned gpu, uint64_t bytes)
 
 bool graph_memory_reserve(unsigned gpu, uint64_t bytes)
 {
-    pthread_mutex_lock(&shares[gpu].turn);
+    pthread_mutex_lock(&shares[gpu].lock);
     bool is_there = share_reserve(gpu, bytes);
-    pthread_mutex_unlock(&shares[gpu].turn);
+    pthread_mutex_unlock(&shares[gpu].lock);
     return is_there;
 }
 
@@ -129,7 +129,7 @@ CUresult graph_memory_allocate(struct graph_memory *memory)
 {
     struct share *share = &shares[memory->gpu];
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&share->turn);
+    pthread_mutex_lock(&share->lock);
     if (atomic_load(&memory->live)) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (share_reserve(memory->gpu, memory->bytes)) {
@@ -140,18 +140,18 @@ CUresult graph_memory_allocate(struct graph_memory *memory)
         atomic_store(&memory->live, true);
         result = CUDA_SUCCESS;
     }
-    pthread_mutex_unlock(&share->turn);
+    pthread_mutex_unlock(&share->lock);
     return result;
 }
 
 CUresult graph_memory_free(struct graph_memory *memory)
 {
     struct share *share = &shares[memory->gpu];
-    pthread_mutex_lock(&share->turn);
+    pthread_mutex_lock(&share->lock);
     bool was_live = atomic_exchange(&memory->live, false);
     if (was_live)
         share->used_bytes -= memory->bytes;
-    pthread_mutex_unlock(&share->turn);
+    pthread_mutex_unlock(&share->lock);
     if (was_live)
         graph_memory_release(memory);
     return was_live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -185,10 +185,10 @@ static bool end_life(struct memory_allocation *allocation, void *gpu)
 
 void graph_memory_drop(unsigned gpu)
 {
-    pthread_mutex_lock(&shares[gpu].turn);
+    pthread_mutex_lock(&shares[gpu].lock);
     heap_free_each(end_life, &gpu);
     share_trim(gpu);
-    pthread_mutex_unlock(&shares[gpu].turn);
+    pthread_mutex_unlock(&shares[gpu].lock);
 }
 
 /* --- What a program sees of it --------------------------------------------------------------------- */
@@ -198,9 +198,9 @@ CUresult cuDeviceGraphMemTrim(CUdevice device)
     SIM_TRY(sim_ready());
     SIM_TRY(device_check(device));
     unsigned gpu = simulator.visible[device];
-    pthread_mutex_lock(&shares[gpu].turn);
+    pthread_mutex_lock(&shares[gpu].lock);
     share_trim(gpu);
-    pthread_mutex_unlock(&shares[gpu].turn);
+    pthread_mutex_unlock(&shares[gpu].lock);
     return CUDA_SUCCESS;
 }
 
@@ -210,14 +210,14 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
     SIM_TRY(device_check(device));
     SIM_REQUIRE(value && attribute <= CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);
     const struct share *share = &shares[simulator.visible[device]];
-    pthread_mutex_lock(&shares[simulator.visible[device]].turn);
+    pthread_mutex_lock(&shares[simulator.visible[device]].lock);
     const uint64_t values[] = {
         [CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT] = share->used_bytes,
         [CU_GRAPH_MEM_ATTR_USED_MEM_HIGH] = share->used_high_bytes,
         [CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT] = share->reserved_bytes,
         [CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH] = share->reserved_high_bytes,
     };
-    pthread_mutex_unlock(&shares[simulator.visible[device]].turn);
+    pthread_mutex_unlock(&shares[simulator.visible[device]].lock);
     memcpy(value, &values[attribute], sizeof(values[attribute]));
     return CUDA_SUCCESS;
 }
@@ -233,11 +233,11 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
     SIM_REQUIRE(number == 0 && (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ||
                                 attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH));
     struct share *share = &shares[simulator.visible[device]];
-    pthread_mutex_lock(&share->turn);
+    pthread_mutex_lock(&share->lock);
     if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
         share->used_high_bytes = share->used_bytes;
     else
         share->reserved_high_bytes = share->reserved_bytes;
-    pthread_mutex_unlock(&share->turn);
+    pthread_mutex_unlock(&share->lock);
     return CUDA_SUCCESS;
 }

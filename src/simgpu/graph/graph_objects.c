@@ -12,7 +12,7 @@ struct CUuserObject_st {
     CUuserObject next_free;
 };
 
-static pthread_mutex_t free_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUuserObject free_objects;
 
 static CUresult object_check(CUuserObject object)
@@ -27,11 +27,11 @@ CUresult cuUserObjectCreate(CUuserObject *object_out, void *pointer, CUhostFn de
     SIM_TRY(sim_ready());
     SIM_REQUIRE(object_out && destroy && references > 0 && references <= INT32_MAX);
     SIM_REQUIRE(flags == USER_OBJECT_NO_DESTRUCTOR_SYNC);
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     CUuserObject object = free_objects;
     if (object)
         free_objects = object->next_free;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     if (!object && !(object = calloc(1, sizeof(*object))))
         return CUDA_ERROR_OUT_OF_MEMORY;
     object->pointer = pointer;
@@ -52,10 +52,10 @@ static CUresult object_release(CUuserObject object, unsigned references)
         return CUDA_SUCCESS;
     atomic_store(&object->kind, SIM_DESTROYED);
     object->destroy(object->pointer);
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     object->next_free = free_objects;
     free_objects = object;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     return CUDA_SUCCESS;
 }
 

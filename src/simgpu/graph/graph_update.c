@@ -122,7 +122,7 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams p
     if (params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params.type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
         params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return CUDA_ERROR_NOT_SUPPORTED;
-    pthread_mutex_lock(&exec->turn);
+    pthread_mutex_lock(&exec->lock);
     CUcontext context = own->context;
     if (params.type == CU_GRAPH_NODE_TYPE_MEMCPY && params.memcpy.copyCtx)
         context = params.memcpy.copyCtx;
@@ -133,7 +133,7 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams p
         result = kernel_change_check(own, &params, &why);
     if (result == CUDA_SUCCESS)
         result = graph_node_set(own, &params, context);
-    pthread_mutex_unlock(&exec->turn);
+    pthread_mutex_unlock(&exec->lock);
     return result;
 }
 
@@ -226,9 +226,9 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
 {
     CUgraphNode own;
     SIM_TRY(exec_switchable(exec, node, &own));
-    pthread_mutex_lock(&exec->turn);
+    pthread_mutex_lock(&exec->lock);
     own->disabled = !is_enabled;
-    pthread_mutex_unlock(&exec->turn);
+    pthread_mutex_unlock(&exec->lock);
     return CUDA_SUCCESS;
 }
 
@@ -302,7 +302,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
     *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     SIM_TRY(graph_check(graph));
     SIM_REQUIRE(!graph->capturing);
-    pthread_mutex_lock(&exec->turn);
+    pthread_mutex_lock(&exec->lock);
     CUresult result = update_check(exec->graph, graph, info);
     if (result != CUDA_SUCCESS) {
         result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
@@ -311,7 +311,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
         if (result != CUDA_SUCCESS)
             info->result = CU_GRAPH_EXEC_UPDATE_ERROR;
     }
-    pthread_mutex_unlock(&exec->turn);
+    pthread_mutex_unlock(&exec->lock);
     return result;
 }
 
@@ -333,11 +333,11 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
     CUgraphExecUpdateResultInfo info = {0};
     SIM_TRY(exec_node(exec, node, CU_GRAPH_NODE_TYPE_GRAPH, &own));
     SIM_TRY(graph_check(child));
-    pthread_mutex_lock(&exec->turn);
+    pthread_mutex_lock(&exec->lock);
     CUresult result = update_check(own->bodies[0], child, &info);
     if (result == CUDA_SUCCESS)
         result = update_apply(own->bodies[0], child);
-    pthread_mutex_unlock(&exec->turn);
+    pthread_mutex_unlock(&exec->lock);
     return result;
 }
 

@@ -11,19 +11,19 @@
 
 /* What this process has in blocks. A forked child begins with nothing. */
 static struct {
-    pthread_mutex_t turn;
+    pthread_mutex_t lock;
     pid_t owner;
     bool is_read;
     uint64_t block_bytes;
     uint64_t taken_bytes[DEVICE_GPUS];
-} blocks = {.turn = PTHREAD_MUTEX_INITIALIZER};
+} blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void forget_in_child(void)
 {
-    pthread_mutex_init(&blocks.turn, NULL);
+    pthread_mutex_init(&blocks.lock, NULL);
 }
 
-/* Under the turn. */
+/* Under the lock. */
 static uint64_t block_bytes(void)
 {
     pid_t self = getpid();
@@ -50,7 +50,7 @@ static uint64_t whole(uint64_t bytes, uint64_t unit)
 static bool take(unsigned gpu, uint64_t bytes)
 {
     bool fits = true;
-    pthread_mutex_lock(&blocks.turn);
+    pthread_mutex_lock(&blocks.lock);
     uint64_t block = block_bytes(), had = blocks.taken_bytes[gpu];
     if (!block) {
         fits = device_charge(gpu, bytes);
@@ -62,13 +62,13 @@ static bool take(unsigned gpu, uint64_t bytes)
         if (fits)
             blocks.taken_bytes[gpu] = has;
     }
-    pthread_mutex_unlock(&blocks.turn);
+    pthread_mutex_unlock(&blocks.lock);
     return fits;
 }
 
 static void give_back(unsigned gpu, uint64_t bytes)
 {
-    pthread_mutex_lock(&blocks.turn);
+    pthread_mutex_lock(&blocks.lock);
     uint64_t block = block_bytes(), had = blocks.taken_bytes[gpu];
     if (!block) {
         device_credit(gpu, bytes);
@@ -77,7 +77,7 @@ static void give_back(unsigned gpu, uint64_t bytes)
         device_credit(gpu, whole(had, block) - whole(has, block));
         blocks.taken_bytes[gpu] = has;
     }
-    pthread_mutex_unlock(&blocks.turn);
+    pthread_mutex_unlock(&blocks.lock);
 }
 
 bool blocks_take(unsigned gpu, enum memory_kind kind, uint64_t bytes)

@@ -58,10 +58,10 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory_out,
     struct handle *handle = NULL;
     CUresult result = handle_import(fd, &handle);
     if (result == CUDA_SUCCESS && (handle->multicast || descriptor->size > handle->bytes)) {
-        pthread_mutex_lock(&vmm_turn);
+        pthread_mutex_lock(&vmm_lock);
         handle->references--;
         handle_settle(handle);
-        pthread_mutex_unlock(&vmm_turn);
+        pthread_mutex_unlock(&vmm_lock);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (result != CUDA_SUCCESS)
@@ -100,9 +100,9 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, CUexternalMemory 
     if (address == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     madvise(address, descriptor->size, MADV_DONTFORK);
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     memory->handle->mappings++;
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     ranges_add(&(struct memory_allocation){.address = (uint64_t)(uintptr_t)address,
                                            .bytes = descriptor->size,
                                            .context = context,
@@ -127,10 +127,10 @@ void external_unmap(const struct memory_allocation *mapping)
 {
     munmap((void *)(uintptr_t)mapping->address, mapping->bytes);
     struct handle *handle = mapping->owner;
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     handle->mappings--;
     handle_settle(handle);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory memory)
@@ -139,9 +139,9 @@ CUresult cuDestroyExternalMemory(CUexternalMemory memory)
     unsigned kind = SIM_EXTERNAL;
     if (!atomic_compare_exchange_strong(&memory->kind, &kind, SIM_DESTROYED))
         return CUDA_ERROR_INVALID_HANDLE;
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     memory->handle->references--;
     handle_settle(memory->handle);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return CUDA_SUCCESS;
 }

@@ -34,7 +34,7 @@ struct block {
     struct piece *pieces; /* of BLOCK_PIECES; of BLOCK_LARGE's first block its single one */
 };
 
-static pthread_mutex_t heap_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t heap_address;
 static int heap_file = -1;
 static uint32_t block_count, block_frontier; /* none from the frontier on was ever used */
@@ -274,16 +274,6 @@ static void piece_give_back(uint32_t index, struct piece *piece)
 
 /* --- What others call ------------------------------------------------------------------------------ */
 
-static void heap_lock(void)
-{
-    pthread_mutex_lock(&heap_turn);
-}
-
-static void heap_unlock(void)
-{
-    pthread_mutex_unlock(&heap_turn);
-}
-
 /* A file, so that other processes can map what this one shares with them. */
 static bool heap_file_map(void *memory, uint64_t bytes)
 {
@@ -322,15 +312,15 @@ bool heap_init(uint64_t bytes)
 
 uint64_t heap_allocate(const struct memory_allocation *like)
 {
-    heap_lock();
+    pthread_mutex_lock(&heap_lock);
     uint64_t address = like->bytes <= SMALL_BYTES ? allocate_small(like) : allocate_large(like);
-    heap_unlock();
+    pthread_mutex_unlock(&heap_lock);
     return address;
 }
 
 bool heap_free(uint64_t address, unsigned kinds, struct memory_allocation *allocation)
 {
-    heap_lock();
+    pthread_mutex_lock(&heap_lock);
     uint32_t index;
     struct piece *piece = piece_find(address, &index);
     bool found = piece && piece->allocation.bytes > 0 && piece->allocation.address == address &&
@@ -339,26 +329,26 @@ bool heap_free(uint64_t address, unsigned kinds, struct memory_allocation *alloc
         *allocation = piece->allocation;
         piece_give_back(index, piece);
     }
-    heap_unlock();
+    pthread_mutex_unlock(&heap_lock);
     return found;
 }
 
 bool heap_find(uint64_t address, struct memory_allocation *allocation)
 {
-    heap_lock();
+    pthread_mutex_lock(&heap_lock);
     uint32_t index;
     struct piece *piece = piece_find(address, &index);
     bool found =
         piece && piece->allocation.bytes > 0 && address - piece->allocation.address < piece->allocation.bytes;
     if (found)
         *allocation = piece->allocation;
-    heap_unlock();
+    pthread_mutex_unlock(&heap_lock);
     return found;
 }
 
 void heap_free_each(bool (*visit)(struct memory_allocation *allocation, void *context), void *context)
 {
-    heap_lock();
+    pthread_mutex_lock(&heap_lock);
     for (uint32_t index = 0; index < block_frontier; index++) {
         if (blocks[index].kind == BLOCK_FREE || blocks[index].kind == BLOCK_RETIRED ||
             blocks[index].run_head != index)
@@ -373,7 +363,7 @@ void heap_free_each(bool (*visit)(struct memory_allocation *allocation, void *co
                 piece_give_back(index, piece);
         }
     }
-    heap_unlock();
+    pthread_mutex_unlock(&heap_lock);
 }
 
 /* The piece in use that begins at `address`. Under the lock. */
@@ -391,33 +381,33 @@ int heap_descriptor(void)
 bool heap_place_of(uint64_t address, struct heap_place *place)
 {
     uint32_t index;
-    heap_lock();
+    pthread_mutex_lock(&heap_lock);
     bool found = piece_at(address, &index);
     if (found)
         *place = (struct heap_place){.fd = heap_file,
                                      .first_block = index,
                                      .block_count = blocks[index].run_count,
                                      .inside_bytes = address - block_address(index)};
-    heap_unlock();
+    pthread_mutex_unlock(&heap_lock);
     return found;
 }
 
 void heap_set_share(uint64_t address, struct device_share *share)
 {
     uint32_t index;
-    heap_lock();
+    pthread_mutex_lock(&heap_lock);
     struct piece *piece = piece_at(address, &index);
     if (piece)
         piece->allocation.share = share;
-    heap_unlock();
+    pthread_mutex_unlock(&heap_lock);
 }
 
 void heap_abandon(uint64_t address)
 {
     uint32_t index;
-    heap_lock();
+    pthread_mutex_lock(&heap_lock);
     struct piece *piece = piece_at(address, &index);
     if (piece)
         piece->allocation.is_abandoned = true;
-    heap_unlock();
+    pthread_mutex_unlock(&heap_lock);
 }

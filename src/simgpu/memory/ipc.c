@@ -39,7 +39,7 @@ struct opened {
     unsigned count; /* opened so often */
 };
 
-static pthread_mutex_t ipc_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t ipc_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct opened *all_opened;
 
 static CUresult get_handle(struct ipc_memory *handle, CUdeviceptr pointer)
@@ -76,9 +76,9 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle_out, CUdeviceptr pointer)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(handle_out && pointer);
     SIM_TRY(context_current(&context));
-    pthread_mutex_lock(&ipc_turn);
+    pthread_mutex_lock(&ipc_lock);
     CUresult result = get_handle(&handle, pointer);
-    pthread_mutex_unlock(&ipc_turn);
+    pthread_mutex_unlock(&ipc_lock);
     if (result != CUDA_SUCCESS)
         return result;
     memset(handle_out, 0, sizeof(*handle_out));
@@ -174,9 +174,9 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle given, unsig
         visible |= simulator.visible[ordinal] == handle.gpu;
     if (!visible)
         return CUDA_ERROR_INVALID_DEVICE;
-    pthread_mutex_lock(&ipc_turn);
+    pthread_mutex_lock(&ipc_lock);
     CUresult result = open_handle(&handle, context, pointer);
-    pthread_mutex_unlock(&ipc_turn);
+    pthread_mutex_unlock(&ipc_lock);
     return result;
 }
 
@@ -199,9 +199,9 @@ static void opened_drop(struct opened *opened)
 /* Its range is out of the table already: the context goes. */
 void ipc_close(const struct memory_allocation *range)
 {
-    pthread_mutex_lock(&ipc_turn);
+    pthread_mutex_lock(&ipc_lock);
     opened_drop(range->owner);
-    pthread_mutex_unlock(&ipc_turn);
+    pthread_mutex_unlock(&ipc_lock);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
@@ -210,11 +210,11 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
     SIM_TRY(sim_ready());
     SIM_REQUIRE(ranges_find(pointer, &range) && range.kind == MEMORY_IPC && range.address == pointer);
     context_wait(range.context);
-    pthread_mutex_lock(&ipc_turn);
+    pthread_mutex_lock(&ipc_lock);
     bool found = ranges_find(pointer, &range) && range.kind == MEMORY_IPC && range.address == pointer;
     struct opened *opened = range.owner;
     if (found && --opened->count == 0 && ranges_remove(pointer, &range))
         opened_drop(opened);
-    pthread_mutex_unlock(&ipc_turn);
+    pthread_mutex_unlock(&ipc_lock);
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -27,7 +27,7 @@ struct record {
     struct record *next;
 };
 
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct record *buckets[BUCKETS];
 static size_t record_count, sweep_at = 64;
 
@@ -201,9 +201,9 @@ static CUresult change_range(uint64_t address, uint64_t bytes,
 CUresult managed_change(uint64_t address, uint64_t bytes,
                         void (*change)(struct managed_pages *pages, uint64_t bytes, void *what), void *what)
 {
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     CUresult result = change_range(address, bytes, change, what);
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -224,7 +224,7 @@ CUresult managed_ask(uint64_t address, uint64_t bytes, struct managed_pages *com
     struct part part;
     bool is_first = true;
     SIM_TRY(managed_check(address, bytes));
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     while (bytes > 0 && part_next(&address, &bytes, &part)) {
         struct record *record = record_find(part.allocation.id);
         struct span plain = {.state = managed_untouched}, *spans = record ? record->spans : &plain;
@@ -238,7 +238,7 @@ CUresult managed_ask(uint64_t address, uint64_t bytes, struct managed_pages *com
             is_first = false;
         }
     }
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
@@ -360,10 +360,10 @@ bool managed_is_on_host(uint64_t address)
     struct memory_allocation allocation;
     if (!memory_find(address, &allocation) || !is_managed(&allocation))
         return false;
-    pthread_mutex_lock(&turn);
+    pthread_mutex_lock(&lock);
     const struct record *record = record_find(allocation.id);
     uint32_t resident = record ? record->spans[span_find(record, address - allocation.address)].state.resident
                                : managed_untouched.resident;
-    pthread_mutex_unlock(&turn);
+    pthread_mutex_unlock(&lock);
     return resident & MANAGED_ON_HOST;
 }

@@ -114,7 +114,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object, const CUmultica
     return CUDA_SUCCESS;
 }
 
-/* Under vmm_turn. */
+/* Under vmm_lock. */
 static void binding_drop(struct binding **link)
 {
     struct binding *binding = *link;
@@ -138,7 +138,7 @@ void multicast_end(struct handle *object)
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle object, CUdevice device)
 {
     SIM_TRY(sim_ready());
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     struct handle *handle = handle_of(object);
     CUresult result = handle && handle->multicast ? device_check(device) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
@@ -149,7 +149,7 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle object, CUdevice devi
                 result = CUDA_ERROR_INVALID_VALUE; /* once each, and no more than there is room for */
         } while (result == CUDA_SUCCESS && !atomic_compare_exchange_weak(&team->gpus, &gpus, gpus | own));
     }
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
@@ -162,18 +162,18 @@ static bool is_whole(const struct handle *object)
 void multicast_lock_whole(CUmemGenericAllocationHandle value)
 {
     for (;;) {
-        pthread_mutex_lock(&vmm_turn);
+        pthread_mutex_lock(&vmm_lock);
         const struct handle *handle = handle_of(value);
         if (!handle || !handle->multicast || is_whole(handle))
             return;
-        pthread_mutex_unlock(&vmm_turn);
+        pthread_mutex_unlock(&vmm_lock);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
 }
 
 /* --- Bindings -------------------------------------------------------------------------------------- */
 
-/* Under vmm_turn, the team whole. */
+/* Under vmm_lock, the team whole. */
 static CUresult bind(struct handle *object, uint64_t offset, struct handle *memory, uint64_t memory_offset,
                      uint64_t bytes)
 {
@@ -210,7 +210,7 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
     CUresult result = bound && bound->references > 0
                           ? bind(handle_of(object), offset, bound, memory_offset, bytes)
                           : CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
@@ -226,7 +226,7 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
     if (ranges_find(address, &mapping) && mapping.kind == MEMORY_MAPPED &&
         bytes <= mapping.address + mapping.bytes - address)
         result = bind(handle_of(object), offset, mapping.owner, address - mapping.address, bytes);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
@@ -252,8 +252,8 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device,
 {
     SIM_TRY(sim_ready());
     SIM_TRY(device_check(device));
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     CUresult result = unbind(handle_of(object), simulator.visible[device], offset, bytes);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }

@@ -20,11 +20,11 @@ struct CUmemPoolHandle_st {
     CUmemPoolProps properties;
     bool is_default;
     bool is_imported;  /* stands for another process's pool: takes nothing itself */
-    int exporter_heap; /* then, under the turn: where that one's memory lies; -1 once destroyed */
+    int exporter_heap; /* then, under the lock: where that one's memory lies; -1 once destroyed */
     uint64_t exporter_pool;
     CUmemoryPool next;
 
-    pthread_mutex_t turn; /* of all below */
+    pthread_mutex_t lock; /* of all below */
     uint64_t reserved_bytes, reserved_high_bytes;
     uint64_t used_bytes, used_high_bytes;
     uint64_t release_threshold_bytes;
@@ -55,15 +55,15 @@ CUmemoryPool pool_current(unsigned gpu);
 /* A pool that is one of `properties`; NULL without memory for it. */
 CUmemoryPool pool_make(const CUmemPoolProps *properties, enum pool_place place, unsigned gpu);
 
-/* Give back what is reserved beyond `keep_bytes` and not used. Under the pool's turn. */
+/* Give back what is reserved beyond `keep_bytes` and not used. Under the pool's lock. */
 void pool_trim(CUmemoryPool pool, uint64_t keep_bytes);
 
-/* Memory that other processes import (pool_share.c). Under the pool's turn, before an allocation goes: hold
+/* Memory that other processes import (pool_share.c). Under the pool's lock, before an allocation goes: hold
  * it no more. True if another process goes on with it: then its bytes are no longer the pool's, and its
  * addresses must not be used again. */
 bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocation);
 /* Free what was imported; false if no imported pointer is this one. All that is of a GPU. */
 bool pool_import_free(uint64_t pointer);
 void pool_imports_drop(unsigned gpu);
-/* No more pointers are imported into a destroyed pool. Under its turn. */
+/* No more pointers are imported into a destroyed pool. Under its lock. */
 void pool_import_end(CUmemoryPool pool);

@@ -16,7 +16,7 @@ enum slot {
     SLOTS,
 };
 
-static pthread_mutex_t pools_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(CUmemoryPool) pools;
 static CUmemoryPool default_pools[SLOTS], current_pools[SLOTS];
 
@@ -43,7 +43,7 @@ CUmemoryPool pool_make(const CUmemPoolProps *properties, enum pool_place place, 
     pool->place = place;
     pool->gpu = gpu;
     pool->reuse_event = pool->reuse_opportunistic = pool->reuse_internal = 1;
-    pthread_mutex_init(&pool->turn, NULL);
+    pthread_mutex_init(&pool->lock, NULL);
     atomic_store(&pool->kind, SIM_POOL);
     pool->next = atomic_load(&pools);
     while (!atomic_compare_exchange_weak_explicit(&pools, &pool->next, pool, memory_order_release,
@@ -95,7 +95,7 @@ static CUresult place_of(const CUmemLocation *location, CUmemAllocationType type
     return CUDA_SUCCESS;
 }
 
-/* Under pools_turn. */
+/* Under pools_lock. */
 static CUmemoryPool default_of(enum slot slot, enum pool_place place, unsigned gpu,
                                const CUmemPoolProps *properties)
 {
@@ -116,11 +116,11 @@ static CUresult pool_of_location(CUmemoryPool *pool_out, const CUmemLocation *lo
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pool_out && location);
     SIM_TRY(place_of(location, type, &place, &gpu, &slot));
-    pthread_mutex_lock(&pools_turn);
+    pthread_mutex_lock(&pools_lock);
     CUmemoryPool pool = current ? current_pools[slot] : NULL;
     if (!pool)
         pool = default_of(slot, place, gpu, &(CUmemPoolProps){.allocType = type, .location = *location});
-    pthread_mutex_unlock(&pools_turn);
+    pthread_mutex_unlock(&pools_lock);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *pool_out = pool;
@@ -176,9 +176,9 @@ static CUresult set_current(const CUmemLocation *location, CUmemAllocationType t
     SIM_REQUIRE(!pool->is_imported && pool->place == place);
     SIM_REQUIRE(location->type != CU_MEM_LOCATION_TYPE_DEVICE || pool->gpu == gpu);
     SIM_REQUIRE(pool->properties.location.type == location->type);
-    pthread_mutex_lock(&pools_turn);
+    pthread_mutex_lock(&pools_lock);
     current_pools[slot] = pool;
-    pthread_mutex_unlock(&pools_turn);
+    pthread_mutex_unlock(&pools_lock);
     return CUDA_SUCCESS;
 }
 
@@ -227,16 +227,16 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     unsigned kind = SIM_POOL;
     if (!atomic_compare_exchange_strong(&pool->kind, &kind, SIM_DESTROYED))
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&pools_turn);
+    pthread_mutex_lock(&pools_lock);
     for (unsigned slot = 0; slot < SLOTS; slot++)
         if (current_pools[slot] == pool)
             current_pools[slot] = NULL;
-    pthread_mutex_unlock(&pools_turn);
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_unlock(&pools_lock);
+    pthread_mutex_lock(&pool->lock);
     pool->is_destroyed = true;
     pool_import_end(pool);
     pool_trim(pool, 0);
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return CUDA_SUCCESS;
 }
 
@@ -275,10 +275,10 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
     SIM_TRY(pool_check(pool));
     SIM_REQUIRE(access && count > 0);
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = access_set(pool, &access[i]);
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
@@ -300,9 +300,9 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
     }
     SIM_TRY(device_check(location->id));
     unsigned gpu = simulator.visible[location->id];
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     unsigned value = (pool->peer_access[0] >> gpu & 1) | (pool->peer_access[1] >> gpu & 1) << 1;
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     bool own = pool->place == POOL_MANAGED || (pool->place == POOL_ON_DEVICE && gpu == pool->gpu);
     *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : (CUmemAccess_flags)value;
     return CUDA_SUCCESS;
@@ -313,10 +313,10 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
     SIM_TRY(pool_check(pool));
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     if (keep_bytes < pool->reserved_bytes)
         pool_trim(pool, keep_bytes);
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return CUDA_SUCCESS;
 }
 
@@ -357,14 +357,14 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 {
     SIM_TRY(pool_check(pool));
     SIM_REQUIRE(value);
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     const uint64_t *number = attribute_number(pool, attribute);
     const int *on = attribute_switch(pool, attribute);
     if (number)
         memcpy(value, number, sizeof(*number));
     else if (on)
         memcpy(value, on, sizeof(*on));
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return number || on ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -374,7 +374,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     SIM_TRY(pool_check(pool));
     SIM_REQUIRE(value);
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     int *on = attribute_switch(pool, attribute);
     uint64_t number = 0;
     if (!on)
@@ -389,6 +389,6 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
         pool->used_high_bytes = pool->used_bytes;
     else
         result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return result;
 }

@@ -55,7 +55,7 @@ static CUresult pool_take(CUmemoryPool pool, CUcontext context, uint64_t bytes, 
 {
     if (bytes > UINT64_MAX / 4)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     uint64_t used = pool->used_bytes + pool_grains(bytes);
     uint64_t missing = used > pool->reserved_bytes ? pool_steps(used - pool->reserved_bytes) : 0;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -70,7 +70,7 @@ static CUresult pool_take(CUmemoryPool pool, CUcontext context, uint64_t bytes, 
         pool->reserved_high_bytes = pool->reserved_bytes;
     if (pool->used_bytes > pool->used_high_bytes)
         pool->used_high_bytes = pool->used_bytes;
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
@@ -82,7 +82,7 @@ bool pool_free(uint64_t address)
     if (allocation.kind != MEMORY_POOL)
         return false;
     CUmemoryPool pool = allocation.owner;
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     /* Again: another thread may have exported or freed it. */
     bool found = heap_find(address, &allocation) && allocation.address == address && allocation.owner == pool;
     if (found && pool_share_leave(pool, &allocation))
@@ -92,7 +92,7 @@ bool pool_free(uint64_t address)
         pool->used_bytes -= pool_grains(allocation.bytes);
     if (found && pool->is_destroyed)
         pool_trim(pool, 0);
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return found;
 }
 
@@ -101,10 +101,10 @@ void pool_settle(unsigned gpu)
     for (CUmemoryPool pool = pool_first(); pool; pool = pool->next) {
         if (pool->gpu != gpu)
             continue;
-        pthread_mutex_lock(&pool->turn);
+        pthread_mutex_lock(&pool->lock);
         if (pool->release_threshold_bytes < pool->reserved_bytes)
             pool_trim(pool, pool->release_threshold_bytes);
-        pthread_mutex_unlock(&pool->turn);
+        pthread_mutex_unlock(&pool->lock);
     }
 }
 
@@ -122,11 +122,11 @@ void pool_drop(unsigned gpu)
     for (CUmemoryPool pool = pool_first(); pool; pool = pool->next) {
         if (pool->gpu != gpu || pool->is_imported)
             continue;
-        pthread_mutex_lock(&pool->turn);
+        pthread_mutex_lock(&pool->lock);
         heap_free_each(is_of_pool, pool);
         pool->used_bytes = 0;
         pool_trim(pool, 0);
-        pthread_mutex_unlock(&pool->turn);
+        pthread_mutex_unlock(&pool->lock);
     }
 }
 

@@ -37,7 +37,7 @@ struct imported {
     uint64_t pointer, address, mapped_bytes;
 };
 
-static pthread_mutex_t imports_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct imported *imports;
 
 /* What tells one process's heap from another's; 0 if there is none. */
@@ -105,11 +105,11 @@ static CUresult import_pool(CUmemoryPool *pool_out, const struct shared_descript
     CUmemoryPool pool = pool_make(&properties, what->is_device ? POOL_ON_DEVICE : POOL_ON_HOST, what->gpu);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     pool->is_imported = true;
     pool->exporter_heap = heap;
     pool->exporter_pool = what->pool;
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     *pool_out = pool;
     return CUDA_SUCCESS;
 }
@@ -142,7 +142,7 @@ void pool_import_end(CUmemoryPool pool)
 
 /* --- Pointers, at the exporter --------------------------------------------------------------------- */
 
-/* Under the pool's turn. */
+/* Under the pool's lock. */
 static CUresult export_pointer(struct exported *data, CUmemoryPool pool, CUdeviceptr pointer)
 {
     struct memory_allocation allocation;
@@ -176,9 +176,9 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data_out, CUdeviceptr po
     SIM_REQUIRE(data_out && memory_find(pointer, &allocation) && allocation.kind == MEMORY_POOL);
     CUmemoryPool pool = allocation.owner;
     SIM_TRY(check_exportable(pool));
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     CUresult result = export_pointer(&data, pool, pointer);
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     if (result != CUDA_SUCCESS)
         return result;
     memset(data_out, 0, sizeof(*data_out));
@@ -196,7 +196,7 @@ bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocat
 
 /* --- Pointers, at the importer --------------------------------------------------------------------- */
 
-/* Under the pool's turn. */
+/* Under the pool's lock. */
 static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const struct exported *data)
 {
     SIM_REQUIRE(pool->exporter_heap >= 0 && data->pool == pool->exporter_pool &&
@@ -223,7 +223,7 @@ static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const st
     imported->gpu = pool->gpu;
     imported->address = (uint64_t)(uintptr_t)memory;
     imported->pointer = imported->address + data->inside_bytes;
-    pthread_mutex_lock(&imports_turn);
+    pthread_mutex_lock(&imports_lock);
     imported->next = imports;
     imports = imported;
     /* Of no context, as all memory of pools goes with the GPU's last one. */
@@ -233,7 +233,7 @@ static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const st
                                            .gpu = pool->gpu,
                                            .flags = pool->place,
                                            .owner = pool});
-    pthread_mutex_unlock(&imports_turn);
+    pthread_mutex_unlock(&imports_lock);
     *pointer = imported->pointer;
     return CUDA_SUCCESS;
 }
@@ -249,13 +249,13 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPo
     SIM_REQUIRE(data.magic == POINTER_MAGIC && data.block_count > 0 && data.bytes > 0);
     uint64_t span = (uint64_t)data.block_count << HEAP_BLOCK_BITS;
     SIM_REQUIRE(data.bytes <= span && data.inside_bytes <= span - data.bytes);
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     CUresult result = import_pointer(pointer, pool, &data);
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
-/* Under imports_turn. */
+/* Under imports_lock. */
 static void imported_drop(struct imported **link)
 {
     struct imported *imported = *link;
@@ -269,24 +269,24 @@ static void imported_drop(struct imported **link)
 
 bool pool_import_free(uint64_t pointer)
 {
-    pthread_mutex_lock(&imports_turn);
+    pthread_mutex_lock(&imports_lock);
     struct imported **link = &imports;
     while (*link && (*link)->pointer != pointer)
         link = &(*link)->next;
     bool found = *link;
     if (found)
         imported_drop(link);
-    pthread_mutex_unlock(&imports_turn);
+    pthread_mutex_unlock(&imports_lock);
     return found;
 }
 
 void pool_imports_drop(unsigned gpu)
 {
-    pthread_mutex_lock(&imports_turn);
+    pthread_mutex_lock(&imports_lock);
     for (struct imported **link = &imports; *link;)
         if ((*link)->gpu == gpu)
             imported_drop(link);
         else
             link = &(*link)->next;
-    pthread_mutex_unlock(&imports_turn);
+    pthread_mutex_unlock(&imports_lock);
 }

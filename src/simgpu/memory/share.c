@@ -9,7 +9,7 @@
 
 #include "simgpu/device/shared.h"
 
-static pthread_mutex_t shares_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t shares_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_share *shares;
 
 /* --- Locks, in a file of their own: closing a descriptor of the slots' file would let our slot go -- */
@@ -114,30 +114,30 @@ static struct device_share *share_keep(const struct device_share *like)
         return NULL;
     }
     *share = *like;
-    pthread_mutex_lock(&shares_turn);
+    pthread_mutex_lock(&shares_lock);
     share->next = shares;
     share->link = &shares;
     if (shares)
         shares->link = &share->next;
     shares = share;
-    pthread_mutex_unlock(&shares_turn);
+    pthread_mutex_unlock(&shares_lock);
     return share;
 }
 
 static void share_forget(struct device_share *share)
 {
-    pthread_mutex_lock(&shares_turn);
+    pthread_mutex_lock(&shares_lock);
     *share->link = share->next;
     if (share->next)
         share->next->link = share->link;
-    pthread_mutex_unlock(&shares_turn);
+    pthread_mutex_unlock(&shares_lock);
     free(share);
 }
 
 /* A parent's memory is none of a child's: only descriptors that the program itself was given go on. */
 void shares_forget_in_child(void)
 {
-    pthread_mutex_init(&shares_turn, NULL);
+    pthread_mutex_init(&shares_lock, NULL);
     for (struct device_share *share = shares; share; share = share->next)
         close(share->token);
     shares = NULL;
@@ -180,7 +180,7 @@ struct device_share *device_share_begin(unsigned gpu, uint64_t bytes)
     int token = shares_open(O_CREAT);
     if (token < 0)
         return NULL;
-    struct device_share share = {.gpu = gpu, .bytes = bytes, .generation = shared_now_ns(), .token = token};
+    struct device_share share = {.gpu = gpu, .bytes = bytes, .generation = monotonic_ns(), .token = token};
     uint32_t first = shared_view()->slot * 7 % DEVICE_SHARES;
     for (uint32_t i = 0; i < DEVICE_SHARES; i++) {
         share.index = (first + i) % DEVICE_SHARES;

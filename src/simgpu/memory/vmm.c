@@ -16,7 +16,7 @@ struct reservation {
     uint64_t address, bytes;
 };
 
-pthread_mutex_t vmm_turn = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t vmm_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct reservation *reservations;
 
 static bool is_granular(uint64_t value)
@@ -60,10 +60,10 @@ CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignmen
         munmap(memory, address - first);
     if (first + room > address + bytes)
         munmap((void *)(uintptr_t)(address + bytes), first + room - address - bytes);
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     *reservation = (struct reservation){.next = reservations, .address = address, .bytes = bytes};
     reservations = reservation;
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     *pointer = address;
     return CUDA_SUCCESS;
 }
@@ -84,9 +84,9 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0);
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     CUresult result = address_free(pointer, bytes);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
@@ -175,14 +175,14 @@ void handle_settle(struct handle *handle)
 CUresult cuMemRelease(CUmemGenericAllocationHandle value)
 {
     SIM_TRY(sim_ready());
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     struct handle *handle = handle_of(value);
     bool referenced = handle && handle->references > 0;
     if (referenced) {
         handle->references--;
         handle_settle(handle);
     }
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return referenced ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -230,7 +230,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
     SIM_REQUIRE(offset == 0); /* all that the driver takes (driver API reference) */
     multicast_lock_whole(value);
     CUresult result = map(pointer, bytes, handle_of(value));
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
@@ -281,9 +281,9 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
         if (context)
             context_wait(context);
     }
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     CUresult result = unmap(pointer, bytes);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
@@ -316,11 +316,11 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0 && access && count > 0);
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = set_access(pointer, bytes, &access[i]);
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
@@ -344,7 +344,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *value, void *
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(value && pointer);
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     struct memory_allocation mapping;
     bool found = ranges_find((uint64_t)(uintptr_t)pointer, &mapping) && is_mapping(&mapping);
     if (found) {
@@ -352,6 +352,6 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *value, void *
         handle->references++;
         *value = (CUmemGenericAllocationHandle)(uintptr_t)handle;
     }
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -20,15 +20,15 @@ struct handle {
     unsigned references, mappings;
 };
 
-extern pthread_mutex_t vmm_turn; /* of all handles' counts, shares and mappings */
+extern pthread_mutex_t vmm_lock; /* of all handles' counts, shares and mappings */
 
 /* NULL for what is no handle that lives. */
 struct handle *handle_of(CUmemGenericAllocationHandle value);
 
-/* Let the memory go if nothing refers to the handle. Under vmm_turn. */
+/* Let the memory go if nothing refers to the handle. Under vmm_lock. */
 void handle_settle(struct handle *handle);
 
-/* Make it other processes' too; false when the GPU has too many shares. Under vmm_turn. */
+/* Make it other processes' too; false when the GPU has too many shares. Under vmm_lock. */
 bool handle_share(struct handle *handle);
 
 /* A handle of memory that a descriptor brings (shared_descriptor.h). INVALID_VALUE if it is none, or gone. */
@@ -36,8 +36,8 @@ CUresult handle_import(int fd, struct handle **handle);
 
 /* A multicast object's handle for the team that lies in `fd`, which it keeps; NULL without memory. */
 struct handle *multicast_join(int fd);
-/* Nothing refers to the object any more: let go of what is bound to it. Under vmm_turn. */
+/* Nothing refers to the object any more: let go of what is bound to it. Under vmm_lock. */
 void multicast_end(struct handle *object);
-/* Take vmm_turn; first wait until a multicast object's devices have all been added, as a card's driver does
+/* Take vmm_lock; first wait until a multicast object's devices have all been added, as a card's driver does
  * (driver API reference, cuMulticastAddDevice). At once for any other value. */
 void multicast_lock_whole(CUmemGenericAllocationHandle value);

@@ -44,9 +44,9 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     SIM_REQUIRE(shareable && flags == 0);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
-    pthread_mutex_lock(&vmm_turn);
+    pthread_mutex_lock(&vmm_lock);
     CUresult result = export(shareable, handle_of(value));
-    pthread_mutex_unlock(&vmm_turn);
+    pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 

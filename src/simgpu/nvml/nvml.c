@@ -25,8 +25,8 @@ struct nvmlDevice_st {
 };
 static struct nvmlDevice_st devices[DEVICE_GPUS];
 
-static pthread_mutex_t init_turn = PTHREAD_MUTEX_INITIALIZER;
-static unsigned init_count; /* under init_turn */
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned init_count; /* under init_lock */
 
 /* --- Library --------------------------------------------------------------------------------------- */
 
@@ -39,9 +39,9 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
         fprintf(stderr, "simulated GPU: %s\n", error.message);
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
-    pthread_mutex_lock(&init_turn);
+    pthread_mutex_lock(&init_lock);
     init_count++;
-    pthread_mutex_unlock(&init_turn);
+    pthread_mutex_unlock(&init_lock);
     return NVML_SUCCESS;
 }
 
@@ -58,21 +58,21 @@ nvmlReturn_t nvmlInit(void)
 nvmlReturn_t nvmlShutdown(void)
 {
     nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
-    pthread_mutex_lock(&init_turn);
+    pthread_mutex_lock(&init_lock);
     if (init_count) {
         init_count--;
         result = NVML_SUCCESS;
     }
-    pthread_mutex_unlock(&init_turn);
+    pthread_mutex_unlock(&init_lock);
     return result;
 }
 
 /* NVML_SUCCESS between init and shutdown; a forked child attaches to the device here. */
 static nvmlReturn_t ready(void)
 {
-    pthread_mutex_lock(&init_turn);
+    pthread_mutex_lock(&init_lock);
     bool is_ready = init_count;
-    pthread_mutex_unlock(&init_turn);
+    pthread_mutex_unlock(&init_lock);
     if (!is_ready)
         return NVML_ERROR_UNINITIALIZED;
     return device_attach(NULL) < 0 ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;

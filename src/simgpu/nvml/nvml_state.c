@@ -45,7 +45,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     if (device_shape(gpu)->instance_count > 0)
         return NVML_ERROR_NOT_SUPPORTED; /* "On MIG-enabled GPUs ... not currently supported" */
     execution_advance(gpu);
-    uint64_t now_ns = shared_now_ns(), compute_ns = 0, copy_ns = 0;
+    uint64_t now_ns = monotonic_ns(), compute_ns = 0, copy_ns = 0;
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
         uint64_t slot_compute_ns, slot_copy_ns;
         slot_busy(gpu, slot, now_ns - SAMPLE_NS, now_ns, &slot_compute_ns, &slot_copy_ns);
@@ -81,7 +81,7 @@ static nvmlReturn_t list_activity(nvmlDevice_t device, unsigned int *count, void
     if (device_shape(gpu)->instance_count > 0)
         return NVML_ERROR_NOT_SUPPORTED;
     execution_advance(gpu);
-    uint64_t now_ns = shared_now_ns(), now_us = wall_clock_us(), window_ns = SAMPLE_LONGEST_NS;
+    uint64_t now_ns = monotonic_ns(), now_us = wall_clock_us(), window_ns = SAMPLE_LONGEST_NS;
     if (last_seen_us < now_us && (now_us - last_seen_us) * 1000 < window_ns)
         window_ns = (now_us - last_seen_us) * 1000;
     if (last_seen_us >= now_us)

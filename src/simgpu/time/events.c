@@ -14,7 +14,7 @@
 /* Recorded and not yet settled, by GPU. Under execution_lock(). */
 static CUevent pending[DEVICE_GPUS];
 
-static pthread_mutex_t free_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUevent free_events;
 
 static void pending_add(CUevent event)
@@ -69,11 +69,11 @@ static CUresult event_check(CUevent event)
 
 static CUresult event_make(CUevent *event_out, CUcontext context, unsigned flags, struct event_place *place)
 {
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     CUevent event = free_events;
     if (event)
         free_events = event->next;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     if (!event && !(event = calloc(1, sizeof(*event))))
         return CUDA_ERROR_OUT_OF_MEMORY;
     event->context = context;
@@ -139,10 +139,10 @@ static CUresult event_destroy(CUevent event)
         capture_event_forget(event);
     if (event->place)
         interprocess_end(event->place);
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     event->next = free_events;
     free_events = event;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     return CUDA_SUCCESS;
 }
 
@@ -178,7 +178,7 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
     pending_remove(event);
     event->marks = stream_marks(context, stream);
     event->recorded = true;
-    event->recorded_ns = shared_now_ns();
+    event->recorded_ns = monotonic_ns();
     event->done_ns = 0;
     if (execution_is_reached(context->gpu, &event->marks))
         event->done_ns = event->recorded_ns;
@@ -340,7 +340,7 @@ CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
     pending_remove(event);
     event->marks = context->all;
     event->recorded = true;
-    event->recorded_ns = shared_now_ns();
+    event->recorded_ns = monotonic_ns();
     event->done_ns = 0;
     if (execution_is_reached(context->gpu, &event->marks))
         event->done_ns = event->recorded_ns;

@@ -19,10 +19,10 @@
 #define SLEEP_MOST_NS UINT64_C(5000000)
 
 static struct execution {
-    pthread_mutex_t turn;
+    pthread_mutex_t lock;
     _Atomic uint64_t served[TIMELINE_ENGINES]; /* at least; only grows */
     struct timeline_state *scratch;
-} executions[DEVICE_GPUS] = {[0 ... DEVICE_GPUS - 1] = {.turn = PTHREAD_MUTEX_INITIALIZER}};
+} executions[DEVICE_GPUS] = {[0 ... DEVICE_GPUS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct timeline *timeline_of(unsigned gpu)
 {
@@ -43,12 +43,12 @@ bool execution_init(void)
 
 void execution_lock(unsigned gpu)
 {
-    pthread_mutex_lock(&executions[gpu].turn);
+    pthread_mutex_lock(&executions[gpu].lock);
 }
 
 void execution_unlock(unsigned gpu)
 {
-    pthread_mutex_unlock(&executions[gpu].turn);
+    pthread_mutex_unlock(&executions[gpu].lock);
 }
 
 uint64_t execution_link_ns(uint64_t bytes)
@@ -65,7 +65,7 @@ uint64_t execution_device_ns(uint64_t bytes)
 static void look(unsigned gpu)
 {
     struct timeline_marks served;
-    timeline_look(timeline_of(gpu), shared_view()->slot, shared_now_ns(), &served);
+    timeline_look(timeline_of(gpu), shared_view()->slot, monotonic_ns(), &served);
     for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++)
         atomic_store_explicit(&executions[gpu].served[engine], served.at[engine], memory_order_release);
     events_settle(gpu);
@@ -129,7 +129,7 @@ static void reap(unsigned gpu)
         const _Atomic uint64_t *generation = &view->header->slots[slots[i]].generation;
         uint64_t seen = atomic_load(generation);
         if (!shared_slot_is_alive(slots[i]))
-            timeline_drop(timeline_of(gpu), view->slot, slots[i], generation, seen, shared_now_ns());
+            timeline_drop(timeline_of(gpu), view->slot, slots[i], generation, seen, monotonic_ns());
     }
 }
 
@@ -146,7 +146,7 @@ void execution_wait(unsigned gpu, const struct timeline_marks *marks)
     uint64_t reap_ns = 0;
     while (!execution_is_known_reached(gpu, marks)) {
         execution_lock(gpu);
-        uint64_t now_ns = shared_now_ns();
+        uint64_t now_ns = monotonic_ns();
         if (now_ns >= reap_ns) {
             reap(gpu);
             reap_ns = now_ns + SLEEP_MOST_NS;
@@ -217,7 +217,7 @@ static struct timeline_marks submit_marked(CUcontext context, CUstream stream, e
         struct timeline_marks marks = stream_marks(context, stream);
         uint64_t mark;
         if (timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &marks,
-                            shared_now_ns(), &mark)) {
+                            monotonic_ns(), &mark)) {
             marks.at[engine] = mark;
             stream_join(context, stream, &marks);
             execution_unlock(gpu);
@@ -267,7 +267,7 @@ bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t durati
     execution_lock(gpu);
     look(gpu);
     bool submitted = timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &nothing,
-                                     shared_now_ns(), &marks->at[engine]);
+                                     monotonic_ns(), &marks->at[engine]);
     execution_unlock(gpu);
     return submitted;
 }
@@ -303,7 +303,7 @@ bool execution_host_ready(unsigned gpu, uint64_t mark)
     execution_lock(gpu);
     uint64_t ready;
     bool is_ready =
-        timeline_host_ready(timeline_of(gpu), shared_view()->slot, shared_now_ns(), &ready) && ready == mark;
+        timeline_host_ready(timeline_of(gpu), shared_view()->slot, monotonic_ns(), &ready) && ready == mark;
     execution_unlock(gpu);
     return is_ready;
 }
@@ -311,7 +311,7 @@ bool execution_host_ready(unsigned gpu, uint64_t mark)
 void execution_host_done(unsigned gpu)
 {
     execution_lock(gpu);
-    timeline_host_done(timeline_of(gpu), shared_view()->slot, shared_now_ns());
+    timeline_host_done(timeline_of(gpu), shared_view()->slot, monotonic_ns());
     execution_unlock(gpu);
 }
 
@@ -320,7 +320,7 @@ bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark)
     execution_lock(gpu);
     uint64_t ready;
     bool is_ready =
-        timeline_gate_ready(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns(), &ready) &&
+        timeline_gate_ready(timeline_of(gpu), shared_view()->slot, gate, monotonic_ns(), &ready) &&
         ready == mark;
     execution_unlock(gpu);
     return is_ready;
@@ -329,6 +329,6 @@ bool execution_gate_ready(unsigned gpu, unsigned gate, uint64_t mark)
 void execution_gate_done(unsigned gpu, unsigned gate)
 {
     execution_lock(gpu);
-    timeline_gate_done(timeline_of(gpu), shared_view()->slot, gate, shared_now_ns());
+    timeline_gate_done(timeline_of(gpu), shared_view()->slot, gate, monotonic_ns());
     execution_unlock(gpu);
 }

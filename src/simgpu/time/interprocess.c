@@ -47,7 +47,7 @@ struct places {
     struct event_place *place;
 };
 
-static pthread_mutex_t places_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct places *all_places;
 static pid_t own_pid; /* whose the following are: a forked child begins anew */
 static struct places *own_places;
@@ -56,7 +56,7 @@ static bool is_used[PLACES];
 
 /* --- Places ---------------------------------------------------------------------------------------- */
 
-/* Under places_turn. The file's places; NULL without memory, or when it is none of these files. */
+/* Under places_lock. The file's places; NULL without memory, or when it is none of these files. */
 static struct places *places_map(int fd)
 {
     struct stat file;
@@ -78,7 +78,7 @@ static struct places *places_map(int fd)
     return places;
 }
 
-/* Under places_turn. */
+/* Under places_lock. */
 static bool own_places_make(void)
 {
     if (own_pid == getpid())
@@ -102,30 +102,30 @@ static bool is_idle(const struct event_place *place)
 struct event_place *interprocess_make(void)
 {
     struct event_place *found = NULL;
-    pthread_mutex_lock(&places_turn);
+    pthread_mutex_lock(&places_lock);
     if (own_places_make())
         for (unsigned i = 0; i < PLACES && !found; i++)
             if (!is_used[i] && is_idle(&own_places->place[i])) {
                 is_used[i] = true;
                 found = &own_places->place[i];
             }
-    pthread_mutex_unlock(&places_turn);
+    pthread_mutex_unlock(&places_lock);
     return found;
 }
 
 void interprocess_end(struct event_place *place)
 {
-    pthread_mutex_lock(&places_turn);
+    pthread_mutex_lock(&places_lock);
     if (own_pid == getpid() && own_places && place >= own_places->place && place < own_places->place + PLACES)
         is_used[place - own_places->place] = false;
-    pthread_mutex_unlock(&places_turn);
+    pthread_mutex_unlock(&places_lock);
 }
 
 /* --- Handles --------------------------------------------------------------------------------------- */
 
 bool interprocess_name(const struct event_place *place, unsigned gpu, CUipcEventHandle *handle_out)
 {
-    pthread_mutex_lock(&places_turn);
+    pthread_mutex_lock(&places_lock);
     bool is_own =
         own_pid == getpid() && own_places && place >= own_places->place && place < own_places->place + PLACES;
     if (is_own) {
@@ -138,7 +138,7 @@ bool interprocess_name(const struct event_place *place, unsigned gpu, CUipcEvent
         memset(handle_out, 0, sizeof(*handle_out));
         memcpy(handle_out, &handle, sizeof(handle));
     }
-    pthread_mutex_unlock(&places_turn);
+    pthread_mutex_unlock(&places_lock);
     return is_own;
 }
 
@@ -154,9 +154,9 @@ CUresult interprocess_open(const CUipcEventHandle *given, unsigned *gpu, struct 
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return CUDA_ERROR_MAP_FAILED; /* it is gone */
-    pthread_mutex_lock(&places_turn);
+    pthread_mutex_lock(&places_lock);
     struct places *places = places_map(fd);
-    pthread_mutex_unlock(&places_turn);
+    pthread_mutex_unlock(&places_lock);
     close(fd);
     if (!places || places->inode != handle.inode)
         return CUDA_ERROR_MAP_FAILED;

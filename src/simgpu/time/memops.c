@@ -39,13 +39,13 @@ struct gate {
 /* What is held back, by GPU and gate, each in the order of its marks. */
 static struct {
     pthread_mutex_t submitting; /* keeps the order; held while a full queue is waited for */
-    pthread_mutex_t turn;       /* of what follows */
+    pthread_mutex_t lock;       /* of what follows */
     pthread_cond_t filled;
     bool running;
     unsigned count;
     struct gate gates[DEVICE_GPUS][TIMELINE_GATES];
 } held = {.submitting = PTHREAD_MUTEX_INITIALIZER,
-          .turn = PTHREAD_MUTEX_INITIALIZER,
+          .lock = PTHREAD_MUTEX_INITIALIZER,
           .filled = PTHREAD_COND_INITIALIZER};
 
 /* --- One operation --------------------------------------------------------------------------------- */
@@ -182,24 +182,24 @@ static bool gate_serve(unsigned gpu, unsigned number)
 static void *held_serve(void *argument)
 {
     long pause_ns = LOOK_FIRST_NS;
-    pthread_mutex_lock(&held.turn);
+    pthread_mutex_lock(&held.lock);
     for (;;) {
         if (held.count == 0)
-            pthread_cond_wait(&held.filled, &held.turn);
+            pthread_cond_wait(&held.filled, &held.lock);
         bool served = false;
         for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
             for (unsigned number = 0; number < TIMELINE_GATES; number++)
                 served |= gate_serve(gpu, number);
         pause_ns = served ? LOOK_FIRST_NS : pause_ns * 2 < LOOK_LAST_NS ? pause_ns * 2 : LOOK_LAST_NS;
-        pthread_mutex_unlock(&held.turn);
+        pthread_mutex_unlock(&held.lock);
         if (!served)
             nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
-        pthread_mutex_lock(&held.turn);
+        pthread_mutex_lock(&held.lock);
     }
     return NULL;
 }
 
-/* Under held.turn. */
+/* Under held.lock. */
 static bool held_start(void)
 {
     pthread_t thread;
@@ -212,7 +212,7 @@ static bool held_start(void)
 }
 
 /* The gate where the stream has operations already, which keep their order there; else an empty one; else one
- * shared with another stream, as a card's streams share its queues when they are many. Under held.turn. */
+ * shared with another stream, as a card's streams share its queues when they are many. Under held.lock. */
 static unsigned gate_choose(unsigned gpu, CUstream stream)
 {
     unsigned empty = TIMELINE_GATES;
@@ -237,10 +237,10 @@ static bool memop_hold(CUcontext context, CUstream stream, const struct memop *l
     operation->stream = stream;
     operation->gpu = context->gpu;
     pthread_mutex_lock(&held.submitting);
-    pthread_mutex_lock(&held.turn);
+    pthread_mutex_lock(&held.lock);
     bool running = held_start();
     unsigned number = gate_choose(context->gpu, stream);
-    pthread_mutex_unlock(&held.turn);
+    pthread_mutex_unlock(&held.lock);
     if (!running) {
         pthread_mutex_unlock(&held.submitting);
         free(operation);
@@ -249,7 +249,7 @@ static bool memop_hold(CUcontext context, CUstream stream, const struct memop *l
     operation->mark = stream_submit_gate(context, stream, number);
     *marks = (struct timeline_marks){0};
     marks->at[TIMELINE_GATE + number] = operation->mark;
-    pthread_mutex_lock(&held.turn);
+    pthread_mutex_lock(&held.lock);
     struct gate *gate = &held.gates[context->gpu][number];
     if (!gate->first)
         gate->end = &gate->first;
@@ -257,7 +257,7 @@ static bool memop_hold(CUcontext context, CUstream stream, const struct memop *l
     gate->end = &operation->next;
     held.count++;
     pthread_cond_signal(&held.filled);
-    pthread_mutex_unlock(&held.turn);
+    pthread_mutex_unlock(&held.lock);
     pthread_mutex_unlock(&held.submitting);
     return true;
 }

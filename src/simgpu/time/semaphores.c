@@ -27,25 +27,25 @@ struct CUextSemaphore_st {
     CUexternalSemaphore next_free;
 };
 
-static pthread_mutex_t free_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUexternalSemaphore free_semaphores;
 
 static CUexternalSemaphore semaphore_take(void)
 {
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     CUexternalSemaphore semaphore = free_semaphores;
     if (semaphore)
         free_semaphores = semaphore->next_free;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
     return semaphore ? semaphore : calloc(1, sizeof(*semaphore));
 }
 
 static void semaphore_give(CUexternalSemaphore semaphore)
 {
-    pthread_mutex_lock(&free_turn);
+    pthread_mutex_lock(&free_lock);
     semaphore->next_free = free_semaphores;
     free_semaphores = semaphore;
-    pthread_mutex_unlock(&free_turn);
+    pthread_mutex_unlock(&free_lock);
 }
 
 static CUresult type_check(CUexternalSemaphoreHandleType type)

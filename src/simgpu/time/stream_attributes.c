@@ -16,10 +16,10 @@ struct settings {
     CUlaunchAttributeValue window, policy, domain_map, domain;
 };
 
-static pthread_mutex_t settings_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t settings_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct settings *all_settings;
 
-/* Under settings_turn; NULL if there is no memory. */
+/* Under settings_lock; NULL if there is no memory. */
 static struct settings *settings_of(unsigned long long id)
 {
     struct settings *found = all_settings;
@@ -73,12 +73,12 @@ static CUresult attribute_get(CUstream handle, bool per_thread, CUstreamAttrID a
         value->priority = stream ? stream->priority : 0;
         return CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&settings_turn);
+    pthread_mutex_lock(&settings_lock);
     struct settings *settings = settings_of(id);
     const CUlaunchAttributeValue *kept = settings ? value_of(settings, attribute) : NULL;
     if (kept)
         *value = *kept;
-    pthread_mutex_unlock(&settings_turn);
+    pthread_mutex_unlock(&settings_lock);
     if (!settings)
         return CUDA_ERROR_OUT_OF_MEMORY;
     return kept ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -102,12 +102,12 @@ static CUresult attribute_set(CUstream handle, bool per_thread, CUstreamAttrID a
         memcpy(&policy, value, sizeof(policy));
         SIM_REQUIRE(policy >= SYNC_POLICY_AUTO && policy <= SYNC_POLICY_LAST);
     }
-    pthread_mutex_lock(&settings_turn);
+    pthread_mutex_lock(&settings_lock);
     struct settings *settings = settings_of(id);
     CUlaunchAttributeValue *kept = settings ? value_of(settings, attribute) : NULL;
     if (kept)
         *kept = *value;
-    pthread_mutex_unlock(&settings_turn);
+    pthread_mutex_unlock(&settings_lock);
     if (!settings)
         return CUDA_ERROR_OUT_OF_MEMORY;
     return kept ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -123,7 +123,7 @@ static CUresult attributes_copy(CUstream to_handle, CUstream from_handle, bool p
     SIM_REQUIRE(to_context == from_context);
     unsigned long long to_id = to ? to->id : to_context->id << 32 | 1;
     unsigned long long from_id = from ? from->id : from_context->id << 32 | 1;
-    pthread_mutex_lock(&settings_turn);
+    pthread_mutex_lock(&settings_lock);
     struct settings *target = settings_of(to_id), *source = settings_of(from_id);
     if (target && source) {
         target->window = source->window;
@@ -131,7 +131,7 @@ static CUresult attributes_copy(CUstream to_handle, CUstream from_handle, bool p
         target->domain_map = source->domain_map;
         target->domain = source->domain;
     }
-    pthread_mutex_unlock(&settings_turn);
+    pthread_mutex_unlock(&settings_lock);
     return target && source ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -8,17 +8,17 @@
 #include "simgpu/memory/memory.h"
 #include "simgpu/time/execution.h"
 
-static pthread_mutex_t streams_turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUstream free_streams;
 static atomic_ullong next_stream_id = 16; /* below are the default streams' */
 
 static CUstream stream_make(CUcontext context, unsigned flags, int priority, unsigned long long thread)
 {
-    pthread_mutex_lock(&streams_turn);
+    pthread_mutex_lock(&streams_lock);
     CUstream stream = free_streams;
     if (stream)
         free_streams = stream->next;
-    pthread_mutex_unlock(&streams_turn);
+    pthread_mutex_unlock(&streams_lock);
     if (!stream && !(stream = calloc(1, sizeof(*stream))))
         return NULL;
     stream->context = context;
@@ -37,10 +37,10 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, uns
 
 static void stream_free(CUstream stream)
 {
-    pthread_mutex_lock(&streams_turn);
+    pthread_mutex_lock(&streams_lock);
     stream->next = free_streams;
     free_streams = stream;
-    pthread_mutex_unlock(&streams_turn);
+    pthread_mutex_unlock(&streams_lock);
 }
 
 void streams_drop(CUcontext context)
@@ -353,7 +353,7 @@ struct host_call {
 
 static struct host_queue {
     pthread_mutex_t submitting; /* keeps the queue in the order of the marks */
-    pthread_mutex_t turn;       /* of what follows */
+    pthread_mutex_t lock;       /* of what follows */
     pthread_cond_t filled;
     struct host_call *first, **end;
     bool running;
@@ -377,14 +377,14 @@ static void *host_queue_serve(void *argument)
     unsigned gpu = (unsigned)(uintptr_t)argument;
     struct host_queue *queue = &host_queues[gpu];
     for (;;) {
-        pthread_mutex_lock(&queue->turn);
+        pthread_mutex_lock(&queue->lock);
         while (!queue->first)
-            pthread_cond_wait(&queue->filled, &queue->turn);
+            pthread_cond_wait(&queue->filled, &queue->lock);
         struct host_call *call = queue->first;
         queue->first = call->next;
         if (!queue->first)
             queue->end = &queue->first;
-        pthread_mutex_unlock(&queue->turn);
+        pthread_mutex_unlock(&queue->lock);
         host_call_run(gpu, call);
     }
     return NULL;
@@ -398,7 +398,7 @@ static bool host_queue_start(unsigned gpu)
     pthread_t thread;
     if (!queue->running) {
         pthread_mutex_init(&queue->submitting, NULL);
-        pthread_mutex_init(&queue->turn, NULL);
+        pthread_mutex_init(&queue->lock, NULL);
         pthread_cond_init(&queue->filled, NULL);
         queue->end = &queue->first;
         queue->running = pthread_create(&thread, NULL, host_queue_serve, (void *)(uintptr_t)gpu) == 0;
@@ -437,11 +437,11 @@ static CUresult host_call_submit(CUstream handle, bool per_thread, CUhostFn func
     pthread_mutex_lock(&queue->submitting);
     call->before = stream_submit_marked(context, stream, TIMELINE_HOST, 0);
     call->mark = call->before.at[TIMELINE_HOST]--;
-    pthread_mutex_lock(&queue->turn);
+    pthread_mutex_lock(&queue->lock);
     *queue->end = call;
     queue->end = &call->next;
     pthread_cond_signal(&queue->filled);
-    pthread_mutex_unlock(&queue->turn);
+    pthread_mutex_unlock(&queue->lock);
     pthread_mutex_unlock(&queue->submitting);
     return CUDA_SUCCESS;
 }
