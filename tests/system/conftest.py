@@ -44,6 +44,7 @@ class Product:
         self.gpuslice = prefix / "bin" / "gpuslice"
         self.gpusliced = prefix / "bin" / "gpusliced"
         self.interceptor = prefix / "lib" / "gpuslice" / "libgpuslice.so"
+        self.path_library = prefix / "lib" / "gpuslice" / "libgpuslice-path.so"
         self.simulated = prefix / "lib" / "gpuslice" / "simulated"
 
     def program(self, name):

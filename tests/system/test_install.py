@@ -17,6 +17,7 @@ def test_a_moved_tree_works(product, make_gpu, make_daemon, tmp_path):
 
 def test_the_tree_has_its_parts(product):
     for path in ["bin/gpuslice", "bin/gpusliced", "lib/gpuslice/libgpuslice.so",
+                 "lib/gpuslice/libgpuslice-path.so",
                  "lib/gpuslice/simulated/libcuda.so.1", "lib/gpuslice/simulated/libnvidia-ml.so.1",
                  "share/gpuslice/examples/target_app.c", "share/gpuslice/examples/saxpy.c",
                  "share/gpuslice/examples/bin/target_app", "share/gpuslice/examples/bin/saxpy"]:
