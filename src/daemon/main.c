@@ -16,8 +16,10 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "daemon/api/api.h"
 #include "daemon/history/events.h"
 #include "daemon/http/http.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/runtime.h"
@@ -315,9 +317,9 @@ static int start(struct program *program, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");
     if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
-        (result = events_start(daemon, error)) < 0 || (result = agents_start(daemon, error)) < 0 ||
-        (result = queue_start(daemon, error)) < 0 || (result = store_open(daemon, error)) < 0 ||
-        (result = store_load(daemon, error)) < 0)
+        (result = events_start(daemon, error)) < 0 || (result = api_start(daemon, error)) < 0 ||
+        (result = agents_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
+        (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
         return result;
     unclaimed_ledgers_sort(daemon);
     if ((result = settings_start(daemon, error)) < 0)
@@ -327,7 +329,7 @@ static int start(struct program *program, struct error *error)
         (result = attach_start(daemon, program->runtime.attach_fd, error)) < 0)
         return result;
     session_announce_all(daemon);
-    return http_start(daemon, program->runtime.control_fd, error);
+    return http_start(daemon, program->runtime.control_fd, api_handle, error);
 }
 
 /* Let the process that waits for us return, if there is one. */
@@ -349,8 +351,8 @@ static void say_ready(struct program *program)
              daemon->session_count);
     sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
                daemon->options.simulated ? " (simulated)" : "");
-    events_tell(daemon, EVENT_DAEMON_STARTED, NULL, NULL, "gpusliced %s started with %u sessions",
-                GPUSLICE_VERSION, daemon->session_count);
+    change_publish(daemon, &(struct change){CHANGE_DAEMON_STARTED}, "gpusliced %s started with %u sessions",
+                   GPUSLICE_VERSION, daemon->session_count);
     if (daemon->options.on_demand)
         log_take_stderr();
     release_starter(program);
@@ -364,12 +366,14 @@ static void stop(struct program *program)
     runtime_remove_sockets(&program->runtime);
     queue_stop(daemon);
     events_stop(daemon);
+    api_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);
     agents_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);
+    api_free(daemon);
     events_free(daemon);
     settings_stop(daemon);
     sd_event_source_disable_unref(program->idle);

@@ -9,9 +9,9 @@
 #include "base/cleanup.h"
 #include "daemon/api/metrics.h"
 #include "daemon/gpu/gpu.h"
-#include "daemon/history/events.h"
 #include "daemon/http/http.h"
 #include "daemon/http/http_tcp.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/settings.h"
@@ -253,8 +253,8 @@ static void release_session(struct http_request *request, const char *id)
     }
     log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
     strcpy(request->session_id, session->id);
-    events_tell(request->daemon, EVENT_SESSION_RELEASED, session, NULL, "released by uid %u",
-                (unsigned)request->peer.uid);
+    change_publish(request->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
+                   "released by uid %u", (unsigned)request->peer.uid);
     session_end(session, "released");
     store_delete_session(request->daemon, request->session_id, on_released, request);
 }
@@ -327,7 +327,7 @@ static const struct route routes[] = {
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
-    {"GET", "/v1/events", events_answer, false},
+    {"GET", "/v1/events", api_follow_events, false},
     {"GET", "/v1/version", show_version, false},
     {"GET", "/v1/config", show_config, false},
     {"GET", "/healthz", show_health, true},

@@ -41,3 +41,13 @@ void api_list_sessions(struct http_request *request, const char *id);
 /* Handlers of /v1/scheduler. */
 void api_show_scheduler(struct http_request *request, const char *id);
 void api_change_scheduler(struct http_request *request, const char *id);
+
+/* Handler of GET /v1/events. */
+void api_follow_events(struct http_request *request, const char *id);
+
+/* --- Start and end --------------------------------------------------------------------------------- */
+
+int api_start(struct daemon *daemon, struct error *error);
+/* Requests that follow something have been told all, and end. */
+void api_stop(struct daemon *daemon);
+void api_free(struct daemon *daemon); /* no request is left */

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "daemon/gpu/driver_line.h"
 #include "daemon/gpu/nvml.h"
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/process/reaper.h"
@@ -75,9 +75,9 @@ static void set_healthy(struct daemon *daemon, struct gpu *gpu, bool is_healthy,
         return;
     gpu->healthy = is_healthy;
     log_warning("GPU %s: %s", gpu->label, why);
-    events_tell(daemon, is_healthy ? EVENT_GPU_HEALTHY : EVENT_GPU_UNHEALTHY, NULL,
-                json_pack("{s:i,s:s}", "index", (int)gpu->index, "uuid", gpu->uuid_text), "GPU %s: %s",
-                gpu->label, why);
+    change_publish(daemon,
+                   &(struct change){is_healthy ? CHANGE_GPU_HEALTHY : CHANGE_GPU_UNHEALTHY, .gpu = gpu},
+                   "GPU %s: %s", gpu->label, why);
 }
 
 static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_sample *sample)
@@ -108,8 +108,7 @@ static void on_sampled(struct worker_job *worker_job)
         take_sample(daemon, &daemon->gpus[i], &job->samples[i]);
     }
     driver_line_end(daemon);
-    for (struct session *session = daemon->sessions; session; session = session->next)
-        events_look_for_refusals(session);
+    change_publish(daemon, &(struct change){CHANGE_GPUS_SAMPLED}, "the GPUs were sampled");
     queue_advance_soon(daemon); /* what others held may be free */
     nvml_sample_free(job);
     sampler->is_sampling = false;

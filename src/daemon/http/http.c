@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/api/api.h"
 #include "daemon/http/http_tcp.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
@@ -42,6 +41,7 @@ struct server {
 };
 
 struct http {
+    http_handler handle;
     struct server servers[HTTP_DOORS];
     char token[SESSION_TOKEN_TEXT]; /* of HTTP_TOKEN */
 };
@@ -220,11 +220,11 @@ static enum MHD_Result take_body(struct http_request *request, const char *data,
     return MHD_YES;
 }
 
-static void handle(struct http_request *request)
+static void handle_whole(struct http_request *request)
 {
     struct error error;
     if (request->body_bytes <= HTTP_BODY_BYTES_MAX) {
-        api_handle(request);
+        request->daemon->http->handle(request);
         return;
     }
     error_set(&error, EFBIG, "ERR_TOO_LARGE", "the request's body is %zu bytes; expected at most %d",
@@ -253,7 +253,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     if (!request->response) {
         request->path = url;
         request->method = method;
-        handle(request);
+        handle_whole(request);
         request->path = request->method = NULL;
     }
     if (request->response)
@@ -427,12 +427,13 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
 }
 
-int http_start(struct daemon *daemon, int control_fd, struct error *error)
+int http_start(struct daemon *daemon, int control_fd, http_handler handle, struct error *error)
 {
     struct http *http = calloc(1, sizeof(*http));
     const struct config_daemon *config = &daemon->config.daemon;
     if (!http)
         return error_set_errno(error, ENOMEM, "cannot serve HTTP");
+    http->handle = handle;
     daemon->http = http;
     int fd, result = start_server(daemon, HTTP_CONTROL, control_fd, error);
     if (result == 0 && config->metrics_address[0]) {

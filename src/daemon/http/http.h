@@ -53,8 +53,12 @@ struct http_request {
     bool is_suspended;
 };
 
-/* Serve the Unix socket `control_fd` (taken over), and the addresses of config.daemon if there are any. */
-int http_start(struct daemon *daemon, int control_fd, struct error *error);
+/* Answers `request`, or sees to it that it is answered later. */
+typedef void (*http_handler)(struct http_request *request);
+
+/* Serve the Unix socket `control_fd` (taken over), and the addresses of config.daemon if there are any:
+ * `handle` is given each request once it has come whole. */
+int http_start(struct daemon *daemon, int control_fd, http_handler handle, struct error *error);
 void http_stop(struct daemon *daemon);
 
 /* Whether no client is connected to the control socket. */

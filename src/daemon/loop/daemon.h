@@ -14,6 +14,7 @@
 #include "base/paths.h"
 #include "config/config.h"
 #include "daemon/gpu/gpu.h"
+#include "daemon/loop/changes.h"
 #include "ledger/ledger.h"
 
 struct session;
@@ -26,6 +27,7 @@ struct leases;
 struct worker;
 struct queue;
 struct events;
+struct followers;
 struct settings;
 struct declared;
 
@@ -73,6 +75,8 @@ struct daemon {
     struct http *http;
     struct queue *queue;
     struct events *events;
+    struct followers *followers; /* of events, by HTTP */
+    struct observers observers;  /* of changes */
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;

@@ -10,7 +10,7 @@
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/session/declared.h"
@@ -64,7 +64,7 @@ static void reload_config(struct daemon *daemon)
     if (result < 0) {
         log_error("the configuration stays as it was: %s", error.message);
         snprintf(settings->problem, sizeof(settings->problem), "%s", error.message);
-        events_tell(daemon, EVENT_CONFIG_REFUSED, NULL, NULL, "%s", error.message);
+        change_publish(daemon, &(struct change){CHANGE_CONFIG_REFUSED}, "%s", error.message);
     } else {
         config_free(&daemon->config);
         daemon->config = next;
@@ -72,7 +72,7 @@ static void reload_config(struct daemon *daemon)
         log_set_debug(next.daemon.debug);
         log_info("the configuration was read%s", next.is_there ? "" : "; there is no " CONFIG_FILE);
         log_waiting(&next);
-        events_tell(daemon, EVENT_CONFIG_READ, NULL, NULL, "%s was read", next.path);
+        change_publish(daemon, &(struct change){CHANGE_CONFIG_READ}, "%s was read", next.path);
     }
 }
 

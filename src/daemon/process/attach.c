@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu.h"
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
@@ -275,9 +275,10 @@ static struct process *take_slot(struct entry *entry)
         refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
         return NULL;
     }
-    events_tell(session->daemon, EVENT_PROCESS_ATTACHED, session,
-                json_pack("{s:i,s:s*}", "pid", (int)process->pid, "command", process->command),
-                "process %d attached", (int)process->pid);
+    change_publish(session->daemon,
+                   &(struct change){CHANGE_PROCESS_ATTACHED, .session = session, .process = process,
+                                    .pid = process->pid, .command = process->command},
+                   "process %d attached", (int)process->pid);
     return process;
 }
 
@@ -441,7 +442,9 @@ static void on_notice(struct process *process, const struct wire_notice *notice)
 {
     struct session *session = process->session;
     process->unknown_pointers = notice->unknown_pointers;
-    events_look_for_refusals(session);
+    change_publish(session->daemon,
+                   &(struct change){CHANGE_PROCESS_NOTICED, .session = session, .process = process},
+                   "process %d gave notice", (int)process->pid);
     gpu_sample_soon(session->daemon);
 }
 

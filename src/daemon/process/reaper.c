@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "daemon/gpu/driver_line.h"
 #include "daemon/gpu/gpu.h"
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
@@ -165,11 +165,10 @@ static void keep_counts(struct session *session, uint32_t slot)
 static void tell_of_end(struct session *session, pid_t pid, const char *command, const char *how,
                         uint64_t bytes)
 {
-    events_look_for_refusals(session);
-    events_tell(session->daemon, EVENT_PROCESS_ENDED, session,
-                json_pack("{s:i,s:s*,s:I}", "pid", (int)pid, "command", command, "recovered_bytes",
-                          (json_int_t)bytes),
-                "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
+    change_publish(session->daemon,
+                   &(struct change){CHANGE_PROCESS_ENDED, .session = session, .pid = pid, .command = command,
+                                    .bytes = bytes},
+                   "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
 }
 
 static uint64_t clear_slot(struct session *session, uint32_t slot)

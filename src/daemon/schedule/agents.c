@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "daemon/gpu/gpu.h"
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/process/reaper.h"
@@ -86,21 +86,22 @@ static void on_revoke(void *owner, uint64_t lease, uint64_t patience_ns)
 static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
 {
     static const struct {
-        enum event_kind kind;
+        enum change_kind kind;
         const char *text;
     } events[] = {
-        [ARBITER_OVERRUN] = {EVENT_LEASE_OVERRUN,
+        [ARBITER_OVERRUN] = {CHANGE_LEASE_OVERRUN,
                              "a process did not give the GPU back in time; others go on without it"},
-        [ARBITER_UNDRAINED] = {EVENT_LEASE_UNDRAINED,
+        [ARBITER_UNDRAINED] = {CHANGE_LEASE_UNDRAINED,
                                "work on the GPU did not end in time; it runs beside the others'"},
-        [ARBITER_UNDRAINABLE] = {EVENT_LEASE_UNDRAINABLE,
+        [ARBITER_UNDRAINABLE] = {CHANGE_LEASE_UNDRAINABLE,
                                  "its work does not drain; it runs beside the others' until it does"},
-        [ARBITER_DRAINED] = {EVENT_LEASE_DRAINED, "its work has drained again"},
+        [ARBITER_DRAINED] = {CHANGE_LEASE_DRAINED, "its work has drained again"},
     };
     struct session *session = owner;
     log_info("session %s: %s (%llu ms)", session->id, events[event].text, (unsigned long long)ns / 1000000);
-    events_tell(session->daemon, events[event].kind, session, json_pack("{s:f}", "seconds", (double)ns / 1e9),
-                "%s", events[event].text);
+    change_publish(session->daemon,
+                   &(struct change){events[event].kind, .session = session, .seconds = (double)ns / 1e9},
+                   "%s", events[event].text);
 }
 
 static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)

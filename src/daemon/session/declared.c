@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/gpu/gpu.h"
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/session/ceilings.h"
@@ -212,7 +212,7 @@ void declared_apply(struct daemon *daemon)
     if (result < 0) {
         log_error("the declared sessions stay as they were: %s", error.message);
         snprintf(declared->problem, sizeof(declared->problem), "%s", error.message);
-        events_tell(daemon, EVENT_CONFIG_REFUSED, NULL, NULL, "%s", error.message);
+        change_publish(daemon, &(struct change){CHANGE_CONFIG_REFUSED}, "%s", error.message);
         return;
     }
     declared->problem[0] = '\0';

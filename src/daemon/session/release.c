@@ -7,8 +7,8 @@
 #include <sys/pidfd.h>
 #include <systemd/sd-event.h>
 
-#include "daemon/history/events.h"
 #include "daemon/http/http.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/process/reaper.h"
@@ -80,8 +80,9 @@ void release_begin(struct session *session, struct http_request *request)
     session->release = release;
     strcpy(request->session_id, session->id);
     session_close_policy(session);
-    events_tell(session->daemon, EVENT_SESSION_RELEASED, session, NULL,
-                "released by uid %u, with %u processes", (unsigned)request->peer.uid, session->process_count);
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
+                   "released by uid %u, with %u processes", (unsigned)request->peer.uid,
+                   session->process_count);
     signal_all(session, SIGTERM);
 }
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/gpu/driver_line.h"
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
@@ -171,8 +171,8 @@ static void expire(struct session *session, const char *why)
     session->updated_at = time(NULL);
     session_close_policy(session);
     log_info("session %s %s with %u processes attached", session->id, why, session->process_count);
-    events_tell(session->daemon, EVENT_SESSION_EXPIRED, session, NULL, "%s with %u processes attached", why,
-                session->process_count);
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_EXPIRED, .session = session},
+                   "%s with %u processes attached", why, session->process_count);
     store_put_session(session, NULL, NULL);
 }
 
@@ -346,11 +346,10 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
              is_admitted ? "" : ", and waits to be admitted");
     if (is_admitted)
-        events_tell(daemon, EVENT_SESSION_CREATED, session, NULL, "created");
+        change_publish(daemon, &(struct change){CHANGE_SESSION_CREATED, .session = session}, "created");
     else
-        events_tell(daemon, EVENT_SESSION_QUEUED, session,
-                    json_pack("{s:i}", "queue_position", (int)queue_position(session)),
-                    "waits to be admitted");
+        change_publish(daemon, &(struct change){CHANGE_SESSION_QUEUED, .session = session},
+                       "waits to be admitted");
     *session_out = session;
     return 0;
 }
@@ -367,7 +366,8 @@ int session_activate(struct session *session, struct error *error)
         session->runner = (struct session_runner){.pidfd = -1};
     }
     log_info("session %s '%s' is admitted", session->id, session->name);
-    events_tell(session->daemon, EVENT_SESSION_ADMITTED, session, NULL, "admitted");
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_ADMITTED, .session = session},
+                   "admitted");
     return 0;
 }
 
@@ -468,7 +468,8 @@ int session_change(struct session *session, const struct session_request *reques
     publish(session);
     agents_session_changed(session);
     queue_advance_soon(daemon);
-    events_tell(daemon, EVENT_SESSION_CHANGED, session, NULL, "its limits, share, priority or name changed");
+    change_publish(daemon, &(struct change){CHANGE_SESSION_CHANGED, .session = session},
+                   "its limits, share, priority or name changed");
     return 0;
 }
 
@@ -522,7 +523,8 @@ static void free_session(struct session *session, bool remove)
 void session_end(struct session *session, const char *why)
 {
     if (why)
-        events_tell(session->daemon, EVENT_SESSION_ENDED, session, NULL, "%s", why);
+        change_publish(session->daemon, &(struct change){CHANGE_SESSION_ENDED, .session = session}, "%s",
+                       why);
     while (session->processes)
         reaper_forget(session->processes);
     free_session(session, true);
@@ -603,8 +605,9 @@ bool session_is_broken(struct session *session)
     log_error("session %s: a process cut or damaged its ledger; it gets no new memory and no new process; "
               "release it",
               session->id);
-    events_tell(session->daemon, EVENT_LEDGER_BROKEN, session, NULL,
-                "a process cut or damaged its ledger; it gets no new memory and no new process; release it");
+    change_publish(
+        session->daemon, &(struct change){CHANGE_LEDGER_BROKEN, .session = session},
+        "a process cut or damaged its ledger; it gets no new memory and no new process; release it");
     return true;
 }
 

@@ -10,7 +10,7 @@
 #include "base/priority.h"
 #include "base/units.h"
 #include "cuda/uuid.h"
-#include "daemon/history/events.h"
+#include "daemon/loop/changes.h"
 #include "daemon/session/identity.h"
 #include "daemon/session/ledgers.h"
 #include "ledger/ledger.h"
@@ -72,9 +72,9 @@ struct session {
     struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */
     struct orphan *orphans;             /* driver_line.h */
     unsigned orphan_count;
-    uint64_t refused_before;         /* requests refused to processes that have gone */
-    uint64_t refused_told;           /* of them, as events told */
-    uint64_t told_usec[EVENT_KINDS]; /* when an event of the kind was told; 0: never */
+    uint64_t refused_before;          /* requests refused to processes that have gone */
+    uint64_t refused_told;            /* of them, as events told */
+    uint64_t told_usec[CHANGE_KINDS]; /* events.c: when the kind was told of; 0: never */
     bool broken_is_logged;
 };
 

@@ -1,0 +1,195 @@
+/* GET /v1/events: what has happened, and what happens from then on. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <systemd/sd-event.h>
+
+#include "daemon/api/api.h"
+#include "daemon/history/events.h"
+#include "daemon/http/http.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+
+/* A follower whose connection says nothing for long is not seen to have gone. */
+#define BEAT_USEC UINT64_C(15000000)
+/* Followers that one user may have at a time, of the 512 connections that all share. */
+#define FOLLOWERS_MAX 32
+
+/* One client that is told. What it is slow to take is not kept for it. */
+struct follower {
+    LIST_ENTRY(follower) next;
+    struct followers *followers;
+    struct http_request *request;
+    uid_t uid;
+    uint64_t last; /* the number of the newest event it was told */
+    bool follows;  /* wants those to come too */
+    bool has_beat;
+    char *text; /* being told */
+    size_t length, sent;
+};
+
+struct followers {
+    struct daemon *daemon;
+    struct observer observer;
+    LIST_HEAD(, follower) list;
+    sd_event_source *beat;
+    bool has_ended;
+};
+
+/* --- One follower ---------------------------------------------------------------------------------- */
+
+static bool take_next(struct follower *follower)
+{
+    const char *text = events_next(follower->followers->daemon, follower->uid, &follower->last);
+    if (!text && follower->has_beat)
+        text = ":\n\n";
+    free(follower->text);
+    follower->text = text ? strdup(text) : NULL;
+    follower->length = follower->text ? strlen(follower->text) : 0;
+    follower->sent = 0;
+    follower->has_beat = false;
+    return follower->text;
+}
+
+static ssize_t on_read(void *context, char *bytes, size_t room)
+{
+    struct follower *follower = context;
+    if (follower->sent == follower->length && !take_next(follower))
+        return follower->follows && !follower->followers->has_ended ? 0 : HTTP_STREAM_END;
+    size_t count = follower->length - follower->sent;
+    if (count > room)
+        count = room;
+    memcpy(bytes, follower->text + follower->sent, count);
+    follower->sent += count;
+    return (ssize_t)count;
+}
+
+static void on_gone(void *context)
+{
+    struct follower *follower = context;
+    LIST_REMOVE(follower, next);
+    free(follower->text);
+    free(follower);
+}
+
+/* --- The request ----------------------------------------------------------------------------------- */
+
+/* At its place in the stream: what was told by an earlier daemon says nothing of ours. */
+static int parse_last_id(const struct daemon *daemon, const char *text, uint64_t *last, struct error *error)
+{
+    uint64_t epoch, number;
+    char behind;
+    if (sscanf(text, "%" SCNu64 "-%" SCNu64 "%c", &epoch, &number, &behind) != 2)
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "Last-Event-ID is '%.40s'; expected an event's id, like 3-17", text);
+    *last = epoch == daemon->epoch ? number : 0;
+    return 0;
+}
+
+static unsigned count_followers(const struct followers *followers, uid_t uid)
+{
+    unsigned count = 0;
+    const struct follower *at;
+    LIST_FOREACH (at, &followers->list, next)
+        count += at->uid == uid;
+    return count;
+}
+
+void api_follow_events(struct http_request *request, const char *id)
+{
+    struct followers *followers = request->daemon->followers;
+    const char *last_id = http_header(request, "Last-Event-ID"), *follow = http_argument(request, "follow");
+    struct error error;
+    uint64_t last = 0;
+    int result = last_id ? parse_last_id(request->daemon, last_id, &last, &error) : 0;
+    if (result == 0 && follow && strcmp(follow, "true") != 0 && strcmp(follow, "false") != 0)
+        result =
+            error_set(&error, EINVAL, "ERR_BAD_REQUEST", "follow is '%.40s'; expected true or false", follow);
+    if (result == 0 && count_followers(followers, request->peer.uid) >= FOLLOWERS_MAX)
+        result = error_set(&error, EBUSY, "ERR_TOO_MANY",
+                           "uid %u listens to events %u times already; end one of them",
+                           (unsigned)request->peer.uid, FOLLOWERS_MAX);
+    struct follower *follower = result == 0 ? calloc(1, sizeof(*follower)) : NULL;
+    if (result == 0 && !follower)
+        result = error_set_errno(&error, ENOMEM, "cannot tell of events");
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    *follower = (struct follower){
+        .followers = followers,
+        .request = request,
+        .uid = request->peer.uid,
+        .last = last,
+        .follows = !follow || strcmp(follow, "true") == 0,
+    };
+    LIST_INSERT_HEAD(&followers->list, follower, next);
+    http_reply_stream(request, "text/event-stream", on_read, on_gone, follower);
+}
+
+/* --- Start and end --------------------------------------------------------------------------------- */
+
+static void wake_all(struct followers *followers)
+{
+    struct follower *follower;
+    LIST_FOREACH (follower, &followers->list, next)
+        http_stream_wake(follower->request);
+}
+
+/* They read when the loop comes round: by then the change is an event that is kept. */
+static void take(void *context, const struct change *change)
+{
+    if (change_event(change->kind) || change->kind == CHANGE_PROCESS_NOTICED ||
+        change->kind == CHANGE_GPUS_SAMPLED)
+        wake_all(context);
+}
+
+static int on_beat(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct followers *followers = userdata;
+    struct follower *follower;
+    LIST_FOREACH (follower, &followers->list, next)
+        follower->has_beat = true;
+    wake_all(followers);
+    sd_event_source_set_time(source, usec + BEAT_USEC);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+int api_start(struct daemon *daemon, struct error *error)
+{
+    struct followers *followers = calloc(1, sizeof(*followers));
+    if (!followers)
+        return error_set_errno(error, ENOMEM, "cannot tell of events");
+    int result = sd_event_add_time_relative(daemon->loop, &followers->beat, CLOCK_MONOTONIC, BEAT_USEC, 0,
+                                            on_beat, followers);
+    if (result < 0) {
+        free(followers);
+        return error_set_errno(error, -result, "cannot tell of events");
+    }
+    followers->daemon = daemon;
+    followers->observer = (struct observer){.take = take, .context = followers};
+    change_observe(daemon, &followers->observer);
+    daemon->followers = followers;
+    return 0;
+}
+
+void api_stop(struct daemon *daemon)
+{
+    if (!daemon->followers)
+        return;
+    daemon->followers->has_ended = true;
+    wake_all(daemon->followers);
+}
+
+void api_free(struct daemon *daemon)
+{
+    if (!daemon->followers)
+        return;
+    change_observe_no_more(daemon, &daemon->followers->observer);
+    sd_event_source_disable_unref(daemon->followers->beat);
+    free(daemon->followers);
+    daemon->followers = NULL;
+}
