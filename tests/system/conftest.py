@@ -23,6 +23,15 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
+# What we start gets its signals as a person's shell would give them, whatever started us: a shell that puts a program into the
+# background ignores SIGINT for it and all of its children, nohup does so with SIGHUP. A handler is not inherited through exec,
+# and we ourselves go on ignoring them.
+for number in signal.valid_signals():
+    if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):  # those are Python's own
+        signal.signal(number, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 def wait_for(condition, what, deadline_s=DEADLINE_S):
     """Poll `condition` until it is true, and return its value; fail naming `what` when the deadline passes."""
     end = time.monotonic() + deadline_s
