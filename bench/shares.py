@@ -1,9 +1,12 @@
 """The bench's rows on compute shares: real processes, and the simulated GPU's own clock of what each one got."""
+import pathlib
 import statistics
 import subprocess
-import time
+import sys
 
-SETTLE_S = 1.0  # a moment to get into step, before a window
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "system"))
+from workers import Clock, Worker, together  # noqa: E402
+
 ALONE_S = 4.0
 HANDOVER_S = 5
 HANDOVER_QUANTUM = "2ms"
@@ -28,40 +31,10 @@ HALF_BUSY = ("500", "busy=20", "idle=20")
 KEYS = tuple(key for key, _, _ in SPLITS) + ("max", "halves", "handover")
 
 
-class Worker:
-    def __init__(self, bench, environment, words):
-        self.process = subprocess.Popen([bench.build / "tests/system/programs/worker", *words], env=environment,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if self.process.stdout.readline() != "ready\n":
-            raise SystemExit("a worker did not start")
-
-    def begin(self, window_s):
-        self.process.stdin.write(f"{round(window_s * 1000)}\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        if not self.process.stdout.readline():
-            raise SystemExit("a worker ended early")
-
-
-class Clock:
-    """How long the simulated compute engine has worked for each process."""
-
-    def __init__(self, bench):
-        self.process = subprocess.Popen([bench.build / "tests/system/programs/gpu_clock"], env=bench.outside, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def read(self):
-        self.process.stdin.write("0\n")
-        self.process.stdin.flush()
-        now, *places = self.process.stdout.readline().split()
-        return int(now), {int(pid): int(ns) for _, pid, ns in (place.split(":") for place in places)}
-
-
 class Shares:
     def __init__(self, bench, cpu_clock, window_s):
         self.bench, self.cpu_clock, self.window_s = bench, cpu_clock, window_s
-        self.clock = Clock(bench)
+        self.clock = Clock(self._spawn(bench.outside, "gpu_clock"))
         self.alone_percent = {}
 
     def run(self, keys):
@@ -73,23 +46,18 @@ class Shares:
                 getattr(self, "_" + key)()
         self.bench.end([self.clock.process])
 
+    def _spawn(self, environment, program, *words):
+        return subprocess.Popen([self.bench.build / "tests/system/programs" / program, *words], env=environment,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
     def _window(self, workers, window_s):
         """Percent of the compute engine's time that each worker got in a window, and how idle the CPUs were."""
-        for worker in workers:
-            worker.begin(SETTLE_S + window_s + 0.3)
-        time.sleep(SETTLE_S)
-        with self.cpu_clock() as cpus:
-            before_ns, before = self.clock.read()
-            time.sleep(window_s)
-            after_ns, after = self.clock.read()
-        for worker in workers:
-            worker.end()
-        pids = [worker.process.pid for worker in workers]
-        return [100 * (after.get(pid, 0) - before.get(pid, 0)) / (after_ns - before_ns) for pid in pids], cpus
+        cpus = self.cpu_clock()
+        return together(self.clock, workers, window_s * 1000, during=cpus), cpus
 
     def _outside(self, window_s, words, count=1):
         """What so many of them get together without us."""
-        workers = [Worker(self.bench, self.bench.outside, words) for _ in range(count)]
+        workers = [Worker(self._spawn(self.bench.outside, "worker", *words)) for _ in range(count)]
         percents, cpus = self._window(workers, window_s)
         self.bench.end([worker.process for worker in workers])
         return sum(percents), cpus
@@ -108,7 +76,7 @@ class Shares:
             session, inside = self.bench.session(1 << 30, compute=share)
             sessions.append(session)
             for _ in range(processes):
-                workers.append(Worker(self.bench, inside, words))
+                workers.append(Worker(self._spawn(inside, "worker", *words)))
                 of.append(number)
         percents, cpus = self._window(workers, self.window_s)
         self.bench.end([worker.process for worker in workers])

@@ -10,7 +10,7 @@ import signal
 import time
 
 from conftest import wait_for
-from test_shares import Clock, Worker
+from test_shares import Worker, start_clock
 
 # A session's least share in percent, and what its processes run.
 SESSIONS = (
@@ -51,7 +51,7 @@ class Party:
 class Chaos:
     def __init__(self, daemon, reap, chance):
         self.daemon, self.reap, self.chance = daemon, reap, chance
-        self.clock = Clock(daemon, reap)
+        self.clock = start_clock(daemon, reap)
         for name, least, _ in SESSIONS:
             daemon.cli("create", "--name", name, "--compute", f"{least}%..100%")
         self.parties = [Party(self, name, words) for name, _, runs in SESSIONS for words in runs]

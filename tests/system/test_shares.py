@@ -5,80 +5,42 @@ import os
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 
 from conftest import wait_for
+from workers import Clock, Worker as AnyWorker, together
 
 WINDOW_MS = 3_000
 TRIES = 4  # windows; the CPUs here are shared with other tests, and who is not run cannot launch
 
 
-class Worker:
-    """tests/system/programs/worker.c in a session of its own, or in `session`."""
+class Worker(AnyWorker):
+    """One in a session of its own, or in `session`."""
 
     def __init__(self, daemon, reap, compute, *words, session=None):
         self.again = lambda: Unlimited(daemon, reap, *words)
         options = ("--session", session) if session else ("--compute", compute)
-        self.process = reap(daemon.spawn("run", *options, "--", daemon.product.program("worker"), *words))
-        assert self.process.stdout.readline() == "ready\n", self.process.stderr.read()
-
-    def begin(self, window_ms):
-        self.process.stdin.write(f"{window_ms}\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
+        super().__init__(reap(daemon.spawn("run", *options, "--", daemon.product.program("worker"), *words)))
 
 
-class Unlimited(Worker):
-    """The same program beside us: what it gets says what there is to be had at that time."""
+class Unlimited(AnyWorker):
+    """The same program outside of any session: what it gets says what there is to be had at that time."""
 
     def __init__(self, daemon, reap, *words):
-        self.process = reap(subprocess.Popen([daemon.product.program("worker"), *words], env=daemon.gpu.environment(),
-                                             text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                             stderr=subprocess.PIPE))
-        assert self.process.stdout.readline() == "ready\n", self.process.stderr.read()
-
-    def stop(self):
-        self.process.stdin.close()
-        self.process.wait()
+        super().__init__(reap(subprocess.Popen([daemon.product.program("worker"), *words], env=daemon.gpu.environment(),
+                                               text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                               stderr=subprocess.PIPE)))
 
 
-class Clock:
-    """How long the compute engine worked for each process, by pid."""
-
-    def __init__(self, daemon, reap):
-        environment = daemon.gpu.environment()
-        self.process = reap(subprocess.Popen([daemon.product.program("gpu_clock")], env=environment, text=True,
-                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-
-    def read(self):
-        self.process.stdin.write("0\n")
-        self.process.stdin.flush()
-        now, *places = self.process.stdout.readline().split()
-        return int(now), {int(pid): int(ns) for _, pid, ns in (place.split(":") for place in places)}
+def start_clock(daemon, reap):
+    return Clock(reap(subprocess.Popen([daemon.product.program("gpu_clock")], env=daemon.gpu.environment(),
+                                       text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)))
 
 
 @pytest.fixture
 def clock(daemon, reap):
-    return Clock(daemon, reap)
-
-
-def together(clock, workers, window_ms=WINDOW_MS, settle_ms=1000):
-    """Work side by side, first for a moment to get into step; then their shares of a window, in percent."""
-    for worker in workers:
-        worker.begin(settle_ms + window_ms + 300)
-    time.sleep(settle_ms / 1000)
-    before_ns, before = clock.read()
-    time.sleep(window_ms / 1000)
-    after_ns, after = clock.read()
-    for worker in workers:
-        worker.end()
-    pids = [worker.process.pid for worker in workers]
-    return [100 * (after.get(pid, 0) - before.get(pid, 0)) / (after_ns - before_ns) for pid in pids]
+    return start_clock(daemon, reap)
 
 
 def to_be_had(clock, workers, window_ms):
@@ -136,7 +98,7 @@ def test_a_share_is_the_session_s_however_many_processes_it_has(daemon, clock, r
     one = Worker(daemon, reap, "50%..100%", "500")
     seen = []
     for _ in range(TRIES):
-        *parts, other = together(clock, [*many, one])
+        *parts, other = together(clock, [*many, one], WINDOW_MS)
         seen.append((parts, other))
         if 100 * other / (sum(parts) + other) == pytest.approx(50, abs=2.5):
             return
@@ -174,7 +136,7 @@ def test_a_maximum_holds_on_an_idle_gpu(daemon, clock, reap):
     worker = Worker(daemon, reap, "0%..25%", "500")
     seen = []
     for _ in range(TRIES):
-        seen += together(clock, [worker])
+        seen += together(clock, [worker], WINDOW_MS)
         assert seen[-1] < 26.7, "never more, but for the bucket of 50 ms"
         if seen[-1] == pytest.approx(25, abs=1.7) or seen[-1] >= 22 * to_be_had(clock, [worker], WINDOW_MS) / 100:
             return
