@@ -103,7 +103,7 @@ void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *fi
             file_has(doctor->root, entry->d_name, "cmdline", "\n--simulated\n") != doctor->simulated)
             continue;
         size_t used = strlen(pids);
-        snprintf(pids + used, sizeof(pids) - used, "%s%s", used ? ", " : "", entry->d_name);
+        snprintf(pids + used, sizeof(pids) - used, "%s%d", used ? ", " : "", atoi(entry->d_name));
         count++;
     }
     if (count)

@@ -211,7 +211,7 @@ uint64_t arbiter_quantum(const struct arbiter *arbiter)
     uint64_t quantum = (uint64_t)(arbiter->gap_ns * 100);
     if (arbiter->quantum_fixed_ns)
         return arbiter->quantum_fixed_ns;
-    if (!arbiter->gap_ns)
+    if (arbiter->gap_ns == 0)
         return QUANTUM_START_NS;
     if (quantum < QUANTUM_AUTO_MIN_NS)
         return QUANTUM_AUTO_MIN_NS;

@@ -118,7 +118,7 @@ static void judge(struct arbiter_session *session, double passed, double busy, b
         session->is_sparse = busy < DENSE_RATIO;
         double gap = passed * (1 - busy);
         if (!session->is_sparse && gap < GAP_MAX_NS)
-            arbiter->gap_ns = arbiter->gap_ns ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
+            arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
     }
 }
 

@@ -50,12 +50,12 @@ static CUresult extra(CUstream stream, CUstreamCaptureMode mode)
     return result != CUDA_SUCCESS ? result : launch_host_function(stream, do_nothing, NULL);
 }
 
-static CUresult crash(void)
+__attribute__((noreturn)) static void crash(void)
 {
     abort();
 }
 
-static CUresult hang(void)
+__attribute__((noreturn)) static void hang(void)
 {
     for (;;)
         pause();

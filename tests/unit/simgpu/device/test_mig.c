@@ -84,9 +84,10 @@ static int ask(const char *visible, int (*act)(void))
 
 static int count_devices(void)
 {
-    int count, result = cuInit(0);
+    int count;
+    CUresult result = cuInit(0);
     if (result != CUDA_SUCCESS)
-        return -result;
+        return -(int)result;
     return cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : -999;
 }
 

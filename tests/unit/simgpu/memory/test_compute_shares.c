@@ -145,7 +145,7 @@ static void what_is_no_shareable_memory_is_refused(void **state)
 static void import_external(int line)
 {
     CUexternalMemory memory;
-    CUdeviceptr pointer;
+    CUdeviceptr pointer = 0;
     unsigned value = 0;
     if (!use_gpu())
         _exit(1);
@@ -233,7 +233,7 @@ static void get_ipc(int line)
 /* Only the context that has opened memory of another process opens more of it on its device. */
 static bool is_refused_to_another_context(CUipcMemHandle handle)
 {
-    CUcontext other, first;
+    CUcontext other = NULL, first;
     CUdeviceptr pointer = 1;
     bool is_refused = cuCtxGetCurrent(&first) == CUDA_SUCCESS &&
                       cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS &&
