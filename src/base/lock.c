@@ -23,8 +23,8 @@ static void pause_briefly(void)
 static bool try(struct lock *lock)
 {
     uint32_t is_free = 0;
-    return atomic_load_explicit(&lock->held, memory_order_relaxed) == 0 &&
-           atomic_compare_exchange_strong_explicit(&lock->held, &is_free, 1, memory_order_acquire,
+    return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
+           atomic_compare_exchange_strong_explicit(&lock->taken, &is_free, 1, memory_order_acquire,
                                                    memory_order_relaxed); /* lock_leave() */
 }
 
@@ -39,7 +39,7 @@ void lock_wait(struct lock *lock)
     const struct timespec longest = {.tv_nsec = SLEEP_NS};
     atomic_fetch_add_explicit(&lock->waiters, 1, memory_order_seq_cst);
     while (!try(lock))
-        syscall(SYS_futex, &lock->held, FUTEX_WAIT_PRIVATE, 1, &longest, NULL, 0);
+        syscall(SYS_futex, &lock->taken, FUTEX_WAIT_PRIVATE, 1, &longest, NULL, 0);
     atomic_fetch_sub_explicit(&lock->waiters, 1, memory_order_relaxed);
     errno = saved_errno;
 }
@@ -47,6 +47,6 @@ void lock_wait(struct lock *lock)
 void lock_wake(struct lock *lock)
 {
     int saved_errno = errno;
-    syscall(SYS_futex, &lock->held, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    syscall(SYS_futex, &lock->taken, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     errno = saved_errno;
 }

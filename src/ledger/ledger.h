@@ -1,17 +1,19 @@
 /* ledger.h - who holds how many bytes.
  *
- * A ledger is the shared accounting of one session. Each attached process owns one slot and is the only one
- * that takes bytes out of it; what the session uses is the sum over slots, and is stored nowhere.
+ * A ledger is the shared accounting of one session. Each attached process owns one slot, and no other process takes
+ * bytes out of it. What the session uses is the sum over slots and joint places, and is stored nowhere.
  *
- * policy   a region that the daemon writes and everyone else maps read-only: which GPUs, which limits
- * usage    a region that all processes of the session map read-write: slots, and the request being decided
- * slot     one process's granted bytes, per GPU, and its request being decided; never moves; its generation
- *          changes with every new owner
- * GPU      an index into the policy's table; the table's UUIDs are the only names that processes share
+ * policy        a region that the daemon writes and everyone else maps read-only: which GPUs, which limits
+ * usage         a region that all processes of the session map read-write: slots, and the request being decided
+ * slot          one process's granted bytes, per GPU, and its request being decided; never moves; its generation
+ *               changes with every new owner
+ * joint memory  memory that several processes of the session hold; it is charged once
+ * joint place   what one allocation of joint memory is charged: like a slot, of an allocation instead of a process
+ * GPU           an index into the policy's table; the table's UUIDs are the only names that all processes know
  *
- * A request is decided by whoever comes along: by its owner, or by any process that finds it in the way, so
- * that a process that is stopped or dead never blocks another. Nothing here blocks on another process,
- * calls the kernel (but to let threads of one process take turns), or allocates.
+ * A request is decided by its owner, or by any process that finds it in the way, so that a process that is stopped
+ * or dead never blocks another. Nothing here blocks on another process or allocates. The kernel is called only where
+ * threads of one process wait for the lock of their slot.
  *
  * The usage region is writable by hostile processes: every function here is safe on arbitrary contents of
  * it (wrong answers, but no fault, no endless loop and no write outside the two regions). */
@@ -28,23 +30,28 @@
 #define LEDGER_MAGIC UINT64_C(0x52454744454c5347) /* "GSLEDGER" */
 #define LEDGER_LAYOUT 2
 #define LEDGER_SLOTS 1024u
-#define LEDGER_SHARES 255u       /* allocations that several processes of a session hold */
-#define LEDGER_SHARE_HOLDERS 64u /* holds of one of them */
+#define LEDGER_JOINT_PLACES 255u /* allocations that several processes of a session hold */
+#define LEDGER_JOINT_HOLDERS 64u /* holds of one of them */
 #define LEDGER_GPUS 64u          /* MIG instances count: eight cards of seven */
 #define LEDGER_SESSION_ID_BYTES 16
 #define LEDGER_UNLIMITED UINT64_MAX
 
 /* One GPU that the session may use. Written by the daemon, read by all; limits change live. */
 struct ledger_policy_gpu {
-    uint8_t uuid[16]; /* as cuDeviceGetUuid_v2 gives it; fixed */
-    _Atomic uint64_t
-        limit_bytes; /* most bytes the session may hold; never LEDGER_UNLIMITED from the daemon */
-    _Atomic uint64_t context_bytes; /* what a context costs on this GPU; 0 while unknown */
-    _Atomic uint64_t total_bytes;   /* the card's memory */
-    _Atomic uint64_t
-        driver_bytes; /* what the driver took for the session's processes beyond what they charged */
-    _Atomic uint64_t orphan_bytes; /* what the card still holds for processes of the session that have died */
-    uint32_t is_mig;               /* a MIG instance, whose UUID is written "MIG-..."; fixed */
+    /* As cuDeviceGetUuid_v2 gives it; fixed. */
+    uint8_t uuid[16];
+    /* The most bytes that the session may hold; never LEDGER_UNLIMITED from the daemon. */
+    _Atomic uint64_t limit_bytes;
+    /* What a context costs on this GPU; 0 while unknown. */
+    _Atomic uint64_t context_bytes;
+    /* The card's memory. */
+    _Atomic uint64_t total_bytes;
+    /* What the driver took for the session's processes beyond what they charged. */
+    _Atomic uint64_t driver_bytes;
+    /* What the card still holds for processes of the session that have died. */
+    _Atomic uint64_t orphan_bytes;
+    /* Not 0: a MIG instance, whose UUID is written "MIG-..."; fixed. */
+    uint32_t is_mig;
     uint32_t reserved;
 };
 
@@ -72,7 +79,8 @@ struct ledger_slot {
     struct ledger ledger;
     uint32_t index;
     uint64_t generation;
-    struct lock *turn; /* process-private: threads take turns to request and release */
+    /* Process-private: held by the thread that requests or releases. */
+    struct lock *lock;
 };
 
 /* --- Making and checking regions ------------------------------------------------------------------- */
@@ -125,7 +133,7 @@ void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
  * requests: refused is what does not fit beside all granted bytes and these. Saturating. */
 uint64_t ledger_unseen(const struct ledger_policy *policy, unsigned gpu);
 
-/* --- What the owner tells who compares the ledger with the card ------------------------------------ */
+/* --- What the owner tells the daemon, which compares the ledger with the card ---------------------- */
 
 /* Of the slot's bytes, `bytes` more (or less) are of a kind that the card's per-process figure leaves out:
  * managed memory. Beside ledger_reserve() and ledger_release(), never instead. Thread-safe. */
@@ -150,33 +158,35 @@ void ledger_move_end(struct ledger_slot *slot, unsigned mover);
 void ledger_export(const struct ledger_slot *slot, uint64_t name);
 bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
 
-/* Where the name tells one allocation from all others, it is a share instead: charged once in the session, to
- * no slot but for itself, as long as any process holds it. Join the share of this name, not 0, which the
- * driver made; without one, make it, if `make`. Returns its index, or -1: there is none, or no room for it,
- * or its holds are all taken; `*is_new` if this call made it. One that was made stands for no bytes yet. A
- * process may join any number of times, and leaves as often; its holds end with it. Thread-safe. */
-int ledger_share_join(const struct ledger_slot *slot, uint64_t name, bool make, bool *is_new);
-void ledger_share_leave(const struct ledger_slot *slot, uint32_t share);
+/* An allocation whose name tells it from all others gets a joint place instead. Its bytes are charged once in the
+ * session, to no slot, as long as any process holds it.
+ *
+ * Join the joint place of this name. The name is one that the driver made, and not 0. Where there is no such place,
+ * make it, if `make`. Returns the place's index. Returns -1 where there is none, no room for it, or where all its
+ * holds are taken. `*is_new` says whether this call made it; a new place stands for no bytes yet. A process may join
+ * any number of times, and leaves as often; its holds end with it. Thread-safe. */
+int ledger_joint_join(const struct ledger_slot *slot, uint64_t name, bool make, bool *is_new);
+void ledger_joint_leave(const struct ledger_slot *slot, uint32_t joint);
 
-/* Have a share that this process has joined stand for at least `bytes` on `gpu`: reserved as by
+/* Let a joint place that this process has joined stand for at least `bytes` on `gpu`: reserved as by
  * ledger_reserve(), charged as by ledger_charge(). False if they do not fit; then it stands for what it did.
- * Whoever moves bytes that it has charged for itself raises the share first and then releases them: for that
- * moment they count twice, never not at all. */
-bool ledger_share_reserve(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes);
-void ledger_share_charge(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes);
+ * To move bytes there that it has charged for itself, a process raises the joint place first and then releases them:
+ * for that moment they count twice, and there is no moment in which they do not count. */
+bool ledger_joint_reserve(const struct ledger_slot *slot, uint32_t joint, unsigned gpu, uint64_t bytes);
+void ledger_joint_charge(const struct ledger_slot *slot, uint32_t joint, unsigned gpu, uint64_t bytes);
 
-bool ledger_share_is_named(const struct ledger *ledger, uint32_t share, uint64_t name);
+bool ledger_joint_is_named(const struct ledger *ledger, uint32_t joint, uint64_t name);
 
-/* Bytes of one share, and of all of them, on `gpu`. */
-uint64_t ledger_share_bytes(const struct ledger_usage *usage, uint32_t share, unsigned gpu);
-uint64_t ledger_shared_bytes(const struct ledger_usage *usage, unsigned gpu);
+/* Bytes of one joint place, and of all of them, on `gpu`. */
+uint64_t ledger_joint_bytes(const struct ledger_usage *usage, uint32_t joint, unsigned gpu);
+uint64_t ledger_joint_total_bytes(const struct ledger_usage *usage, unsigned gpu);
 
-/* The slots that hold a share, one for each hold. Returns how many. */
-unsigned ledger_share_holders(const struct ledger_usage *usage, uint32_t share,
-                              uint32_t slots[static LEDGER_SHARE_HOLDERS]);
+/* The slots that hold a joint place, one for each hold. Returns how many. */
+unsigned ledger_joint_holders(const struct ledger_usage *usage, uint32_t joint,
+                              uint32_t slots[static LEDGER_JOINT_HOLDERS]);
 
-/* Another number after each change of what shares stand for on `gpu`. */
-uint64_t ledger_shares_stamp(const struct ledger_usage *usage, unsigned gpu);
+/* Another number after each change of what joint places stand for on `gpu`. */
+uint64_t ledger_joint_stamp(const struct ledger_usage *usage, unsigned gpu);
 
 /* Bytes of this slot, and of the whole session, on `gpu`. The sum is of each slot at some moment of the call,
  * saturating. */
@@ -196,7 +206,7 @@ struct ledger_owner {
 int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation);
 
 /* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, and ends its holds of
- * shares, so that not even a helper with an old view can grant it more; adds them to `recovered_bytes[gpu]`
+ * joint places, so that not even a helper with an old view can grant it more; adds them to `recovered_bytes[gpu]`
  * (of LEDGER_GPUS) if not NULL. Returns false if it was free already. A slot half cleared by someone who died
  * at it counts as owned until the next call finishes the work. Clears whoever owns the slot: only for the one
  * process that also claims.
@@ -217,7 +227,7 @@ bool ledger_slot_owner(const struct ledger_usage *usage, uint32_t index, struct 
 /* Bytes that slot `index` holds on `gpu`. */
 uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
-/* The same and those of the shares whose first holder it is, so that each is shown for one process. */
+/* The same and those of the joint places whose first holder it is, so that each is shown for one process. */
 uint64_t ledger_slot_shown_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
 /* How often requests were refused, and granted, in this slot on this GPU since it was claimed (for metrics).
@@ -227,13 +237,13 @@ struct ledger_counts {
 };
 struct ledger_counts ledger_slot_counts(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
-/* A slot at one moment, for who compares it with the card: take one look before the card is asked and one
- * after; what was seen holds for the whole time between if ledger_slot_rested(). */
-struct ledger_slot_look {
+/* A slot at one moment, for the daemon, which compares it with the card. It takes one sample before it asks the card
+ * and one after. What they say held for the whole time between if ledger_slot_rested(). */
+struct ledger_slot_sample {
     uint64_t bytes;
     uint64_t hidden_bytes; /* of these; not above them */
     uint64_t stamp;        /* another one after each change of `bytes` */
-    bool moving;           /* between ledger_move_begin() and ledger_move_end(), or changed as we looked */
+    bool moving;           /* between ledger_move_begin() and ledger_move_end(), or changed meanwhile */
 };
-struct ledger_slot_look ledger_slot_look(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
-bool ledger_slot_rested(const struct ledger_slot_look *before, const struct ledger_slot_look *after);
+struct ledger_slot_sample ledger_slot_sample(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
+bool ledger_slot_rested(const struct ledger_slot_sample *before, const struct ledger_slot_sample *after);

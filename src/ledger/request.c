@@ -31,7 +31,7 @@ static bool current_limit(const struct ledger *ledger, unsigned gpu, uint64_t *l
 static uint64_t sum_granted(const struct ledger_usage *usage, unsigned gpu)
 {
     return usage_add(usage_sum_words(usage, gpu, 0, usage_slots_marked(usage)),
-                     usage_sum_words(usage, gpu, LEDGER_SLOTS, usage_shares_end(usage)));
+                     usage_sum_words(usage, gpu, LEDGER_SLOTS, usage_joint_end(usage)));
 }
 
 /* Whether `bytes` more fit beside all that is granted, those of the place that asks included. */
@@ -48,17 +48,20 @@ static bool answer(struct word128 *word, struct word128 seen, uint64_t bytes, bo
         .low = is_granted ? usage_add(seen.low, bytes) : seen.low,
         .high = usage_next_stamp(seen.high, !is_granted),
     };
+    /* No two states of a word have the same stamp, and an answer never takes bytes. */
+    GS_CHECK(decided.high != seen.high && decided.low >= seen.low);
+    GS_CHECK(usage_stamp_generation(decided.high) == usage_stamp_generation(seen.high));
     return word128_compare_exchange(word, &seen, decided);
 }
 
-/* What is to be added to a place that holds `held` bytes. Holders of a share may all ask for it, and may
- * write over each other's request: so that one says how much the share is to hold, and slots how much more.
- */
-static uint64_t growth(uint32_t place, uint64_t held, uint64_t asked)
+/* What is to be added to a place that has `has` bytes. All holders of a joint place may ask for it, and may write over
+ * each other's request. So the request of a joint place says how much the place is to have, and that of a slot how
+ * much more. */
+static uint64_t growth(uint32_t place, uint64_t has, uint64_t asked)
 {
     if (place < LEDGER_SLOTS)
         return asked;
-    return asked > held ? asked - held : 0;
+    return asked > has ? asked - has : 0;
 }
 
 /* Decide the request that was seen in the deciding word, if nobody has yet. Afterwards it is decided, and
@@ -93,7 +96,7 @@ static void decide(const struct ledger *ledger, unsigned gpu, struct word128 dec
 }
 
 /* A word of the last generation that used this GPU in this slot becomes ours, empty. False if the slot is not
- * ours any more. Under the slot's turn. */
+ * ours any more. Under the slot's lock. */
 static bool take_over_word(const struct ledger_slot *slot, unsigned gpu)
 {
     struct ledger_usage *usage = slot->ledger.usage;
@@ -113,7 +116,7 @@ static bool take_over_word(const struct ledger_slot *slot, unsigned gpu)
     return false;
 }
 
-/* Make sure that this slot's word for `gpu` is its owner's, and set its stamp. Under the slot's turn. */
+/* Make sure that this slot's word for `gpu` is its owner's, and set its stamp. Under the slot's lock. */
 static bool own_word(const struct ledger_slot *slot, unsigned gpu, uint64_t *stamp)
 {
     struct ledger_usage *usage = slot->ledger.usage;
@@ -144,7 +147,7 @@ static void withdraw(struct word128 *word, uint64_t stamp)
     }
 }
 
-/* Ask for `asked` bytes (growth()) and have it decided. Under the slot's turn; a share's holders ask at once.
+/* Ask for `asked` bytes (growth()) and have it decided. Under the slot's lock; a joint place's holders ask at once.
  */
 static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
 {
@@ -154,6 +157,7 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bo
     uint64_t stamp, limit_bytes;
     bool closed;
 
+    GS_CHECK(slot->index >= LEDGER_SLOTS || lock_is_taken(slot->lock));
     current_limit(&slot->ledger, gpu, &limit_bytes, &closed);
     if ((closed && !is_charge) || !own_word(slot, gpu, &stamp))
         return false;
@@ -166,7 +170,7 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bo
     const struct word128 own = {.low = (uint64_t)slot->index + 1, .high = stamp};
     /* A request of this very slot with another stamp than its word's was decided, or its owner's word is
      * gone: only we publish under this slot, so that holds even where the halves belong to different
-     * requests. Of a share's, and of anybody else's we must have seen both halves at once, by a
+     * requests. Of a joint place's, and of anybody else's we must have seen both halves at once, by a
      * compare-and-swap that fails. */
     struct word128 standing = {.low = usage_load(&there->deciding.low),
                                .high = usage_load(&there->deciding.high)};
@@ -188,11 +192,13 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bo
     return usage_load(&word->high) == usage_next_stamp(stamp, false);
 }
 
-/* Take out up to `bytes`, or put them in without asking. Under the slot's turn, with no request standing. */
+/* Take out up to `bytes`, or put them in without asking. Under the slot's lock, with no request standing. */
 static void change_own_word(const struct ledger_slot *slot, unsigned gpu, uint64_t taken, uint64_t added)
 {
     struct word128 *word = &slot->ledger.usage->gpus[gpu].words[slot->index];
 
+    GS_CHECK(lock_is_taken(slot->lock));
+    GS_CHECK(taken == 0 || added == 0);
     for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
         struct word128 seen = {.high = usage_load(&word->high)};
         seen.low = usage_load(&word->low);
@@ -205,7 +211,7 @@ static void change_own_word(const struct ledger_slot *slot, unsigned gpu, uint64
     }
 }
 
-/* Counts have one writer, under the slot's turn. */
+/* Counts have one writer, under the slot's lock. */
 static void count(_Atomic uint64_t *counter)
 {
     uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
@@ -224,10 +230,10 @@ bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
     if (bytes == 0)
         return atomic_load_explicit(&slot->ledger.policy->closed, memory_order_acquire) == 0;
     struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
-    lock_take(slot->turn);
+    lock_take(slot->lock);
     bool granted = ask(slot, gpu, bytes, false);
     count(granted ? &mine->granted_count : &mine->refused_count);
-    lock_leave(slot->turn);
+    lock_leave(slot->lock);
     return granted;
 }
 
@@ -235,19 +241,19 @@ void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 {
     if (!is_slot(slot, gpu) || bytes == 0)
         return;
-    lock_take(slot->turn);
+    lock_take(slot->lock);
     if (!ask(slot, gpu, bytes, true))
         change_own_word(slot, gpu, 0, bytes);
-    lock_leave(slot->turn);
+    lock_leave(slot->lock);
 }
 
 void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 {
     if (!is_slot(slot, gpu) || bytes == 0)
         return;
-    lock_take(slot->turn);
+    lock_take(slot->lock);
     change_own_word(slot, gpu, bytes, 0);
-    lock_leave(slot->turn);
+    lock_leave(slot->lock);
 }
 
 /* How often a holder asks while what is decided are other holders' requests. */
@@ -257,43 +263,43 @@ static bool raise_to(const struct ledger *ledger, uint32_t place, unsigned gpu, 
                      bool is_charge)
 {
     const struct word128 *word = &ledger->usage->gpus[gpu].words[place];
-    struct ledger_slot share = {.ledger = *ledger, .index = place};
+    struct ledger_slot joint = {.ledger = *ledger, .index = place};
     struct word128 owner;
     if (!usage_owner_read(ledger->usage, place, &owner))
         return false;
-    share.generation = usage_owner_generation(owner.high);
+    joint.generation = usage_owner_generation(owner.high);
     for (unsigned attempt = 0; attempt < RAISE_ATTEMPTS; attempt++) {
-        if (bytes == 0 || (usage_stamp_generation(usage_load(&word->high)) == share.generation &&
+        if (bytes == 0 || (usage_stamp_generation(usage_load(&word->high)) == joint.generation &&
                            usage_load(&word->low) >= bytes))
             return true;
-        ask(&share, gpu, bytes, is_charge);
+        ask(&joint, gpu, bytes, is_charge);
     }
     return false;
 }
 
-static bool raise_and_count(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes,
+static bool raise_and_count(const struct ledger_slot *slot, uint32_t joint, unsigned gpu, uint64_t bytes,
                             bool is_charge)
 {
-    if (!is_slot(slot, gpu) || share >= LEDGER_SHARES)
+    if (!is_slot(slot, gpu) || joint >= LEDGER_JOINT_PLACES)
         return false;
-    lock_take(slot->turn);
-    bool granted = raise_to(&slot->ledger, LEDGER_SLOTS + share, gpu, bytes, is_charge);
+    lock_take(slot->lock);
+    bool granted = raise_to(&slot->ledger, LEDGER_SLOTS + joint, gpu, bytes, is_charge);
     if (!is_charge) {
         struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
         count(granted ? &mine->granted_count : &mine->refused_count);
     }
-    lock_leave(slot->turn);
+    lock_leave(slot->lock);
     return granted;
 }
 
-bool ledger_share_reserve(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes)
+bool ledger_joint_reserve(const struct ledger_slot *slot, uint32_t joint, unsigned gpu, uint64_t bytes)
 {
-    return raise_and_count(slot, share, gpu, bytes, false);
+    return raise_and_count(slot, joint, gpu, bytes, false);
 }
 
-void ledger_share_charge(const struct ledger_slot *slot, uint32_t share, unsigned gpu, uint64_t bytes)
+void ledger_joint_charge(const struct ledger_slot *slot, uint32_t joint, unsigned gpu, uint64_t bytes)
 {
-    raise_and_count(slot, share, gpu, bytes, true);
+    raise_and_count(slot, joint, gpu, bytes, true);
 }
 
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu)

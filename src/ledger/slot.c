@@ -47,6 +47,7 @@ int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uin
             !usage_owner_read(usage, index, &seen) || usage_owner_state(seen.high) != USAGE_FREE)
             continue;
         uint64_t next = usage_next_generation(usage_owner_generation(seen.high));
+        GS_CHECK(next != usage_owner_generation(seen.high));
         struct word128 owned = {.low = owner.start_ticks,
                                 .high = usage_owner_high(USAGE_OWNED, next, owner.pid)};
         usage_mark(&usage->slots_marked, index);
@@ -89,6 +90,7 @@ static uint64_t clear_word(struct ledger_usage *usage, uint32_t index, unsigned 
 
 bool usage_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation, uint64_t *recovered_bytes)
 {
+    GS_CHECK(index < USAGE_PLACES);
     for (unsigned attempt = 0; !is_being_cleared(usage, index, generation); attempt++) {
         struct word128 seen;
         if (attempt == USAGE_FEW_ATTEMPTS || !usage_owner_read(usage, index, &seen) ||
@@ -108,7 +110,7 @@ bool usage_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation,
             recovered_bytes[gpu] = usage_add(recovered_bytes[gpu], bytes);
     }
     if (index < LEDGER_SLOTS)
-        usage_shares_reap(usage, index, generation, recovered_bytes);
+        usage_joint_reap(usage, index, generation, recovered_bytes);
 
     struct word128 seen;
     if (usage_owner_read(usage, index, &seen) && usage_owner_state(seen.high) == USAGE_CLEARING &&

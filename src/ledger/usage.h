@@ -33,8 +33,8 @@
  * The limit is the deciding process's, unless its policy is of another epoch than the ledger (it has not
  * noticed yet that the daemon restarted): then it is what the owner read when it asked.
  *
- * Only the owner takes bytes out of its word, with no request of its own standing (threads of one process
- * take turns), and only a reaper clears the word of a dead one, in three steps that any number of reapers may
+ * Only the owner takes bytes out of its word, with no request of its own standing (its threads take the slot's
+ * lock), and only a reaper clears the word of a dead one, in three steps that any number of reapers may
  * do together or take over from each other: mark the owner's entry as being cleared; swap each word of that
  * generation for 0 bytes of the next generation, which also spoils whatever request of the dead stood; mark
  * the entry free. A reaper that comes late finds another generation and changes nothing. Words of GPUs that
@@ -42,12 +42,13 @@
  * makes it its own first.
  *
  * Memory that several processes hold has a place of its own behind the slots, with words and requests like
- * theirs, but any holder may ask for it: shares.c.
+ * theirs, but any holder may ask for it: joint.c.
  *
  * tests/model/ledger.pml is this algorithm, step by step; change both together. */
 #pragma once
 
 #include "base/atomic128.h"
+#include "base/check.h"
 #include "ledger/ledger.h"
 
 #define USAGE_LINE_BYTES 64
@@ -61,13 +62,13 @@
 /* The same where at most a helper and a few reapers compete. */
 #define USAGE_FEW_ATTEMPTS 1024u
 
-/* Slots, and behind them the shares. */
-#define USAGE_PLACES (LEDGER_SLOTS + LEDGER_SHARES)
+/* Slots, and behind them the joint places. */
+#define USAGE_PLACES (LEDGER_SLOTS + LEDGER_JOINT_PLACES)
 
 /* One slot's request on one GPU. Written by the slot's owner, read by who decides it; the counts by anybody.
  * A cache line of its own, so that owners do not slow each other down. */
 struct usage_request {
-    _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t bytes; /* how many more; of a share, how many in all */
+    _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t bytes; /* how many more; of a joint place, how many in all */
     _Atomic uint64_t limit_bytes;                      /* as the owner read it */
     _Atomic uint64_t is_charge;                        /* not 0: granted whether or not it fits */
     _Atomic uint64_t granted_count;
@@ -95,9 +96,9 @@ struct usage_export {
     _Atomic uint64_t owner; /* {slot:32, generation:32} */
 };
 
-/* Who holds a share: {slot + 1:32, generation:32} a hold, 0: free. */
+/* The holders of a joint place: {slot + 1:32, generation:32} a hold, 0: free. */
 struct usage_holders {
-    _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t words[LEDGER_SHARE_HOLDERS];
+    _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t words[LEDGER_JOINT_HOLDERS];
 };
 
 struct ledger_usage {
@@ -107,13 +108,13 @@ struct ledger_usage {
      * is the most that were ever owned at once. Raised before a slot is taken. */
     _Atomic uint32_t slots_marked;
     _Atomic uint64_t epoch;
-    _Atomic uint64_t gpus_used;     /* bit g: somebody used GPU g once. Set before the first request there */
-    _Atomic uint32_t shares_marked; /* as slots_marked, of shares */
+    _Atomic uint64_t gpus_used;    /* bit g: somebody used GPU g once. Set before the first request there */
+    _Atomic uint32_t joint_marked; /* as slots_marked, of joint places */
     /* Who owns each slot. low: start_ticks; high: {state:8, generation:24, pid:32}. Free entries keep the
-     * generation of their last owner. Of a share low is its name, and in the pid's place how often it was
+     * generation of their last owner. Of a joint place low is its name, and in the pid's place how often it was
      * joined. */
     _Alignas(USAGE_LINE_BYTES) struct word128 owners[USAGE_PLACES];
-    struct usage_holders holders[LEDGER_SHARES];
+    struct usage_holders holders[LEDGER_JOINT_PLACES];
     struct usage_export exports[USAGE_EXPORTS];
     struct usage_gpu gpus[LEDGER_GPUS];
 };
@@ -152,7 +153,7 @@ static inline uint64_t usage_next_generation(uint64_t generation)
     return (generation + 1) & USAGE_GENERATION_MASK;
 }
 
-enum usage_owner_state { USAGE_FREE, USAGE_OWNED, USAGE_CLEARING, USAGE_CANDIDATE /* shares.c */ };
+enum usage_owner_state { USAGE_FREE, USAGE_OWNED, USAGE_CLEARING, USAGE_CANDIDATE /* joint.c */ };
 
 static inline uint64_t usage_owner_high(enum usage_owner_state state, uint64_t generation, pid_t pid)
 {
@@ -188,11 +189,11 @@ static inline uint32_t usage_slots_marked(const struct ledger_usage *usage)
     return marked < LEDGER_SLOTS ? marked : LEDGER_SLOTS;
 }
 
-/* The same of shares: the end of those among the places. */
-static inline uint32_t usage_shares_end(const struct ledger_usage *usage)
+/* The same of joint places: the end of those among the places. */
+static inline uint32_t usage_joint_end(const struct ledger_usage *usage)
 {
-    uint32_t marked = atomic_load_explicit(&usage->shares_marked, memory_order_acquire);
-    return LEDGER_SLOTS + (marked < LEDGER_SHARES ? marked : LEDGER_SHARES);
+    uint32_t marked = atomic_load_explicit(&usage->joint_marked, memory_order_acquire);
+    return LEDGER_SLOTS + (marked < LEDGER_JOINT_PLACES ? marked : LEDGER_JOINT_PLACES);
 }
 
 static inline uint64_t usage_sum_words(const struct ledger_usage *usage, unsigned gpu, uint32_t first,
@@ -211,6 +212,6 @@ void usage_mark(_Atomic uint32_t *marked, uint32_t index);
 bool usage_owner_read(const struct ledger_usage *usage, uint32_t place, struct word128 *owner);
 bool usage_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation, uint64_t *recovered_bytes);
 
-/* shares.c: the owner of a slot is dead: it holds nothing. */
-void usage_shares_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,
-                       uint64_t *recovered_bytes);
+/* joint.c: the owner of a slot is dead: it holds nothing. */
+void usage_joint_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,
+                      uint64_t *recovered_bytes);

@@ -36,11 +36,11 @@ void driver_line_begin(struct daemon *daemon)
         for (struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
             orphan->is_new = false;
         for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++)
-            session->gpus[i].shares_before = ledger_shares_stamp(session->ledger.usage, i);
+            session->gpus[i].shares_before = ledger_joint_stamp(session->ledger.usage, i);
         for (struct process *process = session->processes; process; process = process->next) {
             struct driver_share *shares = shares_of(process);
             for (unsigned i = 0; shares && i < session->gpu_count; i++) {
-                shares[i].before = ledger_slot_look(session->ledger.usage, process->slot, i);
+                shares[i].before = ledger_slot_sample(session->ledger.usage, process->slot, i);
                 shares[i].looked = true;
             }
         }
@@ -99,8 +99,8 @@ static struct row *find_row(const struct table *table, pid_t pid)
 static bool add_charged(const struct process *process, unsigned policy_gpu, struct row *row)
 {
     const struct driver_share *share = &process->shares[policy_gpu];
-    struct ledger_slot_look after =
-        ledger_slot_look(process->session->ledger.usage, process->slot, policy_gpu);
+    struct ledger_slot_sample after =
+        ledger_slot_sample(process->session->ledger.usage, process->slot, policy_gpu);
     bool rested = share->looked && ledger_slot_rested(&share->before, &after);
     if (row) {
         row->charged_bytes = add(row->charged_bytes, after.bytes - after.hidden_bytes);
@@ -125,9 +125,9 @@ static struct row *row_of_slot(const struct session *session, const struct table
 static void add_share(const struct session *session, unsigned policy_gpu, uint32_t share,
                       const struct table *table)
 {
-    uint32_t slots[LEDGER_SHARE_HOLDERS];
-    uint64_t left = ledger_share_bytes(session->ledger.usage, share, policy_gpu);
-    unsigned count = left ? ledger_share_holders(session->ledger.usage, share, slots) : 0;
+    uint32_t slots[LEDGER_JOINT_HOLDERS];
+    uint64_t left = ledger_joint_bytes(session->ledger.usage, share, policy_gpu);
+    unsigned count = left ? ledger_joint_holders(session->ledger.usage, share, slots) : 0;
     for (unsigned i = 0; i < count; i++) {
         struct row *row = row_of_slot(session, table, slots[i]);
         if (!row || row->shown_bytes <= row->charged_bytes)
@@ -143,8 +143,8 @@ static void add_share(const struct session *session, unsigned policy_gpu, uint32
 static bool add_shares(const struct session *session, unsigned policy_gpu, const struct table *table)
 {
     bool rested =
-        session->gpus[policy_gpu].shares_before == ledger_shares_stamp(session->ledger.usage, policy_gpu);
-    for (uint32_t share = 0; rested && share < LEDGER_SHARES; share++)
+        session->gpus[policy_gpu].shares_before == ledger_joint_stamp(session->ledger.usage, policy_gpu);
+    for (uint32_t share = 0; rested && share < LEDGER_JOINT_PLACES; share++)
         add_share(session, policy_gpu, share, table);
     for (const struct process *process = session->processes; process && !rested; process = process->next) {
         struct row *row = find_row(table, process->pid);

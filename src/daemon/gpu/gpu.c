@@ -451,7 +451,7 @@ struct gpu_measurement {
     struct nvml_job *job; /* under way; its measurement is NULL once nobody waits */
     struct process *process;
     unsigned policy_gpu, gpu;
-    struct ledger_slot_look slot_before;
+    struct ledger_slot_sample slot_before;
     uint64_t granted_before;
     sd_event_source *timeout;
     void (*done)(void *argument, uint64_t bytes);
@@ -494,11 +494,11 @@ static int on_measure_timeout(sd_event_source *source, uint64_t usec, void *user
 }
 
 /* The slot's bytes, and a count that moves with every grant, so that one there and back is seen too. */
-static void look_at_slot(const struct gpu_measurement *measurement, struct ledger_slot_look *look,
+static void look_at_slot(const struct gpu_measurement *measurement, struct ledger_slot_sample *look,
                          uint64_t *granted)
 {
     const struct ledger_usage *usage = measurement->process->session->ledger.usage;
-    *look = ledger_slot_look(usage, measurement->process->slot, measurement->policy_gpu);
+    *look = ledger_slot_sample(usage, measurement->process->slot, measurement->policy_gpu);
     *granted = ledger_slot_counts(usage, measurement->process->slot, measurement->policy_gpu).granted;
 }
 
@@ -513,7 +513,7 @@ static void on_measured(struct worker_job *worker_job)
         return;
     }
     measurement->job = NULL;
-    struct ledger_slot_look look;
+    struct ledger_slot_sample look;
     uint64_t granted, shown = 0;
     look_at_slot(measurement, &look, &granted);
     const struct nvml_sample *sample = &job->samples[measurement->gpu];

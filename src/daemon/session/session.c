@@ -578,7 +578,7 @@ uint64_t session_used(const struct session *session, unsigned policy_gpu)
 
 uint64_t session_charged(const struct session *session, unsigned policy_gpu)
 {
-    uint64_t sum = session->ledger.usage ? ledger_shared_bytes(session->ledger.usage, policy_gpu) : 0;
+    uint64_t sum = session->ledger.usage ? ledger_joint_total_bytes(session->ledger.usage, policy_gpu) : 0;
     for (const struct process *process = session->processes; process; process = process->next)
         if (__builtin_add_overflow(sum, ledger_slot_bytes(session->ledger.usage, process->slot, policy_gpu),
                                    &sum))

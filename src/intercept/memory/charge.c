@@ -149,7 +149,7 @@ void charge_release(uint32_t gpu, uint64_t bytes)
 void charge_release_record(const struct record *record)
 {
     if (record->share) {
-        ledger_share_leave(session_slot(), record->share - 1u);
+        ledger_joint_leave(session_slot(), record->share - 1u);
         return;
     }
     if (record->flags & RECORD_HIDDEN)
@@ -288,7 +288,7 @@ void charge_return(struct charge *charge)
         ledger_unhide(session_slot(), charge->gpu, charge->bytes);
     charge->hidden = false;
     if (charge->share)
-        ledger_share_leave(session_slot(), charge->share - 1u);
+        ledger_joint_leave(session_slot(), charge->share - 1u);
     else
         charge_less(charge, charge->bytes);
     if (charge_depth == 0)

@@ -70,7 +70,7 @@ CUresult charge_refused(void);
 void charge_capturing(void);
 
 /* Reserve `bytes` on `device` for memory that another process made, once for all of the session that import
- * it under `name`: of hook_share.c, 0: it has none, and each is charged. */
+ * it under `name`: of hook_joint.c, 0: it has none, and each is charged. */
 enum charge_answer charge_take_import(struct charge *charge, CUdevice device, uint64_t bytes, uint64_t name);
 
 /* The same of what is entered already, on a GPU of the session: have the share of this name, joined where
@@ -80,7 +80,7 @@ bool charge_reserve_import(uint32_t gpu, uint64_t bytes, uint64_t name, uint8_t 
 
 /* This process hands out what it has a record of, under this name: from now on the session is charged for it,
  * as long as any process of it holds it. False if that cannot be, or is so under another name. */
-bool charge_share(enum record_kind kind, uint64_t key, uint64_t name);
+bool charge_make_joint(enum record_kind kind, uint64_t key, uint64_t name);
 
 /* Reserve `bytes` more for a charge that was taken. False, with a line on stderr, if they do not fit. */
 bool charge_more(struct charge *charge, uint64_t bytes);

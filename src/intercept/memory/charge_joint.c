@@ -5,14 +5,14 @@
 bool charge_reserve_import(uint32_t gpu, uint64_t bytes, uint64_t name, uint8_t *share)
 {
     bool is_new;
-    int joined = *share ? *share - 1 : ledger_share_join(session_slot(), name, true, &is_new);
+    int joined = *share ? *share - 1 : ledger_joint_join(session_slot(), name, true, &is_new);
     if (joined < 0)
         return true;
-    if (!ledger_share_reserve(session_slot(), (uint32_t)joined, gpu, bytes) &&
+    if (!ledger_joint_reserve(session_slot(), (uint32_t)joined, gpu, bytes) &&
         !(pool_charge_trim(gpu, bytes) &&
-          ledger_share_reserve(session_slot(), (uint32_t)joined, gpu, bytes))) {
+          ledger_joint_reserve(session_slot(), (uint32_t)joined, gpu, bytes))) {
         if (!*share)
-            ledger_share_leave(session_slot(), (uint32_t)joined);
+            ledger_joint_leave(session_slot(), (uint32_t)joined);
         return false;
     }
     *share = (uint8_t)(joined + 1);
@@ -42,33 +42,33 @@ enum charge_answer charge_take_import(struct charge *charge, CUdevice device, ui
 static bool hand_over(const struct record *record, uint32_t share)
 {
     struct ledger_slot *slot = session_slot();
-    ledger_share_charge(slot, share, record->gpu, record->bytes);
-    if (!records_share(&private_get()->records, record->kind, record->key, record->bytes,
+    ledger_joint_charge(slot, share, record->gpu, record->bytes);
+    if (!records_make_joint(&private_get()->records, record->kind, record->key, record->bytes,
                        (uint8_t)(share + 1)))
         return false;
     ledger_release(slot, record->gpu, record->bytes);
     return true;
 }
 
-bool charge_share(enum record_kind kind, uint64_t key, uint64_t name)
+bool charge_make_joint(enum record_kind kind, uint64_t key, uint64_t name)
 {
     struct record record;
     struct ledger_slot *slot = session_slot();
     if (!name || !records_find(&private_get()->records, kind, key, &record))
         return false;
     if (record.share)
-        return ledger_share_is_named(&slot->ledger, record.share - 1u, name);
+        return ledger_joint_is_named(&slot->ledger, record.share - 1u, name);
     /* What is hidden is nothing that processes can hand out; what is not mapped yet, others charge as they
      * map it. */
     if (!record.bytes || record.flags & RECORD_HIDDEN)
         return record.flags & RECORD_IMPORTED;
     bool is_new, is_shared = false;
     charge_moving();
-    int share = ledger_share_join(slot, name, true, &is_new);
+    int share = ledger_joint_join(slot, name, true, &is_new);
     if (share >= 0) {
         is_shared = is_new && hand_over(&record, (uint32_t)share);
         if (!is_shared)
-            ledger_share_leave(slot, (uint32_t)share);
+            ledger_joint_leave(slot, (uint32_t)share);
     }
     charge_settled();
     return is_shared;

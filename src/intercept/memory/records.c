@@ -180,7 +180,7 @@ uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t k
     return growth;
 }
 
-bool records_share(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
+bool records_make_joint(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
                    uint8_t share)
 {
     uint64_t hash = hash_of(kind, key);
@@ -194,7 +194,7 @@ bool records_share(struct records *records, enum record_kind kind, uint64_t key,
     return is_taken;
 }
 
-void records_unshare(struct records *records)
+void records_leave_joint(struct records *records)
 {
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {
         struct record_shard *shard = &records->shards[i];

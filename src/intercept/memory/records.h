@@ -101,11 +101,11 @@ bool records_count(struct records *records, enum record_kind kind, uint64_t key,
 uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes);
 
 /* Let a record of `bytes` that has no share have this one. False when there is none such (any more). */
-bool records_share(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
+bool records_make_joint(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
                    uint8_t share);
 
 /* Let all records have no share. */
-void records_unshare(struct records *records);
+void records_leave_joint(struct records *records);
 
 /* Take out all records for which `match` says so, calling `taken` for each, under no lock but the shard's
  * own: neither may come back here. */

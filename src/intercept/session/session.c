@@ -85,7 +85,7 @@ static int open_ledger(const struct attachment *previous, struct lock *turn, str
                          "GPUSLICE_IPC_SOCK is not set; start the program by `gpuslice run`");
     int result =
         attach_open(&settings, previous, previous ? REATTACH_MS : FIRST_ATTACH_MS, attachment, error);
-    attachment->slot.turn = turn;
+    attachment->slot.lock = turn;
     if (result == 0 && settings_ask) {
         memcpy(settings.session_id, attachment->slot.ledger.policy->session_id, sizeof(settings.session_id));
         settings.session_id[sizeof(settings.session_id) - 1] = '\0';
@@ -127,7 +127,7 @@ static void move_charges(struct private_area *area, struct ledger_slot *slot)
     struct held held = {0};
     /* Shares are of the old ledger. What stood in them is charged to each of their holders now, until they
      * let go: what one hands out after this is shared again. */
-    records_unshare(&area->records);
+    records_leave_joint(&area->records);
     records_each(&area->records, add_held_bytes, &held);
     for (unsigned i = 0; i < POOLS_MAX; i++) {
         struct pool *pool = &area->pools[i];

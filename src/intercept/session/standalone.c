@@ -49,7 +49,7 @@ int standalone_open(const struct session_settings *settings, struct lock *turn, 
     uint64_t generation = 0;
     int slot = ledger_slot_claim(usage, (struct ledger_owner){.pid = getpid()}, &generation);
     *attachment = (struct attachment){
-        .slot = {.ledger = {policy, usage}, .index = (uint32_t)slot, .generation = generation, .turn = turn},
+        .slot = {.ledger = {policy, usage}, .index = (uint32_t)slot, .generation = generation, .lock = turn},
         .epoch = 1,
         .standalone = true,
     };

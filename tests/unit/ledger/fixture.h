@@ -63,7 +63,7 @@ static inline struct ledger_slot fixture_slot(struct fixture *fixture)
     int index = ledger_slot_claim(fixture->usage, owner, &slot.generation);
     assert_true(index >= 0);
     slot.index = (uint32_t)index;
-    slot.turn = &fixture->turns[index];
+    slot.lock = &fixture->turns[index];
     return slot;
 }
 

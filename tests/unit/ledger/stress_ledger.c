@@ -193,7 +193,7 @@ static int worker_main(struct worker *worker, uint64_t seed)
 {
     struct ledger_owner owner = {.pid = getpid()};
     struct lock turn = {0};
-    struct ledger_slot slot = {.ledger = ledger, .turn = &turn};
+    struct ledger_slot slot = {.ledger = ledger, .lock = &turn};
     struct thread threads[MOST_THREADS];
 
     if (process_start_time(owner.pid, &owner.start_ticks) != 0)
@@ -455,7 +455,7 @@ static void run_threads(uint64_t seconds, uint64_t random)
     if (pthread_create(&onlooker, NULL, look_on, NULL) != 0)
         abort();
     for (unsigned i = 0; i < worker_count; i++) {
-        slots[i] = (struct ledger_slot){.ledger = ledger, .turn = &turns[i]};
+        slots[i] = (struct ledger_slot){.ledger = ledger, .lock = &turns[i]};
         struct ledger_owner owner = {.pid = getpid()};
         slots[i].index = (uint32_t)ledger_slot_claim(ledger.usage, owner, &slots[i].generation);
         atomic_store(&board->workers[i].slot, slots[i].index);

@@ -60,17 +60,17 @@ static void call_everything(struct fixture *fixture, struct ledger_slot *slot, u
     ledger_slot_counts(fixture->usage, index, gpu);
     ledger_slot_claim(fixture->usage, owner, &generation);
 
-    uint32_t slots[LEDGER_SHARE_HOLDERS];
+    uint32_t slots[LEDGER_JOINT_HOLDERS];
     bool is_new;
-    int joined = ledger_share_join(slot, draw(random) % 4, draw(random) % 2, &is_new);
-    ledger_share_reserve(slot, joined >= 0 ? (uint32_t)joined : index, gpu, draw_nasty(random));
-    ledger_share_charge(slot, index, gpu, draw_nasty(random));
-    ledger_share_leave(slot, joined >= 0 ? (uint32_t)joined : index);
-    ledger_share_is_named(&slot->ledger, index, generation);
-    ledger_share_bytes(fixture->usage, index, gpu);
-    ledger_shared_bytes(fixture->usage, gpu);
-    ledger_shares_stamp(fixture->usage, gpu);
-    ledger_share_holders(fixture->usage, index, slots);
+    int joined = ledger_joint_join(slot, draw(random) % 4, draw(random) % 2, &is_new);
+    ledger_joint_reserve(slot, joined >= 0 ? (uint32_t)joined : index, gpu, draw_nasty(random));
+    ledger_joint_charge(slot, index, gpu, draw_nasty(random));
+    ledger_joint_leave(slot, joined >= 0 ? (uint32_t)joined : index);
+    ledger_joint_is_named(&slot->ledger, index, generation);
+    ledger_joint_bytes(fixture->usage, index, gpu);
+    ledger_joint_total_bytes(fixture->usage, gpu);
+    ledger_joint_stamp(fixture->usage, gpu);
+    ledger_joint_holders(fixture->usage, index, slots);
     ledger_slot_shown_bytes(fixture->usage, index, gpu);
 }
 
@@ -133,7 +133,7 @@ struct scribbler {
     _Atomic bool end;
 };
 
-/* Only words that processes fight for: 2 GPUs' deciding words, first slots and shares, and the owners of
+/* Only words that processes fight for: 2 GPUs' deciding words, first slots and joint places, and the owners of
  * those. */
 static void *scribble(void *argument)
 {
@@ -150,7 +150,7 @@ static void *scribble(void *argument)
         };
         __atomic_store_n(places[draw(&random) % 6], value, __ATOMIC_RELAXED);
         atomic_store_explicit(&usage->slots_marked, (uint32_t)value, memory_order_relaxed);
-        atomic_store_explicit(&usage->shares_marked, (uint32_t)value, memory_order_relaxed);
+        atomic_store_explicit(&usage->joint_marked, (uint32_t)value, memory_order_relaxed);
         atomic_store_explicit(&usage->holders[draw(&random) % 4].words[0], value, memory_order_relaxed);
     }
     return NULL;

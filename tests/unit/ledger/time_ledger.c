@@ -36,7 +36,7 @@ static double time_pairs(unsigned live_slots)
     policy->gpus[0].limit_bytes = UINT64_C(64) << 30;
     ledger_usage_init(usage, 1);
 
-    struct ledger_slot slot = {.ledger = {policy, usage}, .turn = &(struct lock){0}};
+    struct ledger_slot slot = {.ledger = {policy, usage}, .lock = &(struct lock){0}};
     for (unsigned i = 0; i < live_slots; i++) {
         slot.index = (uint32_t)ledger_slot_claim(usage, (struct ledger_owner){.pid = 1}, &slot.generation);
         ledger_reserve(&slot, 0, 4096);

@@ -1,7 +1,7 @@
 /* hook_external.c - memory of other APIs (Vulkan, OpenGL by dma-buf, NvSciBuf), charged to the process that
  * imports it, by the size that it names: nobody else in the session was charged for it. Buffers and arrays
  * mapped onto it take nothing more. A descriptor of cuMemExportToShareableHandle is charged like any other,
- * so twice in its maker's session: its name may be that of all descriptors of the driver (hook_share.c),
+ * so twice in its maker's session: its name may be that of all descriptors of the driver (hook_joint.c),
  * which must not make memory of other APIs free. */
 #include "intercept/memory/charge.h"
 #include "intercept/resolve/real.h"

@@ -162,8 +162,8 @@ bool vmm_charge_import(uint64_t number, uint64_t bytes)
     }
     if (share) {
         if (!allocation.share &&
-            !records_share(records(), RECORD_ALLOCATION, number, allocation.bytes, share))
-            ledger_share_leave(session_slot(), share - 1u); /* another thread's mapping was entered first */
+            !records_make_joint(records(), RECORD_ALLOCATION, number, allocation.bytes, share))
+            ledger_joint_leave(session_slot(), share - 1u); /* another thread's mapping was entered first */
         records_grow(records(), RECORD_ALLOCATION, number, bytes);
         return true;
     }

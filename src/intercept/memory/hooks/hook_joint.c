@@ -1,8 +1,8 @@
-/* hook_share.c - memory that processes hand to each other: handles of cuMemCreate, legacy IPC, pointers into
+/* hook_joint.c - memory that processes hand to each other: handles of cuMemCreate, legacy IPC, pointers into
  * pools.
  *
  * The session is charged for it once, as long as any process of it holds it: who exports memory makes its own
- * charge a share of the session (charge_share()), and who imports it joins that (charge_take_import()). Both
+ * charge a share of the session (charge_make_joint()), and who imports it joins that (charge_take_import()). Both
  * know it by its name: the bytes of an IPC handle, of a fabric handle or of a pool's export data; of a file
  * descriptor the file that it stands for. What another session made is charged to the first that imports it;
  * the others join.
@@ -54,7 +54,7 @@ static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHan
 /* The process has handed out what has this record, under a name that is `is_its_own`. */
 static void hand_out(enum record_kind kind, uint64_t key, uint64_t name, bool is_its_own)
 {
-    if (name && charge_holds() && !(is_its_own && charge_share(kind, key, name)))
+    if (name && charge_holds() && !(is_its_own && charge_make_joint(kind, key, name)))
         ledger_export(session_slot(), name);
 }
 
@@ -141,11 +141,11 @@ static bool keep_import(CUmemGenericAllocationHandle handle, uint64_t name)
     }
     bool is_new;
     charge_moving();
-    int share = ledger_share_join(session_slot(), name, false, &is_new);
+    int share = ledger_joint_join(session_slot(), name, false, &is_new);
     charge.share = (uint8_t)(share + 1);
     bool is_kept = vmm_keep(&charge, handle, RECORD_IMPORTED, name);
     if (!is_kept && share >= 0)
-        ledger_share_leave(session_slot(), (uint32_t)share);
+        ledger_joint_leave(session_slot(), (uint32_t)share);
     charge_settled();
     return is_kept;
 }

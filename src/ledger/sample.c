@@ -1,9 +1,9 @@
-/* look.c - what an owner says of its slot to who compares ledgers with the card, and how that one looks.
+/* sample.c - what the owner of a slot tells the daemon, which compares ledgers with the card, and how the daemon takes
+ * samples.
  *
- * The card's figure for a process and the slot's bytes are two numbers that no reader can take at once. The
- * owner therefore says when it is about to change either (`movers`), and changes of the slot change its
- * stamp: a slot that looks the same, and still, before and after the card was asked was so while it answered.
- */
+ * The card's figure for a process and the slot's bytes are two numbers that nobody can read at once. So the owner
+ * says when it is about to change either (`movers`), and each change of the slot changes its stamp. If two samples,
+ * one before the card was asked and one after, are alike and neither of them moves, the slot was so all the while. */
 #include "ledger/usage.h"
 
 static bool is_slot(const struct ledger_slot *slot, unsigned gpu)
@@ -19,7 +19,8 @@ static _Atomic uint64_t *hidden_of(const struct ledger_slot *slot, unsigned gpu)
 void ledger_hide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 {
     if (is_slot(slot, gpu))
-        atomic_fetch_add_explicit(hidden_of(slot, gpu), bytes, memory_order_acq_rel); /* ledger_slot_look() */
+        atomic_fetch_add_explicit(hidden_of(slot, gpu), bytes,
+                                  memory_order_acq_rel); /* ledger_slot_sample() */
 }
 
 void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
@@ -38,7 +39,8 @@ void ledger_move_begin(struct ledger_slot *slot, unsigned mover)
     else
         atomic_fetch_add_explicit(&line->more_movers, 1, memory_order_relaxed);
     /* No store that follows is seen before it: neither a change of the word nor what the driver does when it
-     * is asked next. With the acquire of who looks after it has asked the card (is_moving()). */
+     * is asked next. Pairs with the acquire of is_moving(), which the daemon calls after
+     * it has asked the card. */
     atomic_thread_fence(memory_order_release);
 }
 
@@ -47,16 +49,17 @@ void ledger_move_end(struct ledger_slot *slot, unsigned mover)
     if (slot->index >= LEDGER_SLOTS)
         return;
     struct usage_request *line = &slot->ledger.usage->gpus[0].requests[slot->index];
-    /* Release: who sees the end sees how the word was left, and what the driver did. With is_moving(). */
+    /* Release: a reader that sees the end sees how the word was left, and what the driver did. Pairs with
+     * is_moving(). */
     if (mover < LEDGER_MOVERS)
         atomic_store_explicit(&line->movers[mover], 0, memory_order_release);
     else
         atomic_fetch_sub_explicit(&line->more_movers, 1, memory_order_release);
 }
 
-/* Whether any thread of the slot's process moves. They are looked at one after the other, which is as good as
- * at once: of each it is known that it did not move at some moment of the look, so that whatever it changed
- * between two looks shows in the second one's stamp. */
+/* Whether any thread of the slot's process moves. They are read one after the other, which is as good as at once: each
+ * of them did not move at some moment of the sample, so whatever it changed between two samples shows in the second
+ * one's stamp. */
 static bool is_moving(const struct ledger_usage *usage, uint32_t index)
 {
     const struct usage_request *line = &usage->gpus[0].requests[index];
@@ -67,24 +70,24 @@ static bool is_moving(const struct ledger_usage *usage, uint32_t index)
     return moving != 0;
 }
 
-struct ledger_slot_look ledger_slot_look(const struct ledger_usage *usage, uint32_t index, unsigned gpu)
+struct ledger_slot_sample ledger_slot_sample(const struct ledger_usage *usage, uint32_t index, unsigned gpu)
 {
-    struct ledger_slot_look look = {.moving = true};
+    struct ledger_slot_sample sample = {.moving = true};
     if (index >= LEDGER_SLOTS || gpu >= LEDGER_GPUS)
-        return look;
+        return sample;
     const struct word128 *word = &usage->gpus[gpu].words[index];
     const struct usage_request *request = &usage->gpus[gpu].requests[index];
     bool moved_before = is_moving(usage, index);
-    look.stamp = usage_load(&word->high);
-    look.bytes = usage_load(&word->low);
-    look.hidden_bytes = atomic_load_explicit(&request->hidden_bytes, memory_order_acquire);
-    if (look.hidden_bytes > look.bytes)
-        look.hidden_bytes = look.bytes;
-    look.moving = moved_before || usage_load(&word->high) != look.stamp || is_moving(usage, index);
-    return look;
+    sample.stamp = usage_load(&word->high);
+    sample.bytes = usage_load(&word->low);
+    sample.hidden_bytes = atomic_load_explicit(&request->hidden_bytes, memory_order_acquire);
+    if (sample.hidden_bytes > sample.bytes)
+        sample.hidden_bytes = sample.bytes;
+    sample.moving = moved_before || usage_load(&word->high) != sample.stamp || is_moving(usage, index);
+    return sample;
 }
 
-bool ledger_slot_rested(const struct ledger_slot_look *before, const struct ledger_slot_look *after)
+bool ledger_slot_rested(const struct ledger_slot_sample *before, const struct ledger_slot_sample *after)
 {
     return !before->moving && !after->moving && before->stamp == after->stamp &&
            before->bytes == after->bytes && before->hidden_bytes == after->hidden_bytes;

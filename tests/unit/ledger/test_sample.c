@@ -5,12 +5,12 @@ static void a_slot_that_nobody_touches_rests(void **state)
 {
     struct ledger_slot slot = fixture_slot(*state);
     assert_true(ledger_reserve(&slot, 1, 700));
-    struct ledger_slot_look before = ledger_slot_look(slot.ledger.usage, slot.index, 1);
-    struct ledger_slot_look after = ledger_slot_look(slot.ledger.usage, slot.index, 1);
+    struct ledger_slot_sample before = ledger_slot_sample(slot.ledger.usage, slot.index, 1);
+    struct ledger_slot_sample after = ledger_slot_sample(slot.ledger.usage, slot.index, 1);
     assert_int_equal(after.bytes, 700);
     assert_true(ledger_slot_rested(&before, &after));
     assert_true(ledger_reserve(&slot, 0, 1)); /* on another GPU */
-    after = ledger_slot_look(slot.ledger.usage, slot.index, 1);
+    after = ledger_slot_sample(slot.ledger.usage, slot.index, 1);
     assert_true(ledger_slot_rested(&before, &after));
 }
 
@@ -18,10 +18,10 @@ static void bytes_there_and_back_are_a_change(void **state)
 {
     struct ledger_slot slot = fixture_slot(*state);
     assert_true(ledger_reserve(&slot, 0, 700));
-    struct ledger_slot_look before = ledger_slot_look(slot.ledger.usage, slot.index, 0);
+    struct ledger_slot_sample before = ledger_slot_sample(slot.ledger.usage, slot.index, 0);
     assert_true(ledger_reserve(&slot, 0, 5));
     ledger_release(&slot, 0, 5);
-    struct ledger_slot_look after = ledger_slot_look(slot.ledger.usage, slot.index, 0);
+    struct ledger_slot_sample after = ledger_slot_sample(slot.ledger.usage, slot.index, 0);
     assert_int_equal(after.bytes, before.bytes);
     assert_false(ledger_slot_rested(&before, &after));
 }
@@ -29,13 +29,13 @@ static void bytes_there_and_back_are_a_change(void **state)
 static void a_slot_moves_until_its_last_thread_has_ended(void **state)
 {
     struct ledger_slot slot = fixture_slot(*state);
-    struct ledger_slot_look before = ledger_slot_look(slot.ledger.usage, slot.index, 1);
+    struct ledger_slot_sample before = ledger_slot_sample(slot.ledger.usage, slot.index, 1);
     ledger_move_begin(&slot, 0);
     ledger_move_begin(&slot, 3);
     ledger_move_end(&slot, 0);
-    struct ledger_slot_look during = ledger_slot_look(slot.ledger.usage, slot.index, 1);
+    struct ledger_slot_sample during = ledger_slot_sample(slot.ledger.usage, slot.index, 1);
     ledger_move_end(&slot, 3);
-    struct ledger_slot_look after = ledger_slot_look(slot.ledger.usage, slot.index, 1);
+    struct ledger_slot_sample after = ledger_slot_sample(slot.ledger.usage, slot.index, 1);
     assert_false(ledger_slot_rested(&before, &during));
     assert_false(ledger_slot_rested(&during, &after));
     assert_true(ledger_slot_rested(&before, &after));
@@ -47,12 +47,12 @@ static void every_thread_that_moves_shows(void **state)
     /* Numbered ones, and two of those that are alike. */
     for (unsigned mover = 0; mover <= LEDGER_MOVERS + 1; mover++) {
         ledger_move_begin(&slot, mover);
-        assert_true(ledger_slot_look(slot.ledger.usage, slot.index, 0).moving);
+        assert_true(ledger_slot_sample(slot.ledger.usage, slot.index, 0).moving);
         ledger_move_begin(&slot, LEDGER_MOVERS + 1);
         ledger_move_end(&slot, mover);
-        assert_true(ledger_slot_look(slot.ledger.usage, slot.index, 0).moving);
+        assert_true(ledger_slot_sample(slot.ledger.usage, slot.index, 0).moving);
         ledger_move_end(&slot, LEDGER_MOVERS + 1);
-        assert_false(ledger_slot_look(slot.ledger.usage, slot.index, 0).moving);
+        assert_false(ledger_slot_sample(slot.ledger.usage, slot.index, 0).moving);
     }
 }
 
@@ -67,7 +67,7 @@ static void the_next_owner_inherits_no_movement_and_nothing_hidden(void **state)
     assert_true(ledger_slot_clear(fixture->usage, slot.index, NULL));
     struct ledger_slot next = fixture_slot(fixture);
     assert_int_equal(next.index, slot.index);
-    struct ledger_slot_look look = ledger_slot_look(fixture->usage, next.index, 0);
+    struct ledger_slot_sample look = ledger_slot_sample(fixture->usage, next.index, 0);
     assert_false(look.moving);
     assert_int_equal(look.hidden_bytes, 0);
 }
@@ -77,14 +77,14 @@ static void no_more_is_hidden_than_is_held(void **state)
     struct ledger_slot slot = fixture_slot(*state);
     assert_true(ledger_reserve(&slot, 0, 700));
     ledger_hide(&slot, 0, UINT64_MAX / 2);
-    assert_int_equal(ledger_slot_look(slot.ledger.usage, slot.index, 0).hidden_bytes, 700);
+    assert_int_equal(ledger_slot_sample(slot.ledger.usage, slot.index, 0).hidden_bytes, 700);
 }
 
 static void no_such_slot_or_gpu_always_moves(void **state)
 {
     struct fixture *fixture = *state;
-    assert_true(ledger_slot_look(fixture->usage, LEDGER_SLOTS, 0).moving);
-    assert_true(ledger_slot_look(fixture->usage, 0, LEDGER_GPUS).moving);
+    assert_true(ledger_slot_sample(fixture->usage, LEDGER_SLOTS, 0).moving);
+    assert_true(ledger_slot_sample(fixture->usage, 0, LEDGER_GPUS).moving);
 }
 
 static void what_no_slot_says_counts_at_requests_and_saturates(void **state)

@@ -1,16 +1,16 @@
-/* shares.pml - memory that several processes of a session hold, as src/ledger/shares.c keeps it, step by step.
+/* joint.pml - memory that several processes of a session hold, as src/ledger/joint.c keeps it, step by step.
  *
- * All processes want the share of the same name: who finds none makes it. Each joins, has it stand for BYTES,
+ * All processes want the joint place of the same name: a process that finds none makes it. Each joins, has it stand for BYTES,
  * leaves, and ends; before each load, store and compare-and-swap on shared memory it may stop for ever or die.
  * A process that is only late needs nothing of its own: the search goes through every interleaving.
  *
  * How bytes are granted is ledger.pml's affair; here everything fits. An entry is state, generation and how
- * often the share was joined, which change together and are read at once (usage_owner_read()). A word is
+ * often the joint place was joined, which change together and are read at once (usage_owner_read()). A word is
  * bytes[s] and its stamp, word_generation[s] and word_counter[s].
  *
  * What is asserted:
- *   1  at most one share has the name: what several hold is charged once
- *   2  a share that a process has joined is not cleared before that one leaves it or is reaped, whatever
+ *   1  at most one joint place has the name: what several hold is charged once
+ *   2  a joint place that a process has joined is not cleared before that one leaves it or is reaped, whatever
  *      becomes of the one that made it: also if it stopped
  *   3  once the dead are reaped and all others have left, every place is free and empty
  *   4  every process that has not stopped ends (no invalid end state)
@@ -19,7 +19,7 @@
  *
  * BROKEN_x takes one rule out of the algorithm; the tests expect each of them to be caught. */
 
-#define SHARES 2
+#define PLACES 2
 #define BYTES 1
 #ifndef TRIES
 #define TRIES 2 /* how often a name is looked for anew: JOIN_ATTEMPTS */
@@ -32,13 +32,13 @@
 #define CLEARING 3
 
 /* Shared memory. */
-byte state[SHARES];
-byte generation[SHARES];
-byte joined[SHARES];
-bit hold[SHARES * HOLDERS]; /* of share s by process p: s * HOLDERS + p */
-byte bytes[SHARES];
-byte word_generation[SHARES];
-byte word_counter[SHARES];
+byte state[PLACES];
+byte generation[PLACES];
+byte joined[PLACES];
+bit hold[PLACES * HOLDERS]; /* of joint place s by process p: s * HOLDERS + p */
+byte bytes[PLACES];
+byte word_generation[PLACES];
+byte word_counter[PLACES];
 
 #define IS_LEFT_DEAD(p) (dead[p] && !reaped[p])
 #if HOLDERS > 2
@@ -48,7 +48,7 @@ byte word_counter[SHARES];
 #endif
 
 /* What only the proof sees. */
-byte believed[HOLDERS]; /* the share that process p has joined, + 1; 0: none */
+byte believed[HOLDERS]; /* the joint place that process p has joined, + 1; 0: none */
 bit dead[HOLDERS];      /* its pidfd fired */
 bit reaped[HOLDERS];
 bit stopped_for_ever;   /* somebody lives and does nothing any more */
@@ -71,15 +71,15 @@ inline nobody_believes(s)
     }
 }
 
-/* The share of the name, or NONE; beside `own`, a candidate, other candidates are struck out. */
+/* The joint place of the name, or NONE; beside `own`, a candidate, other candidates are struck out. */
 inline find(own)
 {
     i = 0;
     found = NONE;
     do
-    :: i == SHARES -> break
-    :: i < SHARES && i == own -> i++
-    :: i < SHARES && i != own ->
+    :: i == PLACES -> break
+    :: i < PLACES && i == own -> i++
+    :: i < PLACES && i != own ->
         atomic { MAY_STOP; READ_ENTRY(i) };
         if
         :: seen_state == CANDIDATE && own != NONE ->
@@ -135,7 +135,7 @@ inline clear(s)
     }
 }
 
-/* Clear the share if nobody holds it. */
+/* Clear the joint place if nobody holds it. */
 inline clear_unheld(s)
 {
     do
@@ -192,7 +192,7 @@ inline only_one_has_the_name()
         i = 0;
         j = 0;
         do
-        :: i < SHARES -> j = j + (state[i] == OWNED); i++
+        :: i < PLACES -> j = j + (state[i] == OWNED); i++
         :: else -> break
         od;
         assert(j <= 1);
@@ -201,14 +201,14 @@ inline only_one_has_the_name()
     }
 }
 
-/* Sets `got` to the share's index if it is this process's now. */
+/* Sets `got` to the joint place's index if it is this process's now. */
 inline make()
 {
     i = 0;
     own = NONE;
     do
-    :: i == SHARES -> break
-    :: i < SHARES ->
+    :: i == PLACES -> break
+    :: i < PLACES ->
         atomic { MAY_STOP; READ_ENTRY(i) };
         if
         :: seen_state == FREE ->
@@ -298,7 +298,7 @@ inline join(s)
     fi
 }
 
-/* ledger_share_charge(), by what of ask() matters to the word's generation. */
+/* ledger_joint_charge(), by what of ask() matters to the word's generation. */
 inline raise(s)
 {
     atomic { MAY_STOP; own_generation = generation[s] };
@@ -377,7 +377,7 @@ done:
     }
 }
 
-/* usage_shares_reap() of dead processes, until no other runs. That several may do so together, and stop midway, is
+/* usage_joint_reap() of dead processes, until no other runs. That several may do so together, and stop midway, is
  * ledger.pml's affair as well. */
 proctype reaper()
 {
@@ -395,7 +395,7 @@ proctype reaper()
        };
        s = 0;
        do
-       :: s < SHARES ->
+       :: s < PLACES ->
            atomic { MAY_STOP; READ_ENTRY(s) };
            if
            :: seen_state == CANDIDATE ->
@@ -449,7 +449,7 @@ init
     atomic {
         _nr_pr == 1 ->
         do
-        :: s < SHARES ->
+        :: s < PLACES ->
             assert(stopped_for_ever || (state[s] == FREE && bytes[s] == 0));
             s++
         :: else -> break

@@ -12,73 +12,73 @@
 static uint32_t joined(const struct ledger_slot *slot, uint64_t name, bool expect_new)
 {
     bool is_new;
-    int share = ledger_share_join(slot, name, true, &is_new);
-    assert_true(share >= 0);
+    int joint = ledger_joint_join(slot, name, true, &is_new);
+    assert_true(joint >= 0);
     assert_int_equal(is_new, expect_new);
-    return (uint32_t)share;
+    return (uint32_t)joint;
 }
 
-static void a_share_is_charged_once_and_until_its_last_holder_leaves(void **state)
+static void joint_memory_is_charged_once_and_until_its_last_holder_leaves(void **state)
 {
     struct fixture *fixture = *state;
     struct ledger_slot one = fixture_slot(fixture), other = fixture_slot(fixture);
-    uint32_t share = joined(&one, NAME, true);
-    assert_true(ledger_share_reserve(&one, share, 1, 600));
-    assert_int_equal(joined(&other, NAME, false), share);
-    assert_true(ledger_share_reserve(&other, share, 1, 600));
+    uint32_t joint = joined(&one, NAME, true);
+    assert_true(ledger_joint_reserve(&one, joint, 1, 600));
+    assert_int_equal(joined(&other, NAME, false), joint);
+    assert_true(ledger_joint_reserve(&other, joint, 1, 600));
     assert_int_equal(ledger_used(&fixture->ledger, 1), 600);
     assert_int_equal(ledger_used(&fixture->ledger, 0), 0);
     assert_int_equal(ledger_slot_used(&one, 1), 0);
     assert_int_equal(ledger_slot_shown_bytes(fixture->usage, one.index, 1), 600);
     assert_int_equal(ledger_slot_shown_bytes(fixture->usage, other.index, 1), 0);
-    assert_true(ledger_share_reserve(&other, share, 1, 700));
-    assert_true(ledger_share_reserve(&one, share, 1, 650));
-    assert_int_equal(ledger_share_bytes(fixture->usage, share, 1), 700);
-    ledger_share_leave(&one, share);
+    assert_true(ledger_joint_reserve(&other, joint, 1, 700));
+    assert_true(ledger_joint_reserve(&one, joint, 1, 650));
+    assert_int_equal(ledger_joint_bytes(fixture->usage, joint, 1), 700);
+    ledger_joint_leave(&one, joint);
     assert_int_equal(ledger_used(&fixture->ledger, 1), 700);
     assert_int_equal(ledger_slot_shown_bytes(fixture->usage, other.index, 1), 700);
-    ledger_share_leave(&one, share); /* holds nothing */
+    ledger_joint_leave(&one, joint); /* holds nothing */
     assert_int_equal(ledger_used(&fixture->ledger, 1), 700);
-    ledger_share_leave(&other, share);
+    ledger_joint_leave(&other, joint);
     assert_int_equal(ledger_used(&fixture->ledger, 1), 0);
     bool is_new;
-    assert_int_equal(ledger_share_join(&one, NAME, false, &is_new), -1);
+    assert_int_equal(ledger_joint_join(&one, NAME, false, &is_new), -1);
 }
 
-static void shares_count_at_requests_and_are_refused_like_them(void **state)
+static void joint_memory_counts_at_requests_and_is_refused_like_them(void **state)
 {
     struct fixture *fixture = *state;
     struct ledger_slot one = fixture_slot(fixture), other = fixture_slot(fixture);
-    uint32_t share = joined(&one, NAME, true), second = joined(&one, NAME + 1, true);
-    assert_true(ledger_share_reserve(&one, share, 0, GIB - 100));
+    uint32_t joint = joined(&one, NAME, true), second = joined(&one, NAME + 1, true);
+    assert_true(ledger_joint_reserve(&one, joint, 0, GIB - 100));
     assert_false(ledger_reserve(&other, 0, 101));
-    assert_false(ledger_share_reserve(&one, second, 0, 101));
-    assert_false(ledger_share_reserve(&one, share, 0, GIB + 1));
+    assert_false(ledger_joint_reserve(&one, second, 0, 101));
+    assert_false(ledger_joint_reserve(&one, joint, 0, GIB + 1));
     assert_int_equal(ledger_used(&fixture->ledger, 0), GIB - 100);
     assert_true(ledger_reserve(&other, 0, 60));
-    assert_true(ledger_share_reserve(&one, second, 0, 40));
+    assert_true(ledger_joint_reserve(&one, second, 0, 40));
     assert_false(ledger_reserve(&one, 0, 1));
-    ledger_share_charge(&one, second, 0, 90);
+    ledger_joint_charge(&one, second, 0, 90);
     assert_int_equal(ledger_used(&fixture->ledger, 0), GIB + 50);
     assert_int_equal(ledger_slot_counts(fixture->usage, one.index, 0).refused, 3);
-    ledger_share_leave(&one, share);
+    ledger_joint_leave(&one, joint);
     assert_int_equal(ledger_used(&fixture->ledger, 0), 150);
 }
 
-static void a_dead_holder_leaves_the_share_to_the_others_and_the_last_frees_it(void **state)
+static void a_dead_holder_leaves_joint_memory_to_the_others_and_the_last_frees_it(void **state)
 {
     struct fixture *fixture = *state;
     struct ledger_slot one = fixture_slot(fixture), other = fixture_slot(fixture);
     uint64_t recovered[LEDGER_GPUS] = {0};
-    uint32_t share = joined(&one, NAME, true);
+    uint32_t joint = joined(&one, NAME, true);
     joined(&one, NAME, false);
     joined(&other, NAME, false);
-    assert_true(ledger_share_reserve(&one, share, 0, 500));
+    assert_true(ledger_joint_reserve(&one, joint, 0, 500));
     assert_true(ledger_slot_clear(fixture->usage, one.index, recovered));
     assert_int_equal(recovered[0], 0);
     assert_int_equal(ledger_used(&fixture->ledger, 0), 500);
     one = fixture_slot(fixture); /* the slot's next owner holds nothing */
-    ledger_share_leave(&one, share);
+    ledger_joint_leave(&one, joint);
     assert_int_equal(ledger_used(&fixture->ledger, 0), 500);
     assert_true(ledger_slot_clear(fixture->usage, other.index, recovered));
     assert_int_equal(recovered[0], 500);
@@ -92,9 +92,9 @@ static void what_a_death_left_half_done_is_repaired_by_the_reaper(void **state)
     struct ledger_slot dead = fixture_slot(fixture), other = fixture_slot(fixture);
     struct word128 *entry = &fixture->usage->owners[LEDGER_SLOTS];
     for (unsigned step = 0; step < 3; step++) {
-        uint32_t share = joined(&other, NAME, true);
-        assert_int_equal(share, 0);
-        assert_true(ledger_share_reserve(&other, share, 0, 500));
+        uint32_t joint = joined(&other, NAME, true);
+        assert_int_equal(joint, 0);
+        assert_true(ledger_joint_reserve(&other, joint, 0, 500));
         uint64_t generation = usage_owner_generation(entry->high);
         if (step == 0) { /* left, but not cleared */
             fixture->usage->holders[0].words[0] = 0;
@@ -102,7 +102,7 @@ static void what_a_death_left_half_done_is_repaired_by_the_reaper(void **state)
             fixture->usage->holders[0].words[0] = 0;
             entry->high = usage_owner_high(USAGE_CLEARING, generation, 1);
         } else { /* put up a candidate, with its hold */
-            ledger_share_leave(&other, share);
+            ledger_joint_leave(&other, joint);
             *entry =
                 (struct word128){.low = NAME, .high = usage_owner_high(USAGE_CANDIDATE, generation + 1, 0)};
             fixture->usage->holders[0].words[0] = (uint64_t)(dead.index + 1) << 32 | dead.generation;
@@ -119,27 +119,27 @@ static void a_candidate_that_its_maker_left_is_in_nobodys_way(void **state)
 {
     struct fixture *fixture = *state;
     struct ledger_slot slot = fixture_slot(fixture);
-    fixture->usage->shares_marked = 1;
+    fixture->usage->joint_marked = 1;
     fixture->usage->owners[LEDGER_SLOTS] =
         (struct word128){.low = NAME, .high = usage_owner_high(USAGE_CANDIDATE, 9, 0)};
     assert_int_equal(joined(&slot, NAME, true), 1);
     assert_int_equal(usage_owner_state(fixture->usage->owners[LEDGER_SLOTS].high), USAGE_FREE);
 }
 
-static void without_room_nothing_is_shared(void **state)
+static void without_room_nothing_is_joint(void **state)
 {
     struct fixture *fixture = *state;
     struct ledger_slot slot = fixture_slot(fixture);
     bool is_new;
-    for (unsigned i = 0; i < LEDGER_SHARES; i++)
+    for (unsigned i = 0; i < LEDGER_JOINT_PLACES; i++)
         joined(&slot, NAME + i, true);
-    assert_int_equal(ledger_share_join(&slot, NAME + LEDGER_SHARES, true, &is_new), -1);
-    ledger_share_leave(&slot, 100);
-    assert_int_equal(joined(&slot, NAME + LEDGER_SHARES, true), 100);
-    for (unsigned i = 1; i < LEDGER_SHARE_HOLDERS; i++)
+    assert_int_equal(ledger_joint_join(&slot, NAME + LEDGER_JOINT_PLACES, true, &is_new), -1);
+    ledger_joint_leave(&slot, 100);
+    assert_int_equal(joined(&slot, NAME + LEDGER_JOINT_PLACES, true), 100);
+    for (unsigned i = 1; i < LEDGER_JOINT_HOLDERS; i++)
         joined(&slot, NAME, false);
-    assert_int_equal(ledger_share_join(&slot, NAME, true, &is_new), -1);
-    assert_int_equal(ledger_share_join(&slot, 0, true, &is_new), -1);
+    assert_int_equal(ledger_joint_join(&slot, NAME, true, &is_new), -1);
+    assert_int_equal(ledger_joint_join(&slot, 0, true, &is_new), -1);
 }
 
 #define RACERS 4
@@ -148,11 +148,11 @@ static void without_room_nothing_is_shared(void **state)
 struct racer {
     struct ledger_slot slot;
     pthread_t thread;
-    _Atomic uint64_t *together; /* of NAME: {share + 1:32, holders:32}; 0: nobody holds it */
+    _Atomic uint64_t *together; /* of NAME: {joint + 1:32, holders:32}; 0: nobody holds it */
     uint64_t wrong;
 };
 
-/* Whoever holds the name's share notes which; all who hold it at once must have the same one. */
+/* Whoever holds the joint place of the name notes which; all who hold it at once must have the same one. */
 static void *race(void *argument)
 {
     struct racer *racer = argument;
@@ -160,25 +160,25 @@ static void *race(void *argument)
         bool is_new;
         /* Others' places come and go before and behind it. */
         int noise =
-            ledger_share_join(&racer->slot, NAME + 1 + (racer->slot.index + round) % 3, true, &is_new);
-        int share = ledger_share_join(&racer->slot, NAME, true, &is_new);
-        if (share < 0)
+            ledger_joint_join(&racer->slot, NAME + 1 + (racer->slot.index + round) % 3, true, &is_new);
+        int joint = ledger_joint_join(&racer->slot, NAME, true, &is_new);
+        if (joint < 0)
             continue; /* as it never came to rest */
         uint64_t seen = atomic_load(racer->together), next;
         do {
-            if (seen && (seen >> 32) - 1 != (uint64_t)share)
+            if (seen && (seen >> 32) - 1 != (uint64_t)joint)
                 racer->wrong++;
-            next = ((uint64_t)share + 1) << 32 | ((seen & UINT32_MAX) + 1);
+            next = ((uint64_t)joint + 1) << 32 | ((seen & UINT32_MAX) + 1);
         } while (!atomic_compare_exchange_weak(racer->together, &seen, next));
-        if (!ledger_share_reserve(&racer->slot, (uint32_t)share, 0, 100) ||
-            ledger_share_bytes(racer->slot.ledger.usage, (uint32_t)share, 0) != 100)
+        if (!ledger_joint_reserve(&racer->slot, (uint32_t)joint, 0, 100) ||
+            ledger_joint_bytes(racer->slot.ledger.usage, (uint32_t)joint, 0) != 100)
             racer->wrong++;
         do
             next = (seen & UINT32_MAX) == 1 ? 0 : seen - 1;
         while (!atomic_compare_exchange_weak(racer->together, &seen, next));
-        ledger_share_leave(&racer->slot, (uint32_t)share);
+        ledger_joint_leave(&racer->slot, (uint32_t)joint);
         if (noise >= 0)
-            ledger_share_leave(&racer->slot, (uint32_t)noise);
+            ledger_joint_leave(&racer->slot, (uint32_t)noise);
     }
     return NULL;
 }
@@ -199,20 +199,20 @@ static void processes_that_race_for_a_name_share_one_place_and_one_charge(void *
     assert_int_equal(ledger_used(&fixture->ledger, 0), 0);
 }
 
-/* A process that shares without end, until it is killed wherever it is. */
-static void share_without_end(struct ledger_slot slot, unsigned seed)
+/* A process that joins and leaves without end, until it is killed wherever it is. */
+static void join_without_end(struct ledger_slot slot, unsigned seed)
 {
     for (unsigned round = seed;; round++) {
         bool is_new;
-        int share = ledger_share_join(&slot, NAME + round % 3, true, &is_new);
-        if (share < 0)
+        int joint = ledger_joint_join(&slot, NAME + round % 3, true, &is_new);
+        if (joint < 0)
             continue;
-        ledger_share_reserve(&slot, (uint32_t)share, round % 2, 100);
-        ledger_share_leave(&slot, (uint32_t)share);
+        ledger_joint_reserve(&slot, (uint32_t)joint, round % 2, 100);
+        ledger_joint_leave(&slot, (uint32_t)joint);
     }
 }
 
-static void processes_killed_at_random_points_leave_no_share(void **state)
+static void processes_killed_at_random_points_leave_no_joint_place(void **state)
 {
     struct fixture *fixture = *state;
     for (unsigned round = 0; round < 60; round++) {
@@ -223,7 +223,7 @@ static void processes_killed_at_random_points_leave_no_share(void **state)
             pids[i] = fork();
             assert_true(pids[i] >= 0);
             if (pids[i] == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
-                share_without_end(slots[i], round + i);
+                join_without_end(slots[i], round + i);
         }
         /* Until they are at it; where they are when they are killed is what varies. */
         while (usage_load(&fixture->usage->owners[LEDGER_SLOTS].high) == 0)
@@ -236,7 +236,7 @@ static void processes_killed_at_random_points_leave_no_share(void **state)
         }
         assert_int_equal(ledger_used(&fixture->ledger, 0), 0);
         assert_int_equal(ledger_used(&fixture->ledger, 1), 0);
-        for (unsigned i = 0; i < LEDGER_SHARES; i++)
+        for (unsigned i = 0; i < LEDGER_JOINT_PLACES; i++)
             assert_int_equal(usage_owner_state(fixture->usage->owners[LEDGER_SLOTS + i].high), USAGE_FREE);
     }
 }
@@ -246,14 +246,14 @@ static void processes_killed_at_random_points_leave_no_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(a_share_is_charged_once_and_until_its_last_holder_leaves),
-        ROW(shares_count_at_requests_and_are_refused_like_them),
-        ROW(a_dead_holder_leaves_the_share_to_the_others_and_the_last_frees_it),
+        ROW(joint_memory_is_charged_once_and_until_its_last_holder_leaves),
+        ROW(joint_memory_counts_at_requests_and_is_refused_like_them),
+        ROW(a_dead_holder_leaves_joint_memory_to_the_others_and_the_last_frees_it),
         ROW(what_a_death_left_half_done_is_repaired_by_the_reaper),
         ROW(a_candidate_that_its_maker_left_is_in_nobodys_way),
-        ROW(without_room_nothing_is_shared),
+        ROW(without_room_nothing_is_joint),
         ROW(processes_that_race_for_a_name_share_one_place_and_one_charge),
-        ROW(processes_killed_at_random_points_leave_no_share),
+        ROW(processes_killed_at_random_points_leave_no_joint_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
