@@ -28,7 +28,7 @@ static struct session session;
 static struct process process;
 static struct ledger_policy *policy;
 static struct ledger_slot slot;
-static struct lock turn;
+static struct lock lock;
 
 /* Changes what NVML shows. */
 #define LEAD(statement)                                                                                      \
@@ -77,7 +77,7 @@ static int begin(void **state)
     session.ledger.usage = usage;
     session.processes = &process;
     process = (struct process){.session = &session, .pid = NOBODYS_PID, .start_ticks = 1};
-    slot = (struct ledger_slot){.ledger = {policy, usage}, .turn = &turn};
+    slot = (struct ledger_slot){.ledger = {policy, usage}, .lock = &lock};
     slot.index = (uint32_t)ledger_slot_claim(
         usage, (struct ledger_owner){.pid = NOBODYS_PID, .start_ticks = 1}, &slot.generation);
     process.slot = slot.index;

@@ -184,7 +184,7 @@ static struct session session;
 static struct process process;
 static struct ledger_policy *policy;
 static struct ledger_slot slot;
-static struct lock turn;
+static struct lock lock;
 
 static int begin_session(void **state)
 {
@@ -201,7 +201,7 @@ static int begin_session(void **state)
     session.ledger.policy = policy;
     session.ledger.usage = usage;
     process = (struct process){.session = &session, .pid = 77};
-    slot = (struct ledger_slot){.ledger = {policy, usage}, .turn = &turn};
+    slot = (struct ledger_slot){.ledger = {policy, usage}, .lock = &lock};
     slot.index = (uint32_t)ledger_slot_claim(usage, (struct ledger_owner){.pid = 77, .start_ticks = 1},
                                              &slot.generation);
     process.slot = slot.index;
