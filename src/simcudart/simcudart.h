@@ -5,11 +5,11 @@
  * name, so whatever stands between a program and the driver sees this runtime's calls as it sees the real
  * one's. The same sources make both libraries; CUDART_MAJOR says which.
  *
- * program  one image of device code that the host program registered (nvcc's start-up code does), with the
- * kernels and variables in it; given to the driver when something of it is first used kernel   a registered
- * kernel; the host knows it by the address of its stand-in function form     of a call, what stream 0 means
- * in it: the legacy default stream, or the thread's own (the _ptsz and _ptds symbols, for programs compiled
- * with --default-stream per-thread) */
+ * program   one image of device code that the host program registered (nvcc's start-up code does), with the
+ *           kernels and variables in it; given to the driver when something of it is first used
+ * kernel    a registered kernel; the host knows it by the address of its stand-in function
+ * form      of a call, what stream 0 means in it: the legacy default stream, or the thread's own (the _ptsz
+ *           and _ptds symbols, for programs compiled with --default-stream per-thread) */
 #pragma once
 
 #include <stdbool.h>

@@ -2,9 +2,10 @@
  *
  * Their bytes lie in rows here; what they take of the device is what a card's block-linear layout takes:
  *
- * block    64 bytes x 8 rows is the card's smallest; rows of them are put together until they cover the
- * height, 16 at most, and slices of a volume until they cover the depth, 16 at most layer    each layer,
- * face, level and plane begins at a block page     the whole takes pages of 64 KiB
+ * block   64 bytes x 8 rows is the card's smallest. Rows of them are put together until they cover the
+ *         height, 16 at most, and slices of a volume until they cover the depth, 16 at most
+ * layer   each layer, face, level and plane begins at a block
+ * page    the whole takes pages of 64 KiB
  *
  * One-dimensional arrays are rows of 512 bytes. Sparse arrays and those whose mapping is deferred take
  * nothing themselves: their memory is what is mapped into them (tiles.h). */

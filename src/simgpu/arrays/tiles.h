@@ -1,9 +1,10 @@
 /* tiles.h - where the bytes of sparse arrays lie, and of those whose mapping is deferred.
  *
- * tile       64 KiB of memory of cuMemCreate, mapped into an array by cuMemMapArrayAsync; or nothing: what is
- * read there is 0, and what is written is lost tail       the levels that span less than a tile in some
- * direction: rows one after the other, in tiles of their own, for each layer. Arrays of deferred mapping and
- * those on external memory are all tail, of one layer, mapped in one piece. */
+ * tile   64 KiB of memory of cuMemCreate, mapped into an array by cuMemMapArrayAsync; or nothing: what is
+ *        read there is 0, and what is written is lost
+ * tail   the levels that span less than a tile in some direction: rows one after the other, in tiles of
+ *        their own, for each layer. Arrays of deferred mapping and those on external memory are all tail,
+ *        of one layer, mapped in one piece. */
 #pragma once
 
 #include "simgpu/arrays/arrays.h"

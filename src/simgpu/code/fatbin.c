@@ -2,9 +2,8 @@
  *
  *   header   magic, version (16 bits), header size (16 bits), bytes of all that follows (64 bits)
  *   entry    kind (16), version (16), header size (32), payload bytes with padding (64), bytes if compressed
- * (32), offset of options (32), minor (16), major (16), architecture (32), name offset and size (2 x 32),
- * flags (64), 0 (64), bytes when decompressed (64); then its payload
- */
+ *            (32), offset of options (32), minor (16), major (16), architecture (32), name offset and size
+ *            (2 x 32), flags (64), 0 (64), bytes when decompressed (64); then its payload */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* module.h - what is in an image that a program loads: its kernels and its global variables.
  *
  * image    PTX text, a cubin (ELF), or a fatbin that holds several of these for several architectures, bare
- * or in the wrapper that nvcc makes (`__fatDeviceText`) kernel   an entry point: its name and where its
- * parameters lie global   a module variable that the program can find by name (cuModuleGetGlobal)
+ *          or in the wrapper that nvcc makes (`__fatDeviceText`)
+ * kernel   an entry point: its name and where its parameters lie
+ * global   a module variable that the program can find by name (cuModuleGetGlobal)
  *
  * Nothing here runs or compiles anything: the simulated GPU knows what a kernel does by its name alone
  * (kernels.h). Images are untrusted bytes; whatever they are, parsing ends, stays inside what the image says

@@ -1,14 +1,16 @@
 /* device.h - the simulated GPUs that the processes of one user share.
  *
  * They live in one shared memory file, /dev/shm/fakecuda-UID-NAME. What keeps them safe from a process that
- * is stopped or killed at any instruction is that nobody ever holds a lock there while it works:
+ * is stopped or killed at any instruction is that no process holds a lock there while it works:
  *
- * slot       what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so
- * the kernel says who lives: the lock goes with the process (exit, kill or exec), a forked child has none of
- * it. A second lock, of an open file, goes on with what the process forked, until that exits or execs: as on
- * a card, memory stays taken, under the dead one's pid, while somebody has the device open. account    who
- * holds how many bytes of a GPU: a small table that changes as one (published.h) reaping whoever looks drops
- * what the account says of slots whose owner is gone, before it tells, refuses or lists anything
+ * slot      what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so the
+ *           kernel says who lives: the lock goes with the process (exit, kill or exec), and a forked child
+ *           has none of it. A second lock, of an open file, goes on with what the process forked, until that
+ *           exits or execs: as on a card, memory stays taken, under the dead one's pid, while somebody has
+ *           the device open
+ * account   who holds how many bytes of a GPU: a small table that changes as one (published.h)
+ * reaping   before a process tells, refuses or lists anything, it drops what the account says of slots whose
+ *           owner is gone
  *
  * The first process alive decides how many GPUs there are and how big; the others find them so. */
 #pragma once

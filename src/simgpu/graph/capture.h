@@ -1,8 +1,9 @@
 /* capture.h - streams whose work becomes nodes of a graph instead of being done.
  *
  * capture   one sequence from cuStreamBeginCapture to cuStreamEndCapture: the graph it goes into, its mode,
- * and all streams that are in it origin    the stream it began in and has to end in; others come in by
- * waiting for an event that was recorded in the capture, and have to be joined the same way before the end
+ *           and all streams that are in it
+ * origin    the stream the capture began in and has to end in. Others come in by waiting for an event that
+ *           was recorded in the capture, and have to be joined the same way before the end
  * tail      of a stream: the nodes that its next one will depend on
  *
  * What a call has to do with it is one relaxed load while nothing is captured in the process:

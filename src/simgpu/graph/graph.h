@@ -1,13 +1,13 @@
 /* graph.h - graphs of work: what a program builds or captures, and the executable copies of it.
  *
- * graph      nodes in the order they were added, and what each depends on
- * node       one operation: the driver's parameters, with everything they point to copied
- * body       a graph inside a node: of a child graph, or what a conditional may run
- * exec       a copy of a graph, in an order that keeps every dependency; a launch runs it through the same
- * entry points that a program calls, on a stream of its own for each node, so that branches of a graph
- * overlap in simulated time and results are those of the direct calls
+ * graph   nodes in the order they were added, and what each depends on
+ * node    one operation: the driver's parameters, with everything they point to copied
+ * body    a graph inside a node: of a child graph, or what a conditional may run
+ * exec    a copy of a graph, in an order that keeps every dependency. A launch runs it through the same
+ *         entry points that a program calls, on a stream of its own for each node, so that branches of a
+ *         graph overlap in simulated time and results are those of the direct calls
  *
- * As with the driver, a graph is not to be used by two threads at a time; an exec's launches may be. */
+ * As with the driver, two threads must not use one graph at a time; they may launch one exec. */
 #pragma once
 
 #include "simgpu/driver/sim.h"

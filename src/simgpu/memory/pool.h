@@ -1,7 +1,7 @@
 /* pool.h - memory pools: what pool_memory.c (taking and giving back) and pool_calls.c (the pools themselves) share.
  *
- * reserved   what a pool has of its device's memory, in steps of 2 MiB: this is what the device's account
- * shows used       what it has given out of that */
+ * reserved   what a pool has of its device's memory, in steps of 2 MiB: this is what the device's account shows
+ * used       what it has given out of that */
 #pragma once
 
 #include "simgpu/driver/sim.h"

@@ -1,20 +1,20 @@
 /* timeline.h - when the simulated GPU's work is done.
  *
- * Like a card, the device goes on when a process is stopped: nobody's thread drives it. Its state is what it
- * was at some moment; whoever looks advances it to now by the rules below, which leave nothing to chance, and
- * publishes that. To submit is part of the same change, so that work never begins before it was there, and no
- * process that stops or dies half-way can hold the device up or make it forget.
+ * Like a card, the device goes on when a process is stopped: no thread drives it. Its state is what it was at
+ * some moment. Each process that looks advances the state to now by the rules below, which leave nothing to
+ * chance, and publishes it. To submit is part of the same change, so work never begins before it was
+ * submitted, and a process that stops or dies half-way cannot hold the device up or make it forget.
  *
- * engine      what serves operations: the compute engine, a copy engine for each direction, and HOST, which
- * stands for the process's own host functions and is served by timeline_host_done() alone, and gates, which
- * stand for what a stream waits for in memory and are served by timeline_gate_done() alone operation   so
- * many nanoseconds of an engine, not begun before some others of the same process are done queue       a
- * process's operations for one engine, in order position    the number of an operation in its queue, from 0,
- * never used twice marks       for each engine, how many of the queue must be done: what a stream or an event
- * waits for
+ * engine      what serves operations: the compute engine; a copy engine for each direction; HOST, which stands
+ *             for the process's own host functions and is served by timeline_host_done() alone; and gates,
+ *             which stand for what a stream waits for in memory and are served by timeline_gate_done() alone
+ * operation   so many nanoseconds of an engine, not begun before some others of the same process are done
+ * queue       a process's operations for one engine, in order
+ * position    the number of an operation in its queue, from 0, never used twice
+ * marks       for each engine, how many of the queue must be done: what a stream or an event waits for
  *
- * An engine serves one process at a time, and goes on to the next one that has something ready, in the order
- * of slots, after a slice of 2 ms or when there is nothing ready. */
+ * An engine serves one process at a time. It goes on to the next one that has something ready, in the order
+ * of slots, after a slice of 2 ms or when the process it serves has nothing ready. */
 #pragma once
 
 #include <stdbool.h>
