@@ -65,6 +65,12 @@ bool shared_slot_is_alive(uint32_t slot);
 struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint64_t *seen);
 bool account_end(struct shared_gpu *gpu, uint64_t seen);
 
+/* Drop a slot's line, unless it has a new owner by now: that one raises the generation before it changes the
+ * account, and a change between our look at the generation and the end makes the end fail. */
+void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generation);
+/* A forked child's locks are its own. */
+void account_forget_in_child(void);
+
 /* Among this process's threads: one changes a GPU's account at a time. */
 void device_account_lock(unsigned gpu);
 void device_account_unlock(unsigned gpu);

@@ -1,0 +1,48 @@
+/* capture_state.h - between capture.c, which has the captures, and capture_nodes.c, which puts calls into them. */
+#pragma once
+
+#include "simgpu/graph/capture.h"
+
+/* Nodes that something will depend on. */
+struct capture_tail {
+    CUgraphNode *nodes;
+    CUgraphEdgeData *edges;
+    size_t count;
+};
+
+struct capture_stream {
+    struct capture *capture;
+    CUstream stream;
+    struct capture_tail tail;
+    struct capture_stream *next; /* of the capture's */
+};
+
+struct capture_event {
+    unsigned long long capture_id;
+    struct capture_tail tail;
+};
+
+struct capture {
+    unsigned long long id;
+    CUstreamCaptureMode mode;
+    unsigned long long thread; /* that began it */
+    bool invalid;
+    bool owns_graph; /* it was made for this */
+    CUgraph graph;
+    CUstream origin;
+    struct capture_stream *streams;
+    struct capture *next;
+};
+
+/* Of all captures, and of streams' and events' pointers to them. Each function below is called under it. */
+extern pthread_mutex_t capture_lock;
+
+/* False without memory for it. */
+bool capture_tail_add(struct capture_tail *tail, CUgraphNode node, const CUgraphEdgeData *edge);
+bool capture_tail_join(struct capture_tail *tail, const struct capture_tail *other);
+void capture_tail_free(struct capture_tail *tail);
+
+/* The capture that has this number and has not ended; NULL if there is none. */
+struct capture *capture_of_id(unsigned long long id);
+/* The stream comes into the capture. NULL without memory for it. */
+struct capture_stream *capture_stream_add(struct capture *capture, CUstream stream);
