@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #define FATBIN_WRAPPER_MAGIC 0x466243b1
 
@@ -47,13 +48,13 @@ struct program {
     bool is_shown; /* the host's code sees the managed variables */
     CUlibrary *libraries;
     size_t library_count;
-    struct program *next;
+    LIST_ENTRY(program) entry;
 };
 
 #define BUCKETS 1024
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything here */
 static struct entity *by_host[BUCKETS];
-static struct program *programs;
+static LIST_HEAD(, program) programs = LIST_HEAD_INITIALIZER(programs);
 
 static struct entity **bucket_of(const void *host)
 {
@@ -80,7 +81,8 @@ static struct entity *find_variable(const void *symbol)
     if (entity && (entity->kind == ENTITY_VARIABLE || entity->kind == ENTITY_MANAGED))
         return entity;
     /* To the host's code the name of a managed variable means its present address. */
-    for (struct program *program = programs; program; program = program->next)
+    struct program *program;
+    LIST_FOREACH (program, &programs, entry)
         for (entity = program->entities; entity; entity = entity->of_program)
             if (entity->kind == ENTITY_MANAGED && *entity->managed_host == symbol)
                 return entity;
@@ -125,8 +127,7 @@ void **__cudaRegisterFatBinary(void *wrapper)
     struct program *program = need(calloc(1, sizeof *program));
     program->wrapper = wrapper;
     pthread_mutex_lock(&lock);
-    program->next = programs;
-    programs = program;
+    LIST_INSERT_HEAD(&programs, program, entry);
     pthread_mutex_unlock(&lock);
     return (void **)program;
 }
@@ -187,10 +188,7 @@ void __cudaUnregisterFatBinary(void **handle)
         next = entity->of_program;
         drop(entity);
     }
-    struct program **link = &programs;
-    while (*link != program)
-        link = &(*link)->next;
-    *link = program->next;
+    LIST_REMOVE(program, entry);
     unload(program);
     pthread_mutex_unlock(&lock);
     free(program);
@@ -261,7 +259,8 @@ static cudaError_t load(struct program *program)
 void program_forget_addresses(void)
 {
     pthread_mutex_lock(&lock);
-    for (struct program *program = programs; program; program = program->next)
+    struct program *program;
+    LIST_FOREACH (program, &programs, entry)
         program->is_shown = false;
     pthread_mutex_unlock(&lock);
 }
@@ -317,7 +316,8 @@ void *program_host_of(CUkernel kernel)
 {
     void *host = kernel;
     pthread_mutex_lock(&lock);
-    for (struct program *program = programs; program; program = program->next)
+    struct program *program;
+    LIST_FOREACH (program, &programs, entry)
         for (struct entity *entity = program->entities; entity; entity = entity->of_program)
             if (entity->kind == ENTITY_KERNEL && entity->kernel == kernel)
                 host = (void *)(uintptr_t)entity->host;

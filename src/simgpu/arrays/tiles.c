@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 
 #include "cuda/driver_more.h"
 #include "simgpu/memory/vmm.h"
@@ -17,9 +18,10 @@ struct tile {
 
 /* Of one array or mipmapped array; under vmm_lock. */
 struct tiles {
-    struct tiles *next;
+    LIST_ENTRY(tiles) entry;
     CUcontext context;
-    bool is_line; /* rows one after the other, all mapped in one piece */
+    bool is_listed; /* in all_tiles */
+    bool is_line;   /* rows one after the other, all mapped in one piece */
     bool is_layered;
     uint64_t row_bytes, rows, slices; /* of a tile */
     CUDA_ARRAY_SPARSE_PROPERTIES properties;
@@ -31,7 +33,7 @@ struct tiles {
     struct tile tile[];
 };
 
-static struct tiles *all_tiles;
+static LIST_HEAD(, tiles) all_tiles = LIST_HEAD_INITIALIZER(all_tiles); /* whose memory may be mapped */
 
 static uint64_t tiles_for(uint64_t extent, uint64_t tile)
 {
@@ -150,8 +152,8 @@ CUresult tiles_make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *d, CUarray
     for (unsigned level = 0; level < level_count; level++)
         level_place(levels[level], level, tiles, &count, &in_tail);
     pthread_mutex_lock(&vmm_lock);
-    tiles->next = all_tiles;
-    all_tiles = tiles;
+    LIST_INSERT_HEAD(&all_tiles, tiles, entry);
+    tiles->is_listed = true;
     pthread_mutex_unlock(&vmm_lock);
     *tiles_out = tiles;
     return CUDA_SUCCESS;
@@ -169,10 +171,12 @@ static void tile_clear(struct tile *tile)
 }
 
 /* Under vmm_lock. The arrays' structs stay (sim.h), and so does what they point to. */
-static void tiles_clear(struct tiles **link)
+static void tiles_clear(struct tiles *tiles)
 {
-    struct tiles *tiles = *link;
-    *link = tiles->next;
+    if (!tiles->is_listed)
+        return;
+    LIST_REMOVE(tiles, entry);
+    tiles->is_listed = false;
     for (uint64_t i = 0; i < tiles->tile_count; i++)
         tile_clear(&tiles->tile[i]);
 }
@@ -180,22 +184,18 @@ static void tiles_clear(struct tiles **link)
 void tiles_end(struct tiles *tiles)
 {
     pthread_mutex_lock(&vmm_lock);
-    for (struct tiles **link = &all_tiles; *link; link = &(*link)->next)
-        if (*link == tiles) {
-            tiles_clear(link);
-            break;
-        }
+    tiles_clear(tiles);
     pthread_mutex_unlock(&vmm_lock);
 }
 
 void tiles_drop_context(CUcontext context)
 {
     pthread_mutex_lock(&vmm_lock);
-    for (struct tiles **link = &all_tiles; *link;)
-        if ((*link)->context == context)
-            tiles_clear(link);
-        else
-            link = &(*link)->next;
+    for (struct tiles *tiles = LIST_FIRST(&all_tiles), *next; tiles; tiles = next) {
+        next = LIST_NEXT(tiles, entry);
+        if (tiles->context == context)
+            tiles_clear(tiles);
+    }
     pthread_mutex_unlock(&vmm_lock);
 }
 

@@ -19,9 +19,9 @@ struct CUmod_st {
     CUcontext context;
     CUlibrary library; /* or NULL */
     struct sim_image *image;
-    CUfunction functions; /* one for each of the image's kernels */
-    uint64_t *globals;    /* the address of each of the image's globals */
-    CUmodule next;
+    CUfunction functions;       /* one for each of the image's kernels */
+    uint64_t *globals;          /* the address of each of the image's globals */
+    LIST_ENTRY(CUmod_st) entry; /* of the living ones */
 };
 
 /* A module of each context that uses the library. */

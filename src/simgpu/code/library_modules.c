@@ -10,7 +10,7 @@
 #include "simgpu/memory/memory.h"
 
 static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUmodule modules; /* the living ones */
+static LIST_HEAD(, CUmod_st) modules = LIST_HEAD_INITIALIZER(modules); /* the living ones */
 
 CUresult module_check(CUmodule module)
 {
@@ -97,8 +97,7 @@ CUresult module_make(CUmodule *module_out, CUcontext context, CUlibrary library,
     steal_pointer(globals);
     atomic_store(&module->kind, SIM_MODULE);
     pthread_mutex_lock(&modules_lock);
-    module->next = modules;
-    modules = module;
+    LIST_INSERT_HEAD(&modules, module, entry);
     pthread_mutex_unlock(&modules_lock);
     *module_out = module;
     return CUDA_SUCCESS;
@@ -109,11 +108,7 @@ void module_drop(CUmodule module)
 {
     atomic_store(&module->kind, SIM_DESTROYED);
     pthread_mutex_lock(&modules_lock);
-    CUmodule *link = &modules;
-    while (*link && *link != module)
-        link = &(*link)->next;
-    if (*link)
-        *link = module->next;
+    LIST_REMOVE(module, entry);
     pthread_mutex_unlock(&modules_lock);
     for (uint32_t i = 0; i < module->image->kernel_count; i++)
         atomic_store(&module->functions[i].kind, SIM_DESTROYED);
@@ -126,9 +121,10 @@ void module_drop(CUmodule module)
 CUmodule module_find(CUlibrary library, CUcontext context)
 {
     pthread_mutex_lock(&modules_lock);
-    CUmodule module = modules;
-    while (module && !((!library || module->library == library) && (!context || module->context == context)))
-        module = module->next;
+    CUmodule module;
+    LIST_FOREACH (module, &modules, entry)
+        if ((!library || module->library == library) && (!context || module->context == context))
+            break;
     pthread_mutex_unlock(&modules_lock);
     return module;
 }

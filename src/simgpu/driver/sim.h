@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
 #include "cuda/driver.h"
 #include "cuda/prototypes.h"
@@ -61,7 +62,7 @@ struct CUctx_st {
     struct timeline_marks legacy;   /* the legacy stream's last work */
     struct timeline_marks blocking; /* that of all streams which synchronise with it */
     struct timeline_marks all;
-    CUstream streams;
+    LIST_HEAD(, CUstream_st) streams;
 };
 
 struct CUstream_st {
@@ -72,7 +73,7 @@ struct CUstream_st {
     unsigned long long id;
     unsigned long long thread;      /* whose own default stream it is; 0: one that was created */
     struct timeline_marks last;     /* under execution_lock() */
-    CUstream next;                  /* of the context, or free ones */
+    LIST_ENTRY(CUstream_st) entry;  /* of the context's, or of the free ones */
     struct capture_stream *capture; /* what is captured of it (capture.c); NULL: nothing */
 };
 
@@ -85,9 +86,9 @@ struct CUevent_st {
     bool recorded, pending;
     struct timeline_marks marks; /* what it waits for */
     uint64_t recorded_ns;
-    uint64_t done_ns; /* 0 until it is known */
-    CUevent next, previous;
-    struct event_place *place; /* of an interprocess event, instead of the above; NULL: it is none */
+    uint64_t done_ns;             /* 0 until it is known */
+    LIST_ENTRY(CUevent_st) entry; /* of those pending, or of the free ones */
+    struct event_place *place;    /* of an interprocess event, instead of the above; NULL: it is none */
     struct capture_event
         *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };

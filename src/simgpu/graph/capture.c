@@ -11,7 +11,7 @@
 atomic_uint capture_count;
 
 pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct capture *captures;
+static LIST_HEAD(, capture) captures = LIST_HEAD_INITIALIZER(captures);
 static unsigned long long last_id;
 
 static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -62,10 +62,11 @@ void capture_tail_free(struct capture_tail *tail)
 
 struct capture *capture_of_id(unsigned long long id)
 {
-    struct capture *capture = captures;
-    while (capture && capture->id != id)
-        capture = capture->next;
-    return capture;
+    struct capture *capture;
+    LIST_FOREACH (capture, &captures, entry)
+        if (capture->id == id)
+            return capture;
+    return NULL;
 }
 
 struct capture_stream *capture_stream_add(struct capture *capture, CUstream stream)
@@ -75,14 +76,14 @@ struct capture_stream *capture_stream_add(struct capture *capture, CUstream stre
         return NULL;
     part->capture = capture;
     part->stream = stream;
-    part->next = capture->streams;
-    capture->streams = part;
+    LIST_INSERT_HEAD(&capture->streams, part, entry);
     stream->capture = part;
     return part;
 }
 
 static void part_free(struct capture_stream *part)
 {
+    LIST_REMOVE(part, entry);
     part->stream->capture = NULL;
     capture_tail_free(&part->tail);
     free(part);
@@ -91,15 +92,10 @@ static void part_free(struct capture_stream *part)
 /* Its streams are streams again; the graph goes too unless `keeps`. */
 static void capture_finish(struct capture *capture, bool keeps)
 {
-    struct capture **link = &captures;
-    while (*link != capture)
-        link = &(*link)->next;
-    *link = capture->next;
-    while (capture->streams) {
-        struct capture_stream *part = capture->streams;
-        capture->streams = part->next;
+    struct capture_stream *part;
+    LIST_REMOVE(capture, entry);
+    while ((part = LIST_FIRST(&capture->streams)))
         part_free(part);
-    }
     capture->graph->capturing = false;
     if (capture->owns_graph && !keeps)
         graph_free(capture->graph);
@@ -141,8 +137,7 @@ static CUresult begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, 
     capture->thread = stream_thread();
     capture->origin = stream;
     capture->graph->capturing = true;
-    capture->next = captures;
-    captures = capture;
+    LIST_INSERT_HEAD(&captures, capture, entry);
     atomic_fetch_add(&capture_count, 1);
     return CUDA_SUCCESS;
 }
@@ -174,7 +169,8 @@ static bool is_joined(const struct capture *capture)
     const struct capture_tail *tail = &capture->origin->capture->tail;
     for (size_t i = 0; i < tail->count; i++)
         mark_before(tail->nodes[i], is_before);
-    for (const struct capture_stream *part = capture->streams; part; part = part->next)
+    const struct capture_stream *part;
+    LIST_FOREACH (part, &capture->streams, entry)
         for (size_t i = 0; i < part->tail.count; i++)
             if (!is_before[part->tail.nodes[i]->index])
                 return false;
@@ -213,8 +209,10 @@ CUresult capture_end(CUstream stream, CUgraph *graph)
 static bool has_blocking_capture(CUcontext context, bool invalidates)
 {
     bool has = false;
-    for (struct capture *capture = captures; capture; capture = capture->next)
-        for (const struct capture_stream *part = capture->streams; part; part = part->next)
+    struct capture *capture;
+    const struct capture_stream *part;
+    LIST_FOREACH (capture, &captures, entry)
+        LIST_FOREACH (part, &capture->streams, entry)
             if (part->stream->context == context && is_blocking(part->stream)) {
                 has = true;
                 capture->invalid |= invalidates;
@@ -302,8 +300,10 @@ CUresult capture_refuse_all_of(CUcontext context)
 {
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&capture_lock);
-    for (struct capture *capture = captures; capture; capture = capture->next)
-        for (const struct capture_stream *part = capture->streams; part; part = part->next)
+    struct capture *capture;
+    const struct capture_stream *part;
+    LIST_FOREACH (capture, &captures, entry)
+        LIST_FOREACH (part, &capture->streams, entry)
             if (part->stream->context == context) {
                 capture->invalid = true;
                 result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -318,7 +318,8 @@ CUresult capture_refuse_unsafe(void)
         return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&capture_lock);
-    for (struct capture *capture = captures; capture; capture = capture->next) {
+    struct capture *capture;
+    LIST_FOREACH (capture, &captures, entry) {
         bool is_own = capture->thread == stream_thread();
         bool forbids = is_own ? capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED
                               : capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
@@ -343,10 +344,6 @@ void capture_stream_gone(CUstream stream)
         capture_finish(capture, false); /* nobody can end it any more */
     } else if (capture) {
         capture->invalid = true;
-        struct capture_stream **link = &capture->streams;
-        while (*link != part)
-            link = &(*link)->next;
-        *link = part->next;
         part_free(part);
     }
     pthread_mutex_unlock(&capture_lock);

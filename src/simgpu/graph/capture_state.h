@@ -1,6 +1,8 @@
 /* capture_state.h - between capture.c, which has the captures, and capture_nodes.c, which puts calls into them. */
 #pragma once
 
+#include <sys/queue.h>
+
 #include "simgpu/graph/capture.h"
 
 /* Nodes that something will depend on. */
@@ -14,7 +16,7 @@ struct capture_stream {
     struct capture *capture;
     CUstream stream;
     struct capture_tail tail;
-    struct capture_stream *next; /* of the capture's */
+    LIST_ENTRY(capture_stream) entry; /* of the capture's */
 };
 
 struct capture_event {
@@ -30,8 +32,8 @@ struct capture {
     bool owns_graph; /* it was made for this */
     CUgraph graph;
     CUstream origin;
-    struct capture_stream *streams;
-    struct capture *next;
+    LIST_HEAD(, capture_stream) streams;
+    LIST_ENTRY(capture) entry; /* of all */
 };
 
 /* Of all captures, and of streams' and events' pointers to them. Each function below is called under it. */

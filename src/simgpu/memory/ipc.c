@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,7 +32,7 @@ _Static_assert(sizeof(struct ipc_memory) <= sizeof(CUipcMemHandle), "a handle's 
 
 /* What this process has opened. */
 struct opened {
-    struct opened *next;
+    LIST_ENTRY(opened) entry;
     struct device_share *share;
     CUcontext context; /* that opened it */
     int32_t pid;       /* whose it is */
@@ -40,7 +41,7 @@ struct opened {
 };
 
 static pthread_mutex_t ipc_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct opened *all_opened;
+static LIST_HEAD(, opened) all_opened = LIST_HEAD_INITIALIZER(all_opened);
 
 static CUresult get_handle(struct ipc_memory *handle, CUdeviceptr pointer)
 {
@@ -110,7 +111,8 @@ static void *blocks_map(const struct ipc_memory *handle)
  * reference). */
 static bool is_opened_elsewhere(const struct ipc_memory *handle, CUcontext context)
 {
-    for (struct opened *opened = all_opened; opened; opened = opened->next)
+    const struct opened *opened;
+    LIST_FOREACH (opened, &all_opened, entry)
         if (opened->pid == handle->pid && opened->share->gpu == handle->gpu && opened->context != context &&
             opened->context->gpu == context->gpu)
             return true;
@@ -121,14 +123,15 @@ static CUresult open_handle(const struct ipc_memory *handle, CUcontext context, 
 {
     if (is_opened_elsewhere(handle, context))
         return CUDA_ERROR_MAP_FAILED;
-    for (struct opened *opened = all_opened; opened; opened = opened->next)
+    struct opened *opened;
+    LIST_FOREACH (opened, &all_opened, entry)
         if (opened->context == context && opened->share->index == handle->share_index &&
             opened->share->generation == handle->share_generation && opened->share->gpu == handle->gpu) {
             opened->count++;
             *pointer = opened->pointer;
             return CUDA_SUCCESS;
         }
-    struct opened *opened = calloc(1, sizeof(*opened));
+    opened = calloc(1, sizeof(*opened));
     if (!opened)
         return CUDA_ERROR_OUT_OF_MEMORY;
     opened->share = device_share_join(handle->gpu, handle->share_index, handle->share_generation);
@@ -145,8 +148,7 @@ static CUresult open_handle(const struct ipc_memory *handle, CUcontext context, 
     opened->count = 1;
     opened->context = context;
     opened->pid = handle->pid;
-    opened->next = all_opened;
-    all_opened = opened;
+    LIST_INSERT_HEAD(&all_opened, opened, entry);
     ranges_add(&(struct memory_allocation){.address = opened->pointer,
                                            .bytes = handle->bytes,
                                            .context = context,
@@ -187,10 +189,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigne
 
 static void opened_drop(struct opened *opened)
 {
-    struct opened **link = &all_opened;
-    while (*link != opened)
-        link = &(*link)->next;
-    *link = opened->next;
+    LIST_REMOVE(opened, entry);
     munmap((void *)(uintptr_t)opened->address, opened->mapped_bytes);
     device_share_leave(opened->share, false);
     free(opened);

@@ -8,6 +8,7 @@
  * it. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ struct team {
 _Static_assert(DEVICE_GPUS <= 64, "bits of a team");
 
 struct binding {
-    struct binding *next;
+    LIST_ENTRY(binding) entry;
     struct handle *memory;
     uint64_t offset, bytes;
 };
@@ -34,7 +35,7 @@ struct binding {
 struct multicast {
     struct team *team;
     bool is_shareable;
-    struct binding *bindings; /* of this process */
+    LIST_HEAD(, binding) bindings; /* of this process */
 };
 
 static bool is_granular(uint64_t value)
@@ -115,10 +116,9 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object, const CUmultica
 }
 
 /* Under vmm_lock. */
-static void binding_drop(struct binding **link)
+static void binding_drop(struct binding *binding)
 {
-    struct binding *binding = *link;
-    *link = binding->next;
+    LIST_REMOVE(binding, entry);
     binding->memory->mappings--;
     handle_settle(binding->memory);
     free(binding);
@@ -126,8 +126,9 @@ static void binding_drop(struct binding **link)
 
 void multicast_end(struct handle *object)
 {
-    while (object->multicast->bindings)
-        binding_drop(&object->multicast->bindings);
+    struct binding *binding;
+    while ((binding = LIST_FIRST(&object->multicast->bindings)))
+        binding_drop(binding);
     munmap(object->multicast->team, sizeof(*object->multicast->team));
     free(object->multicast);
     object->multicast = NULL;
@@ -186,15 +187,15 @@ static CUresult bind(struct handle *object, uint64_t offset, struct handle *memo
                 memory->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE);
     if (!(atomic_load(&multicast->team->gpus) >> memory->gpu & 1))
         return CUDA_ERROR_INVALID_DEVICE;
-    for (const struct binding *other = multicast->bindings; other; other = other->next)
+    const struct binding *other;
+    LIST_FOREACH (other, &multicast->bindings, entry)
         SIM_REQUIRE(other->memory->gpu != memory->gpu || offset >= other->offset + other->bytes ||
                     other->offset >= offset + bytes);
     struct binding *binding = malloc(sizeof(*binding));
     if (!binding)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *binding =
-        (struct binding){.next = multicast->bindings, .memory = memory, .offset = offset, .bytes = bytes};
-    multicast->bindings = binding;
+    *binding = (struct binding){.memory = memory, .offset = offset, .bytes = bytes};
+    LIST_INSERT_HEAD(&multicast->bindings, binding, entry);
     memory->mappings++;
     return CUDA_SUCCESS;
 }
@@ -235,16 +236,17 @@ static CUresult unbind(struct handle *object, unsigned gpu, uint64_t offset, uin
 {
     SIM_REQUIRE(object && object->multicast && bytes > 0 && is_granular(offset) && is_granular(bytes));
     SIM_REQUIRE(offset <= object->bytes && bytes <= object->bytes - offset);
-    for (const struct binding *one = object->multicast->bindings; one; one = one->next) {
+    const struct binding *one;
+    LIST_FOREACH (one, &object->multicast->bindings, entry) {
         bool is_touched =
             one->memory->gpu == gpu && one->offset < offset + bytes && offset < one->offset + one->bytes;
         SIM_REQUIRE(!is_touched || (one->offset >= offset && one->offset + one->bytes <= offset + bytes));
     }
-    for (struct binding **link = &object->multicast->bindings; *link;)
-        if ((*link)->memory->gpu == gpu && (*link)->offset >= offset && (*link)->offset < offset + bytes)
-            binding_drop(link);
-        else
-            link = &(*link)->next;
+    for (struct binding *binding = LIST_FIRST(&object->multicast->bindings), *next; binding; binding = next) {
+        next = LIST_NEXT(binding, entry);
+        if (binding->memory->gpu == gpu && binding->offset >= offset && binding->offset < offset + bytes)
+            binding_drop(binding);
+    }
     return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,13 +33,13 @@ _Static_assert(sizeof(struct exported) <= sizeof(CUmemPoolPtrExportData), "64 by
 /* A pointer of another process's pool, mapped here. */
 struct imported {
     struct device_share *share;
-    struct imported *next;
+    LIST_ENTRY(imported) entry;
     unsigned gpu;
     uint64_t pointer, address, mapped_bytes;
 };
 
 static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct imported *imports;
+static LIST_HEAD(, imported) imports = LIST_HEAD_INITIALIZER(imports);
 
 /* What tells one process's heap from another's; 0 if there is none. */
 static uint64_t inode_of(int fd)
@@ -224,8 +225,7 @@ static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const st
     imported->address = (uint64_t)(uintptr_t)memory;
     imported->pointer = imported->address + data->inside_bytes;
     pthread_mutex_lock(&imports_lock);
-    imported->next = imports;
-    imports = imported;
+    LIST_INSERT_HEAD(&imports, imported, entry);
     /* Of no context, as all memory of pools goes with the GPU's last one. */
     ranges_add(&(struct memory_allocation){.address = imported->pointer,
                                            .bytes = data->bytes,
@@ -256,11 +256,10 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPo
 }
 
 /* Under imports_lock. */
-static void imported_drop(struct imported **link)
+static void imported_drop(struct imported *imported)
 {
-    struct imported *imported = *link;
     struct memory_allocation range;
-    *link = imported->next;
+    LIST_REMOVE(imported, entry);
     ranges_remove(imported->pointer, &range);
     munmap((void *)(uintptr_t)imported->address, imported->mapped_bytes);
     device_share_leave(imported->share, false);
@@ -270,23 +269,23 @@ static void imported_drop(struct imported **link)
 bool pool_import_free(uint64_t pointer)
 {
     pthread_mutex_lock(&imports_lock);
-    struct imported **link = &imports;
-    while (*link && (*link)->pointer != pointer)
-        link = &(*link)->next;
-    bool found = *link;
-    if (found)
-        imported_drop(link);
+    struct imported *imported;
+    LIST_FOREACH (imported, &imports, entry)
+        if (imported->pointer == pointer)
+            break;
+    if (imported)
+        imported_drop(imported);
     pthread_mutex_unlock(&imports_lock);
-    return found;
+    return imported != NULL;
 }
 
 void pool_imports_drop(unsigned gpu)
 {
     pthread_mutex_lock(&imports_lock);
-    for (struct imported **link = &imports; *link;)
-        if ((*link)->gpu == gpu)
-            imported_drop(link);
-        else
-            link = &(*link)->next;
+    for (struct imported *imported = LIST_FIRST(&imports), *next; imported; imported = next) {
+        next = LIST_NEXT(imported, entry);
+        if (imported->gpu == gpu)
+            imported_drop(imported);
+    }
     pthread_mutex_unlock(&imports_lock);
 }

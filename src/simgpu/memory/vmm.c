@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "simgpu/memory/vmm.h"
@@ -12,12 +13,12 @@
 
 #define GRANULARITY_BYTES (UINT64_C(2) << 20)
 struct reservation {
-    struct reservation *next;
+    LIST_ENTRY(reservation) entry;
     uint64_t address, bytes;
 };
 
 pthread_mutex_t vmm_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct reservation *reservations;
+static LIST_HEAD(, reservation) reservations = LIST_HEAD_INITIALIZER(reservations);
 
 static bool is_granular(uint64_t value)
 {
@@ -26,13 +27,14 @@ static bool is_granular(uint64_t value)
 
 /* --- Addresses ------------------------------------------------------------------------------------- */
 
-static struct reservation **reservation_find(uint64_t address, uint64_t bytes)
+static struct reservation *reservation_find(uint64_t address, uint64_t bytes)
 {
-    struct reservation **link = &reservations;
-    while (*link && !(address >= (*link)->address && address - (*link)->address < (*link)->bytes &&
-                      bytes <= (*link)->bytes - (address - (*link)->address)))
-        link = &(*link)->next;
-    return link;
+    struct reservation *reservation;
+    LIST_FOREACH (reservation, &reservations, entry)
+        if (address >= reservation->address && address - reservation->address < reservation->bytes &&
+            bytes <= reservation->bytes - (address - reservation->address))
+            return reservation;
+    return NULL;
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wanted,
@@ -61,8 +63,8 @@ CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignmen
     if (first + room > address + bytes)
         munmap((void *)(uintptr_t)(address + bytes), first + room - address - bytes);
     pthread_mutex_lock(&vmm_lock);
-    *reservation = (struct reservation){.next = reservations, .address = address, .bytes = bytes};
-    reservations = reservation;
+    *reservation = (struct reservation){.address = address, .bytes = bytes};
+    LIST_INSERT_HEAD(&reservations, reservation, entry);
     pthread_mutex_unlock(&vmm_lock);
     *pointer = address;
     return CUDA_SUCCESS;
@@ -70,11 +72,10 @@ CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignmen
 
 static CUresult address_free(CUdeviceptr pointer, size_t bytes)
 {
-    struct reservation **link = reservation_find(pointer, bytes);
-    struct reservation *reservation = *link;
+    struct reservation *reservation = reservation_find(pointer, bytes);
     SIM_REQUIRE(reservation && reservation->address == pointer && reservation->bytes == bytes);
     SIM_REQUIRE(!ranges_overlap(pointer, bytes)); /* something is mapped still */
-    *link = reservation->next;
+    LIST_REMOVE(reservation, entry);
     munmap((void *)(uintptr_t)pointer, bytes);
     free(reservation);
     return CUDA_SUCCESS;
@@ -201,7 +202,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
 static CUresult map(uint64_t address, uint64_t bytes, struct handle *handle)
 {
     SIM_REQUIRE(handle && handle->references > 0 && bytes <= handle->bytes);
-    SIM_REQUIRE(*reservation_find(address, bytes) && !ranges_overlap(address, bytes));
+    SIM_REQUIRE(reservation_find(address, bytes) && !ranges_overlap(address, bytes));
     /* What a multicast object shows is nowhere in memory: its addresses stay without any. */
     if (!handle->multicast && mmap((void *)(uintptr_t)address, bytes, PROT_NONE,
                                    MAP_SHARED | MAP_FIXED | MAP_NORESERVE, handle->fd, 0) == MAP_FAILED)

@@ -12,19 +12,14 @@
 #define EVENT_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 /* Recorded and not yet settled, by GPU. Under execution_lock(). */
-static CUevent pending[DEVICE_GPUS];
+static LIST_HEAD(, CUevent_st) pending[DEVICE_GPUS];
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUevent free_events;
+static LIST_HEAD(, CUevent_st) free_events = LIST_HEAD_INITIALIZER(free_events);
 
 static void pending_add(CUevent event)
 {
-    CUevent *list = &pending[event->context->gpu];
-    event->previous = NULL;
-    event->next = *list;
-    if (*list)
-        (*list)->previous = event;
-    *list = event;
+    LIST_INSERT_HEAD(&pending[event->context->gpu], event, entry);
     event->pending = true;
 }
 
@@ -32,12 +27,7 @@ static void pending_remove(CUevent event)
 {
     if (!event->pending)
         return;
-    if (event->previous)
-        event->previous->next = event->next;
-    else
-        pending[event->context->gpu] = event->next;
-    if (event->next)
-        event->next->previous = event->previous;
+    LIST_REMOVE(event, entry);
     event->pending = false;
 }
 
@@ -49,8 +39,8 @@ static void settle(CUevent event)
 
 void events_settle(unsigned gpu)
 {
-    for (CUevent event = pending[gpu], next; event; event = next) {
-        next = event->next;
+    for (CUevent event = LIST_FIRST(&pending[gpu]), next; event; event = next) {
+        next = LIST_NEXT(event, entry);
         /* The look that called us has told all it knows; asking again would call us again. */
         if (!execution_is_known_reached(gpu, &event->marks))
             continue;
@@ -70,16 +60,15 @@ static CUresult event_check(CUevent event)
 static CUresult event_make(CUevent *event_out, CUcontext context, unsigned flags, struct event_place *place)
 {
     pthread_mutex_lock(&free_lock);
-    CUevent event = free_events;
+    CUevent event = LIST_FIRST(&free_events);
     if (event)
-        free_events = event->next;
+        LIST_REMOVE(event, entry);
     pthread_mutex_unlock(&free_lock);
     if (!event && !(event = calloc(1, sizeof(*event))))
         return CUDA_ERROR_OUT_OF_MEMORY;
     event->context = context;
     event->flags = flags;
     event->recorded = event->pending = false;
-    event->next = event->previous = NULL;
     event->place = place;
     atomic_store(&event->kind, SIM_EVENT);
     *event_out = event;
@@ -140,8 +129,7 @@ static CUresult event_destroy(CUevent event)
     if (event->place)
         interprocess_end(event->place);
     pthread_mutex_lock(&free_lock);
-    event->next = free_events;
-    free_events = event;
+    LIST_INSERT_HEAD(&free_events, event, entry);
     pthread_mutex_unlock(&free_lock);
     return CUDA_SUCCESS;
 }

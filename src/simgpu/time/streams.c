@@ -9,15 +9,15 @@
 #include "simgpu/time/execution.h"
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUstream free_streams;
+static LIST_HEAD(, CUstream_st) free_streams = LIST_HEAD_INITIALIZER(free_streams);
 static atomic_ullong next_stream_id = 16; /* below are the default streams' */
 
 static CUstream stream_make(CUcontext context, unsigned flags, int priority, unsigned long long thread)
 {
     pthread_mutex_lock(&streams_lock);
-    CUstream stream = free_streams;
+    CUstream stream = LIST_FIRST(&free_streams);
     if (stream)
-        free_streams = stream->next;
+        LIST_REMOVE(stream, entry);
     pthread_mutex_unlock(&streams_lock);
     if (!stream && !(stream = calloc(1, sizeof(*stream))))
         return NULL;
@@ -28,8 +28,7 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, uns
     stream->id = atomic_fetch_add(&next_stream_id, 1);
     stream->last = (struct timeline_marks){0};
     execution_lock(context->gpu);
-    stream->next = context->streams;
-    context->streams = stream;
+    LIST_INSERT_HEAD(&context->streams, stream, entry);
     execution_unlock(context->gpu);
     atomic_store_explicit(&stream->kind, SIM_STREAM, memory_order_release); /* with stream_resolve */
     return stream;
@@ -38,22 +37,21 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, uns
 static void stream_free(CUstream stream)
 {
     pthread_mutex_lock(&streams_lock);
-    stream->next = free_streams;
-    free_streams = stream;
+    LIST_INSERT_HEAD(&free_streams, stream, entry);
     pthread_mutex_unlock(&streams_lock);
 }
 
 void streams_drop(CUcontext context)
 {
     execution_lock(context->gpu);
-    CUstream stream = context->streams;
-    context->streams = NULL;
+    CUstream stream = LIST_FIRST(&context->streams);
+    LIST_INIT(&context->streams);
     memset(&context->legacy, 0, sizeof(context->legacy));
     memset(&context->blocking, 0, sizeof(context->blocking));
     memset(&context->all, 0, sizeof(context->all));
     execution_unlock(context->gpu);
     while (stream) {
-        CUstream next = stream->next;
+        CUstream next = LIST_NEXT(stream, entry);
         atomic_store(&stream->kind, SIM_DESTROYED);
         capture_stream_gone(stream);
         stream_free(stream);
@@ -84,9 +82,10 @@ static __thread struct {
 static CUstream find_own_stream(CUcontext context)
 {
     execution_lock(context->gpu);
-    CUstream stream = context->streams;
-    while (stream && stream->thread != stream_thread())
-        stream = stream->next;
+    CUstream stream;
+    LIST_FOREACH (stream, &context->streams, entry)
+        if (stream->thread == stream_thread())
+            break;
     execution_unlock(context->gpu);
     return stream;
 }
@@ -168,11 +167,7 @@ static CUresult stream_destroy(CUstream handle)
     CUcontext context = handle->context;
     capture_stream_gone(handle);
     execution_lock(context->gpu);
-    CUstream *link = &context->streams;
-    while (*link && *link != handle)
-        link = &(*link)->next;
-    if (*link)
-        *link = handle->next;
+    LIST_REMOVE(handle, entry);
     execution_unlock(context->gpu);
     stream_free(handle);
     return CUDA_SUCCESS;
