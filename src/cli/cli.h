@@ -13,8 +13,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/gpu_names.h"
-#include "cli/memory_limits.h"
+#include "client/session_wish.h"
 
 enum cli_status {
     CLI_DONE = 0,
@@ -45,15 +44,9 @@ enum cli_kind {
 
 struct cli_arguments {
     bool help, json, simulated;
-    const char *name;
+    struct session_wish wish;
     const char *session;
-    struct gpu_names gpus;
-    struct memory_limits memory;
-    struct share compute; /* max 0: not given */
-    const char *priority; /* NULL: not given */
-    const char *quantum;  /* NULL: not given */
-    uint64_t ttl_usec;    /* 0: not given */
-    uint64_t wait_usec;   /* 0: not given; UINT64_MAX: for ever */
+    const char *quantum; /* NULL: not given */
     bool kill, follow;
     char **operands; /* ends with NULL */
     unsigned operand_count;
@@ -66,25 +59,6 @@ struct cli_option {
     size_t offset; /* of the value in struct cli_arguments */
     const char *help;
 };
-
-/* Rows that many verbs have. */
-#define CLI_OPTION_JSON                                                                                      \
-    {                                                                                                        \
-        "json", NULL, CLI_FLAG, offsetof(struct cli_arguments, json), "print JSON, for programs"             \
-    }
-#define CLI_OPTION_SIMULATED                                                                                 \
-    {                                                                                                        \
-        "simulated", NULL, CLI_FLAG, offsetof(struct cli_arguments, simulated),                              \
-            "use simulated GPUs (also: GPUSLICE_SIMULATED=1)"                                                \
-    }
-#define CLI_OPTION_HELP                                                                                      \
-    {                                                                                                        \
-        "help", NULL, CLI_FLAG, offsetof(struct cli_arguments, help), "print this text"                      \
-    }
-#define CLI_OPTIONS_END                                                                                      \
-    {                                                                                                        \
-        NULL, NULL, CLI_NOTHING, 0, NULL                                                                     \
-    }
 
 struct cli_verb {
     const char *name;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/help.h"
+#include "cli/verbs/help.h"
 
 static enum cli_status no_such_verb(const char *word)
 {

@@ -1,6 +1,5 @@
 #include "client/client.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,39 +14,20 @@
 struct answer_text {
     char *bytes;
     size_t length;
-    /* Where it is a stream: what is told of each line, which then goes. Else NULL. */
-    void (*take_line)(const char *line, size_t length, void *context);
-    void *context;
 };
 
-static void take_lines(struct answer_text *text)
-{
-    char *begin = text->bytes, *end;
-    while ((end = memchr(begin, '\n', text->length))) {
-        size_t length = (size_t)(end - begin);
-        text->take_line(begin, length, text->context);
-        begin += length + 1;
-        text->length -= length + 1;
-    }
-    memmove(text->bytes, begin, text->length);
-}
-
-static size_t collect(char *bytes, size_t size, size_t count, void *context)
+static bool collect(void *context, const char *bytes, size_t length)
 {
     struct answer_text *text = context;
-    size_t length = size * count;
-    if (text->length + length > ANSWER_MAX)
-        return 0;
-    char *grown = realloc(text->bytes, text->length + length + 1);
+    char *grown =
+        text->length + length <= ANSWER_MAX ? realloc(text->bytes, text->length + length + 1) : NULL;
     if (!grown)
-        return 0;
+        return false;
     memcpy(grown + text->length, bytes, length);
     text->bytes = grown;
     text->length += length;
     grown[text->length] = '\0';
-    if (text->take_line)
-        take_lines(text);
-    return length;
+    return true;
 }
 
 /* --- Connecting ------------------------------------------------------------------------------------ */
@@ -67,49 +47,27 @@ static int check_peer(int fd, const struct paths *paths, struct error *error)
         (unsigned)peer.uid, paths->control_socket, (unsigned)geteuid());
 }
 
-/* curl's own socket, but known to us. */
-static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    struct client *client = context;
-    client->fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    return client->fd;
-}
-
-/* Between connecting and the first byte of a request. */
-static int check_before_request(void *context, char *peer, char *local, int peer_port, int local_port)
-{
-    struct client *client = context;
-    return check_peer(client->fd, &client->paths, &client->imposter) == 0 ? CURL_PREREQFUNC_OK
-                                                                          : CURL_PREREQFUNC_ABORT;
-}
-
 int client_open(struct client *client, bool simulated, struct error *error)
 {
-    *client = (struct client){0};
+    *client = (struct client){.connection.fd = -1};
     int result = paths_find(&client->paths, PATHS_CLIENT, simulated, error);
-    if (result < 0)
-        return result;
-    curl_global_init(CURL_GLOBAL_NOTHING);
-    CURL *curl = client->curl = curl_easy_init();
-    if (!curl)
-        return error_set(error, ENOMEM, NULL, "cannot set up an HTTP client");
-    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, client->paths.control_socket);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, client);
-    curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, check_before_request);
-    curl_easy_setopt(curl, CURLOPT_PREREQDATA, client);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* a session may be named ".." */
-    curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, collect);
-    return 0;
+    if (result == 0)
+        http_open(&client->connection, client->paths.control_socket);
+    return result;
 }
 
 void client_close(struct client *client)
 {
-    if (client->curl)
-        curl_easy_cleanup(client->curl);
-    client->curl = NULL;
+    http_close(&client->connection);
+}
+
+pid_t client_daemon_pid(const struct client *client)
+{
+    struct ucred peer = {.pid = 0};
+    socklen_t length = sizeof(peer);
+    if (client->connection.fd >= 0)
+        getsockopt(client->connection.fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
+    return peer.pid;
 }
 
 /* --- Asking ---------------------------------------------------------------------------------------- */
@@ -126,19 +84,17 @@ static const char *other_daemon_hint(bool simulated)
     return hint;
 }
 
-static int cannot_connect(struct client *client, struct error *error)
+/* What `status`, why a connection failed, means to a person. */
+static int cannot_connect(const struct client *client, int status, struct error *error)
 {
     const struct paths *paths = &client->paths;
-    long status = 0;
-    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &status);
     if (status == EACCES || status == EPERM)
         return error_set(error, EACCES, "ERR_FORBIDDEN",
                          "no permission to use %s; expected its owner or a member of its group; set "
                          "GPUSLICE_RUNTIME_DIR to a folder of yours",
                          paths->control_socket);
     if (status != ENOENT && status != ECONNREFUSED && status != ENOTDIR)
-        return error_set_errno(error, status ? (int)status : EIO, "cannot connect to %s",
-                               paths->control_socket);
+        return error_set_errno(error, status, "cannot connect to %s", paths->control_socket);
     if (!error) /* spares the look for the other daemon */
         return -ENOTCONN;
     return error_set(
@@ -148,7 +104,7 @@ static int cannot_connect(struct client *client, struct error *error)
 }
 
 /* The daemon's own words about a refusal. */
-static int refused(long status, const char *method, const char *path, const json_t *answer,
+static int refused(int status, const char *method, const char *path, const json_t *answer,
                    struct error *error)
 {
     static const char *const codes[] = {"ERR_BAD_REQUEST",        "ERR_UNAUTHORIZED",  "ERR_FORBIDDEN",
@@ -166,11 +122,11 @@ static int refused(long status, const char *method, const char *path, const json
     if (message)
         return error_set(error, EREMOTEIO, known, "%s", message);
     return error_set(error, EREMOTEIO, known,
-                     "the daemon answered %s %s with status %ld and no reason; expected 200", method, path,
+                     "the daemon answered %s %s with status %d and no reason; expected 200", method, path,
                      status);
 }
 
-static int decode(long status, const struct answer_text *text, const char *method, const char *path,
+static int decode(int status, const struct answer_text *text, const char *method, const char *path,
                   json_t **answer, struct error *error)
 {
     json_t *decoded = text->length ? json_loadb(text->bytes, text->length, 0, NULL) : NULL;
@@ -191,56 +147,46 @@ static int decode(long status, const struct answer_text *text, const char *metho
 
 /* A daemon may require its GPUSLICE_IPC_TOKEN. Inside a session that variable holds the session's token
  * instead, which is for attaching alone. */
-static struct curl_slist *make_headers(bool has_body)
+static const char *token_to_send(void)
 {
-    struct curl_slist *headers = has_body ? curl_slist_append(NULL, "Content-Type: application/json") : NULL;
     const char *token = getenv("GPUSLICE_SESSION") ? NULL : getenv("GPUSLICE_IPC_TOKEN");
-    cleanup_free char *line = NULL;
-    if (token && *token && asprintf(&line, "Authorization: Bearer %s", token) >= 0)
-        headers = curl_slist_append(headers, line);
-    return headers;
+    return token && *token && !strpbrk(token, "\r\n") ? token : NULL;
+}
+
+static int connect_to_daemon(struct client *client, struct error *error)
+{
+    int result = http_connect(&client->connection);
+    if (result < 0)
+        return cannot_connect(client, -result, error);
+    result = check_peer(client->connection.fd, &client->paths, error);
+    if (result < 0)
+        http_close(&client->connection);
+    return result;
 }
 
 /* Returns the HTTP status, or a negative errno. */
 static int perform(struct client *client, const char *method, const char *path, const json_t *body,
-                   struct answer_text *text, struct error *error)
+                   const struct http_sink *sink, struct error *error)
 {
-    char url[512];
-    struct curl_slist *headers = make_headers(body != NULL);
     cleanup_free char *sent = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    long status = 0;
-
-    snprintf(url, sizeof(url), "http://localhost%s", path);
-    curl_easy_setopt(client->curl, CURLOPT_URL, url);
-    curl_easy_setopt(client->curl, CURLOPT_HTTPGET, 1L);
-    curl_easy_setopt(client->curl, CURLOPT_CUSTOMREQUEST, method);
-    if (sent) {
-        curl_easy_setopt(client->curl, CURLOPT_POSTFIELDSIZE, (long)strlen(sent));
-        curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, sent);
-    }
-    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, text);
-    CURLcode result = curl_easy_perform(client->curl);
-    curl_slist_free_all(headers);
-    if (client->imposter.status) {
-        if (error)
-            *error = client->imposter;
-        return -client->imposter.status;
-    }
-    if (result == CURLE_COULDNT_CONNECT)
-        return cannot_connect(client, error);
-    if (result != CURLE_OK)
-        return error_set(error, EIO, NULL, "cannot ask the daemon at %s: %s", client->paths.control_socket,
-                         curl_easy_strerror(result));
-    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
-    return (int)status;
+    const struct http_request request = {
+        .method = method, .path = path, .token = token_to_send(), .body = sent};
+    /* The daemon may close a connection that it has kept idle: then the request was never read. */
+    bool was_idle = client->connection.fd >= 0;
+    int result = was_idle ? 0 : connect_to_daemon(client, error);
+    if (result == 0)
+        result = http_perform(&client->connection, &request, sink, error);
+    if (result == -ECONNRESET && was_idle && (result = connect_to_daemon(client, error)) == 0)
+        result = http_perform(&client->connection, &request, sink, error);
+    return result;
 }
 
 int client_request(struct client *client, const char *method, const char *path, const json_t *body,
                    json_t **answer, struct error *error)
 {
     struct answer_text text = {0};
-    int status = perform(client, method, path, body, &text, error);
+    const struct http_sink sink = {.take = collect, .context = &text};
+    int status = perform(client, method, path, body, &sink, error);
     int result = status < 0 ? status : decode(status, &text, method, path, answer, error);
     free(text.bytes);
     return result;
@@ -263,33 +209,49 @@ int client_request_session(struct client *client, const char *method, const char
 struct listening {
     void (*take)(const json_t *event, void *context);
     void *context;
-    struct answer_text other; /* what is no event: an error, say, whose JSON has lines too */
+    struct answer_text pending; /* the line that is not complete yet */
+    struct answer_text other;   /* lines that are not events: an error's JSON */
 };
 
-static void take_stream_line(const char *line, size_t length, void *context)
+static bool take_stream_line(struct listening *listening, const char *line, size_t length)
 {
     static const char data[] = "data: ";
-    struct listening *listening = context;
-    if (length < strlen(data) || memcmp(line, data, strlen(data)) != 0) {
-        collect((char *)line, 1, length, &listening->other);
-        return;
-    }
+    if (length < strlen(data) || memcmp(line, data, strlen(data)) != 0)
+        return collect(&listening->other, line, length);
     json_t *event = json_loadb(line + strlen(data), length - strlen(data), 0, NULL);
     if (event)
         listening->take(event, listening->context);
     json_decref(event);
+    return true;
+}
+
+static bool take_stream(void *context, const char *bytes, size_t length)
+{
+    struct listening *listening = context;
+    struct answer_text *pending = &listening->pending;
+    if (!collect(pending, bytes, length))
+        return false;
+    char *begin = pending->bytes, *end;
+    bool goes_on = true;
+    while (goes_on && (end = memchr(begin, '\n', pending->length))) {
+        goes_on = take_stream_line(listening, begin, (size_t)(end - begin));
+        pending->length -= (size_t)(end + 1 - begin);
+        begin = end + 1;
+    }
+    memmove(pending->bytes, begin, pending->length);
+    return goes_on;
 }
 
 int client_listen(struct client *client, const char *path, void (*take)(const json_t *event, void *context),
                   void *context, struct error *error)
 {
     struct listening listening = {.take = take, .context = context};
-    struct answer_text text = {.take_line = take_stream_line, .context = &listening};
-    int status = perform(client, "GET", path, NULL, &text, error);
+    const struct http_sink sink = {.take = take_stream, .context = &listening};
+    int status = perform(client, "GET", path, NULL, &sink, error);
     int result = status < 0 ? status : 0;
     if (status >= 0 && status != 200)
         result = decode(status, &listening.other, "GET", path, NULL, error);
-    free(text.bytes);
+    free(listening.pending.bytes);
     free(listening.other.bytes);
     return result;
 }
@@ -297,7 +259,8 @@ int client_listen(struct client *client, const char *path, void (*take)(const js
 int client_ready(struct client *client, struct error *error)
 {
     struct answer_text text = {0};
-    int status = perform(client, "GET", "/readyz", NULL, &text, error);
+    const struct http_sink sink = {.take = collect, .context = &text};
+    int status = perform(client, "GET", "/readyz", NULL, &sink, error);
     int result = status < 0 ? status : 0;
     if (status >= 0 && status != 200)
         result = error_set(error, EAGAIN, NULL, "the daemon is not ready: %.*s",

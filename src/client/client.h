@@ -3,15 +3,15 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "base/paths.h"
+#include "client/http.h"
 
 struct client {
     struct paths paths;
-    void *curl;
-    int fd;                /* of curl's latest connection */
-    struct error imposter; /* set when who answers is not whom we may trust */
+    struct http_connection connection;
 };
 
 /* Find out where the daemon would be. Connects at the first request. */
@@ -32,6 +32,9 @@ int client_request_session(struct client *client, const char *method, const char
  * Returns 0 when the daemon ended it. */
 int client_listen(struct client *client, const char *path, void (*take)(const json_t *event, void *context),
                   void *context, struct error *error);
+
+/* The pid of the daemon that answered last; 0 before the first request, and after it hung up. */
+pid_t client_daemon_pid(const struct client *client);
 
 /* 0 once the daemon says that it is ready, -EAGAIN with what is missing while it is not, -ENOTCONN without
  * one. */

@@ -1,4 +1,4 @@
-#include "cli/gpu_names.h"
+#include "client/gpu_names.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "cli/memory_limits.h"
+#include "client/memory_limits.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "cli/gpu_names.h"
+#include "client/gpu_names.h"
 
 struct memory_limits {
     uint64_t every_bytes;              /* 0: not given */

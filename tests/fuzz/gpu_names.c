@@ -1,6 +1,6 @@
 /* GPUs as people name them: CUDA_VISIBLE_DEVICES, --memory by GPU, UUIDs, and FAKECUDA_MIG's partitions. */
-#include "cli/gpu_names.h"
-#include "cli/memory_limits.h"
+#include "client/gpu_names.h"
+#include "client/memory_limits.h"
 #include "cuda/uuid.h"
 #include "fuzz.h"
 #include "simgpu/device/mig.h"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/options.h"
 #include "cli/verbs.h"
 
 /* IDs and names of sessions, and indices and UUIDs of GPUs, a line each; nothing without a daemon. */

@@ -3,10 +3,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/socket.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,
@@ -55,8 +56,6 @@ void doctor_say(struct doctor_finding *finding, enum doctor_level level, const c
 static void ask_daemon(struct doctor *doctor)
 {
     struct client client;
-    struct ucred peer = {.pid = 0};
-    socklen_t length = sizeof(peer);
     int result = client_open(&client, doctor->simulated, &doctor->no_paths);
     if (result == 0) {
         doctor->paths = client.paths;
@@ -65,8 +64,7 @@ static void ask_daemon(struct doctor *doctor)
         doctor->no_daemon = doctor->no_paths;
     }
     if (result == 0) {
-        getsockopt(client.fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
-        doctor->daemon_pid = peer.pid;
+        doctor->daemon_pid = client_daemon_pid(&client);
         result = client_request(&client, "GET", "/v1/gpus", NULL, &doctor->gpus, &doctor->no_daemon);
     }
     if (result == 0)
@@ -113,7 +111,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
         json_array_append_new(stated, json_string(limits[i]));
     if (arguments->json) {
         json_t *all = json_pack("{s:O,s:O}", "checks", findings, "limits", stated);
-        sessions_print_json(all);
+        cells_print_json(all);
         json_decref(all);
     } else {
         puts("\nWhat no check can find (docs/security.md):");

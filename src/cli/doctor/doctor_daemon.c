@@ -10,11 +10,11 @@
 
 #include "base/cleanup.h"
 #include "cli/doctor/doctor.h"
-#include "client/sessions.h"
+#include "client/session_fields.h"
 
 void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
 {
-    const char *version = sessions_text(doctor->version, "version");
+    const char *version = session_text(doctor->version, "version");
     if (doctor->no_daemon.status == ENOTCONN && doctor->paths.system)
         doctor_say(finding, DOCTOR_PROBLEM, "run 'systemctl start gpusliced'",
                    "the system daemon does not answer at %s", doctor->paths.control_socket);
@@ -152,8 +152,7 @@ void doctor_health(const struct doctor *doctor, struct doctor_finding *finding)
     {
         if (!json_is_true(json_object_get(gpu, "healthy"))) {
             doctor_say(finding, DOCTOR_PROBLEM, "see nvidia-smi and the kernel's log (dmesg) for Xid errors",
-                       "NVML does not answer for GPU %llu",
-                       (unsigned long long)sessions_number(gpu, "index"));
+                       "NVML does not answer for GPU %llu", (unsigned long long)session_number(gpu, "index"));
             return;
         }
     }
@@ -171,7 +170,7 @@ void doctor_mig(const struct doctor *doctor, struct doctor_finding *finding)
         if (json_is_integer(json_object_get(gpu, "mig_index"))) {
             doctor_say(finding, DOCTOR_WARNING, "name an instance for each program, like --gpu 0:1",
                        "GPU %llu is in MIG mode: a program sees one instance of it",
-                       (unsigned long long)sessions_number(gpu, "index"));
+                       (unsigned long long)session_number(gpu, "index"));
             return;
         }
     }
@@ -194,7 +193,7 @@ void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *findin
             if (!json_is_null(json_object_get(process, "session_id")))
                 continue;
             snprintf(pids + used, sizeof(pids) - used, "%s%llu", used ? ", " : "",
-                     (unsigned long long)sessions_number(process, "pid"));
+                     (unsigned long long)session_number(process, "pid"));
             count++;
         }
     }
@@ -216,14 +215,14 @@ void doctor_pointers(const struct doctor *doctor, struct doctor_finding *finding
     {
         json_array_foreach(json_object_get(session, "processes"), j, process)
         {
-            unsigned long long count = sessions_number(process, "unknown_pointers");
+            unsigned long long count = session_number(process, "unknown_pointers");
             if (!count)
                 continue;
             doctor_say(finding, DOCTOR_WARNING,
                        "run it with GPUSLICE_DEBUG=1, which names them, and report that",
                        "the driver answered process %llu %llu times with a function that it does not export; "
                        "such calls are limited by their name alone",
-                       (unsigned long long)sessions_number(process, "pid"), count);
+                       (unsigned long long)session_number(process, "pid"), count);
             return;
         }
     }

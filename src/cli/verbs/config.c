@@ -3,8 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
+#include "client/session_fields.h"
 #include "config/config.h"
 
 static const struct cli_option options[] = {
@@ -90,11 +93,11 @@ static void print_values(const json_t *values)
     json_array_foreach((json_t *)values, i, value)
     {
         struct table_cell *row = table_add_row(&table);
-        const char *source = sessions_text(value, "source");
+        const char *source = session_text(value, "source");
         bool is_set = json_is_string(json_object_get(value, "value"));
-        table_cell_print(&row[KEY], TABLE_PLAIN, "[%s] %s", sessions_text(value, "section"),
-                         sessions_text(value, "key"));
-        table_cell_print(&row[VALUE], TABLE_PLAIN, "%s", is_set ? sessions_text(value, "value") : "-");
+        table_cell_print(&row[KEY], TABLE_PLAIN, "[%s] %s", session_text(value, "section"),
+                         session_text(value, "key"));
+        table_cell_print(&row[VALUE], TABLE_PLAIN, "%s", is_set ? session_text(value, "value") : "-");
         table_cell_print(
             &row[FROM], *source ? TABLE_PLAIN : TABLE_DIM, "%s%s", *source ? source : "default",
             json_is_true(json_object_get(value, "waits_for_start")) ? " (the file's waits for a start)" : "");
@@ -121,21 +124,21 @@ static void print_sessions(const json_t *sessions)
     json_array_foreach((json_t *)sessions, i, session)
     {
         struct table_cell *row = table_add_row(&table);
-        const char *problem = sessions_text(session, "problem");
-        table_cell_print(&row[NAME], TABLE_PLAIN, "%s", sessions_text(session, "name"));
+        const char *problem = session_text(session, "problem");
+        table_cell_print(&row[NAME], TABLE_PLAIN, "%s", session_text(session, "name"));
         table_cell_print(&row[OWNER], TABLE_PLAIN, "%llu",
-                         (unsigned long long)sessions_number(session, "owner_uid"));
-        table_cell_print(&row[DECLARED], TABLE_PLAIN, "%s", sessions_text(session, "source"));
+                         (unsigned long long)session_number(session, "owner_uid"));
+        table_cell_print(&row[DECLARED], TABLE_PLAIN, "%s", session_text(session, "source"));
         table_cell_print(&row[STATE], *problem ? TABLE_RED : TABLE_PLAIN, "%s",
-                         *problem ? "not made" : sessions_text(session, "state"));
+                         *problem ? "not made" : session_text(session, "state"));
     }
     putchar('\n');
     table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
     table_free(&table);
     json_array_foreach((json_t *)sessions, i, session)
     {
-        if (*sessions_text(session, "problem"))
-            printf("%s: %s\n", sessions_text(session, "source"), sessions_text(session, "problem"));
+        if (*session_text(session, "problem"))
+            printf("%s: %s\n", session_text(session, "source"), session_text(session, "problem"));
     }
 }
 
@@ -145,8 +148,8 @@ static void print_all(const json_t *answer)
     size_t i;
     json_array_foreach(json_object_get(answer, "files"), i, file)
     {
-        const char *problem = sessions_text(file, "problem");
-        printf("%s%s\n", sessions_text(file, "path"),
+        const char *problem = session_text(file, "problem");
+        printf("%s%s\n", session_text(file, "path"),
                *problem                                       ? ": has a mistake, and is not in force"
                : json_is_true(json_object_get(file, "found")) ? ""
                                                               : ": not there");
@@ -183,7 +186,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
     if (!answer)
         answer = read_files(is_one ? arguments->operands + 1 : both, is_one ? 1 : 2, &problem);
     if (arguments->json)
-        sessions_print_json(answer);
+        cells_print_json(answer);
     else if (!is_check)
         print_all(answer);
     json_decref(answer);

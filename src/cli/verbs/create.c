@@ -1,14 +1,23 @@
 /* gpuslice create: a session that lives until it is released. */
 #include <stdio.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
+#include "client/session_create.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_NEW_NAME,  CLI_OPTION_GPU,  CLI_OPTION_MEMORY, CLI_OPTION_COMPUTE,
     CLI_OPTION_PRIORITY,  CLI_OPTION_TTL,  CLI_OPTION_WAIT,   CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED, CLI_OPTION_HELP, CLI_OPTIONS_END,
 };
+
+static int check(const struct cli_arguments *arguments, struct error *error)
+{
+    return session_wish_check(&arguments->wish, error);
+}
 
 static enum cli_status act(const struct cli_arguments *arguments)
 {
@@ -17,14 +26,14 @@ static enum cli_status act(const struct cli_arguments *arguments)
     json_t *session = NULL;
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0)
-        result = sessions_create(&client, arguments, false, &session, &error);
+        result = session_create(&client, &arguments->wish, false, &cells_progress, &session, &error);
     client_close(&client);
     if (result < 0)
         return cli_report(&error);
     if (arguments->json)
-        sessions_print_json(session);
+        cells_print_json(session);
     else
-        printf("%s\n", sessions_text(session, "session_id"));
+        printf("%s\n", session_text(session, "session_id"));
     json_decref(session);
     return cli_finish_output();
 }
@@ -37,6 +46,6 @@ const struct cli_verb verb_create = {
     .examples = "  gpuslice create --name train --memory 4GiB --compute 25%..50%\n"
                 "  gpuslice run --session train -- python train.py",
     .options = options,
-    .check = sessions_check_options,
+    .check = check,
     .act = act,
 };

@@ -2,8 +2,11 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "cli/options.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
     {"follow", NULL, CLI_FLAG, offsetof(struct cli_arguments, follow),
@@ -25,11 +28,11 @@ static void print_json(const json_t *event, void *context)
 static void print_line(const json_t *event, void *context)
 {
     struct table_cell cells[4];
-    char time[SESSIONS_TIME_TEXT];
+    char time[SESSION_TIME_TEXT];
     static const char *const fields[] = {NULL, "kind", "name", "message"};
-    table_cell_print(&cells[0], TABLE_PLAIN, "%s", sessions_time(sessions_text(event, "time"), time));
+    table_cell_print(&cells[0], TABLE_PLAIN, "%s", session_time(session_text(event, "time"), time));
     for (size_t i = 1; i < sizeof(cells) / sizeof(cells[0]); i++)
-        table_cell_print(&cells[i], TABLE_PLAIN, "%s", sessions_text(event, fields[i]));
+        table_cell_print(&cells[i], TABLE_PLAIN, "%s", session_text(event, fields[i]));
     printf("%s  %-17s  %-12s  %s\n", cells[0].text, cells[1].text, cells[2].text[0] ? cells[2].text : "-",
            cells[3].text);
     fflush(stdout);

@@ -1,8 +1,10 @@
 /* gpuslice gpus: the cards, what is used of them and what sessions reserved. */
 #include <stdio.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,
@@ -33,19 +35,19 @@ static void add_gpu(struct table *table, const json_t *gpu)
     bool healthy = json_is_true(json_object_get(gpu, "healthy"));
     struct table_cell *row = table_add_row(table);
 
-    sessions_gpu_cell(&row[GPU], gpu);
-    table_cell_print(&row[UUID], TABLE_PLAIN, "%.*s", UUID_SHOWN, sessions_text(gpu, "uuid"));
+    cells_gpu(&row[GPU], gpu);
+    table_cell_print(&row[UUID], TABLE_PLAIN, "%.*s", UUID_SHOWN, session_text(gpu, "uuid"));
     if (healthy)
-        sessions_gpu_name_cell(&row[NAME], gpu);
+        cells_gpu_name(&row[NAME], gpu);
     else
         table_cell_print(&row[NAME], TABLE_RED, "does not answer");
-    sessions_usage_cells(&row[BAR], sessions_number(gpu, "used_bytes"), sessions_number(gpu, "total_bytes"));
-    table_cell_print(&row[UNCOVERED], sessions_number(gpu, "uncovered_bytes") ? TABLE_YELLOW : TABLE_PLAIN,
-                     "%s", units_format_bytes(sessions_number(gpu, "uncovered_bytes"), uncovered));
+    cells_usage(&row[BAR], session_number(gpu, "used_bytes"), session_number(gpu, "total_bytes"));
+    table_cell_print(&row[UNCOVERED], session_number(gpu, "uncovered_bytes") ? TABLE_YELLOW : TABLE_PLAIN,
+                     "%s", units_format_bytes(session_number(gpu, "uncovered_bytes"), uncovered));
     table_cell_print(&row[RESERVED], TABLE_PLAIN, "%s",
-                     units_format_bytes(sessions_number(gpu, "reserved_bytes"), reserved));
+                     units_format_bytes(session_number(gpu, "reserved_bytes"), reserved));
     table_cell_print(&row[SESSIONS], TABLE_PLAIN, "%llu",
-                     (unsigned long long)sessions_number(gpu, "sessions"));
+                     (unsigned long long)session_number(gpu, "sessions"));
 }
 
 static void print_table(const json_t *gpus)
@@ -65,10 +67,10 @@ static enum cli_status act(const struct cli_arguments *arguments)
 {
     json_t *gpus = NULL;
     struct error error;
-    if (sessions_get("/v1/gpus", arguments, &gpus, &error) < 0)
+    if (cells_get("/v1/gpus", arguments, &gpus, &error) < 0)
         return cli_report(&error);
     if (arguments->json)
-        sessions_print_json(gpus);
+        cells_print_json(gpus);
     else
         print_table(gpus);
     json_decref(gpus);

@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,
@@ -30,8 +32,8 @@ static const struct table_column columns[] = {
 static void add_session(struct table *table, const json_t *session)
 {
     const json_t *gpus = json_object_get(session, "gpus"), *gpu;
-    const char *id = sessions_text(session, "session_id"), *name = sessions_text(session, "name");
-    const char *state = sessions_text(session, "state");
+    const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
+    const char *state = session_text(session, "state");
     bool is_active = strcmp(state, "active") == 0;
     bool is_declared = json_is_true(json_object_get(session, "declared"));
     size_t i;
@@ -44,15 +46,14 @@ static void add_session(struct table *table, const json_t *session)
             table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
                              is_active && is_declared ? "declared" : state);
             char share[UNITS_SHARE_TEXT];
-            sessions_share(session, share);
+            session_share(session, share);
             table_cell_print(&row[COMPUTE], TABLE_PLAIN, "%s", strcmp(share, "0%..100%") == 0 ? "-" : share);
             table_cell_print(&row[PROCESSES], TABLE_PLAIN, "%zu",
                              json_array_size(json_object_get(session, "processes")));
         }
-        sessions_gpu_cell(&row[GPU], gpu);
-        sessions_usage_cells(&row[BAR], sessions_number(gpu, "used_bytes"),
-                             sessions_number(gpu, "limit_bytes"));
-        sessions_achieved_cell(&row[ACHIEVED], session, gpu);
+        cells_gpu(&row[GPU], gpu);
+        cells_usage(&row[BAR], session_number(gpu, "used_bytes"), session_number(gpu, "limit_bytes"));
+        cells_achieved(&row[ACHIEVED], session, gpu);
     }
 }
 
@@ -77,10 +78,10 @@ static enum cli_status act(const struct cli_arguments *arguments)
 {
     json_t *sessions = NULL;
     struct error error;
-    if (sessions_get("/v1/sessions", arguments, &sessions, &error) < 0)
+    if (cells_get("/v1/sessions", arguments, &sessions, &error) < 0)
         return cli_report(&error);
     if (arguments->json)
-        sessions_print_json(sessions);
+        cells_print_json(sessions);
     else
         print_table(sessions);
     json_decref(sessions);

@@ -1,8 +1,9 @@
 /* gpuslice release: end sessions. */
 #include <errno.h>
 
+#include "cli/options.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
 
 static const struct cli_option options[] = {
     {"kill", NULL, CLI_FLAG, offsetof(struct cli_arguments, kill),

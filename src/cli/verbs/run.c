@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "cli/options.h"
 #include "cli/path_list.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
+#include "client/session_create.h"
 #include "client/start.h"
 
 #define PRELOAD_SEPARATORS ": "
@@ -31,21 +34,22 @@ static const struct cli_option options[] = {
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
-    const char *beside = arguments->name                                                 ? "--name"
-                         : arguments->gpus.count                                         ? "--gpu"
-                         : arguments->memory.every_bytes || arguments->memory.gpus.count ? "--memory"
-                         : arguments->compute.max                                        ? "--compute"
-                         : arguments->priority                                           ? "--priority"
-                         : arguments->ttl_usec                                           ? "--ttl"
-                         : arguments->wait_usec                                          ? "--wait"
-                                                                                         : NULL;
+    const char *beside = arguments->wish.name         ? "--name"
+                         : arguments->wish.gpus.count ? "--gpu"
+                         : arguments->wish.memory.every_bytes || arguments->wish.memory.gpus.count
+                             ? "--memory"
+                         : arguments->wish.compute.max ? "--compute"
+                         : arguments->wish.priority    ? "--priority"
+                         : arguments->wish.ttl_usec    ? "--ttl"
+                         : arguments->wish.wait_usec   ? "--wait"
+                                                       : NULL;
     if (arguments->session && beside)
         return error_set(
             error, EINVAL, NULL,
             "--session runs in a session that is there, and %s is for a new one; expected one of them; "
             "'gpuslice set' changes a session",
             beside);
-    return sessions_check_options(arguments, error);
+    return session_wish_check(&arguments->wish, error);
 }
 
 /* Set a variable to its list with `entry` first, or, with `wanted` false, without it. */
@@ -110,7 +114,7 @@ static int find_environment(struct client *client, const struct cli_arguments *a
                                                    environment, error);
     }
     json_t *session = NULL;
-    int result = sessions_create(client, arguments, true, &session, error);
+    int result = session_create(client, &arguments->wish, true, &cells_progress, &session, error);
     if (result < 0)
         return result;
     *environment = json_incref(json_object_get(session, "environment"));

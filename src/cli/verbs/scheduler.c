@@ -2,8 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
@@ -32,14 +35,14 @@ static void add_session(struct table *table, const json_t *gpu, const json_t *se
     bool waits = json_is_true(json_object_get(session, "waiting"));
     bool is_undrainable = json_is_true(json_object_get(session, "undrainable"));
     struct table_cell *row = table_add_row(table);
-    sessions_gpu_cell(&row[GPU], gpu);
-    table_cell_print(&row[MODE], TABLE_PLAIN, "%s", sessions_text(gpu, "mode"));
-    table_cell_print(&row[SESSION], TABLE_PLAIN, "%s", sessions_text(session, "name"));
+    cells_gpu(&row[GPU], gpu);
+    table_cell_print(&row[MODE], TABLE_PLAIN, "%s", session_text(gpu, "mode"));
+    table_cell_print(&row[SESSION], TABLE_PLAIN, "%s", session_text(session, "name"));
     table_cell_print(&row[LEASE], is_undrainable ? TABLE_RED : TABLE_PLAIN, "%s",
                      is_undrainable ? "undrainable"
                      : waits        ? "waits"
-                                    : sessions_text(session, "lease"));
-    sessions_achieved_cell(&row[ACHIEVED], session, session);
+                                    : session_text(session, "lease"));
+    cells_achieved(&row[ACHIEVED], session, session);
 }
 
 static void print_table(const json_t *scheduler)
@@ -56,8 +59,8 @@ static void print_table(const json_t *scheduler)
         }
         if (json_array_size(sessions) == 0) {
             struct table_cell *row = table_add_row(&table);
-            sessions_gpu_cell(&row[GPU], gpu);
-            table_cell_print(&row[MODE], TABLE_PLAIN, "%s", sessions_text(gpu, "mode"));
+            cells_gpu(&row[GPU], gpu);
+            table_cell_print(&row[MODE], TABLE_PLAIN, "%s", session_text(gpu, "mode"));
             table_cell_print(&row[SESSION], TABLE_PLAIN, "-");
         }
     }
@@ -79,7 +82,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
     if (result < 0)
         return cli_report(&error);
     if (arguments->json) {
-        sessions_print_json(scheduler);
+        cells_print_json(scheduler);
     } else {
         printf("quantum  %.0f ms%s\n\n",
                1000 * json_number_value(json_object_get(scheduler, "quantum_seconds")),

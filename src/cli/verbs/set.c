@@ -1,8 +1,10 @@
 /* gpuslice set: change a session while programs run in it. */
 #include <errno.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE, CLI_OPTION_PRIORITY,
@@ -11,8 +13,8 @@ static const struct cli_option options[] = {
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
-    if (arguments->name || arguments->memory.every_bytes || arguments->memory.gpus.count ||
-        arguments->compute.max || arguments->priority)
+    if (arguments->wish.name || arguments->wish.memory.every_bytes || arguments->wish.memory.gpus.count ||
+        arguments->wish.compute.max || arguments->wish.priority)
         return 0;
     return error_set(error, EINVAL, NULL,
                      "nothing to change is given; expected --memory, --compute, --priority or --name");
@@ -25,7 +27,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
     json_t *body = NULL, *session = NULL;
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0)
-        result = sessions_body(arguments, NULL, &body, &error);
+        result = session_wish_body(&arguments->wish, NULL, &body, &error);
     if (result == 0)
         result = client_request_session(&client, "PATCH", arguments->operands[0], "", body, &session, &error);
     client_close(&client);
@@ -33,7 +35,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
     if (result < 0)
         return cli_report(&error);
     if (arguments->json)
-        sessions_print_json(session);
+        cells_print_json(session);
     json_decref(session);
     return cli_finish_output();
 }

@@ -3,8 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,
@@ -26,9 +29,9 @@ static void print_lease(const json_t *session, bool colour)
 {
     char text[128];
     double waited_s = json_number_value(json_object_get(session, "gate_wait_seconds"));
-    uint64_t overruns = sessions_number(session, "overruns");
+    uint64_t overruns = session_number(session, "overruns");
     bool waits = json_is_true(json_object_get(session, "waiting"));
-    const char *lease = sessions_text(session, "lease");
+    const char *lease = session_text(session, "lease");
     if ((strcmp(lease, "free") == 0 || strcmp(lease, "none") == 0) && !waits && waited_s <= 0)
         return;
     snprintf(text, sizeof(text), "%s; threads waited %.1f s for turns, %llu overrun%s%s",
@@ -39,26 +42,26 @@ static void print_lease(const json_t *session, bool colour)
 
 static void print_facts(const json_t *session, bool colour)
 {
-    char text[128], time[SESSIONS_TIME_TEXT];
-    uid_t owner = (uid_t)sessions_number(session, "owner_uid");
+    char text[128], time[SESSION_TIME_TEXT];
+    uid_t owner = (uid_t)session_number(session, "owner_uid");
     const struct passwd *user = getpwuid(owner);
-    const char *id = sessions_text(session, "session_id"), *name = sessions_text(session, "name");
-    const char *expires = sessions_text(session, "expires_at");
+    const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
+    const char *expires = session_text(session, "expires_at");
 
     print_fact("Session", id, colour);
     if (strcmp(id, name) != 0)
         print_fact("Name", name, colour);
-    snprintf(text, sizeof(text), "%s%s", sessions_text(session, "state"),
+    snprintf(text, sizeof(text), "%s%s", session_text(session, "state"),
              json_is_true(json_object_get(session, "declared")) ? ", declared in sessions.conf" : "");
     print_fact("State", text, colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
     print_fact("Owner", text, colour);
-    print_fact("Compute", sessions_share(session, text), colour);
-    print_fact("Priority", sessions_text(session, "priority"), colour);
+    print_fact("Compute", session_share(session, text), colour);
+    print_fact("Priority", session_text(session, "priority"), colour);
     print_lease(session, colour);
-    print_fact("Created", sessions_time(sessions_text(session, "created_at"), time), colour);
+    print_fact("Created", session_time(session_text(session, "created_at"), time), colour);
     if (*expires)
-        print_fact("Expires", sessions_time(expires, time), colour);
+        print_fact("Expires", session_time(expires, time), colour);
 }
 
 static void print_gpus(const json_t *session, bool colour)
@@ -81,19 +84,18 @@ static void print_gpus(const json_t *session, bool colour)
     {
         char driver[UNITS_BYTES_TEXT];
         struct table_cell *row = table_add_row(&table);
-        sessions_gpu_cell(&row[GPU], gpu);
-        table_cell_print(&row[UUID], TABLE_PLAIN, "%.12s", sessions_text(gpu, "uuid"));
-        sessions_gpu_name_cell(&row[NAME], gpu);
-        sessions_usage_cells(&row[BAR], sessions_number(gpu, "used_bytes"),
-                             sessions_number(gpu, "limit_bytes"));
+        cells_gpu(&row[GPU], gpu);
+        table_cell_print(&row[UUID], TABLE_PLAIN, "%.12s", session_text(gpu, "uuid"));
+        cells_gpu_name(&row[NAME], gpu);
+        cells_usage(&row[BAR], session_number(gpu, "used_bytes"), session_number(gpu, "limit_bytes"));
         table_cell_print(&row[DRIVER], TABLE_PLAIN, "%s",
-                         units_format_bytes(sessions_number(gpu, "driver_bytes"), driver));
-        sessions_achieved_cell(&row[ACHIEVED], session, gpu);
+                         units_format_bytes(session_number(gpu, "driver_bytes"), driver));
+        cells_achieved(&row[ACHIEVED], session, gpu);
     }
     putchar('\n');
     table_print(&table, stdout, table_width(stdout), colour);
     table_free(&table);
-    uint64_t orphaned = sessions_number(session, "orphan_bytes");
+    uint64_t orphaned = session_number(session, "orphan_bytes");
     char held[UNITS_BYTES_TEXT];
     if (orphaned)
         printf("%s of it are still held for processes that have died\n", units_format_bytes(orphaned, held));
@@ -121,16 +123,16 @@ static void print_processes(const json_t *session, bool colour)
     }
     json_array_foreach((json_t *)processes, i, process)
     {
-        char used[UNITS_BYTES_TEXT], time[SESSIONS_TIME_TEXT];
-        uint64_t denied = sessions_number(process, "denied_allocations");
+        char used[UNITS_BYTES_TEXT], time[SESSION_TIME_TEXT];
+        uint64_t denied = session_number(process, "denied_allocations");
         struct table_cell *row = table_add_row(&table);
-        table_cell_print(&row[PID], TABLE_PLAIN, "%llu", (unsigned long long)sessions_number(process, "pid"));
-        table_cell_print(&row[COMMAND], TABLE_PLAIN, "%s", sessions_text(process, "command"));
+        table_cell_print(&row[PID], TABLE_PLAIN, "%llu", (unsigned long long)session_number(process, "pid"));
+        table_cell_print(&row[COMMAND], TABLE_PLAIN, "%s", session_text(process, "command"));
         table_cell_print(&row[USED], TABLE_PLAIN, "%s",
-                         units_format_bytes(sessions_number(process, "used_bytes"), used));
+                         units_format_bytes(session_number(process, "used_bytes"), used));
         table_cell_print(&row[DENIED], denied ? TABLE_RED : TABLE_PLAIN, "%llu", (unsigned long long)denied);
         table_cell_print(&row[ATTACHED], TABLE_PLAIN, "%s",
-                         sessions_time(sessions_text(process, "attached_at"), time));
+                         session_time(session_text(process, "attached_at"), time));
         table_cell_print(&row[NOTE], TABLE_PLAIN, "%s",
                          json_is_true(json_object_get(process, "outdated")) ? "outdated" : "");
     }
@@ -150,7 +152,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
     if (result < 0)
         return cli_report(&error);
     if (arguments->json) {
-        sessions_print_json(session);
+        cells_print_json(session);
     } else {
         bool colour = table_colour_wanted(stdout);
         print_facts(session, colour);

@@ -2,8 +2,11 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/verbs.h"
-#include "client/sessions.h"
+#include "client/client.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,
@@ -16,13 +19,13 @@ static void print(const struct client *client, const json_t *daemon, bool as_jso
 {
     if (as_json) {
         json_t *both = json_pack("{s:s,s:O?}", "version", GPUSLICE_VERSION, "daemon", daemon);
-        sessions_print_json(both);
+        cells_print_json(both);
         json_decref(both);
         return;
     }
     printf("gpuslice  %s\n", GPUSLICE_VERSION);
     if (daemon)
-        printf("gpusliced %s at %s\n", sessions_text(daemon, "version"), client->paths.control_socket);
+        printf("gpusliced %s at %s\n", session_text(daemon, "version"), client->paths.control_socket);
     else
         puts("gpusliced is not running");
 }

@@ -31,8 +31,8 @@ static void options_come_before_the_command_and_none_after(void **state)
                                WORDS("--memory", "4GiB", "--name=a", "python", "--name", "b", "--", "-x"),
                                &arguments, NULL),
                      0);
-    assert_int_equal(arguments.memory.every_bytes, 4ull << 30);
-    assert_string_equal(arguments.name, "a");
+    assert_int_equal(arguments.wish.memory.every_bytes, 4ull << 30);
+    assert_string_equal(arguments.wish.name, "a");
     assert_int_equal(arguments.operand_count, 5);
     assert_string_equal(arguments.operands[0], "python");
     assert_string_equal(arguments.operands[1], "--name");
@@ -58,7 +58,7 @@ static void options_may_stand_behind_sessions(void **state)
     assert_int_equal(cli_parse(&verb_set, WORDS("train", "--memory", "2GiB", "--json"), &arguments, NULL), 0);
     assert_int_equal(arguments.operand_count, 1);
     assert_string_equal(arguments.operands[0], "train");
-    assert_int_equal(arguments.memory.every_bytes, 2ull << 30);
+    assert_int_equal(arguments.wish.memory.every_bytes, 2ull << 30);
     assert_true(arguments.json);
 
     assert_int_equal(cli_parse(&verb_release, WORDS("a", "b", "--simulated", "c"), &arguments, NULL), 0);
@@ -73,9 +73,9 @@ static void gpus_add_up(void **state)
                                WORDS("--gpu", "0", "--gpu=GPU-8f2d", "--memory=0=4GiB,gpu-8F2D=1GiB"),
                                &arguments, NULL),
                      0);
-    assert_int_equal(arguments.gpus.count, 2);
-    assert_string_equal(arguments.gpus.names[1], "GPU-8f2d");
-    assert_int_equal(arguments.memory.gpus.count, 2);
+    assert_int_equal(arguments.wish.gpus.count, 2);
+    assert_string_equal(arguments.wish.gpus.names[1], "GPU-8f2d");
+    assert_int_equal(arguments.wish.memory.gpus.count, 2);
 }
 
 static void the_environment_says_simulated_unless_it_is_empty_or_0(void **state)
@@ -129,7 +129,7 @@ static void wrong_words_are_refused(void **state)
          "--priority: 'urgent' is no priority; expected low, normal, high or critical"},
         {&verb_run,
          {"--ttl", "1500ms", "true"},
-         "--ttl is no whole number of seconds; expected one, like 90s or 2h"},
+         "--ttl is not a whole number of seconds; expected one, like 90s or 2h"},
         {&verb_run,
          {"--wait=soon", "true"},
          "--wait: 'soon' is not a duration; write a whole number with a unit, like 500ms, 30s, 5m, 2h or 7d"},

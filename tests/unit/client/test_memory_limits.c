@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/memory_limits.h"
+#include "client/memory_limits.h"
 
 static void one_size_is_for_every_gpu(void **state)
 {

@@ -1,9 +1,10 @@
 /* gpuslice help, and --help of every verb, from the tables. */
-#include "cli/help.h"
+#include "cli/verbs/help.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/options.h"
 #include "cli/verbs.h"
 
 #define WIDTH 80

@@ -1,0 +1,65 @@
+#include "cli/session_cells.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "client/session_fields.h"
+
+int cells_get(const char *path, const struct cli_arguments *arguments, json_t **answer, struct error *error)
+{
+    struct client client;
+    int result = client_open(&client, arguments->simulated, error);
+    if (result == 0)
+        result = client_request(&client, "GET", path, NULL, answer, error);
+    client_close(&client);
+    return result;
+}
+
+static void tell(void *context, const char *sentence)
+{
+    fprintf(stderr, "gpuslice: %s\n", sentence);
+}
+
+const struct session_progress cells_progress = {.tell = tell};
+
+void cells_print_json(const json_t *answer)
+{
+    json_dumpf(answer, stdout, JSON_INDENT(2));
+    putchar('\n');
+}
+
+void cells_gpu(struct table_cell *cell, const json_t *gpu)
+{
+    const json_t *index = json_object_get(gpu, "index"), *mig_index = json_object_get(gpu, "mig_index");
+    if (json_is_integer(index) && json_is_integer(mig_index))
+        table_cell_print(cell, TABLE_PLAIN, "%lld:%lld", (long long)json_integer_value(index),
+                         (long long)json_integer_value(mig_index));
+    else if (json_is_integer(index) && json_integer_value(index) >= 0)
+        table_cell_print(cell, TABLE_PLAIN, "%lld", (long long)json_integer_value(index));
+    else
+        table_cell_print(cell, TABLE_RED, "gone");
+}
+
+void cells_gpu_name(struct table_cell *cell, const json_t *gpu)
+{
+    const char *name = session_text(gpu, "name");
+    table_cell_print(cell, TABLE_PLAIN, "%s", strncmp(name, "NVIDIA ", 7) == 0 ? name + 7 : name);
+}
+
+void cells_achieved(struct table_cell *cell, const json_t *session, const json_t *gpu)
+{
+    const char *lease = session_text(session, "lease");
+    double ratio = json_number_value(json_object_get(gpu, "compute_achieved_ratio"));
+    bool is_idle = strcmp(lease, "none") == 0 && !json_is_true(json_object_get(session, "waiting"));
+    if (strcmp(lease, "free") == 0 || (is_idle && ratio == 0))
+        table_cell_print(cell, TABLE_PLAIN, "-");
+    else
+        table_cell_print(cell, TABLE_PLAIN, "%.1f%%", 100 * ratio);
+}
+
+void cells_usage(struct table_cell cells[static 2], uint64_t used, uint64_t limit)
+{
+    char bar[TABLE_BAR_TEXT], usage[TABLE_USAGE_TEXT];
+    table_cell_print(&cells[0], table_usage_colour(used, limit), "%s", table_bar(used, limit, bar));
+    table_cell_print(&cells[1], TABLE_PLAIN, "%s", table_usage(used, limit, usage));
+}

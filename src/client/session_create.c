@@ -1,0 +1,126 @@
+#include "client/session_create.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "client/session_fields.h"
+#include "client/start.h"
+
+/* With less than this beside its context hardly any program starts. */
+#define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)
+
+/* How long one question about the place in the line may wait for its answer. */
+#define LINE_ASK_SECONDS 10
+
+__attribute__((format(printf, 2, 3))) static void tell(const struct session_progress *progress,
+                                                       const char *format, ...)
+{
+    char sentence[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    progress->tell(progress->context, sentence);
+}
+
+/* On a real GPU a context alone can fill a small limit. Says so for the GPUs whose contexts were measured. */
+static void warn_of_small_limits(struct client *client, const json_t *session,
+                                 const struct session_progress *progress)
+{
+    json_t *gpus = NULL, *limited, *gpu;
+    size_t i, j;
+    if (client->paths.simulated || client_request(client, "GET", "/v1/gpus", NULL, &gpus, NULL) < 0)
+        return;
+    json_array_foreach(json_object_get(session, "gpus"), i, limited)
+    {
+        json_array_foreach(gpus, j, gpu)
+        {
+            uint64_t context = session_number(gpu, "context_bytes");
+            uint64_t limit = session_number(limited, "limit_bytes");
+            char limit_text[UNITS_BYTES_TEXT], context_text[UNITS_BYTES_TEXT], least[UNITS_BYTES_TEXT];
+            if (context == 0 || limit >= context + CONTEXT_ROOM_BYTES ||
+                strcmp(session_text(gpu, "uuid"), session_text(limited, "uuid")) != 0)
+                continue;
+            tell(progress,
+                 "warning: a CUDA context takes %s of the limit of %s on GPU %llu, which leaves little for "
+                 "the program; expected at least %s; give more with 'gpuslice set %s --memory SIZE'",
+                 units_format_bytes(context, context_text), units_format_bytes(limit, limit_text),
+                 (unsigned long long)session_number(gpu, "index"),
+                 units_format_bytes(context + CONTEXT_ROOM_BYTES, least),
+                 session_text(session, "session_id"));
+        }
+    }
+    json_decref(gpus);
+}
+
+static uint64_t now_usec(void)
+{
+    return monotonic_ns() / 1000;
+}
+
+/* Ask again about a queued session until it is active, for `patience_usec` at most; else it is released. */
+static int wait_in_line(struct client *client, uint64_t patience_usec,
+                        const struct session_progress *progress, json_t **session, struct error *error)
+{
+    uint64_t start = now_usec(), told = 0;
+    char id[32], query[96];
+    int result = 0;
+    snprintf(id, sizeof(id), "%s", session_text(*session, "session_id"));
+    while (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0) {
+        uint64_t place = session_number(*session, "queue_position"), waited = now_usec() - start;
+        if (place != told)
+            tell(progress, "session %s waits for room, at place %llu in the line", id,
+                 (unsigned long long)place);
+        told = place;
+        if (waited >= patience_usec) {
+            client_request_session(client, "DELETE", id, "", NULL, NULL, NULL);
+            return error_set(error, ETIMEDOUT, NULL,
+                             "the time of --wait is over, and there is no room yet: the session was at place "
+                             "%llu in the line; wait longer, or ask for less",
+                             (unsigned long long)place);
+        }
+        uint64_t left_seconds = (patience_usec - waited) / 1000000;
+        snprintf(query, sizeof(query), "?queue_position=%llu&wait_seconds=%llu", (unsigned long long)place,
+                 (unsigned long long)(left_seconds < LINE_ASK_SECONDS ? left_seconds : LINE_ASK_SECONDS));
+        if (left_seconds == 0)
+            usleep((useconds_t)(patience_usec - waited));
+        json_decref(*session);
+        *session = NULL;
+        result = client_request_session(client, "GET", id, query, NULL, session, error);
+    }
+    json_t *environment = NULL;
+    if (result == 0)
+        result = client_request_session(client, "GET", id, "/environment", NULL, &environment, error);
+    if (result == 0)
+        json_object_set_new(*session, "environment", environment);
+    return result;
+}
+
+int session_create(struct client *client, const struct session_wish *wish, bool run,
+                   const struct session_progress *progress, json_t **session, struct error *error)
+{
+    json_t *body = NULL;
+    int result = start_check_driver(client->paths.simulated, error);
+    if (result < 0 || (result = session_wish_body(wish, getenv("CUDA_VISIBLE_DEVICES"), &body, error)) < 0 ||
+        (result = start_daemon(client, error)) < 0) {
+        json_decref(body);
+        return result;
+    }
+    if (run)
+        json_object_set_new(body, "run", json_true());
+    if (wish->wait_usec)
+        json_object_set_new(body, "wait", json_true());
+    result = client_request(client, "POST", "/v1/sessions", body, session, error);
+    json_decref(body);
+    if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
+        result = wait_in_line(client, wish->wait_usec, progress, session, error);
+    if (result == 0)
+        warn_of_small_limits(client, *session, progress);
+    return result;
+}

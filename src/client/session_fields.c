@@ -1,0 +1,34 @@
+#include "client/session_fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+uint64_t session_number(const json_t *object, const char *field)
+{
+    json_int_t value = json_integer_value(json_object_get(object, field));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+const char *session_text(const json_t *object, const char *field)
+{
+    const char *text = json_string_value(json_object_get(object, field));
+    return text ? text : "";
+}
+
+const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT])
+{
+    double min = json_number_value(json_object_get(session, "compute_min_ratio"));
+    double max = json_number_value(json_object_get(session, "compute_max_ratio"));
+    return units_format_share(
+        (struct share){(uint32_t)(min * SHARE_WHOLE + 0.5), (uint32_t)(max * SHARE_WHOLE + 0.5)}, text);
+}
+
+const char *session_time(const char *time, char text[static SESSION_TIME_TEXT])
+{
+    size_t length = strlen(time);
+    if (length >= 20 && length < SESSION_TIME_TEXT - 4 && time[10] == 'T' && time[length - 1] == 'Z')
+        snprintf(text, SESSION_TIME_TEXT, "%.10s %.*s UTC", time, (int)length - 12, time + 11);
+    else
+        snprintf(text, SESSION_TIME_TEXT, "%.30s", time);
+    return text;
+}

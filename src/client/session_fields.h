@@ -1,0 +1,19 @@
+/* session_fields.h - the fields of what the daemon answers about sessions, GPUs and processes (docs/api.md),
+ * read with nothing believed: a field that is missing or of another type is 0 or "". */
+#pragma once
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/units.h"
+
+uint64_t session_number(const json_t *object, const char *field);
+const char *session_text(const json_t *object, const char *field);
+
+/* The share of compute that a session was given, as --compute takes it. */
+const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);
+
+/* "2026-01-31 12:00:00 UTC" from the API's "2026-01-31T12:00:00Z", with a fraction of the second if it has
+ * one. */
+#define SESSION_TIME_TEXT 32
+const char *session_time(const char *time, char text[static SESSION_TIME_TEXT]);
