@@ -162,7 +162,7 @@ static void wrong_words_are_refused(void **state)
          "set' changes a session"},
         {&verb_create,
          {"--gpu", "0", "--memory", "1=4GiB"},
-         "--memory sets GPU '1' apart, which no --gpu names; expected the same words in both"},
+         "--memory gives GPU '1' a limit, but no --gpu names that GPU; write it the same way in both"},
         {&verb_create, {"--gpu", "0", "--gpu", "0"}, "--gpu: GPU '0' is named twice; expected each once"},
         {&verb_create, {"x"}, "'x' is one word too many; expected gpuslice create"},
         {&verb_show, {NULL}, "'gpuslice show' lacks its session; expected gpuslice show SESSION"},
