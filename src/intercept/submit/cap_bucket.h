@@ -15,16 +15,16 @@ struct cap_bucket {
 };
 
 /* A full bucket. */
-void cap_bucket_begin(struct cap_bucket *duty, uint32_t cap, uint64_t now_ns);
+void cap_bucket_begin(struct cap_bucket *bucket, uint32_t cap, uint64_t now_ns);
 
 /* Go on to `now_ns`, from when on `cap` holds. */
-void cap_bucket_advance(struct cap_bucket *duty, uint32_t cap, uint64_t now_ns);
+void cap_bucket_advance(struct cap_bucket *bucket, uint32_t cap, uint64_t now_ns);
 
 /* The process kept the GPU busy for so long. */
-void cap_bucket_charge(struct cap_bucket *duty, uint64_t busy_ns);
+void cap_bucket_charge(struct cap_bucket *bucket, uint64_t busy_ns);
 
 /* Whether the turn is over. */
-bool cap_bucket_is_spent(const struct cap_bucket *duty);
+bool cap_bucket_is_spent(const struct cap_bucket *bucket);
 
 /* How long until the next turn may begin; 0: now. */
-uint64_t cap_bucket_wait_ns(const struct cap_bucket *duty);
+uint64_t cap_bucket_wait_ns(const struct cap_bucket *bucket);

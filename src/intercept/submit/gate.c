@@ -158,7 +158,7 @@ bool gate_capture_begin(struct gate *gate)
             futex_wait(&gate->word, GATE_DRAINING);
         atomic_fetch_sub_explicit(&gate->capture_waiters, 1, memory_order_relaxed);
     }
-    pthread_mutex_lock(&gate->turn);
+    pthread_mutex_lock(&gate->lock);
     atomic_fetch_add_explicit(&gate->captures, 1, memory_order_seq_cst);
     in_flight_cover_all(gate);
     errno = saved_errno;
@@ -177,21 +177,22 @@ void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result)
         gate->capturing[i] = (struct gate_capture){stream, context};
     else
         atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&gate->turn);
+    pthread_mutex_unlock(&gate->lock);
     go_outside(&gate_self);
 }
 
 void gate_capture_ended(struct gate *gate, CUstream stream)
 {
-    pthread_mutex_lock(&gate->turn);
+    pthread_mutex_lock(&gate->lock);
     for (unsigned i = 0; i < GATE_CAPTURES; i++) {
         if (gate->capturing[i].stream != stream)
             continue;
+        GS_CHECK(atomic_load_explicit(&gate->captures, memory_order_relaxed) > 0);
         gate->capturing[i] = (struct gate_capture){0};
         atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
         break;
     }
-    pthread_mutex_unlock(&gate->turn);
+    pthread_mutex_unlock(&gate->lock);
 }
 
 /* --- The agent's side ------------------------------------------------------------------------------ */
@@ -247,6 +248,7 @@ bool gate_is_left(struct gate *gate)
 
 void gate_drained(struct gate *gate)
 {
+    GS_CHECK(word_of(gate) == GATE_DRAINING);
     atomic_store_explicit(&gate->word, GATE_CLOSED, memory_order_seq_cst);
     if (atomic_load_explicit(&gate->capture_waiters, memory_order_seq_cst))
         futex_wake_all(&gate->word);

@@ -17,16 +17,20 @@
  * a hook is part of it. Nor do calls on a stream that is being captured: they give the GPU nothing. */
 #pragma once
 
+#include "base/check.h"
 #include "intercept/memory/charge.h"
 #include "intercept/session/private.h"
 
 struct gate_self {
-    struct gate_thread *thread;      /* NULL: not entered yet */
-    struct in_flight_entry *entry;   /* of the last submission */
-    struct in_flight_entry *entries; /* all of this thread's */
+    /* NULL: not entered yet. */
+    struct gate_thread *thread;
+    /* Of the last submission, and all of this thread's. */
+    struct in_flight_entry *entry, *entries;
     unsigned depth;
-    bool fenced,
-        attentive; /* attentive: this call is counted towards a mark, or may be on a captured stream */
+    /* The kernel gives no membarrier. */
+    bool fenced;
+    /* This call is counted towards a mark, or may be on a captured stream. */
+    bool attentive;
 };
 extern __thread struct gate_self gate_self;
 
@@ -72,6 +76,7 @@ __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, 
 __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
+    GS_CHECK(self->depth > 0);
     if (--self->depth || charge_depth)
         return;
     struct in_flight_entry *entry = self->entry;

@@ -1,11 +1,17 @@
-/* gate_area.h - what the gate and the pace remember, in the process's private area (private.h); zero means
- * that this process has no gate.
+/* gate_area.h - what the gate remembers, and what is known of the work in flight, in the process's private
+ * area (private.h). Zero means that this process has no gate.
  *
  * word     the gate's state; every submitting call reads it
- * thread   one place for each thread that has submitted work, so that the agent can wait for those inside a
- * call entry    what one thread submitted to one stream mark     an event recorded after some submissions;
- * when it is reached, they are done
- */
+ * thread   a place for each thread that has submitted work, so that the agent can wait for those inside a call
+ * entry    what one thread submitted to one stream
+ * mark     an event recorded after some submissions; when it is reached, they are done
+ *
+ * The order in which locks are taken. A thread that holds one takes only those below it:
+ *
+ *   gate.lock                to look at entries of other threads, and to begin and end captures
+ *   in_flight_entry.lock     one at a time; another thread's only by trylock, since its owner holds it while
+ *                            it records a mark, which takes long where the driver's queue is full
+ *   (the driver's own) */
 #pragma once
 
 #include <pthread.h>
@@ -14,6 +20,7 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
+#include "intercept/submit/work_estimate.h"
 
 enum gate_state {
     GATE_NONE,     /* no shares for this process */
@@ -24,39 +31,58 @@ enum gate_state {
 };
 
 struct gate_thread {
-    _Alignas(64) _Atomic uint32_t inside; /* the owner: it may be handing work to the driver */
-    _Atomic int32_t tid;                  /* 0: the place is free */
+    /* By the owner: it may be handing work to the driver. */
+    _Alignas(64) _Atomic uint32_t inside;
+    /* 0: the place is free. */
+    _Atomic int32_t tid;
 };
-#define GATE_THREADS 16384u /* more threads than that are not waited for */
+/* More threads than that are not waited for. */
+#define GATE_THREADS 16384u
 
 struct in_flight_mark {
     CUevent event;
-    uint64_t from_ns, recorded_ns; /* CLOCK_MONOTONIC: the mark before it, and itself */
-    uint32_t pieces;               /* calls since the mark before */
-    bool queued;                   /* behind the mark before: the GPU goes from one to the other */
+    /* CLOCK_MONOTONIC: when the mark before it was recorded, and when it was itself. */
+    uint64_t from_ns, recorded_ns;
+    /* Calls since the mark before. */
+    uint32_t pieces;
+    /* Behind the mark before: the GPU goes from one to the other. */
+    bool queued;
 };
-#define IN_FLIGHT_MARKS                                                                                      \
-    8u /* and one less before a stream: the last that was reached is kept, to measure from */
+/* One less before a stream: the last that was reached is kept, to measure from. */
+#define IN_FLIGHT_MARKS 8u
 
 struct in_flight_entry {
-    _Atomic int32_t tid;        /* the owner; 0: the place is free; -1: its thread has ended */
-    _Atomic(CUstream) stream;   /* NULL: the stream or its context has gone */
-    _Atomic(CUcontext) context; /* under the gate's turn */
-    _Atomic uint64_t submitted; /* the owner: how many calls */
-    _Atomic uint64_t covered;   /* under `turn`: how many of these are before a mark, or known to be done */
-    uint32_t left;              /* the owner: calls until the next mark */
-    _Atomic uint32_t chunk;     /* under `turn`: calls from mark to mark */
-    _Atomic uint32_t marks;     /* under `turn`: how many are not reached */
-    atomic_bool stuck;          /* they did not come in time: nothing is bounded until they do */
-    pthread_mutex_t turn;
-    uint32_t first;            /* under `turn`, as all below: index of the oldest mark */
-    bool unmarkable;           /* the driver refused an event */
-    _Atomic uint64_t piece_ns; /* how long a call's work takes, by the last marks; 0: not known */
-    uint64_t recorded_ns;      /* the last mark */
-    uint64_t reached_ns;       /* when the last one was seen reached */
-    bool reached_watched;      /* and it was not, a moment before */
+    /* The owner; 0: the place is free; -1: its thread has ended. */
+    _Atomic int32_t tid;
+    /* NULL: the stream or its context has gone. */
+    _Atomic(CUstream) stream;
+    /* Under the gate's lock. */
+    _Atomic(CUcontext) context;
+    /* By the owner: how many calls it has made. */
+    _Atomic uint64_t submitted;
+    /* Under `lock`: how many of these are before a mark, or known to be done. */
+    _Atomic uint64_t covered;
+    /* By the owner: calls until the next mark. */
+    uint32_t left;
+    /* Under `lock`: how many marks are not reached. */
+    _Atomic uint32_t marks;
+    /* Marks did not come in time: nothing is bounded until they do. */
+    atomic_bool stuck;
+
+    pthread_mutex_t lock;
+    /* The rest: under `lock`. How long a call's work takes, and how many calls make a mark. */
+    struct work_estimate estimate;
+    /* Index of the oldest mark that is not reached. */
+    uint32_t first;
+    /* The driver refused an event. */
+    bool unmarkable;
+    /* When the last mark was recorded, and when the last one was seen reached. */
+    uint64_t recorded_ns, reached_ns;
+    /* That one was not reached yet, a moment before. */
+    bool reached_watched;
     struct in_flight_mark ring[IN_FLIGHT_MARKS];
-    struct in_flight_entry *next; /* the owner: of its entries */
+    /* By the owner: the next of its entries. */
+    struct in_flight_entry *next;
 };
 #define IN_FLIGHT_ENTRIES 4096u
 
@@ -74,26 +100,39 @@ struct gate_capture {
 #define GATE_CAPTURES 256u
 
 struct gate {
-    _Alignas(64) _Atomic uint32_t word; /* enum gate_state; a futex. The agent writes it */
-    _Atomic uint32_t captures;          /* under `turn`: how many are open */
-    atomic_bool fenced;                 /* the kernel gives no membarrier: threads fence themselves */
-    atomic_bool resting;                /* the agent waits for the next submission: tell it */
+    /* enum gate_state; a futex. The agent writes it. */
+    _Alignas(64) _Atomic uint32_t word;
+    /* Under `lock`: how many captures are open. */
+    _Atomic uint32_t captures;
+    /* The kernel gives no membarrier: threads fence themselves. */
+    atomic_bool fenced;
+    /* The agent waits for the next submission: tell it. */
+    atomic_bool resting;
 
-    _Alignas(64) _Atomic uint32_t waiters; /* threads at the closed gate */
-    _Atomic uint32_t held;                 /* threads that wait for a stream to have room */
-    _Atomic uint32_t capture_waiters;      /* threads that wait for a drain to end, to begin a capture */
-    _Atomic uint64_t waited_ns;            /* of threads at the gate, since it was last told */
-    _Atomic uint64_t resumed_ns;           /* when the submission came that `resting` waited for */
-    _Atomic uint64_t ahead_ns;             /* what a stream has before it when a thread may add to it */
-    _Atomic uint64_t longest_ns;           /* the longest that one piece of work took */
-    _Atomic uint64_t gpus;                 /* a bit for each GPU of the policy that has contexts */
-    atomic_bool started;                   /* the agent */
+    /* Threads at the closed gate. */
+    _Alignas(64) _Atomic uint32_t waiters;
+    /* Threads that wait for a stream to have room. */
+    _Atomic uint32_t held;
+    /* Threads that wait for a drain to end, to begin a capture. */
+    _Atomic uint32_t capture_waiters;
+    /* How long threads waited at the gate, since it was last told. */
+    _Atomic uint64_t waited_ns;
+    /* When the submission came that `resting` waited for. */
+    _Atomic uint64_t resumed_ns;
+    /* What a stream may have before it when a thread adds to it. */
+    _Atomic uint64_t ahead_ns;
+    /* The longest that one piece of work took. */
+    _Atomic uint64_t longest_ns;
+    /* A bit for each GPU of the policy that has contexts. */
+    _Atomic uint64_t gpus;
+    /* The agent is. */
+    atomic_bool started;
 
-    /* To look at entries of other threads, and to begin and end captures. Never held while anything is waited
-     * for. */
-    pthread_mutex_t turn;
+    /* Never held while anything is waited for. */
+    pthread_mutex_t lock;
     struct gate_capture capturing[GATE_CAPTURES];
-    _Atomic uint32_t thread_count, entry_count; /* places used so far */
+    /* Places used so far. */
+    _Atomic uint32_t thread_count, entry_count;
     struct gate_thread threads[GATE_THREADS];
     struct in_flight_entry entries[IN_FLIGHT_ENTRIES];
 };

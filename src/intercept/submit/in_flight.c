@@ -9,13 +9,6 @@
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
-/* What a stream has before it when a thread may add to it: as little as the machine's CPUs allow, which may
- * be late in letting a thread go on. */
-#define AHEAD_LEAST_NS UINT64_C(1500000)
-#define AHEAD_MOST_NS UINT64_C(6000000)
-#define AHEAD_DECAY 256u /* of its part above the least, with each wait that was not too long */
-#define CHUNKS_AHEAD 3u
-#define CHUNK_MOST 1024u
 #define PATIENCE_NS UINT64_C(100000000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
@@ -111,7 +104,7 @@ static struct in_flight_entry *take_place(struct gate *gate, int32_t tid)
     return NULL;
 }
 
-/* Under the gate's turn. */
+/* Under the gate's lock. */
 static void drop_events(struct in_flight_entry *entry)
 {
     for (unsigned i = 0; i < IN_FLIGHT_MARKS; i++) {
@@ -137,7 +130,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
         entry->next = self->entries;
         self->entries = entry;
     }
-    pthread_mutex_lock(&gate->turn);
+    pthread_mutex_lock(&gate->lock);
     CUcontext before = context_in(entry);
     if (before != context && before) {
         bool pushed = push_context(before);
@@ -148,11 +141,10 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     atomic_store_explicit(&entry->context, context, memory_order_relaxed);
     entry->unmarkable = false;
     entry->left = 1;
-    atomic_store_explicit(&entry->chunk, 1, memory_order_relaxed);
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
-    atomic_store_explicit(&entry->piece_ns, 0, memory_order_relaxed);
+    work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
-    pthread_mutex_unlock(&gate->turn);
+    pthread_mutex_unlock(&gate->lock);
     return entry;
 }
 
@@ -188,7 +180,7 @@ void in_flight_thread_ended(int32_t tid)
 
 /* --- Marks ----------------------------------------------------------------------------------------- */
 
-/* Under the entry's turn, in its context. */
+/* Under the entry's lock, in its context. */
 static void record(struct in_flight_entry *entry, CUstream stream)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
@@ -213,7 +205,7 @@ static void record(struct in_flight_entry *entry, CUstream stream)
     atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
 }
 
-/* With the entry's turn, which it gives back. */
+/* With the entry's lock, which it gives back. */
 static void cover(struct in_flight_entry *entry)
 {
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
@@ -226,22 +218,22 @@ static void cover(struct in_flight_entry *entry)
         if (pushed)
             pop_context();
     }
-    pthread_mutex_unlock(&entry->turn);
+    pthread_mutex_unlock(&entry->lock);
 }
 
 static void cover_own(struct in_flight_entry *entry)
 {
     CUstreamCaptureMode mode = calls_begin();
-    pthread_mutex_lock(&entry->turn);
+    pthread_mutex_lock(&entry->lock);
     cover(entry);
     calls_end(mode);
 }
 
-/* Another thread's; who has the turn there is recording a mark itself, and where the stream is full that
- * takes long. */
+/* Another thread's; its owner may hold the lock while it records a mark, which takes long where the
+ * stream is full. */
 static void cover_other(struct in_flight_entry *entry)
 {
-    if (pthread_mutex_trylock(&entry->turn) == 0)
+    if (pthread_mutex_trylock(&entry->lock) == 0)
         cover(entry);
 }
 
@@ -249,17 +241,6 @@ static uint64_t ahead_ns(const struct gate *gate)
 {
     uint64_t ns = atomic_load_explicit(&gate->ahead_ns, memory_order_relaxed);
     return ns < AHEAD_LEAST_NS ? AHEAD_LEAST_NS : ns;
-}
-
-/* A thread has waited for room. `dry`: so long that nothing was left before the stream. */
-static void learn_ahead(struct gate *gate, bool dry)
-{
-    uint64_t ns = ahead_ns(gate);
-    if (dry)
-        ns = ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS;
-    else
-        ns -= (ns - AHEAD_LEAST_NS) / AHEAD_DECAY;
-    atomic_store_explicit(&gate->ahead_ns, ns, memory_order_relaxed);
 }
 
 /* How long the GPU took from the mark before to this one, both reached; 0 where nobody can tell. The GPU's
@@ -280,10 +261,7 @@ static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in
 static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
                   uint64_t now_ns, bool watched)
 {
-    uint64_t pieces = mark->pieces ? mark->pieces : 1,
-             chunk = atomic_load_explicit(&entry->chunk, memory_order_relaxed),
-             piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed),
-             took_ns = measured_ns(entry, mark);
+    uint64_t pieces = mark->pieces ? mark->pieces : 1, took_ns = measured_ns(entry, mark);
     /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
      * before, or when they came to an idle stream. */
     uint64_t began_ns = mark->queued ? entry->reached_ns : mark->recorded_ns;
@@ -291,29 +269,17 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
         took_ns = now_ns - began_ns;
     entry->reached_ns = now_ns;
     entry->reached_watched = watched;
-    if (took_ns) {
-        /* Where the program left a gap, it measures too much: believe in growth step by step. */
-        uint64_t each_ns = took_ns / pieces ? took_ns / pieces : 1;
-        piece_ns = piece_ns && each_ns > 2 * piece_ns ? 2 * piece_ns : each_ns;
-        if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
-            took_ns > atomic_load_explicit(&gate->longest_ns, memory_order_relaxed))
-            atomic_store_explicit(&gate->longest_ns, took_ns, memory_order_relaxed);
-        uint64_t fitting = ahead_ns(gate) / CHUNKS_AHEAD / piece_ns;
-        chunk = fitting > chunk * 4 ? chunk * 4 : fitting;
-    } else {
-        /* All that is certain is that they took no longer than since the mark before. */
-        uint64_t most_ns = now_ns - mark->from_ns;
-        if (most_ns / pieces < piece_ns)
-            piece_ns = most_ns / pieces;
-        if (most_ns < AHEAD_LEAST_NS / CHUNKS_AHEAD)
-            chunk *= 2;
+    if (!took_ns) {
+        work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
+        return;
     }
-    atomic_store_explicit(&entry->piece_ns, piece_ns, memory_order_relaxed);
-    chunk = chunk < 1 ? 1 : chunk > CHUNK_MOST ? CHUNK_MOST : chunk;
-    atomic_store_explicit(&entry->chunk, (uint32_t)chunk, memory_order_relaxed);
+    if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
+        took_ns > atomic_load_explicit(&gate->longest_ns, memory_order_relaxed))
+        atomic_store_explicit(&gate->longest_ns, took_ns, memory_order_relaxed);
+    work_estimate_measured(&entry->estimate, pieces, took_ns, ahead_ns(gate));
 }
 
-/* Take out what is reached. Under the entry's turn. */
+/* Take out what is reached. Under the entry's lock. */
 static void settle(struct gate *gate, struct in_flight_entry *entry, bool watched)
 {
     for (uint32_t marks; (marks = atomic_load_explicit(&entry->marks, memory_order_relaxed)) > 0;) {
@@ -328,24 +294,19 @@ static void settle(struct gate *gate, struct in_flight_entry *entry, bool watche
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
 }
 
-/* How long what is marked should still take. Under the entry's turn. */
+/* How long what is marked should still take. Under the entry's lock. */
 static uint64_t left_ns(const struct in_flight_entry *entry, uint64_t now_ns)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
-    uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed), sum_ns = 0;
+    uint64_t others = 0;
     if (marks == 0)
         return 0;
     const struct in_flight_mark *oldest = &entry->ring[entry->first];
-    uint64_t pieces = oldest->pieces ? oldest->pieces : 1;
     uint64_t from_ns = oldest->queued && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
-    uint64_t passed_ns = now_ns > from_ns ? now_ns - from_ns : 0;
-    if (piece_ns * pieces > passed_ns)
-        sum_ns = piece_ns * pieces - passed_ns;
-    else
-        piece_ns = passed_ns / pieces; /* they take longer than was thought: so may the others */
     for (uint32_t i = 1; i < marks; i++)
-        sum_ns += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces * piece_ns;
-    return sum_ns;
+        others += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces;
+    return work_estimate_left_ns(&entry->estimate, oldest->pieces ? oldest->pieces : 1,
+                                 now_ns > from_ns ? now_ns - from_ns : 0, others);
 }
 
 void in_flight_count(struct gate *gate, CUstream stream, bool marks)
@@ -362,14 +323,14 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
         return;
     }
     cover_own(entry);
-    entry->left = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
+    entry->left = work_estimate_chunk(&entry->estimate);
 }
 
-/* Whether a thread may put something more before the stream. Under the entry's turn. */
+/* Whether a thread may put something more before the stream. Under the entry's lock. */
 static bool has_room(const struct gate *gate, const struct in_flight_entry *entry, uint64_t now_ns)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
-    bool known = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed) > 0;
+    bool known = work_estimate_piece_ns(&entry->estimate) > 0;
     return marks == 0 || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
            (marks < (known ? IN_FLIGHT_MARKS - 1 : 2) && left_ns(entry, now_ns) < ahead_ns(gate));
 }
@@ -379,9 +340,9 @@ bool in_flight_is_full(struct gate *gate, CUstream stream)
     struct in_flight_entry *entry = entry_of(gate, stream);
     if (!entry || !is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return false;
-    pthread_mutex_lock(&entry->turn);
+    pthread_mutex_lock(&entry->lock);
     bool full = !has_room(gate, entry, monotonic_ns());
-    pthread_mutex_unlock(&entry->turn);
+    pthread_mutex_unlock(&entry->lock);
     return full;
 }
 
@@ -409,7 +370,7 @@ void in_flight_wait(struct gate *gate)
     CUstreamCaptureMode mode = calls_begin();
     atomic_fetch_add_explicit(&gate->held, 1, memory_order_relaxed);
     for (bool watched = false;; watched = true) {
-        pthread_mutex_lock(&entry->turn);
+        pthread_mutex_lock(&entry->lock);
         settle(gate, entry, watched);
         uint64_t now_ns = monotonic_ns(), nap_ns = nap_for(gate, entry, now_ns);
         uint32_t marks_before = marks;
@@ -421,15 +382,16 @@ void in_flight_wait(struct gate *gate)
             atomic_store_explicit(&entry->stuck, true, memory_order_relaxed);
         bool room = has_room(gate, entry, now_ns);
         if (room && watched)
-            learn_ahead(gate, atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0);
-        pthread_mutex_unlock(&entry->turn);
+            atomic_store_explicit(&gate->ahead_ns, work_estimate_ahead(ahead_ns(gate), marks == 0),
+                                  memory_order_relaxed);
+        pthread_mutex_unlock(&entry->lock);
         if (room || atomic_load_explicit(&gate->word, memory_order_relaxed) != GATE_PACED)
             break;
         nap(nap_ns);
     }
     atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
     calls_end(mode);
-    entry->left = atomic_load_explicit(&entry->chunk, memory_order_relaxed);
+    entry->left = work_estimate_chunk(&entry->estimate);
 }
 
 void in_flight_cover_own(void)
@@ -460,7 +422,7 @@ void in_flight_cover_all(struct gate *gate)
     calls_end(mode);
 }
 
-/* Under both turns, in the entry's context. */
+/* Under both locks, in the entry's context. */
 static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
 {
     settle(gate, entry, false);
@@ -485,13 +447,13 @@ static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
     if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return true;
     /* As in cover_other(). */
-    if (pthread_mutex_trylock(&entry->turn) != 0)
+    if (pthread_mutex_trylock(&entry->lock) != 0)
         return false;
     bool pushed = push_context(context_in(entry));
     bool finished = !pushed || is_finished(gate, entry); /* a context that has gone has nothing to do */
     if (pushed)
         pop_context();
-    pthread_mutex_unlock(&entry->turn);
+    pthread_mutex_unlock(&entry->lock);
     return finished;
 }
 
@@ -499,11 +461,11 @@ bool in_flight_is_finished(struct gate *gate)
 {
     bool finished = true;
     CUstreamCaptureMode mode = calls_begin();
-    pthread_mutex_lock(&gate->turn);
+    pthread_mutex_lock(&gate->lock);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count && finished; i++)
         finished = ask_entry(gate, &gate->entries[i]);
-    pthread_mutex_unlock(&gate->turn);
+    pthread_mutex_unlock(&gate->lock);
     calls_end(mode);
     return finished;
 }
@@ -516,14 +478,14 @@ uint64_t in_flight_left_ns(struct gate *gate)
         struct in_flight_entry *entry = &gate->entries[i];
         if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
             continue;
-        uint64_t piece_ns = atomic_load_explicit(&entry->piece_ns, memory_order_relaxed);
+        uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate);
         if (!piece_ns || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
-            pthread_mutex_trylock(&entry->turn) != 0)
+            pthread_mutex_trylock(&entry->lock) != 0)
             return UINT64_MAX;
         uint64_t unmarked = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
                             atomic_load_explicit(&entry->covered, memory_order_relaxed);
         uint64_t entry_ns = left_ns(entry, now_ns) + unmarked * piece_ns;
-        pthread_mutex_unlock(&entry->turn);
+        pthread_mutex_unlock(&entry->lock);
         most_ns = entry_ns > most_ns ? entry_ns : most_ns;
     }
     return most_ns;
@@ -538,7 +500,7 @@ uint64_t in_flight_submitted(struct gate *gate)
     return sum;
 }
 
-/* Under the gate's turn. */
+/* Under the gate's lock. */
 static void drop_capture(struct gate *gate, CUstream stream, CUcontext context)
 {
     for (unsigned i = 0; i < GATE_CAPTURES; i++) {
@@ -556,7 +518,7 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
         return;
     CUstreamCaptureMode mode = calls_begin();
     bool capturing = in_flight_is_capturing(stream);
-    pthread_mutex_lock(&gate->turn);
+    pthread_mutex_lock(&gate->lock);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
@@ -569,31 +531,31 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
         atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
     }
     drop_capture(gate, stream, NULL);
-    pthread_mutex_unlock(&gate->turn);
+    pthread_mutex_unlock(&gate->lock);
     calls_end(mode);
 }
 
 void in_flight_forget_context(struct gate *gate, CUcontext context)
 {
     CUstreamCaptureMode mode = calls_begin();
-    pthread_mutex_lock(&gate->turn);
+    pthread_mutex_lock(&gate->lock);
     bool pushed = push_context(context);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
         if (context_in(entry) != context)
             continue;
-        pthread_mutex_lock(&entry->turn);
+        pthread_mutex_lock(&entry->lock);
         drop_events(entry);
         atomic_store_explicit(&entry->context, NULL, memory_order_relaxed);
         atomic_store_explicit(&entry->covered, atomic_load_explicit(&entry->submitted, memory_order_relaxed),
                               memory_order_relaxed);
         atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
-        pthread_mutex_unlock(&entry->turn);
+        pthread_mutex_unlock(&entry->lock);
     }
     if (pushed)
         pop_context();
     drop_capture(gate, NULL, context);
-    pthread_mutex_unlock(&gate->turn);
+    pthread_mutex_unlock(&gate->lock);
     calls_end(mode);
 }

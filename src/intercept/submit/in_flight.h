@@ -40,7 +40,7 @@ void in_flight_thread_ended(int32_t tid);
 
 /* --- For others ------------------------------------------------------------------------------------ */
 
-/* Under the gate's turn: mark all that has none. */
+/* Under the gate's lock: mark all that has none. */
 void in_flight_cover_all(struct gate *gate);
 
 /* Whether all that was submitted is done. */

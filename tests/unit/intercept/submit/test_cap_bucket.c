@@ -14,18 +14,18 @@
 /* A process that always has work, in pieces of `piece_ns`: how much of `span_ns` it gets. */
 static double share_of(uint32_t cap, uint64_t piece_ns, uint64_t span_ns)
 {
-    struct cap_bucket duty;
+    struct cap_bucket bucket;
     uint64_t now = 5 * MS, end = now + span_ns, busy = 0;
-    cap_bucket_begin(&duty, cap, now);
+    cap_bucket_begin(&bucket, cap, now);
     while (now < end) {
-        cap_bucket_advance(&duty, cap, now);
-        if (cap_bucket_is_spent(&duty)) {
-            now += cap_bucket_wait_ns(&duty);
+        cap_bucket_advance(&bucket, cap, now);
+        if (cap_bucket_is_spent(&bucket)) {
+            now += cap_bucket_wait_ns(&bucket);
             continue;
         }
         now += piece_ns;
         busy += piece_ns;
-        cap_bucket_charge(&duty, piece_ns);
+        cap_bucket_charge(&bucket, piece_ns);
     }
     return (double)busy / (double)span_ns;
 }
@@ -44,39 +44,39 @@ static void a_busy_process_gets_its_cap_and_no_more(void **state)
 
 static void a_rest_is_made_up_for_by_one_bucket_at_most(void **state)
 {
-    struct cap_bucket duty;
-    cap_bucket_begin(&duty, 2500, 0);
-    cap_bucket_charge(&duty, 50 * MS);
-    assert_true(cap_bucket_is_spent(&duty));
-    cap_bucket_advance(&duty, 2500, 3600000 * MS);
-    cap_bucket_charge(&duty, 49 * MS);
-    assert_false(cap_bucket_is_spent(&duty));
-    cap_bucket_charge(&duty, MS);
-    assert_true(cap_bucket_is_spent(&duty));
+    struct cap_bucket bucket;
+    cap_bucket_begin(&bucket, 2500, 0);
+    cap_bucket_charge(&bucket, 50 * MS);
+    assert_true(cap_bucket_is_spent(&bucket));
+    cap_bucket_advance(&bucket, 2500, 3600000 * MS);
+    cap_bucket_charge(&bucket, 49 * MS);
+    assert_false(cap_bucket_is_spent(&bucket));
+    cap_bucket_charge(&bucket, MS);
+    assert_true(cap_bucket_is_spent(&bucket));
 }
 
 static void a_turn_is_waited_for_until_it_is_worth_having(void **state)
 {
-    struct cap_bucket duty;
-    cap_bucket_begin(&duty, 5000, 0);
-    cap_bucket_charge(&duty, 50 * MS);
-    assert_int_equal(cap_bucket_wait_ns(&duty), 40 * MS); /* for 20 ms at half the rate */
-    cap_bucket_charge(&duty, 10 * MS);                    /* an overrun is paid for */
-    assert_int_equal(cap_bucket_wait_ns(&duty), 60 * MS);
-    cap_bucket_begin(&duty, 100, 0);
-    cap_bucket_charge(&duty, 50 * MS);
-    assert_int_equal(cap_bucket_wait_ns(&duty), 100 * MS); /* 1 ms, at a hundredth */
+    struct cap_bucket bucket;
+    cap_bucket_begin(&bucket, 5000, 0);
+    cap_bucket_charge(&bucket, 50 * MS);
+    assert_int_equal(cap_bucket_wait_ns(&bucket), 40 * MS); /* for 20 ms at half the rate */
+    cap_bucket_charge(&bucket, 10 * MS);                    /* an overrun is paid for */
+    assert_int_equal(cap_bucket_wait_ns(&bucket), 60 * MS);
+    cap_bucket_begin(&bucket, 100, 0);
+    cap_bucket_charge(&bucket, 50 * MS);
+    assert_int_equal(cap_bucket_wait_ns(&bucket), 100 * MS); /* 1 ms, at a hundredth */
 }
 
 static void a_cap_can_change_at_any_time(void **state)
 {
-    struct cap_bucket duty;
-    cap_bucket_begin(&duty, 1000, 0);
-    cap_bucket_charge(&duty, 50 * MS);
-    cap_bucket_advance(&duty, 5000, 10 * MS); /* 1 ms came by the old rate */
-    assert_int_equal(duty.left_ns, MS);
-    cap_bucket_advance(&duty, 5000, 20 * MS);
-    assert_int_equal(duty.left_ns, 6 * MS);
+    struct cap_bucket bucket;
+    cap_bucket_begin(&bucket, 1000, 0);
+    cap_bucket_charge(&bucket, 50 * MS);
+    cap_bucket_advance(&bucket, 5000, 10 * MS); /* 1 ms came by the old rate */
+    assert_int_equal(bucket.left_ns, MS);
+    cap_bucket_advance(&bucket, 5000, 20 * MS);
+    assert_int_equal(bucket.left_ns, 6 * MS);
 }
 
 int main(void)

@@ -1,0 +1,72 @@
+/* The agent's connection to the daemon: it is made, spoken on, and lost. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "intercept/agent/agent_state.h"
+#include "intercept/resolve/report.h"
+#include "intercept/session/attach.h"
+#include "intercept/submit/gate.h"
+
+#define ANSWER_MS 1000
+
+void agent_lose_daemon(struct gate *gate, const char *why)
+{
+    if (agent.connection.open)
+        report_debug("the agent goes on without the daemon: %s", why);
+    attach_let_go(&agent.connection);
+    agent.held = agent.wanted = false;
+    agent.flags = 0;
+    gate_open(gate, GATE_FREE);
+}
+
+void agent_tell(struct gate *gate, struct wire_message *message)
+{
+    message->header.version = agent.version;
+    int result = attach_is_ours(&agent.connection) ? wire_post(agent.connection.fd, message) : -EBADF;
+    if (result < 0)
+        agent_lose_daemon(gate, strerror(-result));
+}
+
+void agent_tell_want(struct gate *gate)
+{
+    uint64_t gpus = atomic_load_explicit(&gate->gpus, memory_order_relaxed);
+    struct wire_message message = {.header.type = WIRE_WANT, .want.gpus = gpus};
+    agent.told_gpus = gpus;
+    agent_tell(gate, &message);
+}
+
+/* 0, or a negative errno. */
+int agent_reach_daemon(void)
+{
+    struct error error = {0};
+    if (session_mode() != SESSION_INSIDE) /* attaches anew to a daemon that was restarted */
+        return -ENOTCONN;
+    const struct attachment *attachment =
+        atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
+    if (attachment->version < WIRE_VERSION_AGENT)
+        return -EPROTONOSUPPORT;
+    const struct session_settings *settings = session_settings();
+    const struct ledger_slot *slot = session_slot();
+    struct wire_message message = {
+        .header = {.type = WIRE_AGENT, .version = WIRE_VERSION_OLDEST},
+        .agent = {.version_oldest = WIRE_VERSION_OLDEST,
+                  .version_newest = WIRE_VERSION,
+                  .slot = slot->index,
+                  .generation = slot->generation},
+    };
+    memcpy(message.agent.session_id, settings->session_id, sizeof(message.agent.session_id));
+    memcpy(message.agent.token, settings->token, sizeof(message.agent.token));
+    int fd = attach_connect(settings, ANSWER_MS, &error);
+    if (fd < 0)
+        return fd;
+    int result = wire_send(fd, &message, NULL, 0);
+    if (result < 0) {
+        close(fd);
+        return result;
+    }
+    attach_keep(&agent.connection, fd);
+    agent.version = WIRE_VERSION;
+    return 0;
+}

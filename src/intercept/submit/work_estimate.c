@@ -1,0 +1,55 @@
+#include "intercept/submit/work_estimate.h"
+
+#define CHUNKS_AHEAD 3u
+#define CHUNK_MOST 1024u
+/* Of its part above the least, what a stream may have before it loses with each wait that was not too long. */
+#define AHEAD_DECAY 256u
+
+static void set(struct work_estimate *estimate, uint64_t piece_ns, uint64_t chunk)
+{
+    chunk = chunk < 1 ? 1 : chunk > CHUNK_MOST ? CHUNK_MOST : chunk;
+    atomic_store_explicit(&estimate->piece_ns, piece_ns, memory_order_relaxed);
+    atomic_store_explicit(&estimate->chunk, (uint32_t)chunk, memory_order_relaxed);
+}
+
+void work_estimate_reset(struct work_estimate *estimate)
+{
+    set(estimate, 0, 1);
+}
+
+void work_estimate_measured(struct work_estimate *estimate, uint64_t pieces, uint64_t took_ns,
+                            uint64_t ahead_ns)
+{
+    uint64_t piece_ns = work_estimate_piece_ns(estimate), chunk = work_estimate_chunk(estimate);
+    uint64_t each_ns = took_ns / pieces ? took_ns / pieces : 1;
+    /* Where the program left a gap, it measures too much: believe in growth step by step. */
+    piece_ns = piece_ns && each_ns > 2 * piece_ns ? 2 * piece_ns : each_ns;
+    uint64_t fitting = ahead_ns / CHUNKS_AHEAD / piece_ns;
+    set(estimate, piece_ns, fitting > chunk * 4 ? chunk * 4 : fitting);
+}
+
+void work_estimate_bounded(struct work_estimate *estimate, uint64_t pieces, uint64_t most_ns)
+{
+    uint64_t piece_ns = work_estimate_piece_ns(estimate), chunk = work_estimate_chunk(estimate);
+    if (most_ns / pieces < piece_ns)
+        piece_ns = most_ns / pieces;
+    set(estimate, piece_ns, most_ns < AHEAD_LEAST_NS / CHUNKS_AHEAD ? chunk * 2 : chunk);
+}
+
+uint64_t work_estimate_left_ns(const struct work_estimate *estimate, uint64_t pieces, uint64_t passed_ns,
+                               uint64_t others)
+{
+    uint64_t piece_ns = work_estimate_piece_ns(estimate);
+    if (piece_ns * pieces > passed_ns)
+        return piece_ns * pieces - passed_ns + piece_ns * others;
+    return passed_ns / pieces * others; /* they take longer than was thought: so may the others */
+}
+
+uint64_t work_estimate_ahead(uint64_t ns, bool dry)
+{
+    if (ns < AHEAD_LEAST_NS)
+        ns = AHEAD_LEAST_NS;
+    if (dry)
+        return ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS;
+    return ns - (ns - AHEAD_LEAST_NS) / AHEAD_DECAY;
+}
