@@ -2,9 +2,9 @@
  * the whole state who is to hold what. */
 #include "daemon/schedule/arbiter.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
 /* A lease that is asked about is charged now and then. */
@@ -39,7 +39,7 @@ void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
 {
     arbiter_settle(process->session->arbiter, now);
     process->gpus = gpus;
-    if (process->gate != GATE_OPEN)
+    if (process->gate != PROCESS_OPEN)
         process->wants = true;
     arbiter_decide(process->session->arbiter);
 }
@@ -48,11 +48,11 @@ void arbiter_closed(struct arbiter_process *process, const struct wire_closed *c
 {
     struct arbiter *arbiter = process->session->arbiter;
     arbiter_settle(arbiter, now);
-    if (process->gate == GATE_CLOSING && closed->lease == process->lease) {
+    if (process->gate == PROCESS_CLOSING && closed->lease == process->lease) {
         /* The processes of a session have the GPU one after the other. */
         uint64_t begins_at = now;
         for (const struct arbiter_process *at = process->session->processes; at; at = at->next)
-            if (at->gate == GATE_CLOSING && at->done_at != NEVER && at->done_at > begins_at)
+            if (at->gate == PROCESS_CLOSING && at->done_at != NEVER && at->done_at > begins_at)
                 begins_at = at->done_at;
         process->done_at = closed->left_ns < NEVER - begins_at ? begins_at + closed->left_ns : NEVER;
     }
@@ -64,14 +64,14 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     struct arbiter_session *session = process->session;
     arbiter_settle(session->arbiter, now);
     /* A process that gave a lease back by itself answers a REVOKE that crossed with it once more. */
-    if (process->gate == GATE_CLOSED || returned->lease != process->lease) {
+    if (process->gate == PROCESS_CLOSED || returned->lease != process->lease) {
         session->waited_ns += returned->waited_ns;
         arbiter_decide(session->arbiter);
         return;
     }
-    bool was_counted = process->gate != GATE_OVERDUE;
+    bool was_counted = process->gate != PROCESS_OVERDUE;
     take_busy(process, was_counted ? returned->busy_ns : 0, returned->longest_ns, returned->waited_ns);
-    process->gate = GATE_CLOSED;
+    process->gate = PROCESS_CLOSED;
     if (returned->outcome == WIRE_OUTCOME_UNDRAINED)
         arbiter_become_loose(session);
     else if (session->lease == LEASE_LOOSE && !session->closing && returned->outcome == WIRE_OUTCOME_DRAINED)
@@ -85,7 +85,8 @@ void arbiter_report(struct arbiter_process *process, const struct wire_report *r
 {
     struct arbiter_session *session = process->session;
     arbiter_settle(session->arbiter, now);
-    if (report->lease != process->lease || (process->gate != GATE_OPEN && process->gate != GATE_CLOSING))
+    if (report->lease != process->lease ||
+        (process->gate != PROCESS_OPEN && process->gate != PROCESS_CLOSING))
         return;
     take_busy(process, report->busy_ns, report->longest_ns, report->waited_ns);
     if (is_exclusive(session) && now - session->charged_at >= CHARGE_EVERY_NS)
@@ -105,7 +106,7 @@ struct arbiter *arbiter_new(const struct arbiter_calls *calls, void *context, ui
 
 void arbiter_free(struct arbiter *arbiter)
 {
-    assert(!arbiter->sessions);
+    GS_CHECK(!arbiter->sessions);
     free(arbiter->order);
     free(arbiter);
 }
@@ -154,7 +155,7 @@ void arbiter_session_remove(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
     struct arbiter_session **at = &arbiter->sessions;
-    assert(!session->processes);
+    GS_CHECK(!session->processes);
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
@@ -175,9 +176,9 @@ struct arbiter_process *arbiter_process_add(struct arbiter_session *session, voi
     process->next = session->processes;
     session->processes = process;
     arbiter_decide(arbiter);
-    if (process->gate == GATE_CLOSED) {
+    if (process->gate == PROCESS_CLOSED) {
         /* Perhaps it was open until now, under an earlier daemon. Nobody waits for the answer. */
-        process->gate = GATE_OVERDUE;
+        process->gate = PROCESS_OVERDUE;
         arbiter->calls->revoke(owner, 0, ARBITER_PATIENCE_NS);
     }
     return process;
@@ -188,7 +189,7 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     struct arbiter_session *session = process->session;
     struct arbiter *arbiter = session->arbiter;
     arbiter_settle(arbiter, now);
-    if (process->gate == GATE_OPEN || process->gate == GATE_CLOSING)
+    if (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING)
         take_busy(process, UINT64_MAX, process->longest_ns, 0);
     struct arbiter_process **at = &session->processes;
     while (*at != process)

@@ -4,12 +4,13 @@
  * timer of its own. src/daemon/schedule/agents.h is its connection to the world.
  *
  * session   a set of processes that share one lease over all GPUs they use (all of them, or none)
- * process   one gate: open while its session holds the lease and it asked for it
- * lease     the right to submit. Exclusive; in overlap beside others that leave the GPU idle half the time;
- * or loose, of a session whose work does not drain, which runs on beside whoever has the turn clock     of a
- * GPU and a priority: how far the one that is furthest behind has come, in GPU time by weight. The session
- * that is least ahead of it comes first. Time it was idle is not made up for, but for one quantum. free a GPU
- * on which no share counts: gates are open and nothing is measured
+ * process   has one gate, which is open while its session holds the lease and the process asked for it
+ * lease     the right to submit. Exclusive; in overlap, beside others that leave the GPU idle half the time;
+ *           or loose: the session's work does not drain, and runs on beside that of the session whose turn it is
+ * clock     of a GPU and a priority: how far the session that is furthest behind has come, in GPU time by
+ *           weight. The session that is least ahead of it comes first. Time in which a session was idle is not
+ *           made up for, but for one quantum
+ * free      a GPU on which no share counts: gates are open and nothing is measured
  *
  * Times are nanoseconds of one clock that never goes back. Shares are ten-thousandths (base/units.h). */
 #pragma once

@@ -1,6 +1,7 @@
 /* The decisions: from the whole state, who is to hold what, and when to look again. */
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
 /* A lease that nobody wants away is asked about from then on. */
@@ -35,7 +36,7 @@ static void set_free(struct arbiter_session *session)
     session->tries = 0;
     arbiter_begin_lease(session, LEASE_FREE);
     for (struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == GATE_OPEN)
+        if (at->gate == PROCESS_OPEN)
             arbiter_open_gate(at);
 }
 
@@ -183,9 +184,9 @@ static void give_up_closing(struct arbiter_session *session)
     arbiter_tell(session, ARBITER_OVERRUN);
     session->overruns++;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
-        if (at->gate != GATE_CLOSING)
+        if (at->gate != PROCESS_CLOSING)
             continue;
-        at->gate = GATE_OVERDUE;
+        at->gate = PROCESS_OVERDUE;
         session->busy_ns += (double)(session->arbiter->now - at->reported_at);
     }
     arbiter_end_lease_if_returned(session, false);
@@ -382,7 +383,7 @@ static void open_gates(struct arbiter *arbiter)
             arbiter_raise_flags(session, flags);
         }
         for (struct arbiter_process *at = session->processes; at; at = at->next)
-            if (at->gate == GATE_CLOSED && (at->wants || session->lease == LEASE_FREE))
+            if (at->gate == PROCESS_CLOSED && (at->wants || session->lease == LEASE_FREE))
                 arbiter_open_gate(at);
     }
 }
@@ -428,6 +429,20 @@ static uint64_t next_of(const struct arbiter_session *session)
     return next;
 }
 
+/* What holds between any two decisions. */
+static void check(const struct arbiter *arbiter)
+{
+    uint64_t taken = 0;
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        GS_CHECK(at->lease != LEASE_NONE || (!at->held && !at->closing));
+        GS_CHECK(!(at->held & ~arbiter->shares) || at->lease == LEASE_FREE);
+        if (at->lease != LEASE_EXCLUSIVE || !arbiter_is_in_the_way(at))
+            continue;
+        GS_CHECK(!(at->held & taken));
+        taken |= at->held;
+    }
+}
+
 void arbiter_decide(struct arbiter *arbiter)
 {
     find_modes(arbiter);
@@ -436,6 +451,7 @@ void arbiter_decide(struct arbiter *arbiter)
     take_away(arbiter);
     give(arbiter);
     open_gates(arbiter);
+    check(arbiter);
     arbiter->next = NEVER;
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
         earlier(&arbiter->next, next_of(session));

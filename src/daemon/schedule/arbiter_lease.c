@@ -20,7 +20,7 @@ uint64_t arbiter_leaves_at(const struct arbiter_session *session)
     if (!session->closing || session->lease != LEASE_EXCLUSIVE)
         return NEVER;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == GATE_CLOSING && at->done_at > done_at)
+        if (at->gate == PROCESS_CLOSING && at->done_at > done_at)
             done_at = at->done_at;
     return done_at == NEVER || done_at < ARBITER_LEAD_NS ? done_at : done_at - ARBITER_LEAD_NS;
 }
@@ -36,7 +36,7 @@ bool arbiter_is_in_the_way(const struct arbiter_session *session)
 bool arbiter_has_waiting_process(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->wants && at->gate == GATE_CLOSED)
+        if (at->wants && at->gate == PROCESS_CLOSED)
             return true;
     return false;
 }
@@ -46,7 +46,7 @@ bool arbiter_is_waiting(const struct arbiter_session *session)
     return session->lease == LEASE_NONE && arbiter_has_waiting_process(session);
 }
 
-static bool has_gate(const struct arbiter_session *session, enum gate_state gate)
+static bool has_gate(const struct arbiter_session *session, enum arbiter_gate gate)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->gate == gate)
@@ -58,7 +58,7 @@ void arbiter_open_gate(struct arbiter_process *process)
 {
     struct arbiter_session *session = process->session;
     struct arbiter *arbiter = session->arbiter;
-    process->gate = GATE_OPEN;
+    process->gate = PROCESS_OPEN;
     process->wants = false;
     process->reported_at = arbiter->now;
     process->lease = session->lease == LEASE_FREE ? 0 : ++arbiter->lease_number;
@@ -71,7 +71,7 @@ void arbiter_raise_flags(struct arbiter_session *session, uint32_t flags)
         return;
     session->flags |= flags;
     for (struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == GATE_OPEN)
+        if (at->gate == PROCESS_OPEN)
             session->arbiter->calls->grant(at->owner, at->lease, session->flags);
 }
 
@@ -143,7 +143,8 @@ static void end_lease(struct arbiter_session *session, bool gave_back)
 
 void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_back)
 {
-    if (session->lease != LEASE_NONE && !has_gate(session, GATE_OPEN) && !has_gate(session, GATE_CLOSING))
+    if (session->lease != LEASE_NONE && !has_gate(session, PROCESS_OPEN) &&
+        !has_gate(session, PROCESS_CLOSING))
         end_lease(session, gave_back);
 }
 
@@ -156,9 +157,9 @@ void arbiter_begin_closing(struct arbiter_session *session)
     session->closing = true;
     session->closing_at = arbiter->now;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
-        if (at->gate != GATE_OPEN)
+        if (at->gate != PROCESS_OPEN)
             continue;
-        at->gate = GATE_CLOSING;
+        at->gate = PROCESS_CLOSING;
         at->done_at = NEVER;
         longest = at->longest_ns > longest ? at->longest_ns : longest;
         arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);

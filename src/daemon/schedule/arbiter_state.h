@@ -16,11 +16,11 @@
 /* GPU time that a session below its maximum may save up. */
 #define BUCKET_NS 50000000.0
 
-enum gate_state {
-    GATE_CLOSED,
-    GATE_OPEN,
-    GATE_CLOSING, /* told to close; its session's lease lasts until it answers */
-    GATE_OVERDUE, /* the same, but nobody waits for it any more */
+enum arbiter_gate {
+    PROCESS_CLOSED,
+    PROCESS_OPEN,
+    PROCESS_CLOSING, /* told to close; its session's lease lasts until it answers */
+    PROCESS_OVERDUE, /* the same, but nobody waits for it any more */
 };
 
 struct arbiter_process {
@@ -28,7 +28,7 @@ struct arbiter_process {
     struct arbiter_session *session;
     void *owner;
     uint64_t gpus;
-    enum gate_state gate;
+    enum arbiter_gate gate;
     bool wants;
     uint64_t lease;       /* number of its last grant; 0: free */
     uint64_t done_at;     /* while closing: when its work should be done; UINT64_MAX: nobody knows */

@@ -50,7 +50,7 @@ static unsigned parties(const struct arbiter_session *session)
 {
     unsigned count = 0;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        count += at->gate == GATE_OPEN || at->gate == GATE_CLOSING;
+        count += at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING;
     return count ? count : 1;
 }
 
