@@ -314,7 +314,7 @@ class Soak:
 
 
 def test_soak(make_daemon, make_gpu, product, reap):
-    seconds = float(os.environ.get("GPUSLICE_TEST_SOAK_SECONDS", "60"))
+    seconds = float(os.environ.get("GPUSLICE_TEST_SOAK_SECONDS") or 60)
     seed = int(os.environ.get("GPUSLICE_TEST_SEED", str(int(time.time()))))
     print(f"seed {seed}, {seconds:g} s")
     soak = Soak(make_daemon(gpu=make_gpu(FAKECUDA_TOTAL_MEM=GIB), GPUSLICE_RECOVERY_INTERVAL="1s"), product, reap, random.Random(seed))
