@@ -260,10 +260,33 @@ static json_t *lease_json(const struct session *session)
                      (double)standing.waited_ns / 1e9, "overruns", (json_int_t)standing.overruns);
 }
 
+/* The GPUs that a queued session asked for, each with the limit it would have there; empty where the daemon is
+ * to choose one. */
+static json_t *asked_gpus_json(const struct session *session)
+{
+    const struct session_request *request = queue_request(session);
+    json_t *gpus = json_array();
+    for (unsigned i = 0; request && i < request->limit_count; i++) {
+        const struct session_limit *limit = &request->limits[i];
+        const struct gpu *card = &session->daemon->gpus[limit->gpu];
+        struct session_gpu gpu = {.is_mig = card->mig_index >= 0};
+        char uuid[GPU_UUID_TEXT];
+        memcpy(gpu.uuid, card->uuid, sizeof(gpu.uuid));
+        json_array_append_new(gpus, json_pack("{s:i,s:o,s:s,s:o}", "index", card->index, "mig_index",
+                                              mig_index_json(card), "uuid", session_gpu_uuid(&gpu, uuid),
+                                              "limit_bytes",
+                                              bytes_json(limit->has_bytes     ? limit->bytes
+                                                         : request->has_bytes ? request->bytes
+                                                                              : card->total_bytes)));
+    }
+    return gpus;
+}
+
 json_t *api_session_json(const struct session *session)
 {
     json_t *gpus = json_array(), *processes = json_array();
-    uint64_t used = 0, driver = 0, orphaned = 0, limit = 0;
+    bool is_queued = session->state == SESSION_QUEUED;
+    uint64_t used = 0, driver = 0, orphaned = 0, limit = is_queued ? session->queued_bytes : 0;
     for (unsigned i = 0; i < session->gpu_count; i++) {
         json_array_append_new(gpus, session_gpu_json(session, i));
         used = add_bytes(used, session_used(session, i));
@@ -282,10 +305,11 @@ json_t *api_session_json(const struct session *session)
         "vram_limit_bytes", bytes_json(limit), "used_bytes", bytes_json(used), "driver_bytes",
         bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
         time_json(session->created_at), "queue_position",
-        session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(), "updated_at",
+        is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
         "processes", processes);
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
+    json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
     json_object_update_new(json, lease_json(session));
     return json;
 }
