@@ -115,23 +115,40 @@ static off_t header_bytes(void)
 
 /* --- Attaching ------------------------------------------------------------------------------------- */
 
+/* How the GPU goes from process to process, before it has any work. */
+static int rules_write(int fd, unsigned gpu, const double constants[static SIM_CONSTANTS])
+{
+    const struct timeline_rules rules = {.slice_ns = (uint64_t)constants[SIM_SLICE_NS],
+                                         .switch_ns = (uint64_t)constants[SIM_SWITCH_NS],
+                                         .switch_idle_ns = (uint64_t)constants[SIM_SWITCH_IDLE_NS]};
+    off_t at = header_bytes() + (off_t)gpu * (off_t)sizeof(struct shared_gpu) +
+               (off_t)(offsetof(struct shared_gpu, timeline) + offsetof(struct timeline, rules));
+    return pwrite(fd, &rules, sizeof(rules), at) == (ssize_t)sizeof(rules) ? 0 : -errno;
+}
+
 /* Nobody lives: all that is in the file goes. We hold all locks. */
 static int initialise(int fd, struct error *error)
 {
     struct device_parameters parameters;
     struct device_shape shapes[DEVICE_GPUS] = {0};
-    int result = settings_read(&parameters, shapes, error);
+    double constants[SIM_CONSTANTS] = {0};
+    int result = settings_read(&parameters, shapes, constants, error);
     if (result < 0)
         return result;
     off_t bytes = header_bytes() + (off_t)parameters.gpu_count * (off_t)sizeof(struct shared_gpu);
-    if (ftruncate(fd, 0) < 0 || ftruncate(fd, bytes) < 0)
-        return error_set_errno(error, errno, "cannot size the simulated GPU's file /dev/shm/%s", device_key);
+    result = ftruncate(fd, 0) < 0 || ftruncate(fd, bytes) < 0 ? -errno : 0;
+    for (unsigned gpu = 0; gpu < parameters.gpu_count && result == 0; gpu++)
+        result = rules_write(fd, gpu, constants);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot size the simulated GPU's file /dev/shm/%s",
+                               device_key);
     struct shared_header *header =
         mmap(NULL, (size_t)header_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (header == MAP_FAILED)
         return error_set_errno(error, errno, "cannot map the simulated GPU's file /dev/shm/%s", device_key);
     header->parameters = parameters;
     memcpy(header->shapes, shapes, sizeof(shapes));
+    memcpy(header->constants, constants, sizeof(constants));
     atomic_store_explicit(&header->ready, SHARED_LAYOUT, memory_order_release); /* with is_ready */
     munmap(header, (size_t)header_bytes());
     return 0;
@@ -288,8 +305,10 @@ static int attach(struct error *error)
         .gpus = (struct shared_gpu *)(void *)((char *)memory + header_bytes()),
         .slot = slot,
     };
-    slot_begin();
-    return 0;
+    result = constants_attach(view.header->parameters.profile, view.header->constants, error);
+    if (result == 0)
+        slot_begin();
+    return result;
 }
 
 int device_attach(struct error *error)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "simgpu/device/constants.h"
 #include "simgpu/device/device.h"
 #include "simgpu/device/published.h"
 #include "simgpu/time/timeline.h"
@@ -38,7 +39,8 @@ struct shared_header {
     _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters stand */
     struct device_parameters parameters;
     struct device_shape shapes[DEVICE_GPUS];
-    _Atomic uint32_t lost; /* a bit for each card that is lost */
+    double constants[SIM_CONSTANTS]; /* those of scope MACHINE (constants.def) */
+    _Atomic uint32_t lost;           /* a bit for each card that is lost */
     _Atomic uint64_t
         hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
     struct shared_slot {
@@ -47,7 +49,7 @@ struct shared_header {
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 7u
+#define SHARED_LAYOUT 8u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {
@@ -77,7 +79,7 @@ void device_account_unlock(unsigned gpu);
 
 /* What FAKECUDA_ variables ask for (settings.c); -EINVAL for what cannot be. */
 int settings_read(struct device_parameters *parameters, struct device_shape shapes[static DEVICE_GPUS],
-                  struct error *error);
+                  double constants[static SIM_CONSTANTS], struct error *error);
 
 const char *shared_key(void); /* the file's name in /dev/shm */
 
