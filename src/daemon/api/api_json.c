@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include "daemon/gpu/driver_line.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/process/own_socket.h"
 #include "daemon/process/reaper.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/admission.h"
@@ -50,6 +52,20 @@ static int parse_ttl(const char *field, const json_t *value, uint64_t *seconds, 
     if (!json_is_integer(value) || number <= 0 || number > INT32_MAX)
         return bad_request(error, field, "a whole number of seconds, 1 to 2147483647");
     *seconds = (uint64_t)number;
+    return 0;
+}
+
+/* A name as Kubernetes has them; they go into metrics as they are. */
+static int parse_label(const char *field, const json_t *value, char *text, size_t bytes, struct error *error)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *label = json_string_value(value);
+    if (!label || !*label || strlen(label) >= bytes || label[strspn(label, letters)] != '\0') {
+        char expected[64];
+        snprintf(expected, sizeof(expected), "1 to %zu of A-Z a-z 0-9 . _ -", bytes - 1);
+        return bad_request(error, field, expected);
+    }
+    strcpy(text, label);
     return 0;
 }
 
@@ -114,12 +130,24 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
         *(*key == 'r' ? &request->run : &request->wait) = json_is_true(value);
         return json_is_boolean(value) ? 0 : bad_request(error, key, "true or false");
     }
+    if (strcmp(key, "own_socket") == 0) {
+        request->own_socket = json_is_true(value);
+        return request->own_socket ? 0 : bad_request(error, key, "true; a session keeps its own socket");
+    }
+    if (strcmp(key, "namespace") == 0)
+        return parse_label(key, value, request->labels.namespace, sizeof(request->labels.namespace), error);
+    if (strcmp(key, "pod") == 0)
+        return parse_label(key, value, request->labels.pod, sizeof(request->labels.pod), error);
+    if (strcmp(key, "container") == 0)
+        return parse_label(key, value, request->labels.container, sizeof(request->labels.container), error);
     if (creating && strcmp(key, "ttl_seconds") == 0)
         return parse_ttl(key, value, &request->ttl_seconds, error);
     if (strcmp(key, "gpus") != 0)
-        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority%s",
-                         key, creating ? ", run, wait, ttl_seconds" : "");
+        return error_set(
+            error, EINVAL, "ERR_BAD_REQUEST",
+            "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority, own_socket, "
+            "namespace, pod, container%s",
+            key, creating ? ", run, wait, ttl_seconds" : "");
     if (!json_is_array(value) || json_array_size(value) == 0)
         return bad_request(error, key, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     size_t index;
@@ -282,6 +310,16 @@ static json_t *asked_gpus_json(const struct session *session)
     return gpus;
 }
 
+static json_t *path_json(const char *path)
+{
+    return path ? text_json(path) : json_null();
+}
+
+static json_t *label_json(const char *label)
+{
+    return label[0] ? json_string(label) : json_null();
+}
+
 json_t *api_session_json(const struct session *session)
 {
     json_t *gpus = json_array(), *processes = json_array();
@@ -310,6 +348,10 @@ json_t *api_session_json(const struct session *session)
         "processes", processes);
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
+    json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));
+    json_object_set_new(json, "namespace", label_json(session->labels.namespace));
+    json_object_set_new(json, "pod", label_json(session->labels.pod));
+    json_object_set_new(json, "container", label_json(session->labels.container));
     json_object_update_new(json, lease_json(session));
     return json;
 }
