@@ -33,6 +33,7 @@ enum cli_kind {
     CLI_MEMORY,         /* struct memory_limits */
     CLI_SHARE,          /* struct share */
     CLI_PRIORITY,       /* const char *: one of cli_priorities */
+    CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
     CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
@@ -47,7 +48,9 @@ struct cli_arguments {
     struct session_wish wish;
     const char *session;
     const char *quantum; /* NULL: not given */
-    bool kill, follow;
+    const char *by;      /* NULL: not given */
+    uint64_t since_usec; /* 0: not given */
+    bool kill, follow, csv;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };
@@ -77,6 +80,8 @@ struct cli_verb {
 
 /* What --priority takes, lowest first; ends with NULL. */
 extern const char *const cli_priorities[];
+/* What --by takes; ends with NULL. */
+extern const char *const cli_usage_by[];
 
 /* Whether the option takes the next word for its value. */
 bool cli_option_takes_word(const struct cli_option *option);

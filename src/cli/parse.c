@@ -42,6 +42,15 @@ static int check_priority(const char *text, struct error *error)
                      text);
 }
 
+static int check_usage_by(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_usage_by; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(error, EINVAL, NULL,
+                     "'%.80s' is not what usage is counted by; expected session, user or gpu", text);
+}
+
 static int check_operand(enum cli_kind kind, const char *text, struct error *error)
 {
     switch (kind) {
@@ -74,6 +83,9 @@ static int take_value(const struct cli_option *option, const char *value, struct
         return units_parse_share(value, target, error);
     case CLI_PRIORITY:
         result = check_priority(value, error);
+        break;
+    case CLI_USAGE_BY:
+        result = check_usage_by(value, error);
         break;
     case CLI_QUANTUM:
         result = units_parse_quantum(value, &(uint64_t){0}, error);

@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "daemon/api/api.h"
 #include "daemon/history/events.h"
+#include "daemon/history/history.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -322,7 +323,7 @@ static int start(struct program *program, struct error *error)
         (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
         return result;
     unclaimed_ledgers_sort(daemon);
-    if ((result = settings_start(daemon, error)) < 0)
+    if ((result = history_start(daemon, error)) < 0 || (result = settings_start(daemon, error)) < 0)
         return result;
     if ((result = reaper_start(daemon, error)) < 0 ||
         (result = runtime_listen(&program->runtime, error)) < 0 ||
@@ -366,6 +367,7 @@ static void stop(struct program *program)
     runtime_remove_sockets(&program->runtime);
     queue_stop(daemon);
     events_stop(daemon);
+    history_stop(daemon);
     api_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);

@@ -214,21 +214,6 @@ static void change_session(struct http_request *request, const char *id)
     store_put_session(session, on_changed, request);
 }
 
-/* Also of declared sessions: it changes nothing of what they are. */
-static void give_socket(struct http_request *request, const char *id)
-{
-    struct session *session = find_session(request, id);
-    struct error error;
-    if (!session)
-        return;
-    if (session_give_socket(session, &error) < 0) {
-        http_reply_error(request, &error);
-        return;
-    }
-    strcpy(request->session_id, session->id);
-    store_put_session(session, on_changed, request);
-}
-
 static void on_released(void *argument, int result, const char *message)
 {
     if (result < 0)
@@ -339,11 +324,12 @@ static const struct route routes[] = {
     {"PATCH", "/v1/sessions/*", change_session, false},
     {"DELETE", "/v1/sessions/*", release_session, false},
     {"GET", "/v1/sessions/*/environment", show_environment, false},
-    {"POST", "/v1/sessions/*/socket", give_socket, false},
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
     {"GET", "/v1/events", api_follow_events, false},
+    {"GET", "/v1/history", api_show_history, false},
+    {"GET", "/v1/usage", api_show_usage, false},
     {"GET", "/v1/version", show_version, false},
     {"GET", "/v1/config", show_config, false},
     {"GET", "/healthz", show_health, true},

@@ -51,3 +51,7 @@ int api_start(struct daemon *daemon, struct error *error);
 /* Requests that follow something have been told all, and end. */
 void api_stop(struct daemon *daemon);
 void api_free(struct daemon *daemon); /* no request is left */
+
+/* Handlers of GET /v1/history and GET /v1/usage. */
+void api_show_history(struct http_request *request, const char *id);
+void api_show_usage(struct http_request *request, const char *id);

@@ -88,6 +88,7 @@ static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_samp
     gpu->total_bytes = sample->total_bytes;
     gpu->free_bytes = sample->free_bytes;
     gpu->used_bytes = sample->used_bytes;
+    gpu->busy_percent = sample->busy_percent;
     free(gpu->processes);
     gpu->processes = sample->processes;
     gpu->process_count = sample->process_count;
@@ -352,7 +353,7 @@ void gpu_stop(struct daemon *daemon)
         return;
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         free(daemon->gpus[i].processes);
-    free(sampler->nvml);
+    nvml_free(sampler->nvml);
     free(sampler);
 }
 

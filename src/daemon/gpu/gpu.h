@@ -25,6 +25,7 @@ struct gpu {
     char name[96];
     bool healthy; /* NVML answered its last question about it in time */
     uint64_t total_bytes, free_bytes, used_bytes;
+    int busy_percent;       /* of its time, by NVML; -1: it does not say */
     uint64_t context_bytes; /* 0: not measured yet */
     struct nvml_process *processes;
     unsigned process_count;

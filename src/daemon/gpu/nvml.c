@@ -4,8 +4,21 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define LOAD_USEC UINT64_C(1000000)
 
 typedef nvmlReturn_t (*nvml_processes_call)(nvmlDevice_t, unsigned *, void *);
+
+/* What a GPU's processes took of its time when that was asked last: it is asked rarely, as NVML's figures are
+ * of about a second, and each question costs the driver. */
+struct nvml_load {
+    uint64_t asked_usec; /* of the wall clock, which NVML's figures are stamped with */
+    int busy_percent;
+    nvmlProcessUtilizationSample_t *processes;
+    unsigned process_count;
+    bool is_known;
+};
 
 struct nvml {
     void *library;
@@ -21,11 +34,15 @@ struct nvml {
     nvmlReturn_t (*mig_mode)(nvmlDevice_t, unsigned *current, unsigned *pending);
     nvmlReturn_t (*mig_most)(nvmlDevice_t, unsigned *);
     nvmlReturn_t (*mig_handle)(nvmlDevice_t, unsigned, nvmlDevice_t *);
+    nvmlReturn_t (*utilisation)(nvmlDevice_t, nvmlUtilization_t *);
+    nvmlReturn_t (*process_utilisation)(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *,
+                                        unsigned long long);
     nvml_processes_call processes;
     size_t process_bytes; /* of one entry of `processes` */
     bool has_listed;
     unsigned device_count;
     nvmlDevice_t devices[LEDGER_GPUS];
+    struct nvml_load loads[LEDGER_GPUS];
 };
 
 int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
@@ -68,6 +85,8 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
         {"nvmlDeviceGetMigMode", &nvml->mig_mode},
         {"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_most},
         {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_handle},
+        {"nvmlDeviceGetUtilizationRates", &nvml->utilisation},
+        {"nvmlDeviceGetProcessUtilization", &nvml->process_utilisation},
     };
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
         void *symbol = dlsym(handle, optional[i].name);
@@ -199,6 +218,50 @@ static void sample_processes(struct nvml *nvml, nvmlDevice_t device, struct nvml
     free(entries);
 }
 
+static uint64_t wall_clock_usec(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Ask anew what processes took of the GPU's time, unless that was done a moment ago. */
+static void refresh_load(struct nvml *nvml, nvmlDevice_t device, struct nvml_load *load)
+{
+    uint64_t now = wall_clock_usec();
+    if (load->asked_usec <= now && now - load->asked_usec < LOAD_USEC)
+        return;
+    nvmlUtilization_t rates;
+    load->asked_usec = now;
+    load->busy_percent =
+        nvml->utilisation && nvml->utilisation(device, &rates) == NVML_SUCCESS ? (int)rates.gpu : -1;
+    free(load->processes);
+    load->processes = NULL;
+    load->process_count = 0;
+    load->is_known = false;
+    if (!nvml->process_utilisation)
+        return;
+    unsigned count = 0;
+    nvmlReturn_t result = nvml->process_utilisation(device, NULL, &count, now - 2 * LOAD_USEC);
+    if (result == NVML_ERROR_INSUFFICIENT_SIZE && count > 0) {
+        load->processes = calloc(count, sizeof(*load->processes));
+        if (load->processes)
+            result = nvml->process_utilisation(device, load->processes, &count, now - 2 * LOAD_USEC);
+        if (result == NVML_SUCCESS)
+            load->process_count = count;
+    }
+    load->is_known = result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND; /* nobody used it */
+}
+
+static int busy_percent_of(const struct nvml_load *load, pid_t pid)
+{
+    int percent = load->is_known ? 0 : -1;
+    for (unsigned i = 0; i < load->process_count; i++)
+        if ((pid_t)load->processes[i].pid == pid)
+            percent = load->processes[i].smUtil <= 100 ? (int)load->processes[i].smUtil : percent;
+    return percent;
+}
+
 static void sample_cards(struct nvml *nvml, struct nvml_job *job)
 {
     for (unsigned i = job->first_gpu; i <= job->last_gpu && i < nvml->device_count; i++) {
@@ -210,8 +273,12 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         sample->total_bytes = memory.total;
         sample->free_bytes = memory.free;
         sample->used_bytes = memory.used;
+        refresh_load(nvml, nvml->devices[i], &nvml->loads[i]);
+        sample->busy_percent = nvml->loads[i].busy_percent;
         if (nvml->processes)
             sample_processes(nvml, nvml->devices[i], sample);
+        for (unsigned j = 0; j < sample->process_count; j++)
+            sample->processes[j].busy_percent = busy_percent_of(&nvml->loads[i], sample->processes[j].pid);
     }
 }
 
@@ -231,4 +298,11 @@ void nvml_sample_free(struct nvml_job *job)
     for (unsigned i = 0; i < LEDGER_GPUS; i++)
         free(job->samples[i].processes);
     free(job);
+}
+
+void nvml_free(struct nvml *nvml)
+{
+    for (unsigned i = 0; nvml && i < LEDGER_GPUS; i++)
+        free(nvml->loads[i].processes);
+    free(nvml);
 }

@@ -18,12 +18,14 @@ struct gpu_sampler;
 struct nvml_process {
     pid_t pid;
     uint64_t used_bytes; /* 0 where the driver does not say */
+    int busy_percent;    /* of the GPU's time, in about the last second; -1 where the driver does not say */
 };
 
 /* One card at one moment. */
 struct nvml_sample {
     bool ok;
     uint64_t total_bytes, free_bytes, used_bytes;
+    int busy_percent;               /* of its time; -1 where the driver does not say */
     struct nvml_process *processes; /* the job's */
     unsigned process_count;
 };
@@ -63,3 +65,5 @@ struct nvml_list_job {
 void nvml_run(struct worker_job *first, void *nvml);
 
 void nvml_sample_free(struct nvml_job *job);
+/* Its thread has ended. The library stays loaded. */
+void nvml_free(struct nvml *nvml);

@@ -27,6 +27,7 @@ struct leases;
 struct worker;
 struct queue;
 struct events;
+struct history;
 struct followers;
 struct settings;
 struct declared;
@@ -76,6 +77,7 @@ struct daemon {
     struct queue *queue;
     struct events *events;
     struct followers *followers; /* of events, by HTTP */
+    struct history *history;     /* NULL: none is kept */
     struct observers observers;  /* of changes */
 
     struct gpu_counters counters[LEDGER_GPUS];

@@ -1,0 +1,115 @@
+/* GET /v1/history and /v1/usage: what was used as time went by, and in all. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "daemon/api/api.h"
+#include "daemon/history/history.h"
+#include "daemon/http/http.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/session/session.h"
+
+#define USEC_PER_SECOND 1000000
+#define SINCE_STANDARD_SECONDS 3600
+#define POINTS_STANDARD 300
+#define SESSIONS_STANDARD 20
+
+/* `since` is how long ago the time that is asked about began: a duration. */
+static int parse_since(const struct http_request *request, int64_t *seconds, struct error *error)
+{
+    const char *text = http_argument(request, "since");
+    uint64_t usec;
+    struct error cause;
+    *seconds = SINCE_STANDARD_SECONDS;
+    if (!text)
+        return 0;
+    if (units_parse_duration(text, &usec, &cause) < 0)
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST", "'since': %s", cause.message);
+    *seconds = (int64_t)((usec + USEC_PER_SECOND - 1) / USEC_PER_SECOND);
+    return 0;
+}
+
+static int parse_count(const struct http_request *request, const char *name, unsigned most, unsigned *count,
+                       struct error *error)
+{
+    const char *text = http_argument(request, name);
+    uint64_t number;
+    if (!text)
+        return 0;
+    if (units_parse_number(text, most, &number, NULL) < 0 || number == 0)
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST", "%s is '%.40s'; expected a number of 1 to %u",
+                         name, text, most);
+    *count = (unsigned)number;
+    return 0;
+}
+
+static int parse_by(const struct http_request *request, enum history_by *by, struct error *error)
+{
+    static const char *const names[] = {
+        [HISTORY_BY_SESSION] = "session", [HISTORY_BY_USER] = "user", [HISTORY_BY_GPU] = "gpu"};
+    const char *text = http_argument(request, "by");
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (!text || strcmp(text, names[i]) == 0) {
+            *by = (enum history_by)i;
+            return 0;
+        }
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "by is '%.40s'; expected session, user or gpu", text);
+}
+
+/* A session that has ended has a history too; who may see it is looked at with its records. */
+static int parse_session(const struct http_request *request, struct history_ask *ask, struct error *error)
+{
+    const char *text = http_argument(request, "session");
+    struct session *session;
+    struct error cause;
+    if (!text)
+        return 0;
+    if (session_find(request->daemon, request->peer.uid, text, &session, &cause) == 0)
+        text = session->id;
+    else if (!identity_is_id(text)) {
+        *error = cause;
+        return -cause.status;
+    }
+    strcpy(ask->session_id, text);
+    return 0;
+}
+
+static void send_answer(void *argument, json_t *answer, const struct error *error)
+{
+    struct http_request *request = argument;
+    if (error->status)
+        http_reply_error(request, error);
+    else
+        http_reply_json(request, 200, answer);
+}
+
+static void ask_history(struct http_request *request, enum history_question question)
+{
+    struct history_ask ask = {
+        .uid = request->peer.uid, .points = POINTS_STANDARD, .sessions = SESSIONS_STANDARD};
+    int64_t since_seconds;
+    struct error error;
+    int result = parse_since(request, &since_seconds, &error);
+    if (result == 0)
+        result = parse_count(request, "points", HISTORY_POINTS_MAX, &ask.points, &error);
+    if (result == 0)
+        result = parse_count(request, "sessions", HISTORY_SESSIONS_MAX, &ask.sessions, &error);
+    if (result == 0)
+        result = parse_by(request, &ask.by, &error);
+    if (result == 0)
+        result = parse_session(request, &ask, &error);
+    if (result == 0)
+        result = history_ask(request->daemon, question, &ask, since_seconds, send_answer, request, &error);
+    if (result < 0)
+        http_reply_error(request, &error);
+}
+
+void api_show_history(struct http_request *request, const char *id)
+{
+    ask_history(request, HISTORY_PLOT);
+}
+
+void api_show_usage(struct http_request *request, const char *id)
+{
+    ask_history(request, HISTORY_USAGE);
+}

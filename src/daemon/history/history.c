@@ -1,0 +1,508 @@
+#include "daemon/history/history.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-event.h>
+#include <time.h>
+
+#include "daemon/gpu/gpu.h"
+#include "daemon/history/history_file.h"
+#include "daemon/history/history_query.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/worker.h"
+#include "daemon/process/reaper.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/session.h"
+
+#define SECOND_USEC UINT64_C(1000000)
+#define ACCURACY_USEC UINT64_C(50000)
+#define STOP_SECONDS 5
+#define PRUNE_SECONDS 60
+/* A loop that was held up longer was so with the whole machine: nobody knows what was used. */
+#define TICK_SECONDS_MAX 60
+
+/* One series under way. */
+struct line {
+    uint64_t session; /* its number; 0: a whole GPU */
+    unsigned gpu;     /* index in the session's policy, or of the daemon's GPUs */
+    uint32_t id;
+    uint32_t name_hash;                     /* of the name that the file has */
+    uint64_t gpu_ns, waited_ns, refused;    /* as they stood at the last sample */
+    struct sample pending;                  /* of sessions that ended within this tick: added to it */
+    struct sample_sum sums[SAMPLES_LEVELS]; /* the first is not used */
+    bool is_there;
+};
+
+/* A tick under way, of each level. */
+struct level {
+    int64_t seconds; /* that it has */
+};
+
+struct history {
+    struct daemon *daemon;
+    struct observer observer;
+    struct history_file *file; /* the thread's once it runs */
+    struct worker *worker;
+    sd_event_source *timer;
+    uint32_t next_series;
+    uint64_t oldest_new; /* the number of the first session that was not there at the start */
+    struct line *lines;  /* GPUs first, then sessions as in the daemon's list */
+    size_t line_count, line_room;
+    struct level levels[SAMPLES_LEVELS];
+    int64_t last_at, flushed_at, pruned_at; /* seconds since 1970 */
+    struct history_series *series;          /* not given to the thread yet, newest first */
+    struct history_tick *ticks, **ticks_end;
+    bool has_failed; /* the last writing; said once */
+};
+
+/* --- The thread ------------------------------------------------------------------------------------ */
+
+struct history_job {
+    struct worker_job job;
+    struct history *history;
+    struct history_series *series;
+    struct history_tick *ticks;
+    struct history_bounds bounds; /* days 0: prune nothing */
+    history_done done;            /* NULL: nobody asks */
+    void *argument;
+    int (*query)(struct history_file *file, const struct history_ask *ask, json_t **answer,
+                 struct error *error);
+    struct history_ask ask;
+    json_t *answer;
+    struct error error; /* status 0: all is well */
+};
+
+static void run_jobs(struct worker_job *first, void *context)
+{
+    struct history_file *file = context;
+    for (; first; first = first->next) {
+        struct history_job *job = (struct history_job *)first;
+        int result = 0;
+        if (job->series || job->ticks)
+            result = history_file_append(file, job->series, job->ticks, &job->error);
+        if (result == 0 && job->bounds.days)
+            result = history_file_prune(file, time(NULL), &job->bounds, &job->error);
+        if (job->query && job->query(file, &job->ask, &job->answer, &job->error) == 0)
+            job->error.status = 0;
+    }
+}
+
+static void free_series(struct history_series *series)
+{
+    while (series) {
+        struct history_series *next = series->next;
+        free(series);
+        series = next;
+    }
+}
+
+static void free_ticks(struct history_tick *ticks)
+{
+    while (ticks) {
+        struct history_tick *next = ticks->next;
+        free(ticks->row.bytes);
+        free(ticks);
+        ticks = next;
+    }
+}
+
+static void on_job_done(struct worker_job *worker_job)
+{
+    struct history_job *job = (struct history_job *)worker_job;
+    if (job->done)
+        job->done(job->argument, job->answer, &job->error);
+    else if (job->error.status && !job->history->has_failed)
+        log_error("a part of the history is lost: %s", job->error.message);
+    if (!job->done)
+        job->history->has_failed = job->error.status != 0;
+    free_series(job->series);
+    free_ticks(job->ticks);
+    free(job);
+}
+
+/* A job with all that waits to be written. NULL without memory. */
+static struct history_job *make_job(struct history *history)
+{
+    struct history_job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return NULL;
+    job->job.done = on_job_done;
+    job->history = history;
+    job->series = history->series;
+    job->ticks = history->ticks;
+    history->series = NULL;
+    history->ticks = NULL;
+    history->ticks_end = &history->ticks;
+    history->flushed_at = history->last_at;
+    return job;
+}
+
+static void flush(struct history *history)
+{
+    const struct config_daemon *config = &history->daemon->config.daemon;
+    struct history_job *job = make_job(history);
+    if (!job)
+        return; /* more waits the next time */
+    if (history->last_at - history->pruned_at >= PRUNE_SECONDS) {
+        job->bounds = (struct history_bounds){config->history_bytes, config->history_days};
+        history->pruned_at = history->last_at;
+    }
+    worker_submit(history->worker, &job->job);
+}
+
+/* --- Series ---------------------------------------------------------------------------------------- */
+
+/* FNV-1a. */
+static uint32_t hash_of(const char *text)
+{
+    uint32_t hash = 2166136261u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash;
+}
+
+static void put_series(struct history *history, const struct line *line, const struct session *session)
+{
+    struct history_series *series = calloc(1, sizeof(*series));
+    if (!series)
+        return;
+    series->id = line->id;
+    if (session) {
+        strcpy(series->session_id, session->id);
+        strcpy(series->name, session->name);
+        series->owner = session->owner;
+        session_gpu_uuid(&session->gpus[line->gpu], series->gpu_uuid);
+    } else {
+        strcpy(series->gpu_uuid, history->daemon->gpus[line->gpu].uuid_text);
+    }
+    series->next = history->series;
+    history->series = series;
+}
+
+/* A new line at place `at`. NULL without memory. */
+static struct line *insert_line(struct history *history, size_t at, const struct session *session,
+                                unsigned gpu)
+{
+    if (history->line_count == history->line_room) {
+        size_t room = 2 * history->line_room + 16;
+        struct line *lines = reallocarray(history->lines, room, sizeof(*lines));
+        if (!lines)
+            return NULL;
+        history->lines = lines;
+        history->line_room = room;
+    }
+    struct line *line = &history->lines[at];
+    memmove(line + 1, line, (history->line_count - at) * sizeof(*line));
+    history->line_count++;
+    *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = history->next_series++};
+    if (session) {
+        line->name_hash = hash_of(session->name);
+        /* Those of a restored session were counted by the daemon before. */
+        line->refused = session->number < history->oldest_new ? session_refused(session) : 0;
+    }
+    put_series(history, line, session);
+    return line;
+}
+
+/* The line of the session's GPU, at `at` or made there: lines stand as sessions do. */
+static struct line *line_at(struct history *history, size_t at, const struct session *session, unsigned gpu)
+{
+    struct line *line = at < history->line_count ? &history->lines[at] : NULL;
+    uint64_t number = session ? session->number : 0;
+    if (!line || line->session != number || line->gpu != gpu)
+        line = insert_line(history, at, session, gpu);
+    if (line && session && line->name_hash != hash_of(session->name)) {
+        line->name_hash = hash_of(session->name);
+        put_series(history, line, session);
+    }
+    return line;
+}
+
+/* --- Samples --------------------------------------------------------------------------------------- */
+
+static uint64_t rise(uint64_t now, uint64_t *before)
+{
+    uint64_t by = now > *before ? now - *before : 0;
+    *before = now;
+    return by;
+}
+
+/* What NVML shows of the session's processes on a GPU whose time nobody measures. */
+static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, int64_t seconds)
+{
+    const struct daemon *daemon = session->daemon;
+    int gpu = session->gpus[policy_gpu].gpu;
+    const struct arbiter *arbiter = agents_arbiter(daemon);
+    uint64_t percent = 0;
+    if (gpu < 0 || !session->processes ||
+        (arbiter && arbiter_mode(arbiter, (unsigned)gpu) != ARBITER_MODE_FREE))
+        return 0;
+    const struct gpu *card = &daemon->gpus[gpu];
+    for (unsigned i = 0; i < card->process_count; i++)
+        if (card->processes[i].busy_percent > 0 &&
+            reaper_session_of(daemon, card->processes[i].pid) == session)
+            percent += (unsigned)card->processes[i].busy_percent;
+    return percent * (uint64_t)seconds * 10000000;
+}
+
+static struct sample sample_session(struct line *line, const struct session *session, int64_t seconds)
+{
+    struct sample sample = {.series = line->id, .processes = session->process_count};
+    sample.used_bytes = sample.peak_bytes = session_used(session, line->gpu);
+    sample.gpu_ns = rise(agents_used_ns(session, line->gpu), &line->gpu_ns);
+    sample.nvml_ns = nvml_ns_of(session, line->gpu, seconds);
+    if (line->gpu == 0) { /* of the whole session */
+        sample.waited_ns = rise(agents_standing(session).waited_ns, &line->waited_ns);
+        sample.refused = rise(session_refused(session), &line->refused);
+    }
+    return sample;
+}
+
+static struct sample sample_gpu(const struct line *line, const struct gpu *gpu, int64_t seconds)
+{
+    struct sample sample = {.series = line->id, .processes = gpu->process_count};
+    sample.used_bytes = sample.peak_bytes = gpu->used_bytes;
+    sample.gpu_ns = gpu->busy_percent > 0 ? (uint64_t)gpu->busy_percent * (uint64_t)seconds * 10000000 : 0;
+    return sample;
+}
+
+static struct history_tick *make_tick(struct history *history, enum samples_level level)
+{
+    struct history_tick *tick = calloc(1, sizeof(*tick));
+    if (!tick)
+        return NULL;
+    tick->level = level;
+    tick->at = history->last_at;
+    tick->seconds = (uint32_t)history->levels[level].seconds;
+    history->levels[level].seconds = 0;
+    *history->ticks_end = tick;
+    history->ticks_end = &tick->next;
+    return tick;
+}
+
+static void write_sample(struct history_tick *tick, const struct sample *sample)
+{
+    if (tick && !sample_is_nothing(sample))
+        samples_write(&tick->row, sample);
+}
+
+static void keep_sample(struct line *line, const struct sample *sample, int64_t seconds,
+                        struct history_tick *tick)
+{
+    line->is_there = true;
+    write_sample(tick, sample);
+    for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
+        sample_sum_add(&line->sums[level], sample, (uint64_t)seconds);
+}
+
+/* The samples of all that is there, in the order of the lines. */
+static void sample_all(struct history *history, int64_t seconds, struct history_tick *tick)
+{
+    const struct daemon *daemon = history->daemon;
+    size_t at = 0;
+    for (unsigned i = 0; i < daemon->gpu_count; i++, at++) {
+        struct line *line = line_at(history, at, NULL, i);
+        if (!line)
+            return;
+        struct sample sample = sample_gpu(line, &daemon->gpus[i], seconds);
+        keep_sample(line, &sample, seconds, tick);
+    }
+    for (const struct session *session = daemon->sessions; session; session = session->next) {
+        for (unsigned i = 0; i < session->gpu_count; i++, at++) {
+            /* Lines of sessions that have ended stay until their sums are written. */
+            while (at < history->line_count && history->lines[at].session < session->number)
+                at++;
+            struct line *line = line_at(history, at, session, i);
+            if (!line)
+                return;
+            struct sample sample = sample_session(line, session, seconds);
+            keep_sample(line, &sample, seconds, tick);
+        }
+    }
+}
+
+/* What sessions that ended within the tick used in it. */
+static void write_ended(struct history *history, int64_t seconds, struct history_tick *tick)
+{
+    for (size_t i = 0; i < history->line_count; i++) {
+        struct line *line = &history->lines[i];
+        if (sample_is_nothing(&line->pending))
+            continue;
+        line->pending.series = line->id;
+        write_sample(tick, &line->pending);
+        for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
+            sample_sum_add(&line->sums[level], &line->pending, (uint64_t)seconds);
+        line->pending = (struct sample){0};
+    }
+}
+
+static void end_level(struct history *history, enum samples_level level)
+{
+    struct history_tick *tick = make_tick(history, level);
+    for (size_t i = 0; i < history->line_count; i++) {
+        struct sample sample = sample_sum_take(&history->lines[i].sums[level], history->lines[i].id);
+        write_sample(tick, &sample);
+    }
+}
+
+/* Lines of sessions that have ended, once nothing of them is left to be written. */
+static void drop_lines(struct history *history)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < history->line_count; i++) {
+        struct line *line = &history->lines[i];
+        bool is_over = !line->is_there;
+        for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
+            is_over &= line->sums[level].seconds == 0;
+        line->is_there = false;
+        if (!is_over)
+            history->lines[kept++] = *line;
+    }
+    history->line_count = kept;
+}
+
+/* The end of a tick of a second, and of longer ones where the time says so. */
+static void take_tick(struct history *history)
+{
+    int64_t now = time(NULL), seconds = now - history->last_at;
+    if (seconds == 0)
+        return;
+    if (seconds < 0 || seconds > TICK_SECONDS_MAX) /* the clock was set */
+        seconds = 1;
+    history->last_at = now;
+    for (int level = 0; level < SAMPLES_LEVELS; level++)
+        history->levels[level].seconds += seconds;
+    struct history_tick *tick = make_tick(history, SAMPLES_SECONDS);
+    sample_all(history, seconds, tick);
+    write_ended(history, seconds, tick);
+    for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++) {
+        uint32_t step = samples_levels[level].step_seconds;
+        if (now / step != (now - seconds) / step)
+            end_level(history, (enum samples_level)level);
+    }
+    drop_lines(history);
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct history *history = userdata;
+    take_tick(history);
+    if (history->last_at - history->flushed_at >= HISTORY_FLUSH_SECONDS ||
+        history->last_at < history->flushed_at)
+        flush(history);
+    /* At the begin of the next second of the wall clock: ticks end where minutes do. */
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    sd_event_source_set_time_relative(source, SECOND_USEC - (uint64_t)now.tv_nsec / 1000);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+/* What a session used since its last sample counts too. */
+static void end_session(struct history *history, const struct session *session)
+{
+    size_t at = 0;
+    while (at < history->line_count && history->lines[at].session < session->number)
+        at++;
+    for (unsigned i = 0; i < session->gpu_count; i++, at++) {
+        struct line *line = line_at(history, at, session, i);
+        if (!line)
+            return;
+        line->pending = sample_session(line, session, 0);
+    }
+}
+
+static void on_change(void *context, const struct change *change)
+{
+    if (change->kind == CHANGE_SESSION_ENDED)
+        end_session(context, change->session);
+}
+
+/* --- Questions ------------------------------------------------------------------------------------- */
+
+int history_ask(struct daemon *daemon, enum history_question question, struct history_ask *ask,
+                int64_t since_seconds, history_done done, void *argument, struct error *error)
+{
+    struct history *history = daemon->history;
+    if (!history)
+        return error_set(error, ENOENT, "ERR_NOT_FOUND",
+                         "no history is kept; 'history-days' of gpuslice.conf says how long one is");
+    struct history_job *job = make_job(history);
+    if (!job)
+        return error_set_errno(error, ENOMEM, "cannot read the history");
+    ask->to = history->last_at;
+    ask->from = ask->to - since_seconds;
+    job->done = done;
+    job->argument = argument;
+    job->query = question == HISTORY_USAGE ? history_query_usage : history_query_plot;
+    job->ask = *ask;
+    worker_submit(history->worker, &job->job);
+    return 0;
+}
+
+/* --- Start and end --------------------------------------------------------------------------------- */
+
+int history_start(struct daemon *daemon, struct error *error)
+{
+    char path[PATH_MAX + 16];
+    if (daemon->config.daemon.history_days == 0)
+        return 0;
+    struct history *history = calloc(1, sizeof(*history));
+    if (!history)
+        return error_set_errno(error, ENOMEM, "cannot keep a history");
+    history->daemon = daemon;
+    history->ticks_end = &history->ticks;
+    history->last_at = history->flushed_at = time(NULL);
+    snprintf(path, sizeof(path), "%s/history.db", daemon->paths.state_dir);
+    struct error why;
+    if (history_file_open(path, &history->file, &history->next_series, &why) < 0) {
+        log_error("no history is kept: %s", why.message);
+        free(history);
+        return 0;
+    }
+    int result =
+        worker_start(&history->worker, daemon->loop, "gpusliced-past", run_jobs, history->file, error);
+    if (result == 0) {
+        result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_REALTIME, SECOND_USEC,
+                                            ACCURACY_USEC, on_timer, history);
+        if (result < 0)
+            error_set_errno(error, -result, "cannot keep a history");
+    }
+    if (result < 0) {
+        worker_stop(history->worker, STOP_SECONDS);
+        history_file_close(history->file);
+        free(history);
+        return result;
+    }
+    history->oldest_new = daemon->sessions_seen + 1;
+    history->observer = (struct observer){.take = on_change, .context = history};
+    change_observe(daemon, &history->observer);
+    daemon->history = history;
+    return 0;
+}
+
+void history_stop(struct daemon *daemon)
+{
+    struct history *history = daemon->history;
+    if (!history)
+        return;
+    change_observe_no_more(daemon, &history->observer);
+    take_tick(history);
+    flush(history);
+    sd_event_source_disable_unref(history->timer);
+    daemon->history = NULL;
+    if (!worker_stop(history->worker, STOP_SECONDS)) {
+        log_error("the history could not be written for %d s; its last seconds are lost", STOP_SECONDS);
+        return;
+    }
+    history_file_close(history->file);
+    free_series(history->series);
+    free_ticks(history->ticks);
+    free(history->lines);
+    free(history);
+}

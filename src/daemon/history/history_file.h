@@ -1,0 +1,69 @@
+/* history_file.h - the history's own SQLite file: series and ticks (samples.h), as many as may be kept.
+ *
+ * Apart from the state file, because nothing depends on it: it is written without waiting for the disk, and
+ * one that is damaged is put aside and begun anew. All of this is for the history's helper thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "cuda/uuid.h"
+#include "daemon/history/samples.h"
+#include "daemon/session/identity.h"
+
+struct history_file;
+
+struct history_series {
+    struct history_series *next;
+    uint32_t id;
+    char session_id[SESSION_ID_TEXT]; /* "": the whole GPU */
+    char name[SESSION_NAME_TEXT];
+    uid_t owner;
+    char gpu_uuid[GPU_UUID_TEXT];
+};
+
+/* What there is behind it of a level, as a list to be written. */
+struct history_tick {
+    struct history_tick *next;
+    enum samples_level level;
+    int64_t at;       /* its end, in seconds since 1970 */
+    uint32_t seconds; /* its length */
+    struct sample_bytes row;
+};
+
+/* What is kept at most. */
+struct history_bounds {
+    uint64_t bytes;
+    uint32_t days;
+};
+
+/* Open or make the file. `*next_series` is a number that no series in it has. */
+int history_file_open(const char *path, struct history_file **file, uint32_t *next_series,
+                      struct error *error);
+void history_file_close(struct history_file *file);
+
+/* Write series (new, or with another name) and ticks, all or none. */
+int history_file_append(struct history_file *file, const struct history_series *series,
+                        const struct history_tick *ticks, struct error *error);
+
+/* Remove what is too old at `now`, and of the rest the oldest until it is within the bound of bytes. */
+int history_file_prune(struct history_file *file, int64_t now, const struct history_bounds *bounds,
+                       struct error *error);
+/* What its series and ticks take. */
+uint64_t history_file_bytes(struct history_file *file);
+
+/* Call `take` for each series, by session and GPU, and of these the oldest first. */
+int history_file_list(struct history_file *file,
+                      void (*take)(const struct history_series *series, void *context), void *context,
+                      struct error *error);
+
+/* Call `take` for the ticks of which the end is after `from` and not after `to`, oldest first: each moment is
+ * in one tick, of the finest level that is still kept for it. */
+int history_file_read(struct history_file *file, int64_t from, int64_t to,
+                      void (*take)(const struct history_tick *tick, void *context), void *context,
+                      struct error *error);
+/* The length of the longest tick that history_file_read() would find. */
+uint32_t history_file_step(struct history_file *file, int64_t from, int64_t to);
