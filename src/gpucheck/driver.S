@@ -1,13 +1,19 @@
 /* driver.S - every entry point of the driver as a function of this program that jumps to where driver_open() found it, so
  * that checks call the driver by its own names and yet start where there is none. Callers' registers and stack stay as
  * they are. */
+
+/* Of this program alone, unless it is said that they are a library's. */
+#ifndef ENTRY_POINT_VISIBILITY
+#define ENTRY_POINT_VISIBILITY .hidden
+#endif
+
         .text
         .set    driver_id, 0
 
         .macro  entry_point symbol
         .balign 16
         .globl  \symbol
-        .hidden \symbol
+        ENTRY_POINT_VISIBILITY \symbol
         .type   \symbol, %function
 \symbol:
 #if defined(__x86_64__)

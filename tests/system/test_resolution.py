@@ -209,23 +209,24 @@ def test_a_driver_under_another_name_is_the_driver(lookups, tmp_path):
         "cuInit": "libcuda.so.580.65.06:cuInit"}
 
 
-def test_a_second_copy_of_the_driver_is_hooked_by_name_where_it_allocates(lookups, tmp_path):
+def test_a_second_copy_of_the_driver_is_hooked_by_name(lookups, tmp_path):
     path = tmp_path / "libcuda.so.1"
     shutil.copy(lookups.driver / "libcuda.so.1", path)
     # Linked: the copy beside the program is loaded already.
     assert lookups.found(path, "cuMemAlloc_v2", "cuMemGetInfo_v2", "cuInit", program="lookups_linked",
                          GPUSLICE_DEBUG="1") == {
         "cuMemAlloc_v2": f"{LIBRARY}:cuMemAlloc_v2",
-        "cuMemGetInfo_v2": "libcuda.so.1:cuMemGetInfo_v2",
+        "cuMemGetInfo_v2": f"{LIBRARY}:cuMemGetInfo_v2",
         "cuInit": "libcuda.so.1:cuInit"}
-    assert "cuMemAlloc_v2: the driver answered with a function we do not know" in lookups.stderr
-    assert "cuMemGetInfo_v2" not in lookups.stderr
+    for name in ("cuMemAlloc_v2", "cuMemGetInfo_v2"):
+        assert f"{name}: the driver answered with a function we do not know" in lookups.stderr
 
 
-def test_a_function_the_driver_exports_nowhere_is_hooked_by_name_where_it_allocates(lookups):
+def test_a_function_the_driver_exports_nowhere_is_hooked_by_name(lookups):
     assert lookups.inside("ask", "cuMemAlloc", 12000, DRIVER_HIDES="cuMemAlloc") == f"0\t{LIBRARY}:cuMemAlloc_v2\n"
     assert lookups.inside("ask", "cuMemAlloc", 13010, DRIVER_HIDES="cuMemAlloc") == f"0\t{LIBRARY}:cuMemAlloc_v2\n"
-    assert lookups.inside("ask", "cuMemGetInfo", 12000, DRIVER_HIDES="cuMemGetInfo") == "0\tlibcuda.so.1:?\n"
+    assert lookups.inside("ask", "cuMemGetInfo", 12000, DRIVER_HIDES="cuMemGetInfo") == f"0\t{LIBRARY}:cuMemGetInfo_v2\n"
+    assert lookups.inside("ask", "cuInit", 12000, DRIVER_HIDES="cuInit") == "0\tlibcuda.so.1:?\n"
 
 
 def test_a_form_newer_than_the_table_is_never_taken_for_one_we_know(lookups):
@@ -328,3 +329,39 @@ def test_the_quota_holds_by_every_way_beside_another_library(lookups, gpu, order
     if order == "behind" and program == "calls_linked":
         # Every call passes it on the way to the driver, except the one that the quota refused.
         assert traced_calls == len(ways) - 1
+
+
+@pytest.fixture
+def remote(product, tmp_path):
+    """remote(DRIVER): environment of a driver that leads to that one, which it looks up by dlsym."""
+    def make(driver):
+        inner = tmp_path / "libcuda.so.1.1"  # as WSL2 names its own
+        shutil.copy(driver / "libcuda.so.1", inner)
+        folder = tmp_path / "remote"
+        folder.mkdir()
+        (folder / "libcuda.so.1").symlink_to(product.build / "tests/system/preloads/remote/libcuda.so.1")
+        (folder / "libnvidia-ml.so.1").symlink_to(product.simulated / "libnvidia-ml.so.1")
+        return {"LD_LIBRARY_PATH": str(folder), "REMOTE_DRIVER": str(inner)}
+    return make
+
+
+def test_a_driver_that_looks_another_one_up_is_answered_as_without_us(lookups, gpu, remote):
+    ways = ["handle", "procaddress", "handle", "procaddress"]
+    answers, _ = allocate(gpu, "calls", [lookups.product.interceptor], ways, **remote(lookups.product.simulated))
+    assert answers == [[way, 0] for way in ways[:-1]] + [[ways[-1], 2]]
+
+
+@pytest.mark.parametrize("program", ["lookups", "lookups_linked"])
+def test_every_hook_stands_before_a_driver_that_hands_out_what_it_does_not_export(lookups, remote, program):
+    """Of every class: each function of the other driver's, which this one does not export, is known by its name."""
+    options = remote(lookups.driver)
+    options["libraries"] = options.pop("LD_LIBRARY_PATH")
+    outside = columns(lookups.run("table", *VERSIONS, program=program, **options))
+    inside = columns(lookups.inside("table", *VERSIONS, program=program, **options))
+    hooked, replaced = rows("HOOK"), set()
+    for before, after in zip(outside, inside, strict=True):
+        assert before[:5] == after[:5]
+        symbol = before[5].partition(":")[2]
+        assert after[5] == (f"{LIBRARY}:{symbol}" if symbol in hooked else before[5])
+        replaced |= hooked & {symbol}
+    assert replaced == hooked

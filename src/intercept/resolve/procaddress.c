@@ -26,7 +26,8 @@ static void choose(const char *name, void **function, int version, cuuint64_t fl
 {
     static const struct resolve_tables tables = {.hooks = hook_functions,
                                                  .driver_function = real_driver_function};
-    if (!name || !function || !*function || getauxval(AT_SECURE))
+    if (!name || !function || !*function || getauxval(AT_SECURE) ||
+        resolve_library_of(caller, RESOLVE_DRIVER_FILE))
         return;
 
     struct resolve_choice choice = resolve_choose(&tables, name, version, flags, *function);
@@ -72,6 +73,7 @@ static CUresult ask_v2_ptsz(const char *name, void **function, int version, cuui
     return real(cuGetProcAddress_v2_ptsz)(name, function, version, flags, NULL);
 }
 
+/* Without a flag it means the per-thread forms. */
 CUresult cuGetProcAddress_v2_ptsz(const char *name, void **function, int version, cuuint64_t flags,
                                   CUdriverProcAddressQueryResult *status)
 {
@@ -79,6 +81,8 @@ CUresult cuGetProcAddress_v2_ptsz(const char *name, void **function, int version
         return real_absent();
     CUresult result = real(cuGetProcAddress_v2_ptsz)(name, function, version, flags, status);
     if (result == CUDA_SUCCESS)
-        choose(name, function, version, flags, ask_v2_ptsz, __builtin_return_address(0));
+        choose(name, function, version,
+               flags == CU_GET_PROC_ADDRESS_DEFAULT ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : flags,
+               ask_v2_ptsz, __builtin_return_address(0));
     return result;
 }

@@ -9,12 +9,10 @@
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 
-/* The path of the loaded library `pointer` is in, if its file is named `stem` or `stem`.something; else NULL.
- */
-static const char *library_of(const void *pointer, const char *stem)
+const char *resolve_library_of(const void *address, const char *stem)
 {
     Dl_info info;
-    if (!resolve_libc()->dladdr(pointer, &info) || !info.dli_fname)
+    if (!resolve_libc()->dladdr(address, &info) || !info.dli_fname)
         return NULL;
     const char *slash = strrchr(info.dli_fname, '/');
     const char *file = slash ? slash + 1 : info.dli_fname;
@@ -27,7 +25,7 @@ static const char *library_of(const void *pointer, const char *stem)
 /* Whether `pointer`, which is not our driver's, is another copy's. */
 static bool is_driver_copy(int id, const void *pointer)
 {
-    if (!resolve_class_matters(id) || !library_of(pointer, "libcuda.so"))
+    if (!resolve_library_of(pointer, RESOLVE_DRIVER_FILE))
         return false;
     report_unknown_pointer(cuda_entries[id].symbol);
     return true;
@@ -35,7 +33,7 @@ static bool is_driver_copy(int id, const void *pointer)
 
 static bool is_nvml_copy(int id, const void *pointer)
 {
-    if (!library_of(pointer, "libnvidia-ml.so"))
+    if (!resolve_library_of(pointer, RESOLVE_NVML_FILE))
         return false;
     report_unknown_pointer(hook_nvml_symbols[id]);
     return true;
@@ -43,10 +41,10 @@ static bool is_nvml_copy(int id, const void *pointer)
 
 static void *exported_by_driver(int id, void *pointer, const void *caller)
 {
-    if (!hook_functions[id])
+    if (!hook_functions[id] || resolve_library_of(caller, RESOLVE_DRIVER_FILE))
         return pointer;
     if (!real_find(false)) {
-        const char *path = library_of(pointer, "libcuda.so");
+        const char *path = resolve_library_of(pointer, RESOLVE_DRIVER_FILE);
         if (!path || !real_adopt(path))
             return pointer;
     }
@@ -57,10 +55,10 @@ static void *exported_by_driver(int id, void *pointer, const void *caller)
 
 static void *exported_by_nvml(int id, void *pointer, const void *caller)
 {
-    if (!hook_nvml_functions[id])
+    if (!hook_nvml_functions[id] || resolve_library_of(caller, RESOLVE_NVML_FILE))
         return pointer;
     if (!real_nvml_find(false)) {
-        const char *path = library_of(pointer, "libnvidia-ml.so");
+        const char *path = resolve_library_of(pointer, RESOLVE_NVML_FILE);
         if (!path || !real_nvml_adopt(path))
             return pointer;
     }

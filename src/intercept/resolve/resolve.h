@@ -4,6 +4,10 @@
  * last three are asked of the real resolver first; then a pointer is chosen by the name asked and the pointer
  * returned, so that versions, per-thread forms and "not found" come out as they would without us.
  *
+ * A caller that is itself a driver (or an NVML) by its file's name keeps the real answer: WSL2's libcuda.so.1, and
+ * those that reach a GPU elsewhere, look another one up behind themselves, and with our hook, which calls them,
+ * would go round for ever.
+ *
  * The path of dlsym, in assembly (dlsym.S): names that are not the driver's or NVML's, and pseudo-handles,
  * jump on to the real one with the caller's return address in place, so that "the caller" stays the caller.
  */
@@ -37,6 +41,12 @@ struct resolve_libc {
 };
 const struct resolve_libc *resolve_libc(void);
 
+/* The path of the loaded library that `address` is in, if its file is named `stem` or `stem`.something; else
+ * NULL. */
+const char *resolve_library_of(const void *address, const char *stem);
+#define RESOLVE_DRIVER_FILE "libcuda.so"
+#define RESOLVE_NVML_FILE "libnvidia-ml.so"
+
 /* Where dlsym.S jumps for the driver's and NVML's names with a real handle. */
 resolve_dlsym_function resolve_dlsym;
 resolve_dlvsym_function resolve_dlvsym;
@@ -57,6 +67,3 @@ struct resolve_choice {
 };
 struct resolve_choice resolve_choose(const struct resolve_tables *tables, const char *name, int version,
                                      cuuint64_t flags, const void *pointer);
-
-/* Whether an entry point of this class is hooked by its name where its pointer is none we know. */
-bool resolve_class_matters(int id);

@@ -4,22 +4,6 @@
 #include "cuda/entry_points.h"
 #include "intercept/resolve/resolve.h"
 
-bool resolve_class_matters(int id)
-{
-    switch (cuda_entries[id].class) {
-    case CUDA_ALLOCATES:
-    case CUDA_FREES:
-    case CUDA_SUBMITS:
-    case CUDA_RESOLVES:
-        return true;
-    case CUDA_WAITS:
-    case CUDA_QUERIES:
-    case CUDA_NEUTRAL:
-        break;
-    }
-    return false;
-}
-
 static struct resolve_choice chosen(const struct resolve_tables *tables, int id)
 {
     return (struct resolve_choice){.id = tables->hooks[id] ? id : -1};
@@ -39,9 +23,10 @@ struct resolve_choice resolve_choose(const struct resolve_tables *tables, const 
             return chosen(tables, id);
     }
 
-    /* Our hook calls the driver's exported function: where the driver has none, the pointer has to stay. */
-    if (expected >= 0 && tables->hooks[expected] && tables->driver_function(expected) &&
-        resolve_class_matters(expected))
+    /* The driver answers with a function that it exports under no symbol. A hook of any class counts: launches
+     * are paced by what waits, captures and contexts tell. Our hook calls the driver's exported function: where
+     * the driver has none, the pointer has to stay. */
+    if (expected >= 0 && tables->hooks[expected] && tables->driver_function(expected))
         return (struct resolve_choice){.id = expected, .unknown = true};
     return (struct resolve_choice){.id = -1};
 }
