@@ -82,7 +82,8 @@ int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct 
     return 0;
 }
 
-/* Read "12.5%" at `*text`, and go on behind it. */
+/* Read "12.5%" or "12.5" at `*text`, and go on behind it. Without its sign, a number below 1 is refused: it is
+ * most likely meant as a ratio. */
 static bool parse_percentage(const char **text, uint32_t *share)
 {
     const char *at = *text;
@@ -90,7 +91,7 @@ static bool parse_percentage(const char **text, uint32_t *share)
     unsigned digits = 0, decimals = 0;
     for (; *at >= '0' && *at <= '9'; at++, digits++)
         value = value < SHARE_WHOLE ? value * 10 + (uint32_t)(*at - '0') : value;
-    if (digits && *at == '.') {
+    if (digits && at[0] == '.' && at[1] != '.') {
         for (at++; decimals < 2 && *at >= '0' && *at <= '9'; at++, decimals++)
             value = value < SHARE_WHOLE ? value * 10 + (uint32_t)(*at - '0') : value;
         if (decimals == 0)
@@ -98,9 +99,10 @@ static bool parse_percentage(const char **text, uint32_t *share)
     }
     for (; decimals < 2; decimals++)
         value = value <= SHARE_WHOLE ? value * 10 : value;
-    if (digits == 0 || *at != '%')
+    bool has_sign = *at == '%';
+    if (digits == 0 || (!has_sign && value > 0 && value < SHARE_WHOLE / 100))
         return false;
-    *text = at + 1;
+    *text = at + has_sign;
     *share = value;
     return true;
 }
@@ -159,9 +161,9 @@ int units_parse_duration(const char *text, uint64_t *usec, struct error *error)
         *usec = number * units[i].usec;
         return 0;
     }
-    return error_set(
-        error, EINVAL, NULL,
-        "'%.64s' is not a duration; write a whole number with a unit, like 500ms, 30s, 5m, 2h or 7d", text);
+    return error_set(error, EINVAL, NULL,
+                     "'%.64s' is not a duration; write a whole number with a unit, like 30s, 5m, 2h or 7d",
+                     text);
 }
 
 int units_parse_quantum(const char *text, uint64_t *usec, struct error *error)

@@ -24,8 +24,9 @@ struct share {
 };
 #define SHARE_ANY ((struct share){0, SHARE_WHOLE}) /* no promise and no cap */
 
-/* Parse `25%` (the same as 25%..25%) or `20%..60%`: percentages with up to two decimals, each with its sign.
- * -EINVAL, or -ERANGE where they are not 0 <= min <= max <= 100 % with max above 0. */
+/* Parse `25%` (the same as 25%..25%) or `20%..60%`: percentages with up to two decimals. The sign may be left
+ * out where it can only be a percentage: from 1 on, and of 0. -EINVAL, or -ERANGE where they are not
+ * 0 <= min <= max <= 100 % with max above 0. */
 int units_parse_share(const char *text, struct share *share, struct error *error);
 
 /* Write a share as units_parse_share() reads it: "25%", "20%..60%", "12.5%", "0%..100%". Returns `buffer`. */

@@ -29,38 +29,36 @@
 #define CLI_OPTION_GPU                                                                                       \
     {                                                                                                        \
         "gpu", "GPU", CLI_GPU, offsetof(struct cli_arguments, wish.gpus),                                    \
-            "GPU by index or beginning of its UUID, once for each; without, those of CUDA_VISIBLE_DEVICES, " \
-            "or the "                                                                                        \
-            "one with most unreserved memory"                                                                \
+            "a GPU by its index or the beginning of its UUID; several with commas between, or the option "   \
+            "again; without it, those of CUDA_VISIBLE_DEVICES, or else the GPU with most unreserved memory"  \
     }
 #define CLI_OPTION_MEMORY                                                                                    \
     {                                                                                                        \
         "memory", "SIZE", CLI_MEMORY, offsetof(struct cli_arguments, wish.memory),                           \
-            "limit on each GPU, like 4GiB or 512M, or GPU by GPU, like 0=4GiB,1=2GiB; without, all the GPU " \
-            "has"                                                                                            \
+            "the most memory on each GPU, like 4GiB or 512M, or GPU by GPU, like 0=4GiB,1=2GiB; without "    \
+            "it, all that the GPU has"                                                                       \
     }
 #define CLI_OPTION_COMPUTE                                                                                   \
     {                                                                                                        \
         "compute", "SHARE", CLI_SHARE, offsetof(struct cli_arguments, wish.compute),                         \
-            "share of each GPU's time: 20%..60% is kept at 20% while others want it and never passes 60%; "  \
-            "25% is 25%..25%; without, 0%..100%"                                                             \
+            "share of each GPU's time: 20%..60% promises 20% whenever the session wants it, and gives at "   \
+            "most 60%; 25% means 25%..25%; without it, 0%..100%"                                             \
     }
 #define CLI_OPTION_PRIORITY                                                                                  \
     {                                                                                                        \
         "priority", "LEVEL", CLI_PRIORITY, offsetof(struct cli_arguments, wish.priority),                    \
-            "who comes first, beyond what minima promise, where several want a GPU: low, normal, high or "   \
-            "critical; "                                                                                     \
-            "without, normal"                                                                                \
+            "which session goes first for the time that no minimum promises: low, normal, high or "          \
+            "critical; without it, normal"                                                                   \
     }
 #define CLI_OPTION_TTL                                                                                       \
     {                                                                                                        \
-        "ttl", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, wish.ttl_usec),                      \
+        "ttl", "DURATION|never", CLI_LIFETIME, offsetof(struct cli_arguments, wish.ttl_usec),                \
             "the session expires after this time, like 90s or 2h; its programs then get no more GPU memory"  \
     }
 #define CLI_OPTION_WAIT                                                                                      \
     {                                                                                                        \
         "wait", "[=DURATION]", CLI_MAYBE_DURATION, offsetof(struct cli_arguments, wish.wait_usec),           \
-            "where there is no room, wait in line for it, for ever or as long as is said"                    \
+            "while there is no room, wait for it in the queue, at most for DURATION where that is given"     \
     }
 #define CLI_OPTION_MEMORY_CHANGED                                                                            \
     {                                                                                                        \

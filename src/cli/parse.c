@@ -12,7 +12,7 @@ static int check_name(const char *text, const char *what, struct error *error)
     size_t length = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
     if (text[length] == '\0' && length >= 1 && length <= 63)
         return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is no %s; expected 1 to 63 of A-Z a-z 0-9 . _ -", text,
+    return error_set(error, EINVAL, NULL, "'%.80s' is not a %s; expected 1 to 63 of A-Z a-z 0-9 . _ -", text,
                      what);
 }
 
@@ -20,7 +20,8 @@ static int check_shell(const char *text, struct error *error)
 {
     if (strcmp(text, "bash") == 0 || strcmp(text, "zsh") == 0 || strcmp(text, "fish") == 0)
         return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is no shell known here; expected bash, zsh or fish", text);
+    return error_set(error, EINVAL, NULL,
+                     "'%.80s' is not a shell with completion here; expected bash, zsh or fish", text);
 }
 
 static int check_verb(const char *text, struct error *error)
@@ -38,7 +39,7 @@ static int check_priority(const char *text, struct error *error)
     for (const char *const *known = cli_priorities; *known; known++)
         if (strcmp(text, *known) == 0)
             return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is no priority; expected low, normal, high or critical",
+    return error_set(error, EINVAL, NULL, "'%.80s' is not a priority; expected low, normal, high or critical",
                      text);
 }
 
@@ -76,7 +77,7 @@ static int take_value(const struct cli_option *option, const char *value, struct
         result = check_name(value, "name for a session", error);
         break;
     case CLI_GPU:
-        return gpu_names_add(target, value, strlen(value), error);
+        return gpu_names_add_list(target, value, error);
     case CLI_MEMORY:
         return memory_limits_parse(target, value, error);
     case CLI_SHARE:
@@ -90,7 +91,12 @@ static int take_value(const struct cli_option *option, const char *value, struct
     case CLI_QUANTUM:
         result = units_parse_quantum(value, &(uint64_t){0}, error);
         break;
-    case CLI_DURATION:
+    case CLI_LIFETIME:
+        if (strcmp(value, "never") == 0) {
+            *(uint64_t *)target = UINT64_MAX;
+            return 0;
+        }
+        return units_parse_duration(value, target, error);
     case CLI_MAYBE_DURATION:
         return units_parse_duration(value, target, error);
     default:
@@ -172,8 +178,7 @@ static int check_operands(const struct cli_verb *verb, const struct cli_argument
                           struct error *error)
 {
     if (arguments->operand_count < verb->operands_min)
-        return error_set(error, EINVAL, NULL, "'gpuslice %s' lacks its %s; expected gpuslice %s %s",
-                         verb->name,
+        return error_set(error, EINVAL, NULL, "'gpuslice %s' needs a %s; expected gpuslice %s %s", verb->name,
                          verb->operand_kind == CLI_COMMAND   ? "command"
                          : verb->operand_kind == CLI_SESSION ? "session"
                                                              : "operand",

@@ -24,7 +24,7 @@ const struct session_progress cells_progress = {.tell = tell};
 
 void cells_print_json(const json_t *answer)
 {
-    json_dumpf(answer, stdout, JSON_INDENT(2));
+    json_dumpf(answer, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     putchar('\n');
 }
 

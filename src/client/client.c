@@ -104,8 +104,7 @@ static int cannot_connect(const struct client *client, int status, struct error 
 }
 
 /* The daemon's own words about a refusal. */
-static int refused(int status, const char *method, const char *path, const json_t *answer,
-                   struct error *error)
+static int refused(int status, const json_t *answer, struct error *error)
 {
     static const char *const codes[] = {"ERR_BAD_REQUEST",        "ERR_UNAUTHORIZED",  "ERR_FORBIDDEN",
                                         "ERR_SESSION_NOT_FOUND",  "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",
@@ -122,23 +121,21 @@ static int refused(int status, const char *method, const char *path, const json_
     if (message)
         return error_set(error, EREMOTEIO, known, "%s", message);
     return error_set(error, EREMOTEIO, known,
-                     "the daemon answered %s %s with status %d and no reason; expected 200", method, path,
-                     status);
+                     "the daemon refused with status %d and gave no reason; see its log", status);
 }
 
-static int decode(int status, const struct answer_text *text, const char *method, const char *path,
-                  json_t **answer, struct error *error)
+static int decode(int status, const struct answer_text *text, json_t **answer, struct error *error)
 {
     json_t *decoded = text->length ? json_loadb(text->bytes, text->length, 0, NULL) : NULL;
     int result = 0;
     if (status < 200 || status >= 300)
-        result = refused(status, method, path, decoded, error);
+        result = refused(status, decoded, error);
     else if (text->length && !decoded)
         result = error_set(
             error, EPROTO, NULL,
-            "the daemon answered %s %s with something else than JSON; expected a gpusliced of version "
-            "%s; restart it",
-            method, path, GPUSLICE_VERSION);
+            "the daemon's answer cannot be read; expected a gpusliced of version %s; restart it, its "
+            "sessions stay",
+            GPUSLICE_VERSION);
     if (result == 0 && answer)
         *answer = steal_pointer(decoded);
     json_decref(decoded);
@@ -187,7 +184,7 @@ int client_request(struct client *client, const char *method, const char *path, 
     struct answer_text text = {0};
     const struct http_sink sink = {.take = collect, .context = &text};
     int status = perform(client, method, path, body, &sink, error);
-    int result = status < 0 ? status : decode(status, &text, method, path, answer, error);
+    int result = status < 0 ? status : decode(status, &text, answer, error);
     free(text.bytes);
     return result;
 }
@@ -250,7 +247,7 @@ int client_listen(struct client *client, const char *path, void (*take)(const js
     int status = perform(client, "GET", path, NULL, &sink, error);
     int result = status < 0 ? status : 0;
     if (status >= 0 && status != 200)
-        result = decode(status, &listening.other, "GET", path, NULL, error);
+        result = decode(status, &listening.other, NULL, error);
     free(listening.pending.bytes);
     free(listening.other.bytes);
     return result;

@@ -38,16 +38,33 @@ int gpu_names_add(struct gpu_names *names, const char *text, size_t length, stru
     if (length < sizeof(name))
         memcpy(name, text, length);
     if (!may_name_a_gpu(name))
-        return error_set(error, EINVAL, NULL,
-                         "'%.*s' names no GPU; expected an index like 0, 0:1 for MIG instance 1 of GPU 0, or "
-                         "the beginning of a UUID like GPU-8f2d",
-                         length > 64 ? 64 : (int)length, text);
+        return error_set(
+            error, EINVAL, NULL,
+            "'%.*s' does not name a GPU; expected an index like 0, 0:1 for MIG instance 1 of GPU 0, or "
+            "the beginning of a UUID like GPU-8f2d",
+            length > 64 ? 64 : (int)length, text);
     if (gpu_names_contain(names, name))
         return error_set(error, EINVAL, NULL, "GPU '%s' is named twice; expected each once", name);
     if (names->count == GPU_NAMES_MAX)
         return error_set(error, EINVAL, NULL, "more than %d GPUs are named; expected at most that many",
                          GPU_NAMES_MAX);
     strcpy(names->names[names->count++], name);
+    return 0;
+}
+
+int gpu_names_add_list(struct gpu_names *names, const char *list, struct error *error)
+{
+    struct gpu_names longer = *names;
+    for (const char *at = list;; at++) {
+        size_t length = strcspn(at, ",");
+        int result = gpu_names_add(&longer, at, length, error);
+        if (result < 0)
+            return result;
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    *names = longer;
     return 0;
 }
 

@@ -18,6 +18,9 @@ struct gpu_names {
 /* Add the GPU named by the first `length` bytes of `text`. One that is there already is refused. */
 int gpu_names_add(struct gpu_names *names, const char *text, size_t length, struct error *error);
 
+/* Add the GPUs of a list with commas between, like "0,1": all of them or, on failure, none. */
+int gpu_names_add_list(struct gpu_names *names, const char *list, struct error *error);
+
 /* Whether `name` is among them, in any case. */
 bool gpu_names_contain(const struct gpu_names *names, const char *name);
 

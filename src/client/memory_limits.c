@@ -13,7 +13,8 @@ static int parse_size(const char *text, uint64_t *bytes, struct error *error)
         return result;
     if (parsed == 0)
         return error_set(error, EINVAL, NULL,
-                         "'%.64s' is no memory at all; expected at least 1 byte, like 4GiB", text);
+                         "a limit of '%.64s' leaves no memory at all; expected at least 1 byte, like 4GiB",
+                         text);
     if (parsed > INT64_MAX) /* the API's numbers are JSON's, signed in every reader */
         return error_set(error, ERANGE, NULL, "size '%.64s' is beyond 2^63 bytes; expected less, like 4GiB",
                          text);
@@ -26,7 +27,8 @@ static int parse_pair(struct memory_limits *limits, const char *text, size_t len
 {
     const char *equals = memchr(text, '=', length);
     if (!equals)
-        return error_set(error, EINVAL, NULL, "'%.*s' names no GPU; expected GPU=SIZE, like 0=4GiB,1=2GiB",
+        return error_set(error, EINVAL, NULL,
+                         "'%.*s' does not name a GPU; expected GPU=SIZE, like 0=4GiB,1=2GiB",
                          length > 64 ? 64 : (int)length, text);
     char size[80] = "";
     size_t size_length = length - (size_t)(equals + 1 - text);

@@ -14,6 +14,8 @@ int session_wish_check(const struct session_wish *wish, struct error *error)
                 "--memory gives GPU '%s' a limit, but no --gpu names that GPU; write it the same "
                 "way in both",
                 apart->names[i]);
+    if (wish->ttl_usec == UINT64_MAX)
+        return 0;
     if (wish->ttl_usec % 1000000 || wish->ttl_usec / 1000000 > INT32_MAX)
         return error_set(error, EINVAL, NULL,
                          "--ttl is not a whole number of seconds; expected one, like 90s or 2h");
@@ -67,7 +69,10 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
     if (wish->compute.max)
         json_object_set_new(*body, "compute", json_string(units_format_share(wish->compute, share)));
     if (wish->ttl_usec)
-        json_object_set_new(*body, "ttl_seconds", json_integer((json_int_t)(wish->ttl_usec / 1000000)));
+        json_object_set_new(*body, "ttl_seconds",
+                            wish->ttl_usec == UINT64_MAX
+                                ? json_null()
+                                : json_integer((json_int_t)(wish->ttl_usec / 1000000)));
     if (wish->priority)
         json_object_set_new(*body, "priority", json_string(wish->priority));
     return 0;

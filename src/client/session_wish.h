@@ -16,7 +16,7 @@ struct session_wish {
     struct memory_limits memory;
     struct share compute; /* max 0: not given */
     const char *priority;
-    uint64_t ttl_usec;  /* 0: not given */
+    uint64_t ttl_usec;  /* 0: not given; UINT64_MAX: never */
     uint64_t wait_usec; /* 0: not given; UINT64_MAX: for ever */
 };
 

@@ -5,7 +5,7 @@ import pwd
 
 import pytest
 
-from conftest import wait_for
+from conftest import SOURCE, wait_for
 
 MIB = 1 << 20
 ONE, OTHER = 12345, 12346  # users without an account
@@ -84,11 +84,28 @@ def test_memory_is_bounded_for_all_of_a_users_sessions_together(shared):
     shared.cli(ONE, "set", "a", "--memory", "192MiB")
 
 
-def test_a_session_without_a_limit_counts_with_the_whole_card(shared):
-    shared.configure(f"[user:{ONE}]\nmemory = 512MiB\n")
+def test_what_a_session_does_not_say_is_at_most_the_ceiling(shared):
+    shared.configure(f"[defaults]\nmemory = 768MiB\n[user:{ONE}]\nmemory = 512MiB\ncompute = 50%\npriority = low\n")
     shared.start()
-    assert "1GiB (1073741824 bytes) of GPU memory" in shared.refused(ONE, "create")
-    shared.cli(OTHER, "create")
+    shared.cli(ONE, "create", "--name", "a")
+    a = shared.session("a")
+    assert (a["vram_limit_bytes"], a["compute_min_ratio"], a["compute_max_ratio"], a["priority"]) == (
+        512 * MIB, 0, 0.5, "low")
+    assert "512MiB (536870912 bytes) of GPU memory beside the 512MiB" in shared.refused(ONE, "create")
+    shared.cli(ONE, "release", "a")
+    shared.reconfigure(f"[user:{ONE}]\nmemory = 7GiB\n", '"7GiB"')  # more than the card has: the whole card, unreserved
+    shared.cli(ONE, "create", "--name", "b")
+    assert (shared.session("b")["vram_limit_bytes"], shared.session("b")["gpus"][0]["reserved"]) == (1024 * MIB, False)
+
+
+def test_the_manuals_example_lets_a_student_in(shared):
+    games = pwd.getpwnam("games")
+    text = (SOURCE / "docs/configuration.md").read_text().split("```ini\n", 1)[1].split("```", 1)[0]
+    shared.configure(text.replace("[group:students]", "[group:games]").replace("GiB", "MiB").replace("127.0.0.1:9400", "127.0.0.1:0"))
+    shared.start()
+    shared.cli(games.pw_uid, "create", "--name", "first")
+    assert (shared.session("first")["vram_limit_bytes"], shared.session("first")["compute_max_ratio"]) == (4 * MIB, 0.5)
+    assert "up to 50% of GPU 0's time beside the 50.00%" in shared.refused(games.pw_uid, "create")
 
 
 def test_sessions_and_priorities_are_bounded(shared):
@@ -113,7 +130,7 @@ def test_shares_are_bounded_on_each_gpu(make_daemon, make_gpu):
     shared.cli(ONE, "create", "--name", "b", "--gpu", "1", "--compute", "50%")
     shared.cli(ONE, "create", "--name", "c", "--gpu", "0", "--compute", "10%")
     assert "up to 41%" in shared.refused(ONE, "set", "a", "--compute", "41%")
-    assert "up to 100% of GPU 1's time" in shared.refused(ONE, "create", "--gpu", "1")
+    assert "up to 50% of GPU 1's time" in shared.refused(ONE, "create", "--gpu", "1")
 
 
 def test_who_waits_counts_with_what_he_asks_for(shared, reap):

@@ -44,6 +44,14 @@ def test_gpus_can_be_set_apart(make_daemon, make_gpu):
     assert {g["index"]: g["limit_bytes"] for g in daemon.session("b")["gpus"]} == {1: 7 * MIB}
 
 
+def test_gpus_may_be_a_list(make_daemon, make_gpu):
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=4)).start()
+    daemon.cli("create", "--name", "a", "--gpu", "0,2", "--gpu", "3")
+    assert sorted(g["index"] for g in daemon.session("a")["gpus"]) == [0, 2, 3]
+    for wrong in ("0,", ",0", "0,,1", "0,0"):
+        refused(daemon, "create", "--gpu", wrong, status=2)
+
+
 def test_without_gpu_those_of_cuda_visible_devices_count(make_daemon, make_gpu):
     daemon = make_daemon(make_gpu(FAKECUDA_GPUS=3)).start()
     daemon.cli("create", "--name", "a", env=daemon.environment(CUDA_VISIBLE_DEVICES="2,0"))
@@ -88,6 +96,34 @@ def test_a_share_and_a_priority_are_given_shown_and_changed(daemon):
     daemon.stop()
     daemon.start()
     assert facts() == (0.25, 0.25, "high")
+
+
+def test_a_share_needs_no_percent_sign_where_it_can_only_be_one(daemon):
+    daemon.cli("create", "--name", "a", "--compute", "25")
+    daemon.cli("create", "--name", "b", "--compute", "20..60")
+    assert [daemon.session(name)["compute_max_ratio"] for name in "ab"] == [0.25, 0.6]
+    assert "'0.25' is not a share; write a percentage" in refused(daemon, "set", "a", "--compute", "0.25", status=2)
+
+
+def test_json_has_numbers_as_short_as_they_are(daemon):
+    daemon.cli("create", "--name", "a", "--compute", "12.34%")
+    daemon.cli("scheduler", "--quantum", "29ms")
+    assert '"quantum_seconds": 0.029,' in daemon.cli("scheduler", "--json").stdout
+    assert '"compute_min_ratio": 0.1234,' in daemon.cli("show", "a", "--json").stdout
+
+
+def test_set_gives_a_session_another_end(daemon):
+    daemon.cli("create", "--name", "a", "--ttl", "1h")
+    before = daemon.session("a")["expires_at"]
+    daemon.cli("set", "a", "--ttl", "2h")
+    assert daemon.session("a")["expires_at"] > before
+    daemon.stop()
+    daemon.start()
+    assert daemon.session("a")["expires_at"] > before
+    daemon.cli("set", "a", "--ttl", "never")
+    assert daemon.session("a")["expires_at"] is None
+    daemon.cli("set", "a", "--ttl", "1s")
+    wait_for(lambda: sessions(daemon) == [], "its end")
 
 
 def test_minimum_shares_beyond_the_whole_are_refused(make_daemon, make_gpu):
@@ -174,7 +210,8 @@ def test_version_names_the_daemon_that_runs(make_daemon):
     ["run", "--"],
     ["run", "--memory", "1GiB"],
     ["run", "--memory", "0", "true"],
-    ["run", "--compute", "25", "true"],
+    ["run", "--compute", "0.25", "true"],
+    ["set", "kept", "--ttl", "1500ms"],
     ["set", "kept", "--compute", "0%"],
     ["create", "--compute", "50%..101%"],
     ["create", "--priority", "9"],

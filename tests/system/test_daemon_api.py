@@ -126,6 +126,20 @@ def test_what_is_wrong_has_its_code(daemon, method, path, body, expected):
     assert daemon.request("GET", "/healthz") == (200, "ok\n")
 
 
+def test_head_is_get_without_the_body(daemon):
+    for path in ("/v1/sessions", "/v1/gpus", "/healthz", "/metrics", "/v1/events"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(20)
+            connection.connect(str(daemon.control_socket))
+            connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = b""
+            while piece := connection.recv(65536):
+                answer += piece
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200") and body == b"", (path, answer)
+    assert refusal(daemon.request("GET", "/v1/nothing")) == (404, "ERR_NOT_FOUND")
+
+
 def test_an_endless_chunked_body_ends_that_connection_alone(daemon):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)

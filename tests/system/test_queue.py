@@ -139,6 +139,9 @@ def test_an_expired_session_keeps_its_program_and_gives_it_no_more_memory(daemon
     wait_for(lambda: used(daemon, "brief") == MIB, "its memory to be charged")
     wait_for(lambda: daemon.session("brief")["state"] == "expired", "the session to expire")
     assert daemon.session("brief")["used_bytes"] == MIB and program.poll() is None
+    for change in (["--memory", "1GiB"], ["--ttl", "1h"], ["--name", "other"]):
+        result = daemon.cli("set", "brief", *change, check=False)
+        assert result.returncode == 1 and "has expired and cannot be changed" in result.stderr
     program.stdin.close()
     assert program.wait(20) == 0
 
@@ -149,7 +152,7 @@ def test_kill_ends_the_programs_and_then_the_session(daemon, product, reap):
                 for which in (("--name", "train"),)]
     wait_for(lambda: used(daemon, "train") == MIB, "its memory to be charged")
     result = daemon.cli("release", "train", check=False)
-    assert result.returncode == 1 and "--kill" in result.stderr
+    assert result.returncode == 1 and "1 process is attached" in result.stderr and "--kill" in result.stderr
     daemon.cli("release", "--kill", "train")
     assert [program.wait(20) for program in programs] == [-signal.SIGTERM]
     assert json.loads(daemon.cli("list", "--json").stdout) == []

@@ -340,6 +340,12 @@ def test_the_first_denial_says_what_would_help(daemon, start):
                             f"used 60MiB of the limit 64MiB. To allow it: gpuslice set {name} --memory 65MiB\n")
 
 
+def test_the_help_fits_the_simulated_daemon(daemon, product):
+    done = daemon.cli("run", "--memory", "1MiB", product.program("target_app"),
+                      env=daemon.environment(ALLOC_BYTES=2 * MIB, ITERATIONS=1))
+    assert re.search(r"To allow it: gpuslice set --simulated \w{12} --memory 2MiB\n", done.stderr), done.stderr
+
+
 def test_wrong_calls_get_the_drivers_answer(gpu, start, product):
     """The same list inside and outside."""
     def answers(environment):

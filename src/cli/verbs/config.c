@@ -21,8 +21,7 @@ static int check(const struct cli_arguments *arguments, struct error *error)
 {
     if (arguments->operand_count == 0 || strcmp(arguments->operands[0], "check") == 0)
         return 0;
-    return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not known here; expected gpuslice config [check [FILE]]",
+    return error_set(error, EINVAL, NULL, "'%.80s' is not 'check'; expected gpuslice config [check [FILE]]",
                      arguments->operands[0]);
 }
 
@@ -98,9 +97,10 @@ static void print_values(const json_t *values)
         table_cell_print(&row[KEY], TABLE_PLAIN, "[%s] %s", session_text(value, "section"),
                          session_text(value, "key"));
         table_cell_print(&row[VALUE], TABLE_PLAIN, "%s", is_set ? session_text(value, "value") : "-");
-        table_cell_print(
-            &row[FROM], *source ? TABLE_PLAIN : TABLE_DIM, "%s%s", *source ? source : "default",
-            json_is_true(json_object_get(value, "waits_for_start")) ? " (the file's waits for a start)" : "");
+        table_cell_print(&row[FROM], *source ? TABLE_PLAIN : TABLE_DIM, "%s%s", *source ? source : "default",
+                         json_is_true(json_object_get(value, "waits_for_start"))
+                             ? " (the file says something else, which counts after a restart)"
+                             : "");
     }
     table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
     table_free(&table);
@@ -150,9 +150,9 @@ static void print_all(const json_t *answer)
     {
         const char *problem = session_text(file, "problem");
         printf("%s%s\n", session_text(file, "path"),
-               *problem                                       ? ": has a mistake, and is not in force"
+               *problem                                       ? ": has a mistake and does not count"
                : json_is_true(json_object_get(file, "found")) ? ""
-                                                              : ": not there");
+                                                              : ": does not exist");
         if (*problem)
             printf("  %s\n", problem);
     }
@@ -203,8 +203,8 @@ const struct cli_verb verb_config = {
     .summary = "show each setting and where it comes from, or check the files",
     .text =
         "Without a daemon, shows what the files say. 'check' reads gpuslice.conf and sessions.conf, or FILE,"
-        " and ends with status 1 at the first mistake, which it names with its line. Changes of the files"
-        " take effect at once, as far as docs/configuration.md says so.",
+        " and ends with status 1 at the first mistake, which it names with its line. The daemon follows"
+        " changes of the files at once, but for the keys that gpuslice.conf(5) names.",
     .examples = "  gpuslice config\n"
                 "  gpuslice config check /etc/gpuslice/gpuslice.conf",
     .options = options,

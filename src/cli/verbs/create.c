@@ -41,8 +41,9 @@ static enum cli_status act(const struct cli_arguments *arguments)
 const struct cli_verb verb_create = {
     .name = "create",
     .aliases = {"allocate"},
-    .summary = "make a session for several programs, and print its ID",
-    .text = "The session lives until 'gpuslice release'. A daemon is started if none is running.",
+    .summary = "make a session for many programs and print its ID",
+    .text = "The session lives until 'gpuslice release', or until its --ttl is over. Starts a daemon if none "
+            "is running.",
     .examples = "  gpuslice create --name train --memory 4GiB --compute 25%..50%\n"
                 "  gpuslice run --session train -- python train.py",
     .options = options,

@@ -20,7 +20,7 @@ static const struct cli_option options[] = {
 
 static void print_json(const json_t *event, void *context)
 {
-    json_dumpf(event, stdout, JSON_COMPACT);
+    json_dumpf(event, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
     putchar('\n');
     fflush(stdout);
 }

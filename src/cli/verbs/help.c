@@ -66,8 +66,17 @@ void help_print_overview(void)
 {
     puts("gpuslice - share GPUs between programs, each inside its own quota\n\n"
          "Usage: gpuslice VERB [OPTION]... [OPERAND]...\n\nVerbs:");
-    for (size_t i = 0; cli_verbs[i]; i++)
-        printf("  %-12s%s\n", cli_verbs[i]->name, cli_verbs[i]->summary);
+    for (size_t i = 0; cli_verbs[i]; i++) {
+        int at = printf("  %-12s", cli_verbs[i]->name);
+        char line[256];
+        size_t used = (size_t)snprintf(line, sizeof(line), "%s", cli_verbs[i]->summary);
+        for (size_t alias = 0; cli_verbs[i]->aliases[alias] && used < sizeof(line); alias++)
+            used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s",
+                                     alias ? ", " : " (also: ", cli_verbs[i]->aliases[alias]);
+        if (cli_verbs[i]->aliases[0] && used < sizeof(line))
+            snprintf(line + used, sizeof(line) - used, ")");
+        print_wrapped(line, (size_t)at, (size_t)at);
+    }
     puts("\n'gpuslice VERB --help' says more. To begin with:\n\n"
          "  gpuslice run --memory 4GiB -- python train.py\n"
          "  gpuslice list");

@@ -7,13 +7,13 @@
 
 static const struct cli_option options[] = {
     {"kill", NULL, CLI_FLAG, offsetof(struct cli_arguments, kill),
-     "end the processes in it first: SIGTERM, and SIGKILL after 10 seconds"},
+     "first end the processes in it, with SIGTERM, and after 10 seconds with SIGKILL"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
 };
 
-/* One that cannot be released keeps none of the others. */
+/* A session that cannot be released does not keep the others from it. */
 static enum cli_status act(const struct cli_arguments *arguments)
 {
     struct client client;
@@ -38,7 +38,7 @@ const struct cli_verb verb_release = {
     .operand_kind = CLI_SESSION,
     .operands_min = 1,
     .operands_max = (unsigned)-1,
-    .summary = "end sessions in which no process runs, or with --kill any",
+    .summary = "end sessions: those in which nothing runs, or with --kill any",
     .options = options,
     .act = act,
 };

@@ -26,7 +26,7 @@ static const struct cli_option options[] = {
     CLI_OPTION_TTL,
     CLI_OPTION_WAIT,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
-     "run in this session rather than a new one"},
+     "run in this session, which exists, rather than in a new one"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -46,8 +46,8 @@ static int check(const struct cli_arguments *arguments, struct error *error)
     if (arguments->session && beside)
         return error_set(
             error, EINVAL, NULL,
-            "--session runs in a session that is there, and %s is for a new one; expected one of them; "
-            "'gpuslice set' changes a session",
+            "--session names a session that exists, and %s is for a new one; give one of the two; "
+            "'gpuslice set' changes a session that exists",
             beside);
     return session_wish_check(&arguments->wish, error);
 }
@@ -156,8 +156,8 @@ const struct cli_verb verb_run = {
     .operands_max = (unsigned)-1,
     .summary = "run a program inside a session",
     .text = "Makes a session and becomes COMMAND, with COMMAND's own pid, signals and exit status. "
-            "The session ends when COMMAND and all other processes in it have ended. A daemon is "
-            "started if none is running.",
+            "The session ends when COMMAND and all other processes in it have ended. Starts a daemon "
+            "if none is running.",
     .examples = "  gpuslice run --memory 4GiB --compute 25% -- python train.py\n"
                 "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate",
     .options = options,

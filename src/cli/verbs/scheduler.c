@@ -10,7 +10,8 @@
 
 static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
-     "the longest turn while others wait, 1ms to 1s; auto: a hundred times what a change of turns costs, "
+     "the longest turn while others wait, from 1ms to 1s; auto: a hundred times what a change of turns "
+     "costs, "
      "within "
      "15 to 50 ms"},
     CLI_OPTION_JSON,
@@ -95,11 +96,11 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_scheduler = {
     .name = "scheduler",
-    .summary = "show who has which GPU's time, and set the longest turn",
+    .summary = "show how the GPUs' time is shared, and set the longest turn",
     .text =
         "A GPU is 'free' to all until a session on it has a share or a priority; then sessions take turns."
-        " 10s is the part of its time that a session got in the last ten seconds. A quantum that is set"
-        " holds until the daemon ends.",
+        " 10s is the part of the GPU's time that a session got in the last ten seconds. A quantum that"
+        " you set holds until the daemon ends.",
     .examples = "  gpuslice scheduler --quantum 20ms",
     .options = options,
     .act = act,

@@ -7,17 +7,17 @@
 #include "client/client.h"
 
 static const struct cli_option options[] = {
-    CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE, CLI_OPTION_PRIORITY,
+    CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE, CLI_OPTION_PRIORITY, CLI_OPTION_TTL,
     CLI_OPTION_JSON,     CLI_OPTION_SIMULATED,      CLI_OPTION_HELP,    CLI_OPTIONS_END,
 };
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
     if (arguments->wish.name || arguments->wish.memory.every_bytes || arguments->wish.memory.gpus.count ||
-        arguments->wish.compute.max || arguments->wish.priority)
-        return 0;
+        arguments->wish.compute.max || arguments->wish.priority || arguments->wish.ttl_usec)
+        return session_wish_check(&arguments->wish, error);
     return error_set(error, EINVAL, NULL,
-                     "nothing to change is given; expected --memory, --compute, --priority or --name");
+                     "what to change is missing; expected --memory, --compute, --priority, --ttl or --name");
 }
 
 static enum cli_status act(const struct cli_arguments *arguments)
@@ -46,9 +46,11 @@ const struct cli_verb verb_set = {
     .operand_kind = CLI_SESSION,
     .operands_min = 1,
     .operands_max = 1,
-    .summary = "change a session's limits or name while it runs",
-    .text = "Takes effect at the next request for memory. A limit below what is used ends no program:"
-            " new memory is refused until enough has been freed. A new share holds from the next turn on.",
+    .summary = "change a session while programs run in it",
+    .text =
+        "A new limit holds from the next request for memory on. A limit below what is used ends no program:"
+        " new memory is refused until enough has been freed. A new share holds from the next turn on, and"
+        " --ttl counts from now.",
     .examples = "  gpuslice set train --memory 2GiB --compute 10%..100%",
     .options = options,
     .check = check,

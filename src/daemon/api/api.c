@@ -70,7 +70,7 @@ static void create(struct http_request *request, struct session_request *wanted)
     struct session *session;
     wanted->owner = request->peer.uid;
     ceilings_apply_defaults(request->daemon, wanted);
-    if (!wanted->ttl_seconds)
+    if (!wanted->has_ttl && !wanted->ttl_seconds)
         wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
     int result = session_create(request->daemon, wanted, &session, &error);
     if (result < 0) {
@@ -237,17 +237,17 @@ static void release_session(struct http_request *request, const char *id)
     }
     const char *kill = http_argument(request, "kill");
     if (session->processes && kill && strcmp(kill, "true") == 0) {
-        log_info("session %s '%s': uid %u ends its %u processes", session->id, session->name,
+        log_info("session %s '%s': uid %u ends its processes, %u", session->id, session->name,
                  (unsigned)request->peer.uid, session->process_count);
         release_begin(session, request);
         return;
     }
     if (session->processes) {
         error_set(&error, EBUSY, "ERR_SESSION_BUSY",
-                  "%u processes are attached to session %s, the newest is %d (%s); end them first, or "
+                  "%u process%s attached to session %s, the newest is %d (%s); end them first, or "
                   "release it with --kill",
-                  session->process_count, session->id, (int)session->processes->pid,
-                  session->processes->command);
+                  session->process_count, session->process_count == 1 ? " is" : "es are", session->id,
+                  (int)session->processes->pid, session->processes->command);
         http_reply_error(request, &error);
         return;
     }
@@ -402,7 +402,8 @@ void api_handle(struct http_request *request)
             !path_matches(route->path, request->path, id))
             continue;
         is_path = true;
-        if (strcmp(route->method, request->method) != 0)
+        /* HEAD is GET without the body, which the HTTP library leaves out. */
+        if (strcmp(route->method, strcmp(request->method, "HEAD") == 0 ? "GET" : request->method) != 0)
             continue;
         if (!route->is_public && check_token(request, &error) < 0)
             http_reply_error(request, &error);
@@ -411,9 +412,11 @@ void api_handle(struct http_request *request)
         return;
     }
     if (is_path)
-        error_set(&error, EINVAL, "ERR_METHOD_NOT_ALLOWED", "%.20s is not for %.120s; see docs/api.md",
-                  request->method, request->path);
+        error_set(&error, EINVAL, "ERR_METHOD_NOT_ALLOWED",
+                  "%.20s is not a method of %.120s; see share/doc/gpuslice/api.md", request->method,
+                  request->path);
     else
-        error_set(&error, ENOENT, "ERR_NOT_FOUND", "there is no %.120s; see docs/api.md", request->path);
+        error_set(&error, ENOENT, "ERR_NOT_FOUND", "%.120s does not exist; see share/doc/gpuslice/api.md",
+                  request->path);
     http_reply_error(request, &error);
 }

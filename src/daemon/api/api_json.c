@@ -114,12 +114,15 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
         *(*key == 'r' ? &request->run : &request->wait) = json_is_true(value);
         return json_is_boolean(value) ? 0 : bad_request(error, key, "true or false");
     }
-    if (creating && strcmp(key, "ttl_seconds") == 0)
-        return parse_ttl(key, value, &request->ttl_seconds, error);
+    if (strcmp(key, "ttl_seconds") == 0) {
+        request->has_ttl = true;
+        return json_is_null(value) ? 0 : parse_ttl(key, value, &request->ttl_seconds, error);
+    }
     if (strcmp(key, "gpus") != 0)
-        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority%s",
-                         key, creating ? ", run, wait, ttl_seconds" : "");
+        return error_set(
+            error, EINVAL, "ERR_BAD_REQUEST",
+            "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority, ttl_seconds%s",
+            key, creating ? ", run, wait" : "");
     if (!json_is_array(value) || json_array_size(value) == 0)
         return bad_request(error, key, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     size_t index;

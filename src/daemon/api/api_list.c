@@ -36,7 +36,7 @@ static bool write_next(struct listing *listing)
     const struct session *session = next_session(listing);
     const char *before = !listing->is_begun ? "[\n" : session ? ",\n" : "\n]\n";
     json_t *json = session ? api_session_json(session) : NULL;
-    char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *body = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(json);
     if (session && !body)
         return false;

@@ -159,7 +159,7 @@ static char *event_json(const struct events *events, const struct change *change
     if (json && details)
         json_object_update_missing(json, details);
     json_decref(details);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(json);
     return text;
 }

@@ -91,7 +91,7 @@ static void reply(struct http_request *request, unsigned status, const char *typ
 /* Takes `json` over. */
 static char *json_text(json_t *json)
 {
-    char *text = json_dumps(json, JSON_INDENT(2));
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(json);
     char *line = text ? realloc(text, strlen(text) + 2) : NULL;
     return line ? strcat(line, "\n") : text;
@@ -136,8 +136,11 @@ void http_reply_stream(struct http_request *request, const char *type,
     request->stream_read = read;
     request->stream_gone = gone;
     request->stream_context = context;
-    request->response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, on_stream, request, NULL);
+    /* libmicrohttpd sends the last chunk of a body behind the head that HEAD asks for. */
+    request->response = strcmp(request->method, "HEAD") == 0
+                            ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
+                            : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
+                                                                on_stream, request, NULL);
     request->status = MHD_HTTP_OK;
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");

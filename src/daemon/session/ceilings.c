@@ -12,25 +12,6 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/session/session.h"
 
-/* --- Defaults -------------------------------------------------------------------------------------- */
-
-void ceilings_apply_defaults(const struct daemon *daemon, struct session_request *request)
-{
-    const struct config_defaults *defaults = &daemon->config.defaults;
-    if (!request->has_bytes && defaults->memory_bytes) {
-        request->has_bytes = true;
-        request->bytes = defaults->memory_bytes;
-    }
-    if (!request->has_compute) {
-        request->has_compute = true;
-        request->compute = defaults->compute;
-    }
-    if (!request->has_priority) {
-        request->has_priority = true;
-        request->priority = defaults->priority;
-    }
-}
-
 /* --- Whom a ceiling is about ------------------------------------------------------------------------- */
 
 #define GROUPS_MAX 1024
@@ -123,6 +104,62 @@ static struct decided decide(const struct config *config, uid_t uid)
     }
     free(account.groups);
     return decided;
+}
+
+/* --- Defaults -------------------------------------------------------------------------------------- */
+
+/* Where the ceiling on memory is less than a card that `request` may come to stand on: the limit that each of
+ * its GPUs then has. Else 0, for all that the card has. */
+static uint64_t memory_under(const struct daemon *daemon, const struct session_request *request,
+                             uint64_t ceiling_bytes)
+{
+    uint64_t each = ceiling_bytes / (request->limit_count ? request->limit_count : 1);
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (each < daemon->gpus[request->limits[i].gpu].total_bytes)
+            return each;
+    for (unsigned i = 0; i < daemon->gpu_count && request->limit_count == 0; i++)
+        if (each < daemon->gpus[i].total_bytes)
+            return each;
+    return 0;
+}
+
+static uint64_t default_memory(const struct daemon *daemon, const struct session_request *request,
+                               const struct config_ceiling *ceiling)
+{
+    uint64_t bytes = daemon->config.defaults.memory_bytes;
+    uint64_t most = ceiling ? memory_under(daemon, request, ceiling->memory_bytes) : 0;
+    return most && (!bytes || most < bytes) ? most : bytes;
+}
+
+static struct share default_compute(const struct daemon *daemon, const struct config_ceiling *ceiling)
+{
+    struct share share = daemon->config.defaults.compute;
+    if (ceiling && ceiling->compute > 0 && ceiling->compute < share.max)
+        share.max = ceiling->compute;
+    if (share.min > share.max)
+        share.min = share.max;
+    return share;
+}
+
+void ceilings_apply_defaults(const struct daemon *daemon, struct session_request *request)
+{
+    struct decided decided =
+        request->is_declared ? (struct decided){NULL} : decide(&daemon->config, request->owner);
+    uint64_t bytes = default_memory(daemon, request, decided.memory);
+    if (!request->has_bytes && bytes) {
+        request->has_bytes = true;
+        request->bytes = bytes;
+    }
+    if (!request->has_compute) {
+        request->has_compute = true;
+        request->compute = default_compute(daemon, decided.compute);
+    }
+    if (!request->has_priority) {
+        enum session_priority priority = daemon->config.defaults.priority;
+        bool is_bounded = decided.priority && decided.priority->priority < priority;
+        request->has_priority = true;
+        request->priority = is_bounded ? decided.priority->priority : priority;
+    }
 }
 
 /* --- What the user has ------------------------------------------------------------------------------- */

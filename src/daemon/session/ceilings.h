@@ -24,7 +24,8 @@ struct ceiling_ask {
     enum session_priority priority;
 };
 
-/* Fill in what `request` does not say: memory, compute, priority. */
+/* Fill in what `request` does not say (memory, compute, priority): what [defaults] says, or where the owner's
+ * ceiling is lower, the ceiling. */
 void ceilings_apply_defaults(const struct daemon *daemon, struct session_request *request);
 
 /* As `session` stands; one that is queued may come to be on any GPU. */

@@ -37,8 +37,9 @@ static void refuse(struct http_request *request, const struct session *session, 
 {
     struct error error;
     error_set(&error, EBUSY, "ERR_SESSION_BUSY",
-              "%u processes are attached to session %s, the newest is %d (%s); %s", session->process_count,
-              session->id, session->processes ? (int)session->processes->pid : 0,
+              "%u process%s attached to session %s, the newest is %d (%s); %s", session->process_count,
+              session->process_count == 1 ? " is" : "es are", session->id,
+              session->processes ? (int)session->processes->pid : 0,
               session->processes ? session->processes->command : "none", why);
     http_reply_error(request, &error);
 }

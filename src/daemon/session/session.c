@@ -170,9 +170,11 @@ static void expire(struct session *session, const char *why)
     session->state = SESSION_EXPIRED;
     session->updated_at = time(NULL);
     session_close_policy(session);
-    log_info("session %s %s with %u processes attached", session->id, why, session->process_count);
+    log_info("session %s %s with %u process%s attached", session->id, why, session->process_count,
+             session->process_count == 1 ? "" : "es");
     change_publish(session->daemon, &(struct change){CHANGE_SESSION_EXPIRED, .session = session},
-                   "%s with %u processes attached", why, session->process_count);
+                   "%s with %u process%s attached", why, session->process_count,
+                   session->process_count == 1 ? "" : "es");
     store_put_session(session, NULL, NULL);
 }
 
@@ -410,12 +412,35 @@ static int check_ceilings(const struct session *session, const struct session_re
     return ceilings_check(session, &ask, &old, error);
 }
 
+/* The session's time runs from now on, for `ttl_seconds`; 0: without end. */
+static int restart_expiry(struct session *session, uint64_t ttl_seconds, struct error *error)
+{
+    sd_event_source *old = session->expiry;
+    int64_t old_ms = session->expires_at_ms;
+    session->expiry = NULL;
+    session->expires_at_ms = ttl_seconds ? now_ms() + (int64_t)ttl_seconds * 1000 : 0;
+    int result = watch_expiry(session, error);
+    if (result < 0) {
+        session->expiry = old;
+        session->expires_at_ms = old_ms;
+        return result;
+    }
+    sd_event_source_disable_unref(old);
+    session->ttl_seconds = ttl_seconds;
+    return 0;
+}
+
 int session_change(struct session *session, const struct session_request *request, struct error *error)
 {
     struct daemon *daemon = session->daemon;
     if (session->state == SESSION_QUEUED)
         return error_set(error, EBUSY, "ERR_SESSION_QUEUED",
                          "session %s waits to be admitted and cannot be changed; release it and make another",
+                         session->id);
+    if (session->state == SESSION_EXPIRED)
+        return error_set(error, EBUSY, "ERR_SESSION_EXPIRED",
+                         "session %s has expired and cannot be changed: it ends with its last process; make "
+                         "another",
                          session->id);
     bool is_asked[LEDGER_GPUS] = {false};
     uint64_t bytes[LEDGER_GPUS];
@@ -449,6 +474,8 @@ int session_change(struct session *session, const struct session_request *reques
         result = queue_admit_share(session, request->compute, error);
     if (result == 0 && !session->is_declared)
         result = check_ceilings(session, request, is_asked, bytes, error);
+    if (result == 0 && request->has_ttl)
+        result = restart_expiry(session, request->ttl_seconds, error);
     if (result < 0)
         return result;
 
@@ -469,7 +496,7 @@ int session_change(struct session *session, const struct session_request *reques
     agents_session_changed(session);
     queue_advance_soon(daemon);
     change_publish(daemon, &(struct change){CHANGE_SESSION_CHANGED, .session = session},
-                   "its limits, share, priority or name changed");
+                   "its limits, share, priority, time or name changed");
     return 0;
 }
 

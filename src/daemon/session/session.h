@@ -95,6 +95,7 @@ struct session_request {
     bool has_compute, has_priority; /* without: SHARE_ANY and PRIORITY_NORMAL, or unchanged */
     struct share compute;
     enum session_priority priority;
+    bool has_ttl;         /* without: the default's, or unchanged */
     uint64_t ttl_seconds; /* 0: none */
     bool is_declared;     /* made for sessions.conf: no ceiling counts */
     bool wait;            /* be queued where there is no room now */

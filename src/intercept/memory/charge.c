@@ -1,6 +1,8 @@
 #include "intercept/memory/charge.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/units.h"
 #include "cuda/uuid.h"
@@ -157,6 +159,13 @@ void charge_release_record(const struct record *record)
     charge_release(record->gpu, record->bytes);
 }
 
+/* Whether the session is one of simulated GPUs, as `gpuslice run` says in the environment. */
+static bool is_simulated(void)
+{
+    const char *simulated = getenv("GPUSLICE_SIMULATED");
+    return simulated && *simulated && strcmp(simulated, "0") != 0;
+}
+
 static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t bytes)
 {
     struct private_area *area = private_get();
@@ -185,9 +194,9 @@ static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t b
         report_once(
             &area->said_denied,
             "out of memory in session %.*s: asked for %s (%llu bytes) on %s; used %s of the limit %s. To "
-            "allow it: gpuslice set %.*s --memory %lluMiB",
+            "allow it: gpuslice set%s %.*s --memory %lluMiB",
             LEDGER_SESSION_ID_BYTES, policy->session_id, asked, (unsigned long long)bytes, uuid, used, limit,
-            LEDGER_SESSION_ID_BYTES, policy->session_id, enough_mib);
+            is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, policy->session_id, enough_mib);
 }
 
 void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)

@@ -43,14 +43,7 @@ typedef int read_amount(const char *text, uint64_t *amount, struct error *error)
 
 static int read_share(const char *text, uint64_t *amount, struct error *error)
 {
-    char percentage[WORD_BYTES + 1];
     struct share share;
-    size_t length = strlen(text);
-    if (length && length < WORD_BYTES && strspn(text, "0123456789") == length) {
-        memcpy(percentage, text, length);
-        memcpy(percentage + length, "%", 2);
-        text = percentage;
-    }
     int result = units_parse_share(text, &share, error);
     if (result == 0)
         *amount = share.max;
