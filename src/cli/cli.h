@@ -35,6 +35,7 @@ enum cli_kind {
     CLI_PRIORITY,       /* const char *: one of cli_priorities */
     CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
+    CLI_DURATION,       /* uint64_t: microseconds, above 0 */
     CLI_LIFETIME,       /* uint64_t: microseconds, above 0; UINT64_MAX for "never" */
     CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
     CLI_COMMAND,        /* operands: a program and its arguments */

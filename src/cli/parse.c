@@ -97,6 +97,7 @@ static int take_value(const struct cli_option *option, const char *value, struct
             return 0;
         }
         return units_parse_duration(value, target, error);
+    case CLI_DURATION:
     case CLI_MAYBE_DURATION:
         return units_parse_duration(value, target, error);
     default:
