@@ -30,6 +30,7 @@ OLD_GLIBC_SYMBOL(pthread_join);
 OLD_GLIBC_SYMBOL(pthread_key_create);
 OLD_GLIBC_SYMBOL(pthread_getspecific);
 OLD_GLIBC_SYMBOL(pthread_setspecific);
+OLD_GLIBC_SYMBOL(pthread_mutex_timedlock);
 OLD_GLIBC_SYMBOL(pthread_mutex_trylock);
 OLD_GLIBC_SYMBOL(pthread_once);
 OLD_GLIBC_SYMBOL(pthread_rwlock_rdlock);

@@ -133,6 +133,20 @@ def gpu(make_gpu):
     return make_gpu()
 
 
+@pytest.fixture
+def remote(product, tmp_path):
+    """remote(DRIVER): environment of a driver that leads to that one, which it looks up by dlsym."""
+    def make(driver):
+        inner = tmp_path / "libcuda.so.1.1"  # as WSL2 names its own
+        shutil.copy(driver / "libcuda.so.1", inner)
+        folder = tmp_path / "remote"
+        folder.mkdir()
+        (folder / "libcuda.so.1").symlink_to(product.build / "tests/system/preloads/remote/libcuda.so.1")
+        (folder / "libnvidia-ml.so.1").symlink_to(product.simulated / "libnvidia-ml.so.1")
+        return {"LD_LIBRARY_PATH": str(folder), "REMOTE_DRIVER": str(inner)}
+    return make
+
+
 class Daemon:
     """A private daemon over a private simulated GPU. start() runs it in the foreground, as our child."""
 

@@ -331,20 +331,6 @@ def test_the_quota_holds_by_every_way_beside_another_library(lookups, gpu, order
         assert traced_calls == len(ways) - 1
 
 
-@pytest.fixture
-def remote(product, tmp_path):
-    """remote(DRIVER): environment of a driver that leads to that one, which it looks up by dlsym."""
-    def make(driver):
-        inner = tmp_path / "libcuda.so.1.1"  # as WSL2 names its own
-        shutil.copy(driver / "libcuda.so.1", inner)
-        folder = tmp_path / "remote"
-        folder.mkdir()
-        (folder / "libcuda.so.1").symlink_to(product.build / "tests/system/preloads/remote/libcuda.so.1")
-        (folder / "libnvidia-ml.so.1").symlink_to(product.simulated / "libnvidia-ml.so.1")
-        return {"LD_LIBRARY_PATH": str(folder), "REMOTE_DRIVER": str(inner)}
-    return make
-
-
 def test_a_driver_that_looks_another_one_up_is_answered_as_without_us(lookups, gpu, remote):
     ways = ["handle", "procaddress", "handle", "procaddress"]
     answers, _ = allocate(gpu, "calls", [lookups.product.interceptor], ways, **remote(lookups.product.simulated))

@@ -129,6 +129,16 @@ static void *agent_main(void *unused)
     return NULL;
 }
 
+int __cxa_atexit(void (*function)(void *), void *argument, void *library);
+
+/* exit() runs it before the driver's own handlers, which were there first. After those, even a query may crash. */
+static void end(void *unused)
+{
+    struct gate *gate = gate_of();
+    if (gate) /* a forked child has none */
+        gate_end(gate);
+}
+
 static bool make_pokes(void)
 {
     int pair[2];
@@ -144,6 +154,9 @@ static bool start(struct gate *gate, bool alone)
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
+    static bool ends_with_us; /* inherited by forked children, as is what it stands for */
+    if (!ends_with_us)
+        ends_with_us = __cxa_atexit(end, NULL, NULL) == 0;
     if (!make_pokes() || !gate_make(gate) || pthread_attr_init(&attributes) != 0)
         return false;
     agent.alone = alone;

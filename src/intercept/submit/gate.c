@@ -5,6 +5,7 @@
 #include <linux/membarrier.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "intercept/agent/agent.h"
@@ -216,16 +217,44 @@ void gate_barrier(struct gate *gate)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-void gate_open(struct gate *gate, enum gate_state state)
+static void set_open(struct gate *gate, enum gate_state state)
 {
-    uint32_t before = atomic_exchange_explicit(&gate->word, state, memory_order_acq_rel); /* word_of() */
+    uint32_t before = atomic_exchange_explicit(&gate->word, state, memory_order_seq_cst); /* word_of() */
     if (before >= GATE_DRAINING)
         futex_wake_all(&gate->word);
+}
+
+/* Whoever changes the gate looks afterwards whether it has ended meanwhile. */
+static void keep_to_the_end(struct gate *gate)
+{
+    if (atomic_load_explicit(&gate->ended, memory_order_seq_cst))
+        set_open(gate, GATE_FREE);
+}
+
+void gate_open(struct gate *gate, enum gate_state state)
+{
+    set_open(gate, state);
+    keep_to_the_end(gate);
+}
+
+void gate_end(struct gate *gate)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    /* Whoever holds the lock may be asking the driver; if it is the thread that ends the process, from a handler
+     * of a signal, it would wait for itself. */
+    bool locked = pthread_mutex_timedlock(&gate->lock, &until) == 0;
+    atomic_store_explicit(&gate->ended, true, memory_order_seq_cst);
+    set_open(gate, GATE_FREE);
+    if (locked)
+        pthread_mutex_unlock(&gate->lock);
 }
 
 void gate_close(struct gate *gate)
 {
     atomic_store_explicit(&gate->word, GATE_DRAINING, memory_order_seq_cst);
+    keep_to_the_end(gate);
     gate_barrier(gate);
 }
 
@@ -248,8 +277,9 @@ bool gate_is_left(struct gate *gate)
 
 void gate_drained(struct gate *gate)
 {
-    GS_CHECK(word_of(gate) == GATE_DRAINING);
+    GS_CHECK(word_of(gate) == GATE_DRAINING || atomic_load(&gate->ended));
     atomic_store_explicit(&gate->word, GATE_CLOSED, memory_order_seq_cst);
+    keep_to_the_end(gate);
     if (atomic_load_explicit(&gate->capture_waiters, memory_order_seq_cst))
         futex_wake_all(&gate->word);
 }

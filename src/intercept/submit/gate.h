@@ -119,6 +119,10 @@ bool gate_is_left(struct gate *gate);
 /* What was waited for is done: captures may begin, work may not be submitted. */
 void gate_drained(struct gate *gate);
 
+/* As the process ends: open it for good. When this returns, the agent is not in the driver and does not call it again.
+ * May wait a second. */
+void gate_end(struct gate *gate);
+
 /* What threads wrote before and what this one reads after is in order, as theirs is (gate_go_inside()). */
 void gate_barrier(struct gate *gate);
 

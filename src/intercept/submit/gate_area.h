@@ -127,6 +127,8 @@ struct gate {
     _Atomic uint64_t gpus;
     /* The agent is. */
     atomic_bool started;
+    /* The process ends: the gate stays open, and the agent asks the driver nothing more. */
+    atomic_bool ended;
 
     /* Never held while anything is waited for. */
     pthread_mutex_t lock;

@@ -385,9 +385,11 @@ void in_flight_wait(struct gate *gate)
             atomic_store_explicit(&gate->ahead_ns, work_estimate_ahead(ahead_ns(gate), marks == 0),
                                   memory_order_relaxed);
         pthread_mutex_unlock(&entry->lock);
-        if (room || atomic_load_explicit(&gate->word, memory_order_relaxed) != GATE_PACED)
+        if (room)
             break;
         nap(nap_ns);
+        if (atomic_load_explicit(&gate->word, memory_order_relaxed) != GATE_PACED)
+            break;
     }
     atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
     calls_end(mode);
@@ -460,13 +462,17 @@ static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
 bool in_flight_is_finished(struct gate *gate)
 {
     bool finished = true;
-    CUstreamCaptureMode mode = calls_begin();
     pthread_mutex_lock(&gate->lock);
+    if (atomic_load_explicit(&gate->ended, memory_order_relaxed)) { /* under the lock: gate_end() */
+        pthread_mutex_unlock(&gate->lock);
+        return true;
+    }
+    CUstreamCaptureMode mode = calls_begin();
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count && finished; i++)
         finished = ask_entry(gate, &gate->entries[i]);
-    pthread_mutex_unlock(&gate->lock);
     calls_end(mode);
+    pthread_mutex_unlock(&gate->lock);
     return finished;
 }
 
