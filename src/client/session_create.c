@@ -15,7 +15,7 @@
 /* With less than this beside its context hardly any program starts. */
 #define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)
 
-/* How long one question about the place in the line may wait for its answer. */
+/* How long one question about the place in the queue may wait for its answer. */
 #define LINE_ASK_SECONDS 10
 
 __attribute__((format(printf, 2, 3))) static void tell(const struct session_progress *progress,
@@ -69,30 +69,32 @@ static int wait_in_line(struct client *client, uint64_t patience_usec,
                         const struct session_progress *progress, json_t **session, struct error *error)
 {
     uint64_t start = now_usec(), told = 0;
-    char id[32], query[96];
+    char id[32], path[160];
     int result = 0;
     snprintf(id, sizeof(id), "%s", session_text(*session, "session_id"));
     while (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0) {
         uint64_t place = session_number(*session, "queue_position"), waited = now_usec() - start;
         if (place != told)
-            tell(progress, "session %s waits for room, at place %llu in the line", id,
+            tell(progress, "session %s waits for room, at place %llu in the queue", id,
                  (unsigned long long)place);
         told = place;
         if (waited >= patience_usec) {
             client_request_session(client, "DELETE", id, "", NULL, NULL, NULL);
             return error_set(error, ETIMEDOUT, NULL,
                              "the time of --wait is over, and there is no room yet: the session was at place "
-                             "%llu in the line; wait longer, or ask for less",
+                             "%llu in the queue; wait longer, or ask for less",
                              (unsigned long long)place);
         }
         uint64_t left_seconds = (patience_usec - waited) / 1000000;
-        snprintf(query, sizeof(query), "?queue_position=%llu&wait_seconds=%llu", (unsigned long long)place,
+        snprintf(path, sizeof(path), "/v1/sessions/%s?queue_position=%llu&wait_seconds=%llu", id,
+                 (unsigned long long)place,
                  (unsigned long long)(left_seconds < LINE_ASK_SECONDS ? left_seconds : LINE_ASK_SECONDS));
         if (left_seconds == 0)
             usleep((useconds_t)(patience_usec - waited));
         json_decref(*session);
         *session = NULL;
-        result = client_request_session(client, "GET", id, query, NULL, session, error);
+        /* The daemon's own words say why a session that has gone meanwhile did. */
+        result = client_request(client, "GET", path, NULL, session, error);
     }
     json_t *environment = NULL;
     if (result == 0)

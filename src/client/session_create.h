@@ -1,4 +1,4 @@
-/* session_create.h - a session that does not exist yet: ask for it, and wait in line for room. */
+/* session_create.h - a session that does not exist yet: ask for it, and wait in the queue for room. */
 #pragma once
 
 #include <jansson.h>
@@ -7,7 +7,7 @@
 #include "client/client.h"
 #include "client/session_wish.h"
 
-/* Receives sentences for a person while a request goes on: the place in the line, a limit that is small. */
+/* Receives sentences for a person while a request goes on: the place in the queue, a limit that is small. */
 struct session_progress {
     void (*tell)(void *context, const char *sentence);
     void *context;

@@ -1,43 +1,38 @@
 #include "envpath/envpath.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "envpath/merge.h"
 
+/* Of the rows of a list, a later one's entries stand further from the list's own. */
 static const struct {
-    const char *name, *separators;
-} lists[] = {
-    {"PATH", ":"},
-    {"LD_PRELOAD", ": "},
-    {"LD_LIBRARY_PATH", ":;"},
-};
-
-/* Entries of the first come to stand nearer to the list's own. */
-static const struct {
-    const char *prefix;
+    const char *list, *separators, *variable;
     bool in_front;
-} sources[] = {
-    {"GPUSLICE_", false},
-    {"TF_", false},
-    {"GPUSLICE_PREPEND_", true},
-    {"TF_PREPEND_", true},
+} rows[] = {
+    {"PATH", ":", "GPUSLICE_PATH", false},
+    {"PATH", ":", "TF_PATH", false},
+    {"PATH", ":", "GPUSLICE_PREPEND_PATH", true},
+    {"PATH", ":", "TF_PREPEND_PATH", true},
+    {"LD_PRELOAD", ": ", "GPUSLICE_LD_PRELOAD", false},
+    {"LD_PRELOAD", ": ", "TF_LD_PRELOAD", false},
+    {"LD_PRELOAD", ": ", "GPUSLICE_PREPEND_LD_PRELOAD", true},
+    {"LD_PRELOAD", ": ", "TF_PREPEND_LD_PRELOAD", true},
+    {"LD_LIBRARY_PATH", ":;", "GPUSLICE_LD_LIBRARY_PATH", false},
+    {"LD_LIBRARY_PATH", ":;", "TF_LD_LIBRARY_PATH", false},
+    {"LD_LIBRARY_PATH", ":;", "GPUSLICE_PREPEND_LD_LIBRARY_PATH", true},
+    {"LD_LIBRARY_PATH", ":;", "TF_PREPEND_LD_LIBRARY_PATH", true},
 };
 
 void envpath_apply(void)
 {
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        for (size_t j = 0; j < sizeof(sources) / sizeof(sources[0]); j++) {
-            char name[64];
-            snprintf(name, sizeof(name), "%s%s", sources[j].prefix, lists[i].name);
-            const char *more = getenv(name);
-            char *merged =
-                more ? merge_lists(getenv(lists[i].name), more, lists[i].separators, sources[j].in_front)
-                     : NULL;
-            if (merged)
-                setenv(lists[i].name, merged, 1);
-            free(merged);
-        }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *more = getenv(rows[i].variable);
+        if (!more)
+            continue;
+        char *merged = merge_lists(getenv(rows[i].list), more, rows[i].separators, rows[i].in_front);
+        if (merged)
+            setenv(rows[i].list, merged, 1);
+        free(merged);
     }
 }

@@ -40,7 +40,43 @@ def test_who_waits_runs_when_there_is_room(full, reap):
     full.cli("release", "big")
     out, err = program.communicate(timeout=20)
     assert (program.returncode, out.strip()) == (0, session["session_id"])
-    assert err == f"gpuslice: session {session['session_id']} waits for room, at place 1 in the line\n"
+    assert err == f"gpuslice: session {session['session_id']} waits for room, at place 1 in the queue\n"
+
+
+def test_list_and_show_tell_of_those_who_wait(full, reap):
+    first = reap(full.spawn("create", "--name", "first", "--gpu", "0", "--memory", "512MiB", "--compute", "20%..60%", "--wait"))
+    wait_for(lambda: queued(full) == ["first"], "one to be in the line")
+    second = reap(full.spawn("create", "--name", "second", "--memory", "256MiB", "--wait"))
+    wait_for(lambda: queued(full) == ["first", "second"], "two to be in the line")
+    ids = {name: full.session(name)["session_id"] for name in ("first", "second")}
+    assert [line.split() for line in full.cli("list").stdout.splitlines()[2:]] == [
+        [ids["first"], "first", "queued", "(1)", "0", "-", "/", "512MiB", "20%..60%", "0"],
+        [ids["second"], "second", "queued", "(2)", "any", "-", "/", "256MiB", "-", "0"]]
+    shown = full.cli("show", "first").stdout
+    assert "1 in the queue" in shown and "512MiB on GPU 0 (GPU-" in shown and "20%..60%" in shown
+    assert "256MiB on any GPU" in full.cli("show", "second").stdout
+    assert (full.session("first")["vram_limit_bytes"], full.session("second")["vram_limit_bytes"]) == (512 * MIB, 256 * MIB)
+    for program in (first, second):
+        program.kill()
+
+
+def test_more_than_any_gpu_has_is_refused_although_others_wait(full, reap):
+    reap(full.spawn("create", "--name", "first", "--memory", "512MiB", "--wait"))
+    wait_for(lambda: queued(full) == ["first"], "one to be in the line")
+    for more in ([], ["--wait"], ["--gpu", "0"]):
+        result = full.cli("create", "--memory", "2GiB", *more, check=False)
+        assert result.returncode == 1 and "is more than GPU 0 has (1GiB, " in result.stderr, result.stderr
+    assert queued(full) == ["first"]
+
+
+def test_a_released_waiter_is_told_so(full, reap):
+    waiter = reap(full.spawn("create", "--name", "first", "--memory", "512MiB", "--wait"))
+    wait_for(lambda: queued(full) == ["first"], "one to be in the line")
+    session_id = full.session("first")["session_id"]
+    full.cli("release", "first")
+    assert waiter.wait(20) == 1
+    assert waiter.stderr.read().splitlines()[-1] == \
+        f"gpuslice: session {session_id} has ended while it waited for room: released"
 
 
 def test_the_line_is_served_in_order_and_a_large_one_is_not_overtaken(full, reap):

@@ -1,17 +1,12 @@
-/* gpuslice completion: what bash, zsh and fish need to know of our words, written from the tables. */
+/* gpuslice completion: the scripts for bash, zsh and fish. What is the same for every version of the command
+ * line stands in the templates beside this file; verbs and options come from the tables. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/options.h"
 #include "cli/verbs.h"
 
-/* IDs and names of sessions, and indices and UUIDs of GPUs, a line each; nothing without a daemon. */
-#define LIST_SESSIONS                                                                                        \
-    "gpuslice list 2>/dev/null | awk 'NR > 1 && /^[^ ]/ { print $1; if ($2 != \"-\") print $2 }'"
-#define LIST_GPUS "gpuslice gpus 2>/dev/null | awk 'NR > 1 { print $1; print $2 }'"
-
-#define PRIORITIES "low normal high critical"
-#define USAGE_BY "session user gpu"
+extern const char completion_bash[], completion_zsh[], completion_fish[]; /* made from *.in */
 
 /* How the scripts call each kind. */
 static const char *kind_name(enum cli_kind kind)
@@ -59,13 +54,25 @@ static void print_verb_names(const struct cli_verb *verb, const char *between)
         printf("%s%s", between, verb->aliases[i]);
 }
 
-static void print_all_verbs(const char *between)
+static void print_all_verb_names(void)
 {
     for (size_t i = 0; cli_verbs[i]; i++) {
         if (i)
-            fputs(between, stdout);
-        print_verb_names(cli_verbs[i], between);
+            putchar(' ');
+        print_verb_names(cli_verbs[i], " ");
     }
+}
+
+static void print_priorities(void)
+{
+    for (const char *const *priority = cli_priorities; *priority; priority++)
+        printf("%s%s", priority == cli_priorities ? "" : " ", *priority);
+}
+
+static void print_for_each_verb(void (*print)(const struct cli_verb *verb))
+{
+    for (size_t i = 0; cli_verbs[i]; i++)
+        print(cli_verbs[i]);
 }
 
 /* --- bash ------------------------------------------------------------------------------------------ */
@@ -84,76 +91,9 @@ static void print_bash_verb(const struct cli_verb *verb)
     puts("        esac\n        ;;");
 }
 
-static void print_bash(void)
+static void print_bash_tables(void)
 {
-    puts("# bash completion of gpuslice; made by 'gpuslice completion bash'\n"
-         "\n"
-         "# What the words of verb $2 are; `value` is the kind of option $1's value.\n"
-         "_gpuslice_tables() {\n"
-         "    options='--help' operand=none value=\n"
-         "    case $2 in");
-    for (size_t i = 0; cli_verbs[i]; i++)
-        print_bash_verb(cli_verbs[i]);
-    fputs("    esac\n"
-          "}\n"
-          "\n"
-          "_gpuslice_candidates() {\n"
-          "    case $1 in\n"
-          "    session) " LIST_SESSIONS " ;;\n"
-          "    gpu) " LIST_GPUS " ;;\n"
-          "    priority) echo " PRIORITIES " ;;\n"
-          "    by) echo " USAGE_BY " ;;\n"
-          "    shell) echo bash zsh fish ;;\n"
-          "    check) echo check ;;\n"
-          "    verb) echo ",
-          stdout);
-    print_all_verbs(" ");
-    puts(" ;;\n"
-         "    esac\n"
-         "}\n"
-         "\n"
-         "_gpuslice() {\n"
-         "    local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} options operand value i\n"
-         "    COMPREPLY=()\n"
-         "    if ((COMP_CWORD == 1)); then\n"
-         "        COMPREPLY=($(compgen -W \"$(_gpuslice_candidates verb) --help --version\" -- \"$word\"))\n"
-         "        return\n"
-         "    fi\n"
-         "    _gpuslice_tables '' \"$verb\"\n"
-         "    if [[ $operand == command ]]; then\n"
-         "        # Behind the first word that is no option stands someone else's command line.\n"
-         "        for ((i = 2; i < COMP_CWORD; i++)); do\n"
-         "            _gpuslice_tables \"${COMP_WORDS[i]}\" \"$verb\"\n"
-         "            if [[ ${COMP_WORDS[i]} == -- ]]; then\n"
-         "                ((i++))\n"
-         "                break\n"
-         "            fi\n"
-         "            [[ ${COMP_WORDS[i]} == -* ]] || break\n"
-         "            if [[ $value ]]; then ((i++)); fi\n"
-         "            [[ ${COMP_WORDS[i]} == = ]] && ((i++))\n"
-         "        done\n"
-         "        if ((i < COMP_CWORD)) || [[ $i -eq $COMP_CWORD && $word != -* ]]; then\n"
-         "            if declare -F _command_offset >/dev/null; then\n"
-         "                _command_offset \"$i\"\n"
-         "            elif ((i == COMP_CWORD)); then\n"
-         "                COMPREPLY=($(compgen -c -- \"$word\"))\n"
-         "            else\n"
-         "                COMPREPLY=($(compgen -f -- \"$word\"))\n"
-         "            fi\n"
-         "            return\n"
-         "        fi\n"
-         "    fi\n"
-         "    _gpuslice_tables \"${COMP_WORDS[COMP_CWORD - 1]}\" \"$verb\"\n"
-         "    if [[ $value ]]; then\n"
-         "        operand=$value\n"
-         "    elif [[ $word == -* ]]; then\n"
-         "        COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
-         "        return\n"
-         "    fi\n"
-         "    COMPREPLY=($(compgen -W \"$(_gpuslice_candidates \"$operand\")\" -- \"$word\"))\n"
-         "}\n"
-         "\n"
-         "complete -F _gpuslice gpuslice");
+    print_for_each_verb(print_bash_verb);
 }
 
 /* --- zsh ------------------------------------------------------------------------------------------- */
@@ -166,13 +106,11 @@ static const char *zsh_action(enum cli_kind kind)
     case CLI_GPU:
         return "_gpuslice_gpus";
     case CLI_PRIORITY:
-        return "(" PRIORITIES ")";
+        return "(low normal high critical)";
     case CLI_USAGE_BY:
-        return "(" USAGE_BY ")";
+        return "(session user gpu)";
     case CLI_SHELL:
         return "(bash zsh fish)";
-    case CLI_CONFIG:
-        return "(check)";
     case CLI_VERB:
         return "_gpuslice_verbs";
     default:
@@ -195,53 +133,29 @@ static void print_zsh_verb(const struct cli_verb *verb)
     }
     if (verb->operand_kind == CLI_COMMAND)
         fputs(" \\\n            '*::command:_normal'", stdout);
+    else if (verb->operand_kind == CLI_CONFIG)
+        fputs(" \\\n            '1:check:(check)' \\\n            '2:file:_files'", stdout);
     else if (verb->operands)
         printf(" \\\n            '%s:%s:%s'", verb->operands_max > 1 ? "*" : "1",
                kind_name(verb->operand_kind), zsh_action(verb->operand_kind));
     puts("\n        ;;");
 }
 
-static void print_zsh(void)
+static void print_zsh_summary(const struct cli_verb *verb)
 {
-    puts("#compdef gpuslice\n"
-         "# zsh completion of gpuslice; made by 'gpuslice completion zsh'\n"
-         "\n"
-         "_gpuslice_sessions() {\n"
-         "    local -a found=(${(f)\"$(" LIST_SESSIONS ")\"})\n"
-         "    compadd -a found\n"
-         "}\n"
-         "\n"
-         "_gpuslice_gpus() {\n"
-         "    local -a found=(${(f)\"$(" LIST_GPUS ")\"})\n"
-         "    compadd -a found\n"
-         "}\n"
-         "\n"
-         "_gpuslice_verbs() {\n"
-         "    local -a verbs=(");
-    for (size_t i = 0; cli_verbs[i]; i++) {
-        printf("        '%s:", cli_verbs[i]->name);
-        print_quoted(cli_verbs[i]->summary, "'\\''", ":");
-        puts("'");
-    }
-    puts("    )\n"
-         "    _describe verb verbs\n"
-         "}\n"
-         "\n"
-         "_gpuslice() {\n"
-         "    local curcontext=$curcontext state line\n"
-         "    _arguments -C '1:verb:_gpuslice_verbs' '*::operand:->operands'\n"
-         "    [[ $state == operands ]] || return\n"
-         "    case $line[1] in");
-    for (size_t i = 0; cli_verbs[i]; i++)
-        print_zsh_verb(cli_verbs[i]);
-    puts("    esac\n"
-         "}\n"
-         "\n"
-         "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n"
-         "    _gpuslice \"$@\"\n"
-         "else\n"
-         "    compdef _gpuslice gpuslice\n"
-         "fi");
+    printf("        '%s:", verb->name);
+    print_quoted(verb->summary, "'\\''", ":");
+    puts("'");
+}
+
+static void print_zsh_summaries(void)
+{
+    print_for_each_verb(print_zsh_summary);
+}
+
+static void print_zsh_arguments(void)
+{
+    print_for_each_verb(print_zsh_verb);
 }
 
 /* --- fish ------------------------------------------------------------------------------------------ */
@@ -255,9 +169,9 @@ static const char *fish_values(enum cli_kind kind)
     case CLI_GPU:
         return "(__gpuslice_gpus)";
     case CLI_PRIORITY:
-        return PRIORITIES;
+        return "low normal high critical";
     case CLI_USAGE_BY:
-        return USAGE_BY;
+        return "session user gpu";
     case CLI_SHELL:
         return "bash zsh fish";
     case CLI_CONFIG:
@@ -310,43 +224,58 @@ static void print_fish_verb(const struct cli_verb *verb)
         printf(" -a '%s'\n", fish_values(verb->operand_kind));
 }
 
-static void print_fish(void)
+static void print_fish_completions(void)
 {
-    fputs("# fish completion of gpuslice; made by 'gpuslice completion fish'\n"
-          "\n"
-          "function __gpuslice_sessions\n"
-          "    " LIST_SESSIONS "\n"
-          "end\n"
-          "\n"
-          "function __gpuslice_gpus\n"
-          "    " LIST_GPUS "\n"
-          "end\n"
-          "\n"
-          "function __gpuslice_verbs\n"
-          "    string split ' ' '",
-          stdout);
-    print_all_verbs(" ");
-    puts("'\n"
-         "end\n"
-         "\n"
-         "complete -c gpuslice -f");
-    for (size_t i = 0; cli_verbs[i]; i++)
-        print_fish_verb(cli_verbs[i]);
+    print_for_each_verb(print_fish_verb);
 }
 
-/* -------------------------------------------------------------------------------------------------------- */
+/* --- The templates --------------------------------------------------------------------------------- */
+
+/* What stands for `@NAME@` in a template; where that is a line of its own, so is what is printed. */
+static const struct filling {
+    const char *name;
+    void (*print)(void);
+    bool is_lines;
+} fillings[] = {
+    {"verb names", print_all_verb_names, false},   {"priorities", print_priorities, false},
+    {"verb tables", print_bash_tables, true},      {"verb summaries", print_zsh_summaries, true},
+    {"verb arguments", print_zsh_arguments, true}, {"verb completions", print_fish_completions, true},
+};
+
+/* The filling whose marker begins at `at`, or NULL. */
+static const struct filling *find_filling(const char *at)
+{
+    for (size_t i = 0; i < sizeof(fillings) / sizeof(fillings[0]); i++) {
+        size_t length = strlen(fillings[i].name);
+        if (strncmp(at + 1, fillings[i].name, length) == 0 && at[length + 1] == '@')
+            return &fillings[i];
+    }
+    return NULL;
+}
+
+static void print_template(const char *template)
+{
+    for (const char *at = template; *at; at++) {
+        const struct filling *filling = *at == '@' ? find_filling(at) : NULL;
+        if (!filling) {
+            putchar(*at);
+            continue;
+        }
+        filling->print();
+        at += strlen(filling->name) + 1;
+        if (filling->is_lines)
+            at++; /* the end of the marker's line */
+    }
+}
 
 static const struct cli_option options[] = {CLI_OPTION_HELP, CLI_OPTIONS_END};
 
 static enum cli_status act(const struct cli_arguments *arguments)
 {
     const char *shell = arguments->operands[0];
-    if (strcmp(shell, "bash") == 0)
-        print_bash();
-    else if (strcmp(shell, "zsh") == 0)
-        print_zsh();
-    else
-        print_fish();
+    print_template(strcmp(shell, "bash") == 0  ? completion_bash
+                   : strcmp(shell, "zsh") == 0 ? completion_zsh
+                                               : completion_fish);
     return cli_finish_output();
 }
 

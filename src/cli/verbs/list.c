@@ -29,31 +29,65 @@ static const struct table_column columns[] = {
     {NULL},
 };
 
-static void add_session(struct table *table, const json_t *session)
+/* The cells of a session's first row, beside those of its first GPU. */
+static void fill_session(struct table_cell *row, const json_t *session)
 {
-    const json_t *gpus = json_object_get(session, "gpus"), *gpu;
     const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
     const char *state = session_text(session, "state");
     bool is_active = strcmp(state, "active") == 0;
     bool is_declared = json_is_true(json_object_get(session, "declared"));
+    char share[UNITS_SHARE_TEXT];
+    table_cell_print(&row[ID], TABLE_PLAIN, "%s", id);
+    table_cell_print(&row[NAME], TABLE_PLAIN, "%s", strcmp(name, id) == 0 ? "-" : name);
+    if (strcmp(state, "queued") == 0)
+        table_cell_print(&row[STATE], TABLE_YELLOW, "queued (%llu)",
+                         (unsigned long long)session_number(session, "queue_position"));
+    else
+        table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
+                         is_active && is_declared ? "declared" : state);
+    session_share(session, share);
+    table_cell_print(&row[COMPUTE], TABLE_PLAIN, "%s", strcmp(share, "0%..100%") == 0 ? "-" : share);
+    table_cell_print(&row[PROCESSES], TABLE_PLAIN, "%zu",
+                     json_array_size(json_object_get(session, "processes")));
+}
+
+/* What a queued session asks for on a GPU, or, with `gpu` NULL, on any. */
+static void fill_asked(struct table_cell *row, const json_t *session, const json_t *gpu)
+{
+    char limit[UNITS_BYTES_TEXT];
+    if (gpu)
+        cells_gpu(&row[GPU], gpu);
+    else
+        table_cell_print(&row[GPU], TABLE_PLAIN, "any");
+    table_cell_print(&row[USAGE], TABLE_PLAIN, "- / %s",
+                     units_format_bytes(gpu ? session_number(gpu, "limit_bytes")
+                                            : session_number(session, "vram_limit_bytes"),
+                                        limit));
+}
+
+static void add_session(struct table *table, const json_t *session)
+{
+    const json_t *asked = json_object_get(session, "asked_gpus"), *gpu;
+    bool is_queued = json_is_array(asked);
+    json_t *gpus = is_queued ? (json_t *)asked : json_object_get(session, "gpus");
     size_t i;
-    json_array_foreach((json_t *)gpus, i, gpu)
+    json_array_foreach(gpus, i, gpu)
     {
         struct table_cell *row = table_add_row(table);
-        if (i == 0) {
-            table_cell_print(&row[ID], TABLE_PLAIN, "%s", id);
-            table_cell_print(&row[NAME], TABLE_PLAIN, "%s", strcmp(name, id) == 0 ? "-" : name);
-            table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
-                             is_active && is_declared ? "declared" : state);
-            char share[UNITS_SHARE_TEXT];
-            session_share(session, share);
-            table_cell_print(&row[COMPUTE], TABLE_PLAIN, "%s", strcmp(share, "0%..100%") == 0 ? "-" : share);
-            table_cell_print(&row[PROCESSES], TABLE_PLAIN, "%zu",
-                             json_array_size(json_object_get(session, "processes")));
+        if (i == 0)
+            fill_session(row, session);
+        if (is_queued) {
+            fill_asked(row, session, gpu);
+        } else {
+            cells_gpu(&row[GPU], gpu);
+            cells_usage(&row[BAR], session_number(gpu, "used_bytes"), session_number(gpu, "limit_bytes"));
+            cells_achieved(&row[ACHIEVED], session, gpu);
         }
-        cells_gpu(&row[GPU], gpu);
-        cells_usage(&row[BAR], session_number(gpu, "used_bytes"), session_number(gpu, "limit_bytes"));
-        cells_achieved(&row[ACHIEVED], session, gpu);
+    }
+    if (json_array_size(gpus) == 0) {
+        struct table_cell *row = table_add_row(table);
+        fill_session(row, session);
+        fill_asked(row, session, NULL);
     }
 }
 
@@ -92,9 +126,11 @@ const struct cli_verb verb_list = {
     .name = "list",
     .aliases = {"ps"},
     .summary = "list the sessions, what they use and may use",
-    .text = "COMPUTE is the share of its GPUs' time that a session is promised and may take, 10s the part "
-            "that it got in the "
-            "last ten seconds.",
+    .text =
+        "COMPUTE is the share of its GPUs' time that a session is promised and may take, 10s the part "
+        "that it got in the "
+        "last ten seconds. A session that waits for room is 'queued', with its place in the queue and what "
+        "it asks for.",
     .options = options,
     .act = act,
 };

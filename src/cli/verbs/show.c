@@ -40,6 +40,31 @@ static void print_lease(const json_t *session, bool colour)
     print_fact("Lease", text, colour);
 }
 
+/* Where a queued session stands, and for how much memory on which GPUs. */
+static void print_queued(const json_t *session, bool colour)
+{
+    const json_t *asked = json_object_get(session, "asked_gpus"), *gpu;
+    char text[256], bytes[UNITS_BYTES_TEXT];
+    size_t i;
+    snprintf(text, sizeof(text), "%llu in the queue",
+             (unsigned long long)session_number(session, "queue_position"));
+    print_fact("Place", text, colour);
+    if (json_array_size(asked) == 0) {
+        snprintf(text, sizeof(text), "%s on any GPU",
+                 units_format_bytes(session_number(session, "vram_limit_bytes"), bytes));
+        print_fact("Asks for", text, colour);
+    }
+    json_array_foreach((json_t *)asked, i, gpu)
+    {
+        struct table_cell cell;
+        cells_gpu(&cell, gpu);
+        snprintf(text, sizeof(text), "%s on GPU %s (%.12s)",
+                 units_format_bytes(session_number(gpu, "limit_bytes"), bytes), cell.text,
+                 session_text(gpu, "uuid"));
+        print_fact("Asks for", text, colour);
+    }
+}
+
 static void print_facts(const json_t *session, bool colour)
 {
     char text[128], time[SESSION_TIME_TEXT];
@@ -54,6 +79,8 @@ static void print_facts(const json_t *session, bool colour)
     snprintf(text, sizeof(text), "%s%s", session_text(session, "state"),
              json_is_true(json_object_get(session, "declared")) ? ", declared in sessions.conf" : "");
     print_fact("State", text, colour);
+    if (strcmp(session_text(session, "state"), "queued") == 0)
+        print_queued(session, colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
     print_fact("Owner", text, colour);
     print_fact("Compute", session_share(session, text), colour);
@@ -156,8 +183,10 @@ static enum cli_status act(const struct cli_arguments *arguments)
     } else {
         bool colour = table_colour_wanted(stdout);
         print_facts(session, colour);
-        print_gpus(session, colour);
-        print_processes(session, colour);
+        if (json_array_size(json_object_get(session, "gpus"))) {
+            print_gpus(session, colour);
+            print_processes(session, colour);
+        }
     }
     json_decref(session);
     return cli_finish_output();

@@ -214,6 +214,21 @@ static void change_session(struct http_request *request, const char *id)
     store_put_session(session, on_changed, request);
 }
 
+/* Also of declared sessions: it changes nothing of what they are. */
+static void give_socket(struct http_request *request, const char *id)
+{
+    struct session *session = find_session(request, id);
+    struct error error;
+    if (!session)
+        return;
+    if (session_give_socket(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    store_put_session(session, on_changed, request);
+}
+
 static void on_released(void *argument, int result, const char *message)
 {
     if (result < 0)
@@ -324,6 +339,7 @@ static const struct route routes[] = {
     {"PATCH", "/v1/sessions/*", change_session, false},
     {"DELETE", "/v1/sessions/*", release_session, false},
     {"GET", "/v1/sessions/*/environment", show_environment, false},
+    {"POST", "/v1/sessions/*/socket", give_socket, false},
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},

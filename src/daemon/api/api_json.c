@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include "daemon/gpu/driver_line.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/process/own_socket.h"
 #include "daemon/process/reaper.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/admission.h"
@@ -50,6 +52,20 @@ static int parse_ttl(const char *field, const json_t *value, uint64_t *seconds, 
     if (!json_is_integer(value) || number <= 0 || number > INT32_MAX)
         return bad_request(error, field, "a whole number of seconds, 1 to 2147483647");
     *seconds = (uint64_t)number;
+    return 0;
+}
+
+/* A name as Kubernetes has them; they go into metrics as they are. */
+static int parse_label(const char *field, const json_t *value, char *text, size_t bytes, struct error *error)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *label = json_string_value(value);
+    if (!label || !*label || strlen(label) >= bytes || label[strspn(label, letters)] != '\0') {
+        char expected[64];
+        snprintf(expected, sizeof(expected), "1 to %zu of A-Z a-z 0-9 . _ -", bytes - 1);
+        return bad_request(error, field, expected);
+    }
+    strcpy(text, label);
     return 0;
 }
 
@@ -114,6 +130,16 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
         *(*key == 'r' ? &request->run : &request->wait) = json_is_true(value);
         return json_is_boolean(value) ? 0 : bad_request(error, key, "true or false");
     }
+    if (strcmp(key, "own_socket") == 0) {
+        request->own_socket = json_is_true(value);
+        return request->own_socket ? 0 : bad_request(error, key, "true; a session keeps its own socket");
+    }
+    if (strcmp(key, "namespace") == 0)
+        return parse_label(key, value, request->labels.namespace, sizeof(request->labels.namespace), error);
+    if (strcmp(key, "pod") == 0)
+        return parse_label(key, value, request->labels.pod, sizeof(request->labels.pod), error);
+    if (strcmp(key, "container") == 0)
+        return parse_label(key, value, request->labels.container, sizeof(request->labels.container), error);
     if (strcmp(key, "ttl_seconds") == 0) {
         request->has_ttl = true;
         return json_is_null(value) ? 0 : parse_ttl(key, value, &request->ttl_seconds, error);
@@ -121,7 +147,8 @@ static int parse_field(const struct daemon *daemon, const char *key, json_t *val
     if (strcmp(key, "gpus") != 0)
         return error_set(
             error, EINVAL, "ERR_BAD_REQUEST",
-            "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority, ttl_seconds%s",
+            "there is no field '%.80s'; expected name, gpus, memory_bytes, compute, priority, ttl_seconds, "
+            "own_socket, namespace, pod, container%s",
             key, creating ? ", run, wait" : "");
     if (!json_is_array(value) || json_array_size(value) == 0)
         return bad_request(error, key, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
@@ -263,10 +290,43 @@ static json_t *lease_json(const struct session *session)
                      (double)standing.waited_ns / 1e9, "overruns", (json_int_t)standing.overruns);
 }
 
+/* The GPUs that a queued session asked for, each with the limit it would have there; empty where the daemon is
+ * to choose one. */
+static json_t *asked_gpus_json(const struct session *session)
+{
+    const struct session_request *request = queue_request(session);
+    json_t *gpus = json_array();
+    for (unsigned i = 0; request && i < request->limit_count; i++) {
+        const struct session_limit *limit = &request->limits[i];
+        const struct gpu *card = &session->daemon->gpus[limit->gpu];
+        struct session_gpu gpu = {.is_mig = card->mig_index >= 0};
+        char uuid[GPU_UUID_TEXT];
+        memcpy(gpu.uuid, card->uuid, sizeof(gpu.uuid));
+        json_array_append_new(gpus, json_pack("{s:i,s:o,s:s,s:o}", "index", card->index, "mig_index",
+                                              mig_index_json(card), "uuid", session_gpu_uuid(&gpu, uuid),
+                                              "limit_bytes",
+                                              bytes_json(limit->has_bytes     ? limit->bytes
+                                                         : request->has_bytes ? request->bytes
+                                                                              : card->total_bytes)));
+    }
+    return gpus;
+}
+
+static json_t *path_json(const char *path)
+{
+    return path ? text_json(path) : json_null();
+}
+
+static json_t *label_json(const char *label)
+{
+    return label[0] ? json_string(label) : json_null();
+}
+
 json_t *api_session_json(const struct session *session)
 {
     json_t *gpus = json_array(), *processes = json_array();
-    uint64_t used = 0, driver = 0, orphaned = 0, limit = 0;
+    bool is_queued = session->state == SESSION_QUEUED;
+    uint64_t used = 0, driver = 0, orphaned = 0, limit = is_queued ? session->queued_bytes : 0;
     for (unsigned i = 0; i < session->gpu_count; i++) {
         json_array_append_new(gpus, session_gpu_json(session, i));
         used = add_bytes(used, session_used(session, i));
@@ -285,10 +345,15 @@ json_t *api_session_json(const struct session *session)
         "vram_limit_bytes", bytes_json(limit), "used_bytes", bytes_json(used), "driver_bytes",
         bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
         time_json(session->created_at), "queue_position",
-        session->state == SESSION_QUEUED ? json_integer(queue_position(session)) : json_null(), "updated_at",
+        is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
         "processes", processes);
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
+    json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
+    json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));
+    json_object_set_new(json, "namespace", label_json(session->labels.namespace));
+    json_object_set_new(json, "pod", label_json(session->labels.pod));
+    json_object_set_new(json, "container", label_json(session->labels.container));
     json_object_update_new(json, lease_json(session));
     return json;
 }

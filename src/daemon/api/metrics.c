@@ -346,6 +346,16 @@ static void write_gpus(FILE *out, const struct metric *metric, struct subject *s
     }
 }
 
+static void write_labels(FILE *out, const struct session_labels *labels)
+{
+    if (labels->namespace[0])
+        fprintf(out, ",namespace=\"%s\"", labels->namespace);
+    if (labels->pod[0])
+        fprintf(out, ",pod=\"%s\"", labels->pod);
+    if (labels->container[0])
+        fprintf(out, ",container=\"%s\"", labels->container);
+}
+
 /* Names are unique an owner, so the owner is a label too. They hold no character that needs escaping. */
 static void write_sessions(FILE *out, const struct metric *metric, struct subject *subject)
 {
@@ -366,6 +376,7 @@ static void write_sessions(FILE *out, const struct metric *metric, struct subjec
                 fprintf(out, ",gpu=\"%u\"", subject->daemon->gpus[gpu].index);
             if (metric->scope == OF_SESSION_GPU)
                 fprintf(out, ",UUID=\"%s\"", session_gpu_uuid(&session->gpus[i], uuid));
+            write_labels(out, &session->labels);
             fputs("}", out);
             write_value(out, metric, subject);
         }

@@ -24,8 +24,8 @@ struct session;
 /* One process on one GPU of its session. */
 struct driver_share {
     struct ledger_slot_sample before; /* as the sample under way was asked for */
-    bool looked;                    /* `before` is of that sample */
-    uint64_t bytes;                 /* its part of the driver line */
+    bool looked;                      /* `before` is of that sample */
+    uint64_t bytes;                   /* its part of the driver line */
 };
 
 /* A dead process that NVML may still show. */

@@ -140,6 +140,15 @@ static json_t *details_of(const struct change *change)
     }
 }
 
+static void add_labels(json_t *json, const struct session_labels *labels)
+{
+    json_t *more = json_pack("{s:s*,s:s*,s:s*}", "namespace", labels->namespace[0] ? labels->namespace : NULL,
+                             "pod", labels->pod[0] ? labels->pod : NULL, "container",
+                             labels->container[0] ? labels->container : NULL);
+    json_object_update_missing(json, more);
+    json_decref(more);
+}
+
 static char *event_json(const struct events *events, const struct change *change)
 {
     const struct session *session = change->session;
@@ -156,6 +165,8 @@ static char *event_json(const struct events *events, const struct change *change
         "{s:s,s:s,s:s,s:s*,s:s*,s:o*,s:s*}", "id", id, "time", when, "kind", change_event(change->kind),
         "session_id", session ? session->id : NULL, "name", session ? session->name : NULL, "owner_uid",
         session ? json_integer((json_int_t)session->owner) : NULL, "message", change->message);
+    if (json && session)
+        add_labels(json, &session->labels);
     if (json && details)
         json_object_update_missing(json, details);
     json_decref(details);

@@ -27,6 +27,7 @@ static const struct {
     [USER_PROCESS] = {3, UINT_MAX, UINT_MAX, NULL}, /* its pidfd, its connection and its agent's */
     [USER_LEDGER] = {2, UINT_MAX, UINT_MAX, NULL},  /* policy and usage */
     [USER_RUNNER] = {1, UINT_MAX, UINT_MAX, NULL},
+    [USER_OWN_SOCKET] = {1, UINT_MAX, UINT_MAX, NULL},
 };
 
 static unsigned descriptors_of(const struct user *user)

@@ -12,11 +12,12 @@
 struct daemon;
 
 enum user_holding {
-    USER_REQUEST, /* a connection to control.sock */
-    USER_SILENT,  /* one to attach.sock on which no HELLO or AGENT has come */
-    USER_PROCESS, /* an attached process */
-    USER_LEDGER,  /* an open ledger */
-    USER_RUNNER,  /* a session that ends with the process that made it */
+    USER_REQUEST,    /* a connection to control.sock */
+    USER_SILENT,     /* one to attach.sock on which no HELLO or AGENT has come */
+    USER_PROCESS,    /* an attached process */
+    USER_LEDGER,     /* an open ledger */
+    USER_RUNNER,     /* a session that ends with the process that made it */
+    USER_OWN_SOCKET, /* a session's own socket */
     USER_USES
 };
 

@@ -70,7 +70,8 @@ bool runtime_is_served(const struct paths *paths)
     return fd >= 0 && (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN);
 }
 
-static int make_socket(const char *path, int type, mode_t mode, gid_t group, int *fd_out, struct error *error)
+int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, int *fd_out,
+                        struct error *error)
 {
     struct sockaddr_un address;
     fill_address(&address, path);
@@ -93,11 +94,11 @@ int runtime_listen(struct runtime *runtime, struct error *error)
     runtime->control_passed = runtime->control_fd >= 0;
     runtime->attach_passed = runtime->attach_fd >= 0;
     if (result == 0 && !runtime->attach_passed)
-        result = make_socket(paths->attach_socket, SOCK_SEQPACKET, paths->system ? 0666 : 0600, (gid_t)-1,
-                             &runtime->attach_fd, error);
+        result = runtime_make_socket(paths->attach_socket, SOCK_SEQPACKET, paths->system ? 0666 : 0600,
+                                     (gid_t)-1, &runtime->attach_fd, error);
     if (result == 0 && !runtime->control_passed)
-        result = make_socket(paths->control_socket, SOCK_STREAM, paths->system ? 0660 : 0600,
-                             group ? group->gr_gid : (gid_t)-1, &runtime->control_fd, error);
+        result = runtime_make_socket(paths->control_socket, SOCK_STREAM, paths->system ? 0660 : 0600,
+                                     group ? group->gr_gid : (gid_t)-1, &runtime->control_fd, error);
     return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "base/paths.h"
@@ -23,6 +24,9 @@ bool runtime_is_served(const struct paths *paths);
 /* Take the sockets that the service manager passed (activation.h), and make those it did not, in place of
  * stale ones. Under the lock. */
 int runtime_listen(struct runtime *runtime, struct error *error);
+
+/* Make a listening socket in place of a stale one. `group` (gid_t)-1: the daemon's. */
+int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, int *fd, struct error *error);
 
 /* Stop being found, on sockets of our own. False, with nothing changed, when a client has connected that
  * nobody has answered yet. */

@@ -17,6 +17,7 @@
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
+#include "daemon/process/own_socket.h"
 #include "daemon/process/peer.h"
 #include "daemon/process/reaper.h"
 #include "daemon/schedule/agents.h"
@@ -31,6 +32,7 @@ struct connection {
     struct connection *next, **at; /* of those that have not said HELLO */
     struct attach *attach;
     struct peer peer;
+    char own_session[SESSION_ID_TEXT]; /* whose own socket it came by; empty: attach.sock */
     int fd;
     sd_event_source *source, *timeout;
     struct process *process; /* NULL before HELLO */
@@ -53,7 +55,13 @@ static void break_silence(struct connection *connection)
     if (connection->next)
         connection->next->at = connection->at;
     connection->at = NULL;
-    user_remove(connection->attach->daemon, connection->peer.uid, USER_SILENT);
+    if (!connection->own_session[0]) {
+        user_remove(connection->attach->daemon, connection->peer.uid, USER_SILENT);
+        return;
+    }
+    struct session *session = session_find_id(connection->attach->daemon, connection->own_session);
+    if (session)
+        own_socket_drop_silent(session);
 }
 
 static void connection_free(struct connection *connection)
@@ -146,6 +154,46 @@ static bool is_admitted_by_rule(const struct entry *entry, const struct session 
     return declared_admits(session, &program);
 }
 
+/* The session that the connection's own socket says; false: it names another, and is told so. */
+static bool find_by_socket(struct entry *entry)
+{
+    struct connection *connection = entry->connection;
+    if (!connection->own_session[0])
+        return true;
+    if (*entry->session_id && strcmp(entry->session_id, connection->own_session) != 0) {
+        refuse(connection, WIRE_REFUSED_NOT_OWNER,
+               "this socket is of session %s alone; set GPUSLICE_SESSION to it", connection->own_session);
+        return false;
+    }
+    entry->session_id = connection->own_session;
+    return true;
+}
+
+/* By its user, its token, or a rule. False: it is told why not. */
+static bool is_authorised(struct entry *entry, const struct session *session)
+{
+    struct connection *connection = entry->connection;
+    const struct daemon *daemon = connection->attach->daemon;
+    bool has_token = entry->token[0], is_owner = session_is_visible(session, entry->peer.uid);
+    bool is_in_container = connection->own_session[0]; /* whose users are not the host's */
+    bool is_admitted =
+        entry->is_by_rule || ((!is_owner || !has_token) && is_admitted_by_rule(entry, session));
+    if (!is_owner && !is_admitted && !is_in_container) {
+        refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
+        return false;
+    }
+    bool needs_token = daemon->config.daemon.ipc_token_required || (is_in_container && !is_owner);
+    if ((has_token || (needs_token && !is_admitted)) &&
+        !identity_token_matches(session->token, entry->token)) {
+        refuse(connection, WIRE_REFUSED_TOKEN,
+               "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
+               "--session'",
+               session->id);
+        return false;
+    }
+    return true;
+}
+
 static bool may_enter(struct entry *entry, bool layout_is_known)
 {
     struct connection *connection = entry->connection;
@@ -163,21 +211,8 @@ static bool may_enter(struct entry *entry, bool layout_is_known)
                identity_is_id(entry->session_id) ? entry->session_id : "?");
         return false;
     }
-    bool has_token = entry->token[0], is_owner = session_is_visible(session, entry->peer.uid);
-    bool is_admitted =
-        entry->is_by_rule || ((!is_owner || !has_token) && is_admitted_by_rule(entry, session));
-    if (!is_owner && !is_admitted) {
-        refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
+    if (!is_authorised(entry, session))
         return false;
-    }
-    if ((has_token || (daemon->config.daemon.ipc_token_required && !is_admitted)) &&
-        !identity_token_matches(session->token, entry->token)) {
-        refuse(connection, WIRE_REFUSED_TOKEN,
-               "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
-               "--session'",
-               session->id);
-        return false;
-    }
     /* Who is attached already comes back under a new daemon for the policy that says so. */
     bool is_attached =
         reaper_find(session, entry->peer.pid, entry->start_ticks, entry->slot, entry->generation) != NULL;
@@ -266,6 +301,8 @@ static struct process *take_slot(struct entry *entry)
                LEDGER_SLOTS, session->id);
         return NULL;
     }
+    if (entry->connection->own_session[0])
+        entry->peer.uid = session->owner; /* which is charged for it */
     int result = user_check(session->daemon, entry->peer.uid, USER_PROCESS, &error);
     if (result == 0)
         result = reaper_add(session, &entry->peer, entry->start_ticks, steal_fd(&entry->pidfd),
@@ -356,7 +393,8 @@ static void on_hello(struct connection *connection, const struct wire_hello *hel
     bool layout_is_known = hello->layout_oldest <= LEDGER_LAYOUT && hello->layout_newest >= LEDGER_LAYOUT;
     if (!identify(&entry))
         return;
-    if ((*entry.session_id || find_by_rule(&entry)) && may_enter(&entry, layout_is_known)) {
+    if (find_by_socket(&entry) && (*entry.session_id || find_by_rule(&entry)) &&
+        may_enter(&entry, layout_is_known)) {
         struct process *process = find_held(&entry);
         if (!process)
             process = take_slot(&entry);
@@ -384,7 +422,7 @@ static void on_agent(struct connection *connection, const struct wire_agent *age
     };
     if (!identify(&entry))
         return;
-    if (may_enter(&entry, true)) {
+    if (find_by_socket(&entry) && may_enter(&entry, true)) {
         struct process *process =
             reaper_find(entry.session, entry.peer.pid, entry.start_ticks, entry.slot, entry.generation);
         if (!process) {
@@ -482,28 +520,46 @@ static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userda
     return 0;
 }
 
-static void begin_connection(void *context, int fd)
+/* One more of which nothing is known yet; false: there are too many. */
+static bool begin_silence(struct attach *attach, struct connection *connection, struct session *session)
 {
-    struct attach *attach = context;
+    if (session) {
+        if (!own_socket_take_silent(session))
+            return false;
+        strcpy(connection->own_session, session->id);
+    } else {
+        if (user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0)
+            return false;
+        user_add(attach->daemon, connection->peer.uid, USER_SILENT);
+    }
+    connection->next = attach->silent;
+    connection->at = &attach->silent;
+    if (connection->next)
+        connection->next->at = &connection->next;
+    attach->silent = connection;
+    return true;
+}
+
+void attach_enter(struct attach *attach, int fd, struct session *session)
+{
     struct connection *connection = calloc(1, sizeof(*connection));
     if (!connection || peer_credentials(fd, &connection->peer) < 0 ||
-        user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0) {
+        !begin_silence(attach, connection, session)) {
         free(connection);
         close(fd);
         return;
     }
     connection->attach = attach;
     connection->fd = fd;
-    connection->next = attach->silent;
-    connection->at = &attach->silent;
-    if (connection->next)
-        connection->next->at = &connection->next;
-    attach->silent = connection;
-    user_add(attach->daemon, connection->peer.uid, USER_SILENT);
     if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
         sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
                                    HELLO_TIMEOUT_USEC, 0, on_hello_timeout, connection) < 0)
         connection_free(connection);
+}
+
+static void begin_connection(void *context, int fd)
+{
+    attach_enter(context, fd, NULL);
 }
 
 int attach_start(struct daemon *daemon, int fd, struct error *error)
@@ -518,7 +574,7 @@ int attach_start(struct daemon *daemon, int fd, struct error *error)
         return result;
     }
     daemon->attach = attach;
-    return 0;
+    return own_sockets_start(daemon, error);
 }
 
 void attach_stop(struct daemon *daemon)

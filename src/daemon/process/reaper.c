@@ -232,7 +232,8 @@ static int restore_process(struct session *session, uint32_t slot, const struct 
     struct process *process;
     if (pidfd < 0)
         return error_set_errno(error, -pidfd, "cannot watch process %d", (int)owner->pid);
-    struct peer peer = {.pid = owner->pid, .uid = uid_of(owner->pid, session->owner)};
+    struct peer peer = {.pid = owner->pid,
+                        .uid = session->has_own_socket ? session->owner : uid_of(owner->pid, session->owner)};
     int result = reaper_add(session, &peer, owner->start_ticks, pidfd, slot, generation, &process, error);
     if (result < 0)
         return result;

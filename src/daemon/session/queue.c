@@ -24,6 +24,7 @@ struct waiter {
     struct waiter *next;
     struct http_request *request;
     unsigned position; /* as it knows it */
+    char ended[128];   /* why the session has ended; "": it has not, for all that was said */
     sd_event_source *timeout;
 };
 
@@ -31,6 +32,7 @@ struct queue {
     struct queued *head;
     struct waiter *waiters;
     sd_event_source *advance;
+    struct observer observer;
 };
 
 /* --- Room ------------------------------------------------------------------------------------------ */
@@ -176,9 +178,38 @@ static bool wants(const struct session_request *request, unsigned gpu)
     return request->limit_count == 0 && reserves;
 }
 
+/* Refuse what no card has, whoever else waits: to wait would not help. */
+static int check_hope(const struct daemon *daemon, const struct session_request *request, struct error *error)
+{
+    struct session_limit any[LEDGER_GPUS];
+    const struct session_limit *limits = request->limits;
+    unsigned count = request->limit_count;
+    if (queue_has_hope(daemon, request))
+        return 0;
+    if (count == 0) {
+        limits = any;
+        for (; count < daemon->gpu_count; count++)
+            any[count] = (struct session_limit){.gpu = count};
+    }
+    const struct gpu *largest = NULL;
+    uint64_t wanted = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const struct gpu *card = &daemon->gpus[limits[i].gpu];
+        uint64_t limit = limit_on(request, &limits[i], card);
+        if (limit <= card->total_bytes || (largest && card->total_bytes <= largest->total_bytes))
+            continue;
+        largest = card;
+        wanted = limit;
+    }
+    return admission_check(largest->label, largest->total_bytes, 0, 0, wanted, error);
+}
+
 int queue_admit(struct daemon *daemon, const struct session_request *request, struct session *session,
                 struct error *error)
 {
+    int result = check_hope(daemon, request, error);
+    if (result < 0)
+        return result;
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
         unsigned waiting = 0;
         if (!wants(request, gpu))
@@ -228,6 +259,14 @@ void queue_leave(struct session *session)
         free(unlink_queued(session));
 }
 
+const struct session_request *queue_request(const struct session *session)
+{
+    for (const struct queued *at = session->daemon->queue->head; at; at = at->next)
+        if (at->session == session)
+            return &at->request;
+    return NULL;
+}
+
 unsigned queue_position(const struct session *session)
 {
     unsigned position = 1;
@@ -247,13 +286,24 @@ static void answer(struct waiter **at)
     struct error error;
     *at = waiter->next;
     sd_event_source_disable_unref(waiter->timeout);
-    free(waiter);
     if (session) {
         http_reply_json(request, 200, api_session_json(session));
-        return;
+    } else {
+        error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND",
+                  "session %s has ended while it waited for room%s%s", request->session_id,
+                  *waiter->ended ? ": " : "", waiter->ended);
+        http_reply_error(request, &error);
     }
-    error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND", "session %s has ended", request->session_id);
-    http_reply_error(request, &error);
+    free(waiter);
+}
+
+/* A session that ends takes its reason along: keep it for those who wait for its place. */
+static void on_change(void *context, const struct change *change)
+{
+    struct queue *queue = context;
+    for (struct waiter *at = queue->waiters; at && change->kind == CHANGE_SESSION_ENDED; at = at->next)
+        if (strcmp(at->request->session_id, change->session->id) == 0)
+            snprintf(at->ended, sizeof(at->ended), "%s", change->message);
 }
 
 static void answer_changed(struct daemon *daemon)
@@ -366,6 +416,10 @@ int queue_start(struct daemon *daemon, struct error *error)
                                : -ENOMEM;
     if (result >= 0)
         result = sd_event_source_set_enabled(daemon->queue->advance, SD_EVENT_OFF);
+    if (result >= 0) {
+        daemon->queue->observer = (struct observer){.take = on_change, .context = daemon->queue};
+        change_observe(daemon, &daemon->queue->observer);
+    }
     return result < 0 ? error_set_errno(error, -result, "cannot make the queue") : 0;
 }
 
@@ -379,6 +433,8 @@ void queue_stop(struct daemon *daemon)
     while (queue->head)
         session_end(queue->head->session, "its daemon ends while it waits");
     sd_event_source_disable_unref(queue->advance);
+    if (queue->observer.take)
+        change_observe_no_more(daemon, &queue->observer);
     free(queue);
     daemon->queue = NULL;
 }

@@ -41,6 +41,9 @@ void queue_leave(struct session *session);
 /* Its place, from 1; 0 when it is not in the line. */
 unsigned queue_position(const struct session *session);
 
+/* What a queued session asked for; NULL when it is not in the line. */
+const struct session_request *queue_request(const struct session *session);
+
 /* Something may have become free: look, when the loop comes round. */
 void queue_advance_soon(struct daemon *daemon);
 

@@ -13,6 +13,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
+#include "daemon/process/own_socket.h"
 #include "daemon/process/peer.h"
 #include "daemon/process/reaper.h"
 #include "daemon/schedule/agents.h"
@@ -288,7 +289,30 @@ static int begin(struct session *session, struct error *error)
 {
     if (session->ttl_seconds)
         session->expires_at_ms = now_ms() + (int64_t)session->ttl_seconds * 1000;
-    return watch_expiry(session, error);
+    int result = session->has_own_socket ? own_socket_open(session, error) : 0;
+    return result < 0 ? result : watch_expiry(session, error);
+}
+
+int session_give_socket(struct session *session, struct error *error)
+{
+    if (session->state == SESSION_QUEUED)
+        return error_set(error, EBUSY, "ERR_SESSION_QUEUED",
+                         "session %s waits to be admitted, and has no socket yet", session->id);
+    int result = own_socket_open(session, error);
+    if (result == 0)
+        session->has_own_socket = true;
+    return result;
+}
+
+/* Take over what `labels` say. */
+static void set_labels(struct session *session, const struct session_labels *labels)
+{
+    if (labels->namespace[0])
+        strcpy(session->labels.namespace, labels->namespace);
+    if (labels->pod[0])
+        strcpy(session->labels.pod, labels->pod);
+    if (labels->container[0])
+        strcpy(session->labels.container, labels->container);
 }
 
 int session_create(struct daemon *daemon, struct session_request *request, struct session **session_out,
@@ -331,6 +355,8 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
     session->created_at = session->updated_at = time(NULL);
     session->is_declared = request->is_declared;
     session->ttl_seconds = request->ttl_seconds;
+    session->has_own_socket = request->own_socket;
+    session->labels = request->labels;
     session->runner_queues = !is_admitted && !request->run;
     session->runner = (struct session_runner){
         .pid = request->run_pid, .start_ticks = request->run_start_ticks, .pidfd = -1};
@@ -479,6 +505,9 @@ int session_change(struct session *session, const struct session_request *reques
     if (result < 0)
         return result;
 
+    if (request->own_socket && (result = session_give_socket(session, error)) < 0)
+        return result;
+    set_labels(session, &request->labels);
     if (request->has_compute)
         session->compute = request->compute;
     if (request->has_priority)
@@ -538,6 +567,7 @@ static void free_session(struct session *session, bool remove)
     daemon->busy_usec = daemon_now_usec();
     sd_event_source_disable_unref(session->expiry);
     unwatch_runner(session);
+    own_socket_close(session, remove);
     queue_leave(session);
     queue_advance_soon(daemon);
     release_forget(session);

@@ -16,6 +16,7 @@
 #include "ledger/ledger.h"
 
 struct arbiter_session;
+struct own_socket;
 struct daemon;
 struct orphan;
 struct process;
@@ -42,6 +43,12 @@ struct session_runner {
     sd_event_source *source;
 };
 
+/* What a cluster calls the container that a session is for; each empty where it is for none. */
+#define LABEL_TEXT 254 /* the longest name in Kubernetes, and a zero */
+struct session_labels {
+    char namespace[64], pod[LABEL_TEXT], container[64];
+};
+
 struct session {
     struct session *next, *previous;
     struct session *next_of_chain; /* daemon.sessions_by_id */
@@ -58,6 +65,9 @@ struct session {
     uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
     sd_event_source *expiry;
     struct session_runner runner;
+    bool has_own_socket;           /* it is to have one (own_socket.h), once it is admitted */
+    struct own_socket *own_socket; /* NULL: none is served */
+    struct session_labels labels;
     bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
     struct release *release; /* while its processes are being ended; NULL otherwise */
     uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
@@ -95,12 +105,14 @@ struct session_request {
     bool has_compute, has_priority; /* without: SHARE_ANY and PRIORITY_NORMAL, or unchanged */
     struct share compute;
     enum session_priority priority;
-    bool has_ttl;         /* without: the default's, or unchanged */
-    uint64_t ttl_seconds; /* 0: none */
-    bool is_declared;     /* made for sessions.conf: no ceiling counts */
-    bool wait;            /* be queued where there is no room now */
-    bool run;             /* it ends with process run_pid; else that one is watched while it is queued */
-    pid_t run_pid;        /* 0: none */
+    bool has_ttl;                 /* without: the default's, or unchanged */
+    uint64_t ttl_seconds;         /* 0: none */
+    bool own_socket;              /* with a socket of its own; at change: from now on */
+    struct session_labels labels; /* at change, an empty one stays as it is */
+    bool is_declared;             /* made for sessions.conf: no ceiling counts */
+    bool wait;                    /* be queued where there is no room now */
+    bool run;                     /* it ends with process run_pid; else that one is watched while it is queued */
+    pid_t run_pid;                /* 0: none */
     uint64_t run_start_ticks;
     int run_pidfd; /* taken over on success */
 };
@@ -111,7 +123,10 @@ int session_create(struct daemon *daemon, struct session_request *request, struc
 /* There is room for a queued session: make it active. On failure it is for the caller to end. */
 int session_activate(struct session *session, struct error *error);
 
-/* New limits and name, all or none. In force when this returns. */
+/* Give an admitted session a socket of its own, unless it has one. */
+int session_give_socket(struct session *session, struct error *error);
+
+/* New limits, name and labels, all or none. In force when this returns. */
 int session_change(struct session *session, const struct session_request *request, struct error *error);
 
 /* Take no new process and give no new memory; the end comes with the last process, or now. `session` is not

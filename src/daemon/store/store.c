@@ -16,7 +16,7 @@
 #include "daemon/store/store_load.h"
 
 #define STOP_SECONDS 30
-#define VALUES_MAX 14 /* of one statement */
+#define VALUES_MAX 18 /* of one statement */
 
 struct store {
     sqlite3 *database; /* the thread's once it runs */
@@ -31,7 +31,7 @@ struct statement {
     struct value {
         bool is_text;
         int64_t number;
-        char text[96];
+        char text[256];
     } values[VALUES_MAX];
 };
 
@@ -174,11 +174,12 @@ void store_put_session(struct session *session, store_done done, void *argument)
     struct statement *put = job_add(
         job,
         "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
-        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared)"
-        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
+        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
+        " container) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
         " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
         " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
-        " compute_max=excluded.compute_max, priority=excluded.priority");
+        " compute_max=excluded.compute_max, priority=excluded.priority, own_socket=excluded.own_socket,"
+        " namespace=excluded.namespace, pod=excluded.pod, container=excluded.container");
     bind_text(put, session->id);
     bind_text(put, session->name);
     bind_number(put, session->owner);
@@ -193,6 +194,10 @@ void store_put_session(struct session *session, store_done done, void *argument)
     bind_number(put, session->compute.max);
     bind_number(put, session->priority);
     bind_number(put, session->is_declared);
+    bind_number(put, session->has_own_socket);
+    bind_text(put, session->labels.namespace);
+    bind_text(put, session->labels.pod);
+    bind_text(put, session->labels.container);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         struct statement *gpu =

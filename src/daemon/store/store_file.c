@@ -16,7 +16,7 @@
 /* The layout's number is SQLite's user_version; 0 is a new file. Daemons from STORE_LAYOUT_OLDEST on can use
  * a file of STORE_LAYOUT too, as columns with defaults are all that was added since: they find the first of
  * both in `meta`. */
-#define STORE_LAYOUT 4
+#define STORE_LAYOUT 5
 #define STORE_LAYOUT_OLDEST 3
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -25,7 +25,10 @@ static const char schema[] =
     "NULL,"
     " expires_at_ms INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL,"
     " compute_min INTEGER NOT NULL DEFAULT 0, compute_max INTEGER NOT NULL DEFAULT 10000,"
-    " priority INTEGER NOT NULL DEFAULT 1, declared INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    " priority INTEGER NOT NULL DEFAULT 1, declared INTEGER NOT NULL DEFAULT 0,"
+    " own_socket INTEGER NOT NULL DEFAULT 0, namespace TEXT NOT NULL DEFAULT '', pod TEXT NOT NULL DEFAULT "
+    "'',"
+    " container TEXT NOT NULL DEFAULT '') WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
@@ -44,6 +47,10 @@ static const char *const migrations[STORE_LAYOUT] = {
           "ALTER TABLE sessions RENAME COLUMN expires_at TO expires_at_ms;"
           "UPDATE sessions SET expires_at_ms=expires_at_ms*1000;",
     [3] = "ALTER TABLE sessions ADD COLUMN declared INTEGER NOT NULL DEFAULT 0;",
+    [4] = "ALTER TABLE sessions ADD COLUMN own_socket INTEGER NOT NULL DEFAULT 0;"
+          "ALTER TABLE sessions ADD COLUMN namespace TEXT NOT NULL DEFAULT '';"
+          "ALTER TABLE sessions ADD COLUMN pod TEXT NOT NULL DEFAULT '';"
+          "ALTER TABLE sessions ADD COLUMN container TEXT NOT NULL DEFAULT '';",
     [2] = "ALTER TABLE processes ADD COLUMN wire_version INTEGER NOT NULL DEFAULT 0;",
 };
 

@@ -92,6 +92,10 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->priority =
         priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
     session->is_declared = sqlite3_column_int(row, 13);
+    session->has_own_socket = sqlite3_column_int(row, 14);
+    copy_column(row, 15, session->labels.namespace, sizeof(session->labels.namespace));
+    copy_column(row, 16, session->labels.pod, sizeof(session->labels.pod));
+    copy_column(row, 17, session->labels.container, sizeof(session->labels.container));
     if (identity_is_id(session->id) && identity_is_valid(session->name))
         return true;
     log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
@@ -104,8 +108,8 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
     int result = sqlite3_prepare_v2(
         database,
         "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
-        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared FROM sessions ORDER BY "
-        "created_at, id",
+        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
+        " container FROM sessions ORDER BY created_at, id",
         -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;

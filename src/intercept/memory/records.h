@@ -23,7 +23,8 @@ enum record_kind {
     /* These were charged. */
     RECORD_POINTER,    /* linear, pitched or managed memory; key: its address; owner: its context */
     RECORD_CONTEXT,    /* a context and its cost; key: the context; owner: itself, of a green context the
-                          primary one; references: of cuCtxAttach */
+                          primary one; references: of cuCtxAttach
+                          and cuDevicePrimaryCtxRetain */
     RECORD_ALLOCATION, /* physical memory of cuMemCreate; key: a number of ours; references: handles,
                           mappings and what else holds it */
     RECORD_ARRAY,      /* an array or a mipmapped one; key: its handle; owner: its context */

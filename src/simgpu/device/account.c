@@ -249,7 +249,7 @@ unsigned device_processes(unsigned gpu, struct device_process *processes, unsign
         uint64_t hidden = atomic_load(&shared_view()->header->slots[slot].hidden_bytes[gpu]);
         if (count < capacity)
             processes[count] = (struct device_process){
-                .pid = atomic_load(&shared_view()->header->slots[slot].pid),
+                .pid = shared_slot_pid(slot),
                 .bytes = copy.bytes[slot] > hidden ? copy.bytes[slot] - hidden : 0,
             };
         count++;

@@ -1,8 +1,27 @@
-/* constants.h - constants.def as numbers: SIM_CONTEXT_BYTES and so on. */
+/* constants.h - the rows of constants.def as numbers. */
 #pragma once
 
-#define SIM_SOURCE(text)
-#define SIM_CONSTANT(name, value, check, figure) static const double SIM_##name = value;
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum sim_constant {
+#define SIM_CONSTANT(name, scope, standard, h100, t4, figure, source) SIM_##name,
 #include "simgpu/device/constants.def"
-#undef SIM_SOURCE
 #undef SIM_CONSTANT
+    SIM_CONSTANTS
+};
+
+/* What holds in this process; valid after device_attach(). */
+double constant(enum sim_constant name);
+static inline uint64_t constant_whole(enum sim_constant name)
+{
+    return (uint64_t)constant(name);
+}
+
+/* For the first process on the machine: the values of scope MACHINE go into `values`, as the environment and the
+ * profile of number `profile` (profile.h) have them. -EINVAL for what is not a number. */
+int constants_decide(unsigned profile, double values[static SIM_CONSTANTS], struct error *error);
+
+/* For each process that attaches: take over what the first decided, and read what each decides for itself. */
+int constants_attach(unsigned profile, const double values[static SIM_CONSTANTS], struct error *error);

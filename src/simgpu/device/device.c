@@ -25,8 +25,12 @@ static atomic_bool attached;
 static int shared_fd = -1;
 static struct shared_view view;
 static char device_key[NAME_MAX]; /* the file's name: what UUIDs derive from */
-static uid_t device_owner;        /* whose file it is */
-static bool device_is_for_all;    /* FAKECUDA_OWNER was given: other users' programs share it */
+static char device_folder[PATH_MAX - 64] = "/dev/shm";
+static bool
+    is_folder_given; /* in a container: who gave it vouches for the files, whose users are others there */
+static uint64_t own_namespace;
+static uid_t device_owner;     /* whose file it is */
+static bool device_is_for_all; /* FAKECUDA_OWNER was given: other users' programs share it */
 
 const struct shared_view *shared_view(void)
 {
@@ -59,6 +63,33 @@ bool shared_slot_is_alive(uint32_t slot)
            lock_is_held(shared_fd, LOCK_OPEN(slot));
 }
 
+/* What tells one pid namespace from another; 0 without /proc. */
+static uint64_t pid_namespace(void)
+{
+    struct stat file;
+    return stat("/proc/self/ns/pid", &file) == 0 ? (uint64_t)file.st_ino : 0;
+}
+
+static uint64_t owner_word(pid_t pid)
+{
+    return own_namespace << 32 | (uint32_t)pid;
+}
+
+pid_t shared_slot_pid(uint32_t slot)
+{
+    _Atomic uint64_t *owner = &view.header->slots[slot].owner;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_SLOT(slot), .l_len = 1};
+    uint64_t seen = atomic_load(owner);
+    pid_t pid = (pid_t)(uint32_t)seen;
+    if (pid == 0 || slot == view.slot || seen >> 32 == (own_namespace & UINT32_MAX))
+        return pid;
+    /* Of a process that we cannot see, the kernel does not tell the pid: we are further in than whoever noted it. */
+    if (fcntl(shared_fd, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK || lock.l_pid <= 0)
+        return pid;
+    atomic_compare_exchange_strong(owner, &seen, owner_word(lock.l_pid));
+    return lock.l_pid;
+}
+
 /* Keep the device open for us and all whom we fork. The descriptor is closed by exec, or never. */
 static int open_device(const char *path, uint32_t slot)
 {
@@ -76,7 +107,7 @@ static int open_device(const char *path, uint32_t slot)
 /* Made under another name, so that nobody ever opens one that has its maker's mode alone. */
 static int make_file(const char *path)
 {
-    char draft[NAME_MAX + 48];
+    char draft[SHARED_PATH_BYTES + 16];
     snprintf(draft, sizeof(draft), "%s.%d", path, (int)getpid());
     cleanup_close int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int result = fd >= 0 ? 0 : -1;
@@ -97,15 +128,16 @@ int shared_open(const char *path, bool create)
         fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -1;
-    if (fstat(fd, &file) == 0 && file.st_uid == device_owner && S_ISREG(file.st_mode))
+    if (fstat(fd, &file) == 0 && (file.st_uid == device_owner || is_folder_given) && S_ISREG(file.st_mode))
         return steal_fd(&fd);
     errno = EPERM;
     return -1;
 }
 
-const char *shared_key(void)
+const char *shared_path(const char *ending, char path[static SHARED_PATH_BYTES])
 {
-    return device_key;
+    snprintf(path, SHARED_PATH_BYTES, "%s/%s%s", device_folder, device_key, ending);
+    return path;
 }
 
 static off_t header_bytes(void)
@@ -115,23 +147,41 @@ static off_t header_bytes(void)
 
 /* --- Attaching ------------------------------------------------------------------------------------- */
 
+/* How the GPU goes from process to process, before it has any work. */
+static int rules_write(int fd, unsigned gpu, const double constants[static SIM_CONSTANTS])
+{
+    const struct timeline_rules rules = {.slice_ns = (uint64_t)constants[SIM_SLICE_NS],
+                                         .switch_ns = (uint64_t)constants[SIM_SWITCH_NS],
+                                         .switch_idle_ns = (uint64_t)constants[SIM_SWITCH_IDLE_NS]};
+    off_t at = header_bytes() + (off_t)gpu * (off_t)sizeof(struct shared_gpu) +
+               (off_t)(offsetof(struct shared_gpu, timeline) + offsetof(struct timeline, rules));
+    return pwrite(fd, &rules, sizeof(rules), at) == (ssize_t)sizeof(rules) ? 0 : -errno;
+}
+
 /* Nobody lives: all that is in the file goes. We hold all locks. */
 static int initialise(int fd, struct error *error)
 {
     struct device_parameters parameters;
     struct device_shape shapes[DEVICE_GPUS] = {0};
-    int result = settings_read(&parameters, shapes, error);
+    double constants[SIM_CONSTANTS] = {0};
+    int result = settings_read(&parameters, shapes, constants, error);
     if (result < 0)
         return result;
     off_t bytes = header_bytes() + (off_t)parameters.gpu_count * (off_t)sizeof(struct shared_gpu);
-    if (ftruncate(fd, 0) < 0 || ftruncate(fd, bytes) < 0)
-        return error_set_errno(error, errno, "cannot size the simulated GPU's file /dev/shm/%s", device_key);
+    result = ftruncate(fd, 0) < 0 || ftruncate(fd, bytes) < 0 ? -errno : 0;
+    for (unsigned gpu = 0; gpu < parameters.gpu_count && result == 0; gpu++)
+        result = rules_write(fd, gpu, constants);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot size the simulated GPU's file %s/%s", device_folder,
+                               device_key);
     struct shared_header *header =
         mmap(NULL, (size_t)header_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (header == MAP_FAILED)
-        return error_set_errno(error, errno, "cannot map the simulated GPU's file /dev/shm/%s", device_key);
+        return error_set_errno(error, errno, "cannot map the simulated GPU's file %s/%s", device_folder,
+                               device_key);
     header->parameters = parameters;
     memcpy(header->shapes, shapes, sizeof(shapes));
+    memcpy(header->constants, constants, sizeof(constants));
     atomic_store_explicit(&header->ready, SHARED_LAYOUT, memory_order_release); /* with is_ready */
     munmap(header, (size_t)header_bytes());
     return 0;
@@ -216,7 +266,8 @@ static void slot_begin(void)
 {
     struct shared_slot *slot = &view.header->slots[view.slot];
     uint64_t generation = atomic_fetch_add(&slot->generation, 1) + 1;
-    atomic_store(&slot->pid, (int32_t)getpid());
+    own_namespace = pid_namespace();
+    atomic_store(&slot->owner, owner_word(getpid()));
     for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
         account_drop(&view.gpus[gpu], view.slot, generation);
         atomic_store(&slot->hidden_bytes[gpu], 0);
@@ -242,6 +293,10 @@ static void prepare_once(void)
     pthread_atfork(NULL, NULL, forget_in_child);
     const char *name = secure_getenv("FAKECUDA_NAME");
     const char *owner = secure_getenv("FAKECUDA_OWNER");
+    const char *folder = secure_getenv("FAKECUDA_FOLDER");
+    is_folder_given = folder && *folder && strlen(folder) < sizeof(device_folder);
+    if (is_folder_given)
+        strcpy(device_folder, folder);
     uint64_t uid;
     device_is_for_all = owner && *owner && units_parse_number(owner, UINT32_MAX, &uid, NULL) == 0;
     device_owner = device_is_for_all ? (uid_t)uid : geteuid();
@@ -257,8 +312,8 @@ static int attach(struct error *error)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, prepare_once);
 
-    char path[NAME_MAX + 16];
-    snprintf(path, sizeof(path), "/dev/shm/%s", device_key);
+    char path[SHARED_PATH_BYTES];
+    shared_path("", path);
     int fd = -1;
     uint32_t slot = 0;
     int result = slot_open(path, &fd, &slot, error);
@@ -288,8 +343,10 @@ static int attach(struct error *error)
         .gpus = (struct shared_gpu *)(void *)((char *)memory + header_bytes()),
         .slot = slot,
     };
-    slot_begin();
-    return 0;
+    result = constants_attach(view.header->parameters.profile, view.header->constants, error);
+    if (result == 0)
+        slot_begin();
+    return result;
 }
 
 int device_attach(struct error *error)

@@ -29,11 +29,10 @@
 
 /* What the environment asks for, or what the first process made of it. */
 struct device_parameters {
-    unsigned card_count;    /* FAKECUDA_GPUS, 1 .. DEVICE_CARDS; default 1 */
-    unsigned gpu_count;     /* cards, and behind them the MIG instances of them all (FAKECUDA_MIG) */
-    unsigned profile;       /* FAKECUDA_DEVICE: which card it looks like (profile.h) */
-    uint64_t total_bytes;   /* FAKECUDA_TOTAL_MEM, of each card; default is the card's */
-    uint64_t context_bytes; /* FAKECUDA_CONTEXT_BYTES, what a context costs; default SIM_CONTEXT_BYTES */
+    unsigned card_count;  /* FAKECUDA_GPUS, 1 .. DEVICE_CARDS; default 1 */
+    unsigned gpu_count;   /* cards, and behind them the MIG instances of them all (FAKECUDA_MIG) */
+    unsigned profile;     /* FAKECUDA_DEVICE: which card it looks like (profile.h) */
+    uint64_t total_bytes; /* FAKECUDA_TOTAL_MEM, of each card; default is the card's */
 };
 
 /* Attach this process: map the file, own a slot. Does nothing when it has one; attaches anew in a forked

@@ -8,6 +8,8 @@
 #include "simgpu/device/profile.h"
 #include "simgpu/device/shared.h"
 
+#define SLICE_LEAST_NS 1000 /* shorter ones would be most of the simulation's own work */
+
 static int read_bytes(const char *name, uint64_t fallback, uint64_t *bytes, struct error *error)
 {
     const char *text = secure_getenv(name);
@@ -36,9 +38,7 @@ static int read_parameters(struct device_parameters *parameters, struct error *e
     if (result == 0 && (parameters->total_bytes == 0 || parameters->total_bytes > UINT64_C(1) << 42))
         result = error_set(error, EINVAL, NULL, "FAKECUDA_TOTAL_MEM is '%s'; set 1 byte to 4096GiB",
                            secure_getenv("FAKECUDA_TOTAL_MEM"));
-    return result < 0 ? result
-                      : read_bytes("FAKECUDA_CONTEXT_BYTES", (uint64_t)SIM_CONTEXT_BYTES,
-                                   &parameters->context_bytes, error);
+    return result;
 }
 
 /* The cards, and behind them their MIG instances. */
@@ -79,8 +79,13 @@ static int read_shapes(struct device_parameters *parameters, struct device_shape
 }
 
 int settings_read(struct device_parameters *parameters, struct device_shape shapes[static DEVICE_GPUS],
-                  struct error *error)
+                  double constants[static SIM_CONSTANTS], struct error *error)
 {
     int result = read_parameters(parameters, error);
+    if (result == 0)
+        result = constants_decide(parameters->profile, constants, error);
+    if (result == 0 && constants[SIM_SLICE_NS] < SLICE_LEAST_NS)
+        result = error_set(error, EINVAL, NULL, "FAKECUDA_SLICE_NS is '%g'; set %d or more",
+                           constants[SIM_SLICE_NS], SLICE_LEAST_NS);
     return result < 0 ? result : read_shapes(parameters, shapes, error);
 }

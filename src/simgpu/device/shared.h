@@ -2,7 +2,10 @@
  * its timelines. */
 #pragma once
 
+#include <limits.h>
+
 #include "base/clock.h"
+#include "simgpu/device/constants.h"
 #include "simgpu/device/device.h"
 #include "simgpu/device/published.h"
 #include "simgpu/time/timeline.h"
@@ -38,16 +41,17 @@ struct shared_header {
     _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters stand */
     struct device_parameters parameters;
     struct device_shape shapes[DEVICE_GPUS];
-    _Atomic uint32_t lost; /* a bit for each card that is lost */
+    double constants[SIM_CONSTANTS]; /* those of scope MACHINE (constants.def) */
+    _Atomic uint32_t lost;           /* a bit for each card that is lost */
     _Atomic uint64_t
         hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
     struct shared_slot {
         _Atomic uint64_t generation; /* counts owners; the owner raises it before it does anything else */
-        _Atomic int32_t pid;
+        _Atomic uint64_t owner;      /* its pid, below the pid namespace that it is of: shared_slot_pid() */
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 7u
+#define SHARED_LAYOUT 9u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {
@@ -59,6 +63,10 @@ const struct shared_view *shared_view(void);
 
 /* Whether the slot's owner lives. Our own is alive. */
 bool shared_slot_is_alive(uint32_t slot);
+
+/* Its pid, as whoever looks from the outermost namespace sees it: the kernel shows that one the owner of the slot's lock,
+ * and it is noted for all. */
+pid_t shared_slot_pid(uint32_t slot);
 
 /* Changing an account: our buffer with a copy in it, in which `slot` has a line; then make it the account, or
  * begin again when that fails. */
@@ -77,9 +85,11 @@ void device_account_unlock(unsigned gpu);
 
 /* What FAKECUDA_ variables ask for (settings.c); -EINVAL for what cannot be. */
 int settings_read(struct device_parameters *parameters, struct device_shape shapes[static DEVICE_GPUS],
-                  struct error *error);
+                  double constants[static SIM_CONSTANTS], struct error *error);
 
-const char *shared_key(void); /* the file's name in /dev/shm */
+/* The path of a file of the simulated machine: what its name ends with. */
+#define SHARED_PATH_BYTES (PATH_MAX + NAME_MAX)
+const char *shared_path(const char *ending, char path[static SHARED_PATH_BYTES]);
 
 /* Open a file of the simulated machine, and make it if it is ours to make (`create`). It is the file of the
  * user that FAKECUDA_OWNER names, for all users, or else the caller's own: one that somebody else put in its

@@ -74,7 +74,7 @@ static bool context_is_known(CUcontext context)
 
 static CUresult context_start(CUcontext context, unsigned flags)
 {
-    uint64_t bytes = device_parameters().context_bytes;
+    uint64_t bytes = constant_whole(SIM_CONTEXT_BYTES);
     if (!device_charge(context->gpu, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->charged_bytes = bytes;

@@ -19,7 +19,7 @@ fakecuda_compute(unsigned gpu, uint64_t *now_ns, struct fakecuda_compute *places
         return -1;
     *now_ns = monotonic_ns();
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
-        pid_t pid = atomic_load(&view->header->slots[slot].pid);
+        pid_t pid = shared_slot_pid(slot);
         uint64_t computed_ns =
             pid ? timeline_computed_ns(&view->gpus[gpu].timeline, slot, *now_ns, scratch) : 0;
         if (!computed_ns)

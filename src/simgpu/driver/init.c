@@ -110,20 +110,6 @@ static unsigned visible_read(unsigned visible[DEVICE_GPUS], struct device_parame
     return count;
 }
 
-static double environment_number(const char *name, double fallback)
-{
-    const char *text = secure_getenv(name);
-    if (!text || !*text)
-        return fallback;
-    char *end;
-    double number = strtod(text, &end);
-    if (*end == '\0' && number >= 0 && number <= 1e18)
-        return number;
-    fprintf(stderr, "simulated GPU: %s is '%s', which is no number; set one, as in %s=%g\n", name, text, name,
-            fallback);
-    return fallback;
-}
-
 static CUresult initialise(void)
 {
     static bool prepared;
@@ -140,9 +126,6 @@ static CUresult initialise(void)
     simulator.device_count = visible_read(simulator.visible, parameters);
     if (simulator.device_count == 0)
         return CUDA_ERROR_NO_DEVICE;
-    simulator.kernel_ns = (uint64_t)environment_number("FAKECUDA_KERNEL_NS", 0);
-    simulator.page_fault_ns = (uint64_t)environment_number("FAKECUDA_PAGE_FAULT_NS", 20000);
-    simulator.link_bytes_per_ns = environment_number("FAKECUDA_LINK_GBPS", SIM_LINK_GBPS);
     uint64_t total_bytes = 0;
     for (unsigned gpu = 0; gpu < parameters.gpu_count; gpu++)
         total_bytes += device_shape(gpu)->total_bytes;

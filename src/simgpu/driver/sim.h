@@ -15,6 +15,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/prototypes.h"
+#include "simgpu/device/constants.h"
 #include "simgpu/device/device.h"
 #include "simgpu/time/timeline.h"
 
@@ -38,9 +39,6 @@ struct simulator {
     atomic_bool initialised;
     unsigned device_count;         /* of those below */
     unsigned visible[DEVICE_GPUS]; /* the GPU (device.h) behind each device ordinal */
-    uint64_t kernel_ns;            /* FAKECUDA_KERNEL_NS: what a kernel takes that we do not know */
-    uint64_t page_fault_ns;        /* FAKECUDA_PAGE_FAULT_NS: what handling one takes; default 20,000 */
-    double link_bytes_per_ns;      /* FAKECUDA_LINK_GBPS, each direction; default SIM_LINK_GBPS */
 };
 extern struct simulator simulator;
 

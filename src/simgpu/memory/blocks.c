@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/units.h"
+#include "simgpu/device/constants.h"
 #include "simgpu/device/device.h"
 
 #define UNIT_BYTES 512u /* what an allocation's size is rounded up to inside a block */
@@ -13,8 +13,6 @@
 static struct {
     pthread_mutex_t lock;
     pid_t owner;
-    bool is_read;
-    uint64_t block_bytes;
     uint64_t taken_bytes[DEVICE_GPUS];
 } blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -27,11 +25,9 @@ static void forget_in_child(void)
 static uint64_t block_bytes(void)
 {
     pid_t self = getpid();
-    if (!blocks.is_read) {
-        const char *text = secure_getenv("FAKECUDA_BLOCK_BYTES");
-        if (!text || units_parse_bytes(text, &blocks.block_bytes, NULL) != 0)
-            blocks.block_bytes = 0;
-        blocks.is_read = true;
+    static bool is_prepared;
+    if (!is_prepared) {
+        is_prepared = true;
         pthread_atfork(NULL, NULL, forget_in_child);
     }
     if (blocks.owner != self) {
@@ -39,7 +35,7 @@ static uint64_t block_bytes(void)
         for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
             blocks.taken_bytes[gpu] = 0;
     }
-    return blocks.block_bytes;
+    return constant_whole(SIM_BLOCK_BYTES);
 }
 
 static uint64_t whole(uint64_t bytes, uint64_t unit)

@@ -347,8 +347,10 @@ void managed_touch_rest(uint64_t address, CUdevice toucher, struct managed_fault
 
 void managed_submit(CUcontext context, CUstream stream, const struct managed_faults *faults)
 {
-    uint64_t in_ns = execution_link_ns(faults->in_bytes) + faults->in_count * simulator.page_fault_ns;
-    uint64_t out_ns = execution_link_ns(faults->out_bytes) + faults->out_count * simulator.page_fault_ns;
+    uint64_t in_ns =
+        execution_link_ns(faults->in_bytes) + faults->in_count * constant_whole(SIM_PAGE_FAULT_NS);
+    uint64_t out_ns =
+        execution_link_ns(faults->out_bytes) + faults->out_count * constant_whole(SIM_PAGE_FAULT_NS);
     if (in_ns > 0)
         stream_submit(context, stream, TIMELINE_COPY_IN, in_ns);
     if (out_ns > 0)

@@ -16,9 +16,8 @@ static struct device_share *shares;
 
 static int shares_open(int flags)
 {
-    char path[NAME_MAX + 32];
-    snprintf(path, sizeof(path), "/dev/shm/%s.shares", shared_key());
-    return shared_open(path, flags & O_CREAT);
+    char path[SHARED_PATH_BYTES];
+    return shared_open(shared_path(".shares", path), flags & O_CREAT);
 }
 
 void shares_make_file(void)

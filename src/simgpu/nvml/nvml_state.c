@@ -95,7 +95,7 @@ static nvmlReturn_t list_activity(nvmlDevice_t device, unsigned int *count, void
         if (found < room)
             store(samples, found,
                   &(struct activity){
-                      .pid = (unsigned)atomic_load(&shared_view()->header->slots[slot].pid),
+                      .pid = (unsigned)shared_slot_pid(slot),
                       .compute_percent = percent(compute_ns, window_ns),
                       .copy_percent = percent(copy_ns, window_ns),
                       .at_us = now_us,

@@ -53,12 +53,14 @@ void execution_unlock(unsigned gpu)
 
 uint64_t execution_link_ns(uint64_t bytes)
 {
-    return simulator.link_bytes_per_ns > 0 ? (uint64_t)((double)bytes / simulator.link_bytes_per_ns) : 0;
+    double rate = constant(SIM_LINK_GBPS);
+    return rate > 0 ? (uint64_t)((double)bytes / rate) : 0;
 }
 
 uint64_t execution_device_ns(uint64_t bytes)
 {
-    return (uint64_t)((double)bytes / SIM_DEVICE_GBPS);
+    double rate = constant(SIM_DEVICE_GBPS);
+    return rate > 0 ? (uint64_t)((double)bytes / rate) : 0;
 }
 
 /* Find out how far our work is. Under the lock. */

@@ -4,6 +4,8 @@
 
 /* A change goes no further than this at once; timeline_change() goes round until it is there. */
 #define ADVANCE_STEPS 4096u
+/* Nobody needs to know more than this ahead when something ends. */
+#define FORESIGHT_NS UINT64_C(200000000)
 
 /* --- The rules: pure, over a private copy of the state --------------------------------------------- */
 
@@ -27,15 +29,16 @@ static bool head_is_ready(const struct timeline_slot *slots, const struct timeli
 
 /* Whose operation the engine works on next: the one whose turn it is, else the next in the order of slots.
  * Starts a new slice when the turn goes round. Sets `*alone` if nobody else has something ready. */
-static struct timeline_entry *turn_take(struct timeline_state *state, const struct timeline_slot *slots,
+static struct timeline_entry *turn_take(struct timeline_state *state, const struct timeline *timeline,
                                         unsigned engine, bool *alone)
 {
+    const struct timeline_rules *rules = &timeline->rules;
     struct timeline_entry *holder = NULL, *first = NULL, *next = NULL;
     unsigned ready = 0;
     uint32_t turn = state->turn[engine].slot;
     for (uint32_t i = 0; i < state->entry_count; i++) {
         struct timeline_entry *entry = &state->entries[i];
-        if (!head_is_ready(slots, entry, engine))
+        if (!head_is_ready(timeline->slots, entry, engine))
             continue;
         ready++;
         if (entry->slot == turn)
@@ -48,14 +51,17 @@ static struct timeline_entry *turn_take(struct timeline_state *state, const stru
     *alone = ready == 1;
     if (holder && (state->turn[engine].left_ns > 0 || *alone)) {
         if (state->turn[engine].left_ns == 0)
-            state->turn[engine].left_ns = TIMELINE_SLICE_NS;
+            state->turn[engine].left_ns = rules->slice_ns;
         return holder;
     }
     if (!next)
         next = first;
     if (next) {
+        /* Slot 0 has the first turn of all without a switch: no matter. */
+        if (engine == TIMELINE_COMPUTE && next->slot != turn)
+            state->turn[engine].switching_ns = holder ? rules->switch_ns : rules->switch_idle_ns;
         state->turn[engine].slot = next->slot;
-        state->turn[engine].left_ns = TIMELINE_SLICE_NS;
+        state->turn[engine].left_ns = rules->slice_ns;
     }
     return next;
 }
@@ -111,17 +117,23 @@ static void entries_tidy(struct timeline_state *state)
 
 /* One step: everything that ends now ends, or all engines work until the next thing happens. False when
  * nothing more can happen before `until_ns`. */
-static bool advance_step(struct timeline_state *state, const struct timeline_slot *slots, uint64_t until_ns)
+static bool advance_step(struct timeline_state *state, const struct timeline *timeline, uint64_t until_ns)
 {
+    const struct timeline_slot *slots = timeline->slots;
     struct timeline_entry *running[TIMELINE_HOST];
     bool alone[TIMELINE_HOST];
     uint64_t step_ns = until_ns - state->time_ns;
     bool busy = false;
     for (unsigned engine = 0; engine < TIMELINE_HOST; engine++) {
-        running[engine] = turn_take(state, slots, engine, &alone[engine]);
+        running[engine] = turn_take(state, timeline, engine, &alone[engine]);
         if (!running[engine])
             continue;
         busy = true;
+        if (state->turn[engine].switching_ns > 0) {
+            if (state->turn[engine].switching_ns < step_ns)
+                step_ns = state->turn[engine].switching_ns;
+            continue;
+        }
         uint64_t duration_ns = queue_head(slots, running[engine], engine)->duration_ns;
         uint64_t progress_ns = running[engine]->engine[engine].progress_ns;
         uint64_t left_ns = duration_ns > progress_ns ? duration_ns - progress_ns : 0;
@@ -144,6 +156,10 @@ static bool advance_step(struct timeline_state *state, const struct timeline_slo
     for (unsigned engine = 0; engine < TIMELINE_HOST; engine++) {
         if (!running[engine])
             continue;
+        if (state->turn[engine].switching_ns > 0) {
+            state->turn[engine].switching_ns -= step_ns;
+            continue;
+        }
         struct timeline_progress *progress = &running[engine]->engine[engine];
         progress->progress_ns += step_ns;
         if (engine == TIMELINE_COMPUTE)
@@ -157,14 +173,14 @@ static bool advance_step(struct timeline_state *state, const struct timeline_slo
     return true;
 }
 
-bool timeline_advance(struct timeline_state *state, const struct timeline_slot *slots, uint64_t until_ns)
+bool timeline_advance(struct timeline_state *state, const struct timeline *timeline, uint64_t until_ns)
 {
     if (until_ns < state->time_ns)
         until_ns = state->time_ns;
     bool arrived = false;
     for (unsigned step = 0;
          step < ADVANCE_STEPS && state->completion_count + TIMELINE_ENGINES <= TIMELINE_COMPLETIONS; step++)
-        if (!advance_step(state, slots, until_ns)) {
+        if (!advance_step(state, timeline, until_ns)) {
             arrived = true;
             break;
         }
@@ -229,7 +245,7 @@ static struct timeline_state *change_begin(struct timeline *timeline, uint32_t s
             continue;
         completions_flush(timeline, own);
         own->completion_count = 0;
-        if (timeline_advance(own, timeline->slots, now_ns))
+        if (timeline_advance(own, timeline, now_ns))
             return own;
         published_replace(&timeline->current, *seen, published_own_buffer(*seen, slot));
     }
@@ -359,9 +375,9 @@ uint64_t timeline_expect(struct timeline *timeline, uint32_t slot, const struct 
             return scratch->time_ns > now_ns ? scratch->time_ns : now_ns;
         scratch->completion_count = 0;
         /* Far enough for the next thing to happen, wherever it is: a step stops where something does. */
-        if (!advance_step(scratch, timeline->slots, scratch->time_ns + (UINT64_C(1) << 60)))
+        if (!advance_step(scratch, timeline, scratch->time_ns + (UINT64_C(1) << 60)))
             return UINT64_MAX;
-        if (scratch->time_ns - last_ns > UINT64_C(100) * TIMELINE_SLICE_NS)
+        if (scratch->time_ns - last_ns > FORESIGHT_NS)
             return scratch->time_ns; /* soon enough to look again */
     }
 }
@@ -455,7 +471,7 @@ uint64_t timeline_computed_ns(const struct timeline *timeline, uint32_t slot, ui
         uint64_t seen = published_load(&timeline->current), most_ns = 0;
         if (!state_copy(timeline, seen, scratch))
             continue;
-        for (bool arrived = false; !arrived; arrived = timeline_advance(scratch, timeline->slots, now_ns)) {
+        for (bool arrived = false; !arrived; arrived = timeline_advance(scratch, timeline, now_ns)) {
             uint64_t computed_ns = computed_by_others(timeline, scratch, slot);
             most_ns = computed_ns > most_ns ? computed_ns : most_ns;
             scratch->completion_count = 0;

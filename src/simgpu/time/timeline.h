@@ -14,7 +14,9 @@
  * marks       for each engine, how many of the queue must be done: what a stream or an event waits for
  *
  * An engine serves one process at a time. It goes on to the next one that has something ready, in the order
- * of slots, after a slice of 2 ms or when the process it serves has nothing ready. */
+ * of slots, after a slice or when the process it serves has nothing ready. A kernel that runs longer than the
+ * slice is stopped there and goes on at its process's next turn. The compute engine takes some time for the
+ * switch, in which it serves nobody (struct timeline_rules). */
 #pragma once
 
 #include <stdbool.h>
@@ -37,7 +39,6 @@ enum timeline_engine {
 #define TIMELINE_SLOTS 1024u
 #define TIMELINE_RING                                                                                        \
     1024u /* operations of one process that an engine can have before it; as the driver's queue */
-#define TIMELINE_SLICE_NS UINT64_C(2000000)
 #define TIMELINE_COMPLETIONS 64u
 
 struct timeline_marks {
@@ -100,14 +101,23 @@ struct timeline_state {
     struct {
         uint32_t slot; /* whose turn it is, or was */
         uint64_t left_ns;
+        uint64_t switching_ns; /* what is left of the switch to it */
     } turn[TIMELINE_ENGINES];
     uint32_t completion_count, entry_count;
     struct timeline_completion completions[TIMELINE_COMPLETIONS];
     struct timeline_entry entries[TIMELINE_SLOTS]; /* in the order of slots */
 };
 
-/* One device's part of the shared memory; zeros are a device that never did anything. */
+/* How the compute engine goes from process to process; set before any work, and then fixed. */
+struct timeline_rules {
+    uint64_t slice_ns;       /* how long a process is served while others wait; of the copy engines too */
+    uint64_t switch_ns;      /* to stop what runs and begin with the next process */
+    uint64_t switch_idle_ns; /* the same when the last one had nothing to run */
+};
+
+/* One device's part of the shared memory; zeros but for the rules are a device that never did anything. */
 struct timeline {
+    struct timeline_rules rules;
     published_current current;
     struct timeline_slot slots[TIMELINE_SLOTS];
     struct timeline_state buffers[TIMELINE_SLOTS * 2];
@@ -171,5 +181,5 @@ void timeline_drop(struct timeline *timeline, uint32_t slot, uint32_t gone,
 uint32_t timeline_busy_slots(const struct timeline *timeline, uint32_t *slots, uint32_t capacity);
 
 /* Advance a state to `until_ns`, but by no more than some thousand steps and completions: false when it is
- * not there yet. Pure but for reading the rings of `slots`. */
-bool timeline_advance(struct timeline_state *state, const struct timeline_slot *slots, uint64_t until_ns);
+ * not there yet. Pure but for reading the timeline's rules and rings. */
+bool timeline_advance(struct timeline_state *state, const struct timeline *timeline, uint64_t until_ns);

@@ -115,8 +115,20 @@ bool context_primary_is_active(CUdevice device)
            real(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* A context that is there already costs nothing; the turn is held, so that it is not made, or gone,
- * meanwhile. */
+/* A primary context that was there already costs nothing, and is retained once more. Returns whether it is new. */
+static bool keep_primary(struct charge *charge, CUcontext context)
+{
+    struct record known;
+    if (records_count(&private_get()->records, RECORD_CONTEXT, (uint64_t)(uintptr_t)context, 1, &known)) {
+        charge_return(charge);
+        return false;
+    }
+    context_keep(charge, context);
+    return true;
+}
+
+/* The turn is held, so that the context is not made, or gone, meanwhile. Programs retain and release it around
+ * each copy (UCX): what is not new is told to nobody. */
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     struct charge charge = {0};
@@ -134,18 +146,21 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     pthread_mutex_t *turn = context_turn(charge.gpu);
     pthread_mutex_lock(turn);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool is_new = false;
     if (context_primary_is_active(device) || context_take(&charge, device) == CHARGE_TAKEN) {
         charge_enter();
         result = real(cuDevicePrimaryCtxRetain)(context, device);
         if (result == CUDA_SUCCESS)
-            context_keep(&charge, *context);
+            is_new = keep_primary(&charge, *context);
         else
             charge_return(&charge);
         charge_leave();
     }
     pthread_mutex_unlock(turn);
-    session_notice(WIRE_NOTICE_CONTEXT);
-    session_forget();
+    if (is_new) {
+        session_notice(WIRE_NOTICE_CONTEXT);
+        session_forget();
+    }
     return result;
 }
 
@@ -257,38 +272,46 @@ bool context_primary(CUdevice device, CUcontext *context)
     return true;
 }
 
-/* Release or reset. Which context that is must be asked while it lives. */
-static CUresult let_primary_go(CUresult (*driver)(CUdevice), CUdevice device)
+/* Release or, with `all`, reset. Which context that is must be asked while it lives, and the gate forgets its work before the
+ * driver ends it: nobody may ask after an event of a context that has gone. Where other references are left, it lives on
+ * with all that is in flight. */
+static CUresult let_primary_go(CUresult (*driver)(CUdevice), CUdevice device, bool all)
 {
     struct charge charge;
+    struct record record;
     CUcontext context = NULL;
     if (!charge_holds() || charge_place_device(&charge, device) != CHARGE_ON_GPU)
         return driver(device);
     pthread_mutex_lock(context_turn(charge.gpu));
     charge_enter();
     bool known = context_primary(device, &context);
-    if (known)
+    uint64_t key = (uint64_t)(uintptr_t)context;
+    bool others = !all && known && records_find(&private_get()->records, RECORD_CONTEXT, key, &record) &&
+                  record.references > 1;
+    if (known && !others)
         agent_leave_context(context);
     CUresult result = driver(device);
     bool gone = known && result == CUDA_SUCCESS && !context_primary_is_active(device);
     charge_leave();
     if (gone)
-        context_bury((uint64_t)(uintptr_t)context, charge.gpu);
+        context_bury(key, charge.gpu);
+    else if (others && result == CUDA_SUCCESS)
+        records_count(&private_get()->records, RECORD_CONTEXT, key, -1, &record);
     pthread_mutex_unlock(context_turn(charge.gpu));
     return result;
 }
 
-#define LETS_PRIMARY_GO(symbol)                                                                              \
+#define LETS_PRIMARY_GO(symbol, all)                                                                         \
     CUresult symbol(CUdevice device)                                                                         \
     {                                                                                                        \
         if (!real_ready() || !real(symbol))                                                                  \
             return real_absent();                                                                            \
-        return let_primary_go(real(symbol), device);                                                         \
+        return let_primary_go(real(symbol), device, all);                                                    \
     }
-LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease)
-LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease_v2)
-LETS_PRIMARY_GO(cuDevicePrimaryCtxReset)
-LETS_PRIMARY_GO(cuDevicePrimaryCtxReset_v2)
+LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease, false)
+LETS_PRIMARY_GO(cuDevicePrimaryCtxRelease_v2, false)
+LETS_PRIMARY_GO(cuDevicePrimaryCtxReset, true)
+LETS_PRIMARY_GO(cuDevicePrimaryCtxReset_v2, true)
 
 /* --- Usage counts of before CUDA 4 ----------------------------------------------------------------- */
 

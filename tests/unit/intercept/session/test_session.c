@@ -185,9 +185,14 @@ static int allocate(uint64_t bytes)
 static int obey(char order)
 {
     size_t free_bytes, total_bytes;
+    CUcontext primary;
     switch (order) {
     case 'c':
         return fake_context(0) ? 0 : 1;
+    case 'p':
+        return (int)cuDevicePrimaryCtxRetain(&primary, 0);
+    case 'P':
+        return (int)cuDevicePrimaryCtxRelease_v2(0);
     case 'a':
         return allocate(MIB);
     case 'A':
@@ -392,6 +397,35 @@ static void a_refusal_is_told_to_the_daemon_once_in_a_while(void **state)
     end_program();
 }
 
+/* Nothing is new, so nobody has to look at the card. */
+static void a_primary_context_that_is_there_is_no_news(void **state)
+{
+    struct wire_message message;
+    int fds[WIRE_FDS_MAX];
+    unsigned count;
+    start_program();
+    order('p');
+    hear_hello();
+    welcome(1);
+    assert_int_equal(answer(), 0);
+    for (unsigned i = 0; i < 5; i++) {
+        usleep(30000); /* longer than a process keeps quiet after a notice */
+        assert_int_equal(do_it('p'), 0);
+        usleep(30000);
+        assert_int_equal(do_it('P'), 0);
+    }
+    unsigned notices = 0;
+    while (recv(node.connection, &message, sizeof(message), MSG_DONTWAIT) > 0)
+        notices += message.header.type == WIRE_NOTICE;
+    assert_int_equal(notices, 1); /* of the first */
+    usleep(30000);
+    assert_int_equal(do_it('P'), 0);
+    await(node.connection);
+    assert_int_equal(wire_receive(node.connection, &message, fds, &count), 0);
+    assert_int_equal(message.notice.kind, WIRE_NOTICE_CONTEXT); /* it has gone */
+    end_program();
+}
+
 static void a_refused_process_gets_no_memory_and_says_the_daemons_words(void **state)
 {
     start_program();
@@ -512,6 +546,7 @@ int main(void)
         TEST(a_process_attaches_at_its_first_context_and_is_held_to_the_limit),
         TEST(a_context_of_unknown_cost_is_charged_when_the_daemon_has_measured_it),
         TEST(a_refusal_is_told_to_the_daemon_once_in_a_while),
+        TEST(a_primary_context_that_is_there_is_no_news),
         TEST(a_refused_process_gets_no_memory_and_says_the_daemons_words),
         TEST(without_a_daemon_there_is_no_memory),
         TEST(an_attached_process_outlives_its_daemon),

@@ -20,7 +20,10 @@ static int timeline_make(void **state)
 {
     *state = mmap(NULL, sizeof(struct timeline), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return *state == MAP_FAILED ? -1 : 0;
+    if (*state == MAP_FAILED)
+        return -1;
+    ((struct timeline *)*state)->rules.slice_ns = 2 * MS;
+    return 0;
 }
 
 static int timeline_unmake(void **state)
@@ -261,6 +264,35 @@ static void the_time_that_a_slot_has_had_survives_its_owners(void **state)
     assert_int_equal(computed(*state, 1, START + 20 * MS), 7 * MS);
 }
 
+/* The rules of a card: two processes with long kernels, 1 ms each in turn, and 0.1 ms for each switch. */
+static void a_switch_takes_time_in_which_nobody_is_served(void **state)
+{
+    struct timeline *timeline = *state;
+    timeline->rules = (struct timeline_rules){.slice_ns = 1 * MS, .switch_ns = MS / 10};
+    struct timeline_marks first = submit(timeline, 0, TIMELINE_COMPUTE, 2 * MS, &nothing, START);
+    struct timeline_marks second = submit(timeline, 1, TIMELINE_COMPUTE, 2 * MS, &nothing, START);
+    uint64_t ends = START + 4 * MS + 2 * (MS / 10); /* 0, 1, 0, and 1 when 0 has nothing left */
+    assert_false(is_reached(timeline, 1, &second, ends - 1));
+    assert_true(is_reached(timeline, 1, &second, ends));
+    assert_true(is_reached(timeline, 0, &first, ends));
+    assert_int_equal(timeline_done_ns(timeline, 0, TIMELINE_COMPUTE, first.at[TIMELINE_COMPUTE]),
+                     START + 3 * MS + 2 * (MS / 10));
+    assert_int_equal(computed(timeline, 0, ends), 2 * MS);
+    assert_int_equal(computed(timeline, 1, ends), 2 * MS);
+}
+
+static void a_switch_from_a_process_that_has_nothing_to_run_takes_its_own_time(void **state)
+{
+    struct timeline *timeline = *state;
+    timeline->rules = (struct timeline_rules){.slice_ns = 1 * MS, .switch_ns = MS, .switch_idle_ns = MS / 20};
+    submit(timeline, 0, TIMELINE_COMPUTE, MS / 2, &nothing, START);
+    struct timeline_marks other = submit(timeline, 1, TIMELINE_COMPUTE, MS / 2, &nothing, START + 5 * MS);
+    assert_false(is_reached(timeline, 1, &other, START + 5 * MS + MS / 2));
+    assert_true(is_reached(timeline, 1, &other, START + 5 * MS + MS / 2 + MS / 20));
+    struct timeline_marks again = submit(timeline, 1, TIMELINE_COMPUTE, MS / 2, &nothing, START + 9 * MS);
+    assert_true(is_reached(timeline, 1, &again, START + 9 * MS + MS / 2));
+}
+
 #define TIMELINE_TEST(name) cmocka_unit_test_setup_teardown(name, timeline_make, timeline_unmake)
 
 int main(void)
@@ -281,6 +313,8 @@ int main(void)
         TIMELINE_TEST(the_time_that_a_slot_has_had_counts_what_runs_now),
         TIMELINE_TEST(the_time_that_slots_have_had_adds_up_to_all_there_was_when_many_short_ones_compete),
         TIMELINE_TEST(the_time_that_a_slot_has_had_survives_its_owners),
+        TIMELINE_TEST(a_switch_takes_time_in_which_nobody_is_served),
+        TIMELINE_TEST(a_switch_from_a_process_that_has_nothing_to_run_takes_its_own_time),
         TIMELINE_TEST(a_host_function_holds_up_what_is_behind_it_until_it_returns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

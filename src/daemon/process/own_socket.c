@@ -1,0 +1,163 @@
+#include "daemon/process/own_socket.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
+#include "daemon/loop/listener.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/runtime.h"
+#include "daemon/process/attach.h"
+#include "daemon/session/session.h"
+
+#define SILENT_MAX 64 /* as many may wait for their first word in a session */
+
+struct own_socket {
+    struct listener *listener;
+    char id[SESSION_ID_TEXT];
+    struct daemon *daemon;
+    unsigned silent;
+    char folder[PATHS_SOCKET_BYTES], path[PATHS_SOCKET_BYTES];
+};
+
+static void enter(void *context, int fd)
+{
+    const struct own_socket *own = context;
+    attach_enter(own->daemon->attach, fd,
+                 session_find_id(own->daemon, own->id)); /* it lives as long as we listen */
+}
+
+static int fill_paths(struct own_socket *own, const struct session *session, struct error *error)
+{
+    const struct paths *paths = &session->daemon->paths;
+    char path[PATH_MAX + 64];
+    int length = snprintf(path, sizeof(path), "%s/s/%s/attach.sock", paths->runtime_dir, session->id);
+    if (length >= (int)sizeof(own->path))
+        return error_set(
+            error, ENAMETOOLONG, "ERR_INTERNAL",
+            "the path of the session's socket, %.200s, has %d bytes; a socket's has 107 at most; set "
+            "GPUSLICE_RUNTIME_DIR to a shorter path",
+            path, length);
+    strcpy(own->path, path);
+    snprintf(own->folder, sizeof(own->folder), "%.*s", length - (int)strlen("/attach.sock"), path);
+    return 0;
+}
+
+/* Whoever is given a folder passes through it; nobody lists it. */
+static int make_folder(const char *path, struct error *error)
+{
+    if ((mkdir(path, 0711) < 0 && errno != EEXIST) || chmod(path, 0711) < 0)
+        return error_set_errno(error, errno, "cannot make the folder %s", path);
+    return 0;
+}
+
+static int make_socket(struct own_socket *own, int *fd, struct error *error)
+{
+    char parent[PATH_MAX];
+    snprintf(parent, sizeof(parent), "%s/s", own->daemon->paths.runtime_dir);
+    int result = make_folder(parent, error);
+    if (result == 0)
+        result = make_folder(own->folder, error);
+    return result < 0 ? result : runtime_make_socket(own->path, SOCK_SEQPACKET, 0666, (gid_t)-1, fd, error);
+}
+
+int own_socket_open(struct session *session, struct error *error)
+{
+    struct daemon *daemon = session->daemon;
+    if (session->own_socket || !daemon->attach)
+        return 0;
+    cleanup_close int fd = -1;
+    int result = user_check(daemon, session->owner, USER_OWN_SOCKET, error);
+    if (result < 0)
+        return result;
+    struct own_socket *own = calloc(1, sizeof(*own));
+    if (!own)
+        return error_set_errno(error, ENOMEM, "cannot make the session's socket");
+    own->daemon = daemon;
+    strcpy(own->id, session->id);
+    result = fill_paths(own, session, error);
+    if (result == 0)
+        result = make_socket(own, &fd, error);
+    if (result == 0)
+        result = listener_open(daemon, fd, own->path, enter, own, &own->listener, error);
+    if (result < 0) {
+        free(own);
+        return result;
+    }
+    steal_fd(&fd);
+    session->own_socket = own;
+    user_add(daemon, session->owner, USER_OWN_SOCKET);
+    return 0;
+}
+
+void own_socket_close(struct session *session, bool remove)
+{
+    struct own_socket *own = session->own_socket;
+    if (!own)
+        return;
+    session->own_socket = NULL;
+    listener_close(own->listener);
+    unlink(own->path);
+    if (remove)
+        rmdir(own->folder);
+    user_remove(own->daemon, session->owner, USER_OWN_SOCKET);
+    free(own);
+}
+
+static void remove_strays(const struct daemon *daemon)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/s", daemon->paths.runtime_dir);
+    cleanup_dir DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        const struct session *session = session_find_id(daemon, entry->d_name);
+        char stray[PATH_MAX + NAME_MAX + 16];
+        if (!identity_is_id(entry->d_name) || (session && session->has_own_socket))
+            continue;
+        snprintf(stray, sizeof(stray), "%s/%s/attach.sock", path, entry->d_name);
+        unlink(stray);
+        *strrchr(stray, '/') = '\0';
+        rmdir(stray);
+    }
+}
+
+int own_sockets_start(struct daemon *daemon, struct error *error)
+{
+    remove_strays(daemon);
+    for (struct session *session = daemon->sessions; session; session = session->next) {
+        struct error why;
+        int result = session->has_own_socket ? own_socket_open(session, &why) : 0;
+        if (error_is_scarcity(result))
+            return error_set(error, why.status, NULL, "%s", why.message);
+        if (result < 0)
+            log_error("session %s: %s", session->id, why.message);
+    }
+    return 0;
+}
+
+bool own_socket_take_silent(struct session *session)
+{
+    if (session->own_socket->silent >= SILENT_MAX)
+        return false;
+    session->own_socket->silent++;
+    return true;
+}
+
+void own_socket_drop_silent(struct session *session)
+{
+    if (session->own_socket)
+        session->own_socket->silent--;
+}
+
+const char *own_socket_path(const struct session *session)
+{
+    return session->own_socket ? session->own_socket->path : NULL;
+}

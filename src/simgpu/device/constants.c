@@ -1,0 +1,93 @@
+#include "simgpu/device/constants.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "simgpu/device/profile.h"
+
+enum scope { MACHINE, PROCESS };
+
+static const struct {
+    const char *variable;
+    enum scope scope;
+    double of_profile[3]; /* in the order of profiles.def */
+} rows[SIM_CONSTANTS] = {
+#define SIM_CONSTANT(name, scope, standard, h100, t4, figure, source)                                        \
+    {"FAKECUDA_" #name, scope, {standard, h100, t4}},
+#include "simgpu/device/constants.def"
+#undef SIM_CONSTANT
+};
+
+static double in_force[SIM_CONSTANTS];
+
+double constant(enum sim_constant name)
+{
+    return in_force[name];
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+static int read_one(enum sim_constant name, unsigned profile, double *value, struct error *error)
+{
+    const char *variable = rows[name].variable, *text = secure_getenv(variable);
+    uint64_t bytes;
+    char *end;
+    *value = rows[name].of_profile[profile];
+    if (!text || !*text)
+        return 0;
+    if (ends_with(variable, "_BYTES")) {
+        struct error why = {0};
+        if (units_parse_bytes(text, &bytes, &why) < 0)
+            return error_set(error, EINVAL, NULL, "%s is '%s': %s", variable, text, why.message);
+        *value = (double)bytes;
+        return 0;
+    }
+    double number = strtod(text, &end);
+    if (*end != '\0' || !(number >= 0 && number <= 1e18))
+        return error_set(error, EINVAL, NULL, "%s is '%s', which is not a number; set one, as in %s=%g",
+                         variable, text, variable, *value);
+    *value = number;
+    return 0;
+}
+
+/* Which column of the table. */
+static int read_profile(unsigned *profile, struct error *error)
+{
+    const char *key = secure_getenv("FAKECUDA_CONSTANTS");
+    int number = key && *key ? profile_find(key) : (int)*profile;
+    if (number < 0)
+        return error_set(error, EINVAL, NULL, "FAKECUDA_CONSTANTS is '%s'; set " PROFILE_KEYS, key);
+    *profile = (unsigned)number;
+    return 0;
+}
+
+static int read_scope(enum scope scope, unsigned profile, double values[static SIM_CONSTANTS],
+                      struct error *error)
+{
+    int result = read_profile(&profile, error);
+    for (unsigned name = 0; name < SIM_CONSTANTS && result == 0; name++)
+        if (rows[name].scope == scope)
+            result = read_one((enum sim_constant)name, profile, &values[name], error);
+    return result;
+}
+
+int constants_decide(unsigned profile, double values[static SIM_CONSTANTS], struct error *error)
+{
+    return read_scope(MACHINE, profile, values, error);
+}
+
+int constants_attach(unsigned profile, const double values[static SIM_CONSTANTS], struct error *error)
+{
+    double all[SIM_CONSTANTS];
+    memcpy(all, values, sizeof(all));
+    int result = read_scope(PROCESS, profile, all, error);
+    if (result == 0)
+        memcpy(in_force, all, sizeof(all));
+    return result;
+}
