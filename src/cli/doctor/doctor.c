@@ -114,7 +114,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
         cells_print_json(all);
         json_decref(all);
     } else {
-        puts("\nWhat no check can find (docs/security.md):");
+        puts("\nWhat no check can find (share/doc/gpuslice/security.md says more):");
         for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
             printf("  %s\n", limits[i]);
         printf("\n%u problems, %u warnings\n", counts[DOCTOR_PROBLEM], counts[DOCTOR_WARNING]);

@@ -248,89 +248,24 @@ static uint64_t session_max_nano(const struct subject *subject)
 
 /* --- The table ------------------------------------------------------------------------------------- */
 
+enum unit { METRIC_WHOLE, METRIC_NANO };
+
 static const struct metric {
     const char *name, *type, *help;
     enum scope scope;
     uint64_t (*value)(const struct subject *subject);
-    bool is_nano; /* the value is in billionths */
+    enum unit unit;
 } metrics[] = {
-    {"gpuslice_sessions_active", "gauge", "Sessions that processes may attach to.", OF_DAEMON,
-     sessions_active},
-    {"gpuslice_processes_attached", "gauge", "Processes that hold a slot of a session.", OF_DAEMON,
-     processes_attached},
-    {"gpuslice_attaches_total", "counter", "Processes that were given a slot.", OF_DAEMON, attaches},
-    {"gpuslice_refused_attaches_total", "counter", "Processes that asked for a slot and were refused.",
-     OF_DAEMON, refused_attaches},
-    {"gpuslice_process_deaths_total", "counter", "Attached processes that ended.", OF_DAEMON, deaths},
-    {"gpuslice_broken_ledgers_total", "counter", "Sessions whose ledger a process damaged.", OF_DAEMON,
-     broken_ledgers},
-    {"gpuslice_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.", OF_DAEMON,
-     start_time},
-    {"gpuslice_used_bytes", "gauge", "Device memory that sessions use: charged, driver line and orphans.",
-     OF_GPU, used_bytes},
-    {"gpuslice_driver_bytes", "gauge", "Of these, what the driver took beyond what processes charged.",
-     OF_GPU, driver_bytes},
-    {"gpuslice_orphan_bytes", "gauge", "Of these, what the card still holds for processes that have died.",
-     OF_GPU, orphan_bytes},
-    {"gpuslice_reserved_bytes", "gauge", "Device memory promised to sessions.", OF_GPU, reserved_bytes},
-    {"gpuslice_alloc_events_total", "counter", "Requests for device memory that were granted.", OF_GPU,
-     granted},
-    {"gpuslice_denied_alloc_total", "counter", "Requests for device memory that were refused.", OF_GPU,
-     refused},
-    {"gpuslice_recovered_bytes_total", "counter", "Bytes taken back from processes that died or exec'd.",
-     OF_GPU, recovered_bytes},
-    {"gpuslice_gpu_healthy", "gauge", "1 while NVML answers for the GPU, else 0.", OF_GPU, gpu_healthy},
-    {"gpuslice_gpu_memory_bytes", "gauge", "The card's memory.", OF_GPU, gpu_total},
-    {"gpuslice_gpu_memory_used_bytes", "gauge", "The card's memory in use by anybody, by NVML.", OF_GPU,
-     gpu_used},
-    {"gpuslice_gpu_context_bytes", "gauge", "What a CUDA context costs; 0 until one was measured.", OF_GPU,
-     gpu_context},
-    {"gpuslice_session_used_bytes", "gauge", "Device memory that the session uses.", OF_SESSION_GPU,
-     session_used_bytes},
-    {"gpuslice_session_driver_bytes", "gauge", "Of these, what the driver took beyond what was charged.",
-     OF_SESSION_GPU, session_driver_bytes},
-    {"gpuslice_session_orphan_bytes", "gauge",
-     "Of these, what the card still holds for processes that have died.", OF_SESSION_GPU,
-     session_orphan_bytes},
-    {"gpuslice_session_limit_bytes", "gauge", "The most device memory that the session may hold.",
-     OF_SESSION_GPU, session_limit_bytes},
-    {"gpuslice_scheduler_quantum_seconds", "gauge", "The longest exclusive turn while others wait.",
-     OF_DAEMON, quantum_nano, true},
-    {"gpuslice_scheduler_handover_gap_seconds", "gauge",
-     "What a change of holders costs a GPU, smoothed; 0 before the first.", OF_DAEMON, handover_gap_nano,
-     true},
-    {"gpuslice_gpu_shares_in_force", "gauge",
-     "1 while sessions take turns on the GPU, 0 while it is free to all.", OF_GPU, gpu_has_shares, false},
-    {"gpuslice_gpu_handovers_total", "counter", "Changes of the session whose turn it is on the GPU.", OF_GPU,
-     gpu_handovers, false},
-    {"gpuslice_session_gate_wait_seconds_total", "counter",
-     "How long threads of the session's processes waited for its turn, all together.", OF_SESSION,
-     session_gate_wait_nano, true},
-    {"gpuslice_session_overruns_total", "counter",
-     "Turns of the session that did not end in time: a process did not answer, or its work did not drain.",
-     OF_SESSION, session_overruns, false},
-    {"gpuslice_session_undrainable", "gauge",
-     "1 while the session's work does not drain and runs beside the others'.", OF_SESSION,
-     session_undrainable, false},
-    {"gpuslice_session_gpu_time_seconds_total", "counter",
-     "GPU time that the session got while shares were in force.", OF_SESSION_GPU, session_gpu_time_nano,
-     true},
-    {"gpuslice_compute_share_achieved_ratio", "gauge",
-     "Part of the GPU's time that the session got in the last 10 seconds while shares were in force.",
-     OF_SESSION_GPU, session_achieved_nano, true},
-    {"gpuslice_compute_share_min_ratio", "gauge", "Part of the GPU's time that is kept for the session.",
-     OF_SESSION_GPU, session_min_nano, true},
-    {"gpuslice_compute_share_max_ratio", "gauge", "Part of the GPU's time that the session never passes.",
-     OF_SESSION_GPU, session_max_nano, true},
-    {"gpuslice_session_processes", "gauge", "Processes attached to the session.", OF_SESSION_GPU,
-     session_processes},
+#define METRIC(name, type, scope, value, unit, help) {#name, #type, help, scope, value, METRIC_##unit},
+#include "daemon/api/metrics.def"
+#undef METRIC
 };
 
 /* What goes behind the labels. */
 static void write_value(FILE *out, const struct metric *metric, const struct subject *subject)
 {
     uint64_t value = metric->value(subject);
-    if (metric->is_nano)
+    if (metric->unit == METRIC_NANO)
         fprintf(out, " %" PRIu64 ".%09" PRIu64 "\n", value / NANO, value % NANO);
     else
         fprintf(out, " %" PRIu64 "\n", value);
