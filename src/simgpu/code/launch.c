@@ -165,6 +165,7 @@ static CUresult launch_run(const struct launch *launch)
         return CUDA_ERROR_INVALID_HANDLE;
     SIM_REQUIRE(!(launch->parameters && launch->extra));
     SIM_TRY(launch_check(function, launch->grid, launch->block, launch->shared_bytes));
+    SIM_TRY(module_load_code(function->module));
     uint64_t duration_ns = constant_whole(SIM_KERNEL_NS);
     struct touched touched = {.device = context->device};
     if (function->kernel)

@@ -22,6 +22,8 @@ struct CUmod_st {
     CUfunction functions;       /* one for each of the image's kernels */
     uint64_t *globals;          /* the address of each of the image's globals */
     LIST_ENTRY(CUmod_st) entry; /* of the living ones */
+    atomic_bool is_loaded;      /* its code is on the GPU */
+    uint64_t code_bytes;        /* what that takes */
 };
 
 /* A module of each context that uses the library. */
@@ -58,6 +60,11 @@ void library_drop_context(CUcontext context);
 
 CUresult module_check(CUmodule module);
 CUresult library_check(CUlibrary library);
+
+/* Load the module's code if it is not there yet: takes time and memory. OUT_OF_MEMORY. */
+CUresult module_load_code(CUmodule module);
+/* Whether code is loaded when something of the module is launched first (CUDA_MODULE_LOADING). */
+bool module_loading_is_lazy(void);
 
 /* `error` (NULL allowed) says what is wrong with an image. */
 CUresult module_make(CUmodule *module, CUcontext context, CUlibrary library, const void *bytes,

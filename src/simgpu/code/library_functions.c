@@ -104,19 +104,21 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
     return CUDA_SUCCESS;
 }
 
-/* Whole modules are loaded at once (cuModuleGetLoadingMode). */
+/* Whole modules are loaded at once, be it at the first launch (cuModuleGetLoadingMode). */
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(state);
     SIM_TRY(function_check(function));
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    *state = atomic_load(&function->module->is_loaded) ? CU_FUNCTION_LOADING_STATE_LOADED
+                                                       : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 
 CUresult cuFuncLoad(CUfunction function)
 {
-    return function_check(function);
+    SIM_TRY(function_check(function));
+    return module_load_code(function->module);
 }
 
 unsigned function_max_threads(const struct sim_kernel_image *image)

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "simgpu/device/profile.h"
+#include "simgpu/memory/blocks.h"
 #include "simgpu/memory/memory.h"
 
 static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,6 +52,40 @@ static CUresult globals_take(CUmodule module)
     return CUDA_SUCCESS;
 }
 
+bool module_loading_is_lazy(void)
+{
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    return constant(SIM_LAZY_LOADING) != 0 && !(mode && strcmp(mode, "EAGER") == 0);
+}
+
+CUresult module_load_code(CUmodule module)
+{
+    static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+    if (atomic_load_explicit(&module->is_loaded, memory_order_acquire))
+        return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&load_lock);
+    if (!atomic_load(&module->is_loaded)) {
+        uint64_t bytes = constant_whole(SIM_MODULE_BYTES);
+        cost_load_code(SIM_LOAD_NS);
+        if (bytes > 0 && !blocks_take(module->context->gpu, MEMORY_MODULE, bytes)) {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            module->code_bytes = bytes;
+            atomic_store_explicit(&module->is_loaded, true, memory_order_release);
+        }
+    }
+    pthread_mutex_unlock(&load_lock);
+    return result;
+}
+
+static void code_give_back(CUmodule module)
+{
+    if (module->code_bytes > 0)
+        blocks_give_back(module->context->gpu, MEMORY_MODULE, module->code_bytes);
+    module->code_bytes = 0;
+}
+
 /* A built-in kernel, if the image's is that one: by its name and the sizes of its parameters. */
 static const struct sim_kernel *kernel_match(const struct sim_kernel_image *image)
 {
@@ -80,6 +115,9 @@ CUresult module_make(CUmodule *module_out, CUcontext context, CUlibrary library,
         module->functions = functions;
         module->globals = globals;
         result = globals_take(module);
+        if (result == CUDA_SUCCESS && !module_loading_is_lazy() &&
+            (result = module_load_code(module)) != CUDA_SUCCESS)
+            globals_give_back(module);
     }
     if (result != CUDA_SUCCESS) {
         free(module);
@@ -113,6 +151,7 @@ void module_drop(CUmodule module)
     for (uint32_t i = 0; i < module->image->kernel_count; i++)
         atomic_store(&module->functions[i].kind, SIM_DESTROYED);
     globals_give_back(module);
+    code_give_back(module);
     free(module->globals);
     sim_image_free(module->image);
     module->image = NULL;
@@ -240,7 +279,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(mode);
-    *mode = CU_MODULE_EAGER_LOADING;
+    *mode = module_loading_is_lazy() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
 }
 

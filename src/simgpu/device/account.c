@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "simgpu/device/costs.h"
 #include "simgpu/device/faults.h"
 #include "simgpu/device/shared.h"
 
@@ -173,6 +174,7 @@ bool device_charge(unsigned gpu, uint64_t bytes)
     uint64_t total_bytes = device_shape(gpu)->total_bytes;
     if (fault_of_memory())
         return false;
+    cost_of_memory(bytes);
     pthread_mutex_lock(&account_lock[gpu]);
     bool fits = account_add(&shared_view()->gpus[gpu], bytes, total_bytes);
     if (!fits) {
@@ -187,6 +189,7 @@ void device_credit(unsigned gpu, uint64_t bytes)
 {
     if (bytes == 0)
         return;
+    cost_of_memory(0);
     pthread_mutex_lock(&account_lock[gpu]);
     for (;;) {
         uint64_t seen;

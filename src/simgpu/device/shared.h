@@ -41,8 +41,9 @@ struct shared_header {
     _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters stand */
     struct device_parameters parameters;
     struct device_shape shapes[DEVICE_GPUS];
-    double constants[SIM_CONSTANTS]; /* those of scope MACHINE (constants.def) */
-    _Atomic uint32_t lost;           /* a bit for each card that is lost */
+    double constants[SIM_CONSTANTS];      /* those of scope MACHINE (constants.def) */
+    _Atomic uint64_t kernel_lock_free_ns; /* when the last in line lets go of the kernel's lock (costs.h) */
+    _Atomic uint32_t lost;                /* a bit for each card that is lost */
     _Atomic uint64_t
         hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
     struct shared_slot {

@@ -15,7 +15,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/prototypes.h"
-#include "simgpu/device/constants.h"
+#include "simgpu/device/costs.h"
 #include "simgpu/device/device.h"
 #include "simgpu/time/timeline.h"
 

@@ -474,8 +474,11 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool per_thread)
             return result;
     }
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    cost_pay(SIM_GRAPH_LAUNCH_NS);
     pthread_mutex_lock(&exec->lock);
+    cost_suspend(); /* its nodes run through calls that a program makes */
     result = exec_run(exec, context, stream);
+    cost_resume();
     pthread_mutex_unlock(&exec->lock);
     return result;
 }

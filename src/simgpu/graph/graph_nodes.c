@@ -65,6 +65,7 @@ static CUresult draft_kernel(struct draft *draft, const CUgraphNodeParams *given
     SIM_TRY(launch_check(function, (const unsigned[3]){kernel->gridDimX, kernel->gridDimY, kernel->gridDimZ},
                          (const unsigned[3]){kernel->blockDimX, kernel->blockDimY, kernel->blockDimZ},
                          kernel->sharedMemBytes));
+    SIM_TRY(module_load_code(function->module));
     SIM_TRY(arguments_copy(draft, function, kernel->kernelParams, kernel->extra));
     draft->params.kernel.func = function;
     draft->params.kernel.kern = NULL; /* named by its function from here on */

@@ -352,9 +352,9 @@ void managed_submit(CUcontext context, CUstream stream, const struct managed_fau
     uint64_t out_ns =
         execution_link_ns(faults->out_bytes) + faults->out_count * constant_whole(SIM_PAGE_FAULT_NS);
     if (in_ns > 0)
-        stream_submit(context, stream, TIMELINE_COPY_IN, in_ns);
+        stream_submit_marked(context, stream, TIMELINE_COPY_IN, in_ns);
     if (out_ns > 0)
-        stream_submit(context, stream, TIMELINE_COPY_OUT, out_ns);
+        stream_submit_marked(context, stream, TIMELINE_COPY_OUT, out_ns);
 }
 
 bool managed_is_on_host(uint64_t address)

@@ -229,6 +229,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
     SIM_TRY(sim_ready());
     SIM_REQUIRE(bytes > 0 && is_granular(pointer) && is_granular(bytes) && flags == 0);
     SIM_REQUIRE(offset == 0); /* all that the driver takes (driver API reference) */
+    cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
     multicast_lock_whole(value);
     CUresult result = map(pointer, bytes, handle_of(value));
     pthread_mutex_unlock(&vmm_lock);
@@ -282,6 +283,7 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
         if (context)
             context_wait(context);
     }
+    cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
     pthread_mutex_lock(&vmm_lock);
     CUresult result = unmap(pointer, bytes);
     pthread_mutex_unlock(&vmm_lock);
@@ -317,6 +319,7 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0 && access && count > 0);
+    cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
     pthread_mutex_lock(&vmm_lock);
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)

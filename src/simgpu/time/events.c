@@ -160,6 +160,7 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->capture)
         capture_event_forget(event);
+    cost_pay(event->flags & CU_EVENT_DISABLE_TIMING ? SIM_EVENT_NS : SIM_EVENT_TIMED_NS);
     if (event->place)
         return interprocess_record(event->place, context, stream);
     execution_lock(context->gpu);
@@ -202,6 +203,7 @@ CUresult cuEventQuery(CUevent event)
     SIM_TRY(event_check(event));
     SIM_TRY(context_check(event->context));
     SIM_TRY(capture_event_use(event));
+    cost_pay(SIM_QUERY_NS);
     if (event->place)
         return interprocess_query(event->place) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     execution_lock(event->context->gpu);

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "simgpu/device/constants.h"
+#include "simgpu/device/costs.h"
 #include "simgpu/device/faults.h"
 #include "simgpu/device/shared.h"
 #include "simgpu/time/events.h"
@@ -146,6 +146,7 @@ static void sleep_until(uint64_t until_ns)
 void execution_wait(unsigned gpu, const struct timeline_marks *marks)
 {
     uint64_t reap_ns = 0;
+    bool has_waited = false;
     while (!execution_is_known_reached(gpu, marks)) {
         execution_lock(gpu);
         uint64_t now_ns = monotonic_ns();
@@ -159,7 +160,8 @@ void execution_wait(unsigned gpu, const struct timeline_marks *marks)
                                                          executions[gpu].scratch);
         execution_unlock(gpu);
         if (reached)
-            return;
+            break;
+        has_waited = true;
         if (expected_ns == UINT64_MAX) {
             sleep_until(now_ns + SLEEP_LATE_NS * 2); /* for a host function of ours */
         } else if (expected_ns > now_ns + SPIN_NS + SLEEP_LATE_NS) {
@@ -169,6 +171,8 @@ void execution_wait(unsigned gpu, const struct timeline_marks *marks)
             sched_yield();
         }
     }
+    if (has_waited)
+        cost_of_waking();
 }
 
 /* --- Streams' marks -------------------------------------------------------------------------------- */
@@ -279,6 +283,7 @@ void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engi
     CUresult fault = engine == TIMELINE_COMPUTE ? fault_of_work(context->gpu) : CUDA_SUCCESS;
     if (fault != CUDA_SUCCESS)
         atomic_store(&context->sticky, (int)fault); /* told by whatever the program calls next */
+    cost_pay(SIM_LAUNCH_NS);
     /* What takes no time is done when what is before it is: there is nothing to tell the device. */
     if (duration_ns > 0)
         stream_submit_marked(context, stream, engine, duration_ns);

@@ -189,6 +189,7 @@ static CUresult stream_query(CUstream handle, bool per_thread)
     CUstream stream;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     SIM_TRY(capture_unsafe());
+    cost_pay(SIM_QUERY_NS);
     execution_lock(context->gpu);
     struct timeline_marks marks = stream_marks(context, stream);
     bool reached = execution_is_reached(context->gpu, &marks);

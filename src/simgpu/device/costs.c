@@ -1,0 +1,105 @@
+#include "simgpu/device/costs.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "simgpu/device/shared.h"
+
+#define SLEEP_LATE_NS UINT64_C(80000) /* a sleep ends that much late; the rest is spun */
+#define GIB_BYTES (UINT64_C(1) << 30)
+
+static pthread_mutex_t loader_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_uint loading;         /* threads that hold or want the loader's lock */
+static __thread unsigned suspended; /* cost_suspend() that were not resumed */
+
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&loader_lock, NULL);
+    atomic_store(&loading, 0);
+}
+
+static void prepare(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+static void wait_until(uint64_t until_ns)
+{
+    uint64_t now_ns = monotonic_ns();
+    if (until_ns > now_ns + 2 * SLEEP_LATE_NS) {
+        uint64_t wake_ns = until_ns - SLEEP_LATE_NS;
+        const struct timespec wake = {.tv_sec = (time_t)(wake_ns / 1000000000u),
+                                      .tv_nsec = (long)(wake_ns % 1000000000u)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) == EINTR)
+            continue;
+    }
+    while (monotonic_ns() < until_ns)
+        continue;
+}
+
+void cost_pay(enum sim_constant row)
+{
+    if (suspended > 0)
+        return;
+    if (atomic_load_explicit(&loading, memory_order_relaxed) > 0) {
+        pthread_mutex_lock(&loader_lock);
+        pthread_mutex_unlock(&loader_lock);
+    }
+    uint64_t ns = constant_whole(row);
+    if (ns > 0)
+        wait_until(monotonic_ns() + ns);
+}
+
+void cost_of_waking(void)
+{
+    uint64_t ns = constant_whole(SIM_WAKE_NS);
+    if (ns > 0 && suspended == 0)
+        wait_until(monotonic_ns() + ns);
+}
+
+void cost_hold_kernel_lock(uint64_t ns)
+{
+    if (ns == 0 || suspended > 0)
+        return;
+    /* A place in the line instead of a lock: it passes by itself, whatever becomes of its owner. */
+    _Atomic uint64_t *free_ns = &shared_view()->header->kernel_lock_free_ns;
+    uint64_t seen = atomic_load(free_ns), end_ns;
+    do {
+        uint64_t now_ns = monotonic_ns();
+        end_ns = (seen > now_ns ? seen : now_ns) + ns;
+    } while (!atomic_compare_exchange_weak(free_ns, &seen, end_ns));
+    wait_until(end_ns);
+}
+
+void cost_of_memory(uint64_t bytes)
+{
+    uint64_t counted = bytes < GIB_BYTES ? bytes : GIB_BYTES;
+    cost_hold_kernel_lock(constant_whole(SIM_ALLOC_NS) +
+                          (uint64_t)((double)counted / (double)GIB_BYTES * constant(SIM_ALLOC_GIB_NS)));
+}
+
+void cost_load_code(enum sim_constant row)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    uint64_t ns = constant_whole(row);
+    if (ns == 0 || suspended > 0)
+        return;
+    pthread_once(&once, prepare);
+    atomic_fetch_add(&loading, 1);
+    pthread_mutex_lock(&loader_lock);
+    wait_until(monotonic_ns() + ns);
+    pthread_mutex_unlock(&loader_lock);
+    atomic_fetch_sub(&loading, 1);
+}
+
+void cost_suspend(void)
+{
+    suspended++;
+}
+
+void cost_resume(void)
+{
+    suspended--;
+}

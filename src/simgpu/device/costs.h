@@ -1,0 +1,28 @@
+/* costs.h - the host's time that calls take (constants.def); nothing at all where the constants are 0.
+ *
+ * the kernel's lock   NVIDIA's kernel module lets one call of all processes at a time change or ask what is on the
+ *                     card. A call takes it for some time; the others wait, whatever they ask
+ * the loader's lock   while a process loads code, its other threads' calls that give the GPU work wait */
+#pragma once
+
+#include "simgpu/device/constants.h"
+
+/* Spend what the row says. Waits first while another thread of this process loads code. */
+void cost_pay(enum sim_constant row);
+
+/* Have the kernel's lock for `ns`, and wait for it before that. A process that is stopped or dies meanwhile keeps it
+ * for no longer than that. Valid after device_attach(). */
+void cost_hold_kernel_lock(uint64_t ns);
+
+/* The host comes back from a wait for the GPU some time after what it waited for (SIM_WAKE_NS). */
+void cost_of_waking(void);
+
+/* What it takes to get `bytes` of the GPU's memory, or to give some back. */
+void cost_of_memory(uint64_t bytes);
+
+/* Load code for what the row says, under the loader's lock. */
+void cost_load_code(enum sim_constant row);
+
+/* Between the two, this thread's calls are parts of one call that was paid for. */
+void cost_suspend(void);
+void cost_resume(void);
