@@ -42,6 +42,7 @@ enum cli_kind {
     CLI_SHELL,          /* operands: bash, zsh or fish */
     CLI_VERB,           /* operands: a verb's name */
     CLI_CONFIG,         /* operands: "check", and a file behind it */
+    CLI_FOLDER,         /* const char *: a path */
 };
 
 struct cli_arguments {
@@ -51,7 +52,8 @@ struct cli_arguments {
     const char *quantum; /* NULL: not given */
     const char *by;      /* NULL: not given */
     uint64_t since_usec; /* 0: not given */
-    bool kill, follow, csv;
+    const char *folder;  /* NULL: not given */
+    bool kill, follow, csv, container, without_driver;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };

@@ -73,6 +73,8 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
                             wish->ttl_usec == UINT64_MAX
                                 ? json_null()
                                 : json_integer((json_int_t)(wish->ttl_usec / 1000000)));
+    if (wish->own_socket)
+        json_object_set_new(*body, "own_socket", json_true());
     if (wish->priority)
         json_object_set_new(*body, "priority", json_string(wish->priority));
     return 0;

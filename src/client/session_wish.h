@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -18,6 +19,7 @@ struct session_wish {
     const char *priority;
     uint64_t ttl_usec;  /* 0: not given; UINT64_MAX: never */
     uint64_t wait_usec; /* 0: not given; UINT64_MAX: for ever */
+    bool own_socket;    /* with a socket of its own, for a container */
 };
 
 /* Judge the parts of a wish together: a GPU that --memory names must be one that --gpu names, if that names

@@ -266,7 +266,7 @@ def test_help_needs_no_daemon_and_names_every_option(make_daemon):
     overview = daemon.cli("help").stdout
     verbs = [line.split()[0] for line in overview.splitlines() if line.startswith("  ") and "gpuslice" not in line[:12]]
     assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "usage", "events", "doctor", "config",
-            "completion", "version",
+            "cdi", "completion", "version",
             "help"} == set(verbs)
     for verb in verbs:
         text = daemon.cli(verb, "--help").stdout

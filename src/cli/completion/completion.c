@@ -28,6 +28,8 @@ static const char *kind_name(enum cli_kind kind)
         return "verb";
     case CLI_CONFIG:
         return "check";
+    case CLI_FOLDER:
+        return "folder";
     default:
         return "text";
     }
@@ -113,6 +115,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "(bash zsh fish)";
     case CLI_VERB:
         return "_gpuslice_verbs";
+    case CLI_FOLDER:
+        return "_files -/";
     default:
         return " ";
     }
@@ -178,6 +182,8 @@ static const char *fish_values(enum cli_kind kind)
         return "check";
     case CLI_VERB:
         return "(__gpuslice_verbs)";
+    case CLI_FOLDER:
+        return "(__fish_complete_directories)";
     default:
         return NULL;
     }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "cli/container_command.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/doctor_run.h"
 
@@ -139,6 +140,14 @@ void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
     const char *name = doctor->command ? doctor->command[0] : "sh";
     struct stat status;
     struct elf elf;
+    if (doctor->command && container_command_starts(doctor->command)) {
+        doctor_say(
+            finding, DOCTOR_PROBLEM,
+            "run 'gpuslice run --container -- COMMAND', or give it a device that 'gpuslice cdi' writes",
+            "%.200s starts its containers' programs elsewhere: they run without the interceptor, unlimited",
+            name);
+        return;
+    }
     if (!find_in_path(name, file)) {
         doctor_say(finding, DOCTOR_PROBLEM, "give a program in PATH or a path to one",
                    "'%.200s' is not to be found, or not executable", name);

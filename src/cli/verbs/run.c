@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "cli/container_command.h"
 #include "cli/options.h"
 #include "cli/path_list.h"
 #include "cli/session_cells.h"
 #include "cli/verbs.h"
 #include "client/client.h"
+#include "client/container.h"
 #include "client/session_create.h"
 #include "client/start.h"
 
@@ -27,10 +29,29 @@ static const struct cli_option options[] = {
     CLI_OPTION_WAIT,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
      "run in this session, which exists, rather than in a new one"},
+    {"container", NULL, CLI_FLAG, offsetof(struct cli_arguments, container),
+     "COMMAND is podman, docker, nerdctl or apptainer: give the container that it starts the session"},
+    {"without-driver", NULL, CLI_FLAG, offsetof(struct cli_arguments, without_driver),
+     "with --container: the container gets the driver otherwise, as by --device nvidia.com/gpu=all"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
 };
+
+static int check_container(const struct cli_arguments *arguments, struct error *error)
+{
+    if (arguments->container)
+        return container_command_check(arguments->operands, arguments->session != NULL, error);
+    if (arguments->without_driver)
+        return error_set(error, EINVAL, NULL,
+                         "--without-driver is for containers; expected --container beside");
+    if (container_command_starts(arguments->operands))
+        return error_set(
+            error, EINVAL, NULL,
+            "'%.80s' starts programs in a container, where they would run without limits; say --container",
+            arguments->operands[0]);
+    return 0;
+}
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
@@ -49,7 +70,8 @@ static int check(const struct cli_arguments *arguments, struct error *error)
             "--session names a session that exists, and %s is for a new one; give one of the two; "
             "'gpuslice set' changes a session that exists",
             beside);
-    return session_wish_check(&arguments->wish, error);
+    int result = session_wish_check(&arguments->wish, error);
+    return result < 0 ? result : check_container(arguments, error);
 }
 
 /* Set a variable to its list with `entry` first, or, with `wanted` false, without it. */
@@ -122,6 +144,44 @@ static int find_environment(struct client *client, const struct cli_arguments *a
     return 0;
 }
 
+/* The session to run in, with its environment, and a socket of its own. */
+static int find_session(struct client *client, const struct cli_arguments *arguments, json_t **session,
+                        struct error *error)
+{
+    if (!arguments->session) {
+        struct session_wish wish = arguments->wish;
+        wish.own_socket = true;
+        return session_create(client, &wish, true, &cells_progress, session, error);
+    }
+    json_t *environment = NULL;
+    int result = start_check_driver(arguments->simulated, error);
+    if (result == 0)
+        result = client_request_session(client, "POST", arguments->session, "/socket", NULL, session, error);
+    if (result == 0)
+        result = client_request_session(client, "GET", arguments->session, "/environment", NULL, &environment,
+                                        error);
+    if (result == 0)
+        json_object_set_new(*session, "environment", environment);
+    return result;
+}
+
+/* The container program's command, with what gives the container the session. */
+static int compose_container(struct client *client, const struct cli_arguments *arguments, char ***command,
+                             struct error *error)
+{
+    json_t *session = NULL, *parts = NULL;
+    int result = find_session(client, arguments, &session, error);
+    if (result == 0)
+        result = container_parts(session, &client->paths,
+                                 arguments->without_driver ? CONTAINER_DRIVER_ABSENT : CONTAINER_DRIVER_HOST,
+                                 &parts, error);
+    if (result == 0)
+        result = container_command_compose(arguments->operands, parts, command, error);
+    json_decref(parts);
+    json_decref(session);
+    return result;
+}
+
 static enum cli_status become_command(char **command)
 {
     struct error error;
@@ -138,14 +198,17 @@ static enum cli_status act(const struct cli_arguments *arguments)
     struct client client;
     struct error error;
     json_t *environment = NULL;
+    char **command = arguments->operands;
     int result = client_open(&client, arguments->simulated, &error);
-    if (result == 0)
+    if (result == 0 && arguments->container)
+        result = compose_container(&client, arguments, &command, &error);
+    else if (result == 0)
         result = find_environment(&client, arguments, &environment, &error);
     client_close(&client);
-    if (result == 0)
+    if (result == 0 && !arguments->container)
         result = set_environment(environment, arguments->simulated, &error);
     json_decref(environment);
-    return result < 0 ? cli_report(&error) : become_command(arguments->operands);
+    return result < 0 ? cli_report(&error) : become_command(command);
 }
 
 const struct cli_verb verb_run = {
@@ -159,7 +222,8 @@ const struct cli_verb verb_run = {
             "The session ends when COMMAND and all other processes in it have ended. Starts a daemon "
             "if none is running.",
     .examples = "  gpuslice run --memory 4GiB --compute 25% -- python train.py\n"
-                "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate",
+                "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate\n"
+                "  gpuslice run --memory 4GiB --container -- podman run IMAGE python train.py",
     .options = options,
     .check = check,
     .act = act,

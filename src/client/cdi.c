@@ -1,0 +1,68 @@
+#include "client/cdi.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "client/session_fields.h"
+
+/* What every reader of CDI 0.5 takes: podman 4.1, containerd 1.7, docker 25. */
+#define CDI_VERSION "0.5.0"
+
+json_t *cdi_specification(const char *kind, const char *const *names, unsigned count, const json_t *parts)
+{
+    json_t *devices = json_array();
+    for (unsigned i = 0; i < count; i++)
+        json_array_append_new(devices, json_pack("{s:s,s:O}", "name", names[i], "containerEdits", parts));
+    return json_pack("{s:s,s:s,s:o}", "cdiVersion", CDI_VERSION, "kind", kind, "devices", devices);
+}
+
+/* A device's name begins and ends with a letter or digit. */
+static bool is_device_name(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && isalnum((unsigned char)name[0]) && isalnum((unsigned char)name[length - 1]);
+}
+
+json_t *cdi_session(const json_t *session, const json_t *parts)
+{
+    const char *names[] = {session_text(session, "session_id"), session_text(session, "name")};
+    bool has_name = strcmp(names[0], names[1]) != 0 && is_device_name(names[1]);
+    return cdi_specification("gpuslice.io/session", names, has_name ? 2 : 1, parts);
+}
+
+int cdi_write(const char *folder, const char *name, const json_t *specification, struct error *error)
+{
+    char path[PATH_MAX], draft[PATH_MAX];
+    if (snprintf(path, sizeof(path), "%s/%s.json", folder, name) >= (int)sizeof(path) ||
+        snprintf(draft, sizeof(draft), "%s/.%s.%d", folder, name, (int)getpid()) >= (int)sizeof(draft))
+        return error_set(error, ENAMETOOLONG, NULL,
+                         "the path of %.80s in %.200s is too long; expected fewer than %d bytes", name,
+                         folder, PATH_MAX);
+    if (mkdir(folder, 0755) < 0 && errno != EEXIST)
+        return error_set_errno(error, errno, "cannot make the folder %s", folder);
+    unlink(draft); /* of a process of our number that was killed */
+    cleanup_close int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return error_set_errno(error, errno, "cannot make %s", draft);
+    if (json_dumpfd(specification, fd, JSON_INDENT(2)) < 0 || fsync(fd) < 0 || rename(draft, path) < 0) {
+        int reason = errno;
+        unlink(draft);
+        return error_set_errno(error, reason, "cannot write %s", path);
+    }
+    return 0;
+}
+
+int cdi_remove(const char *folder, const char *name, struct error *error)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s.json", folder, name);
+    return unlink(path) == 0 || errno == ENOENT ? 0 : error_set_errno(error, errno, "cannot remove %s", path);
+}

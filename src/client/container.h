@@ -1,0 +1,29 @@
+/* container.h - what a container is given so that its programs run in a session: environment, mounts and devices.
+ *
+ * parts    the three lists, as a CDI specification has them under `containerEdits` (CDI 0.5), so that one form serves CDI,
+ *          the options of podman and docker, and Kubernetes' device plugins
+ *
+ * The session's own socket is mounted as a folder (it goes on through a restart of the daemon) at /run/gpuslice, where
+ * programs that lost their environment look too. The interceptor is named in /etc/ld.so.preload, so that an LD_PRELOAD of
+ * the image's or of the user's stays in force beside it. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/paths.h"
+
+/* Which driver the container gets. */
+enum container_driver {
+    CONTAINER_DRIVER_HOST, /* the host's libraries, by the linker's cache, and the devices of the session's GPUs */
+    CONTAINER_DRIVER_ABSENT, /* none: another device brings it, like nvidia.com/gpu */
+};
+
+/* `session` has an own_socket and its `environment`. `paths` are the daemon's. Sets `*parts`, which the caller drops. */
+int container_parts(const json_t *session, const struct paths *paths, enum container_driver driver,
+                    json_t **parts, struct error *error);
+
+/* Of what `ldconfig -p` printed, the driver's libraries for programs of this machine's kind: an array of paths. */
+json_t *container_driver_libraries(const char *listing);

@@ -1,0 +1,241 @@
+"""Containers that are given a session: by a CDI device, and by `gpuslice run --container`; podman, and stand-ins for others."""
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import MIB, wait_for
+from podman_host import NoPodman, Podman, make_root
+from test_quota import OUT_OF_MEMORY, Puppet
+
+
+# --- podman itself -----------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def root(product, tmp_path_factory):
+    return make_root(tmp_path_factory.mktemp("root"), product, product.program("puppet"))
+
+
+@pytest.fixture
+def podman(root):
+    with tempfile.TemporaryDirectory(prefix="gp-", ignore_cleanup_errors=True) as folder:  # podman takes no long paths
+        try:
+            host = Podman(folder)
+            host.check(root)
+        except NoPodman as why:
+            pytest.skip(str(why))
+        yield host
+
+
+@pytest.fixture
+def in_container(podman, daemon, product, root, reap):
+    """A puppet in a container: by `gpuslice run --container`, or with podman's own option --device."""
+    started = []
+
+    def start(*before, device=None):
+        if device:
+            words = [*podman.words("puppet", root=root)]
+            at = words.index("run") + 1
+            words[at:at] = ["--device", device, *before]
+        else:
+            words = [str(product.gpuslice), "run", *map(str, before), "--container", "--",
+                     *podman.words("puppet", root=root)]
+        puppet = Puppet.__new__(Puppet)
+        puppet.process = subprocess.Popen([*podman.enter, *words], env=daemon.environment(), bufsize=0,
+                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        puppet.pending = b""
+        reap(puppet.process)
+        started.append(puppet.process)
+        puppet.hear()
+        return puppet
+
+    yield start
+    for process in started:  # without input the container's program ends, and podman behind it
+        process.stdin.close()
+        process.wait(60)
+
+
+def expect_limited(daemon, puppet, name="s", limit=64 * MIB):
+    puppet.get("context", 0)
+    puppet.get("alloc", limit - 24 * MIB)
+    assert puppet.code("alloc", 40 * MIB) == OUT_OF_MEMORY
+    session = daemon.session(name)
+    assert session["used_bytes"] == limit - 24 * MIB
+    (process,) = session["processes"]
+    assert process["command"] == "puppet"
+    status = open(f"/proc/{process['pid']}/status").read()
+    assert len(status.split("NSpid:")[1].split("\n")[0].split()) == 2, "it is in a pid namespace of its own"
+    return process["pid"]
+
+
+def test_a_cdi_device_is_a_session(daemon, podman, in_container):
+    daemon.cli("create", "--name", "s", "--memory", "64MiB")
+    podman.cdi.mkdir()
+    daemon.cli("cdi", "--to", podman.cdi, "s")
+    (file,) = podman.cdi.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    first = in_container(device="gpuslice.io/session=s")
+    pid = expect_limited(daemon, first)
+    second = in_container(device=f"gpuslice.io/session={daemon.session('s')['session_id']}")
+    second.get("context", 0)
+    assert second.code("alloc", 40 * MIB) == OUT_OF_MEMORY, "both containers share the session"
+    os.kill(pid, 9)
+    wait_for(lambda: daemon.session("s")["used_bytes"] == 0, "the first one's memory to be back")
+    second.get("alloc", 40 * MIB)
+
+
+def test_a_preload_of_the_images_stays_beside_ours(daemon, podman, in_container, product, root):
+    daemon.cli("create", "--name", "s", "--memory", "64MiB")
+    podman.cdi.mkdir()
+    daemon.cli("cdi", "--to", podman.cdi, "s")
+    other = root / "usr/lib/other.so"
+    other.write_bytes(product.path_library.read_bytes())
+    puppet = in_container("--env", "LD_PRELOAD=/usr/lib/other.so", device="gpuslice.io/session=s")
+    pid = expect_limited(daemon, puppet)
+    maps = open(f"/proc/{pid}/maps").read()
+    assert "/usr/lib/other.so" in maps and "libgpuslice.so" in maps
+
+
+def test_a_user_without_a_name_on_the_host_is_limited_too(daemon, podman, in_container):
+    daemon.cli("create", "--name", "s", "--memory", "64MiB")
+    podman.cdi.mkdir()
+    daemon.cli("cdi", "--to", podman.cdi, "s")
+    for path in files_of_gpu(daemon):
+        path.chmod(0o666)  # the daemon is a user's own, whose simulated GPU is that user's alone
+    expect_limited(daemon, in_container("--user", "65534:65534", device="gpuslice.io/session=s"))
+
+
+def files_of_gpu(daemon):
+    return list(pathlib.Path("/dev/shm").glob(f"fakecuda-*{daemon.gpu.name}*"))
+
+
+def test_run_gives_the_container_a_session_that_ends_with_it(daemon, in_container):
+    puppet = in_container("--name", "s", "--memory", "64MiB")
+    expect_limited(daemon, puppet)
+    puppet.process.stdin.close()
+    assert puppet.process.wait(60) == 0, puppet.process.stderr.read()
+    wait_for(lambda: daemon.request("GET", "/v1/sessions")[1] == [], "the session to end")
+
+
+def test_a_container_finds_the_daemon_that_was_restarted(daemon, in_container):
+    puppet = in_container("--name", "s", "--memory", "64MiB")
+    expect_limited(daemon, puppet)
+    daemon.kill()
+    daemon.start()
+    wait_for(lambda: puppet.code("alloc", 1) == 0 and daemon.session("s")["processes"][0]["pid"], "it to attach again")
+    daemon.cli("set", "s", "--memory", "44MiB")
+    assert puppet.code("alloc", 8 * MIB) == OUT_OF_MEMORY
+
+
+# --- What is asked of the others ---------------------------------------------------------------------------
+
+@pytest.fixture
+def fake(tmp_path, daemon):
+    """fake(name) puts a program into PATH that prints its words and the variables that it was told to pass on."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def make(name):
+        (folder / name).write_text(
+            "#!/bin/sh\nfor word; do echo \"word $word\"; done\n"
+            "env | grep -E '^(GPUSLICE_|CUDA_|FAKECUDA_|LD_|APPTAINERENV_)' | sed 's/^/set /'\n")
+        (folder / name).chmod(0o755)
+        return {**daemon.environment(), "PATH": f"{folder}:{os.environ['PATH']}"}
+    return make
+
+
+@pytest.mark.parametrize("name", ["docker", "podman", "nerdctl"])
+def test_options_stand_behind_run_and_secrets_stay_in_the_environment(daemon, fake, name):
+    environment = fake(name)
+    said = daemon.cli("run", "--memory", "64MiB", "--container", "--", name, "--debug", "run", "--rm", "image", "train",
+                      "run", env=environment).stdout.splitlines()
+    words = [line[5:] for line in said if line.startswith("word ")]
+    passed = dict(line[4:].split("=", 1) for line in said if line.startswith("set "))
+    assert words[:2] == ["--debug", "run"] and words[-4:] == ["--rm", "image", "train", "run"]
+    given = list(zip(words[2:-4:2], words[3:-4:2]))
+    variables = {value for option, value in given if option == "--env"}
+    assert {"GPUSLICE_SESSION", "GPUSLICE_IPC_TOKEN", "GPUSLICE_IPC_SOCK", "CUDA_VISIBLE_DEVICES"} <= variables
+    assert passed["GPUSLICE_IPC_SOCK"] == "/run/gpuslice/attach.sock" and len(passed["GPUSLICE_IPC_TOKEN"]) == 64
+    assert not any(passed["GPUSLICE_IPC_TOKEN"] in word for word in words)
+    assert "LD_PRELOAD" not in passed and "LD_PRELOAD" not in variables
+    mounts = {value.split(":")[1]: value.split(":") for option, value in given if option == "--volume"}
+    assert {"/run/gpuslice", "/etc/ld.so.preload", "/usr/local/gpuslice/libgpuslice.so"} <= set(mounts)
+    assert mounts["/run/gpuslice"][2] == "ro" and mounts["/run/gpuslice"][0].endswith(passed["GPUSLICE_SESSION"])
+    assert len(given) == len(variables) + len(mounts)
+
+
+def test_apptainer_is_told_by_its_own_variables(daemon, fake):
+    said = daemon.cli("run", "--memory", "64MiB", "--container", "--", "apptainer", "exec", "image.sif", "train",
+                      env=fake("apptainer")).stdout
+    assert "word exec\nword --bind\n" in said and said.count("word --bind\n") >= 3
+    assert "set APPTAINERENV_GPUSLICE_IPC_SOCK=/run/gpuslice/attach.sock\n" in said
+
+
+@pytest.mark.parametrize("words, expected", [
+    (("run", "--", "podman", "run", "image"), "say --container"),
+    (("run", "--", "/usr/bin/docker", "--log-level", "debug", "run", "image"), "say --container"),
+    (("run", "--", "apptainer", "exec", "image.sif", "x"), "say --container"),
+    (("run", "--container", "--", "podman", "start", "x"), "gpuslice.io/session=NAME"),
+    (("run", "--container", "--", "docker", "compose", "up"), "gpuslice.io/session=NAME"),
+    (("run", "--container", "--", "podman", "run", "-d", "image"), "--session NAME --container"),
+    (("run", "--container", "--", "podman", "run", "-itd", "image"), "--session NAME --container"),
+    (("run", "--container", "--", "docker", "run", "--detach", "image"), "--session NAME --container"),
+    (("run", "--container", "--", "podman", "create", "image"), "--session NAME --container"),
+    (("run", "--container", "--", "python", "train.py"), "expected podman, docker"),
+    (("run", "--without-driver", "--", "true"), "expected --container"),
+])
+def test_what_would_run_without_limits_is_refused_with_what_to_do(daemon, fake, words, expected):
+    result = daemon.cli(*words, check=False, env=fake("podman"))
+    assert result.returncode == 2 and expected in result.stderr, result.stderr
+    assert daemon.request("GET", "/v1/sessions")[1] == []
+
+
+def test_commands_that_start_no_container_are_programs_like_others(daemon, fake):
+    said = daemon.cli("run", "--memory", "64MiB", "--", "podman", "ps", env=fake("podman")).stdout
+    assert "word ps\n" in said and "set LD_PRELOAD=" in said
+
+
+def test_a_detached_container_may_join_a_session_that_stays(daemon, fake):
+    daemon.cli("create", "--name", "s", "--memory", "64MiB")
+    said = daemon.cli("run", "--session", "s", "--container", "--", "docker", "run", "-d", "image",
+                      env=fake("docker")).stdout
+    assert f"set GPUSLICE_SESSION={daemon.session('s')['session_id']}\n" in said
+
+
+def test_doctor_tells_the_truth_about_a_container_program(daemon, fake):
+    environment = fake("docker")
+    for words, level in ((("docker", "run", "image"), "problem"), (("docker", "images"), "ok")):
+        report = json.loads(daemon.cli("doctor", "--json", "--", *words, check=False, env=environment).stdout)
+        (found,) = [check for check in report["checks"] if check["id"] == "program"]
+        assert found["level"] == level, found
+        assert level == "ok" or "run --container" in found["to_do"]
+
+
+# --- The specification -------------------------------------------------------------------------------------
+
+def test_a_specification_is_printed_for_each_session(daemon):
+    daemon.cli("create", "--name", "good", "--memory", "64MiB")
+    daemon.cli("create", "--name", "-odd-", "--memory", "64MiB")
+    text = daemon.cli("cdi", "good").stdout
+    printed = json.loads(text)
+    session = daemon.session("good")
+    assert printed["cdiVersion"] == "0.5.0" and printed["kind"] == "gpuslice.io/session"
+    assert [device["name"] for device in printed["devices"]] == [session["session_id"], "good"]
+    edits = printed["devices"][0]["containerEdits"]
+    assert f"GPUSLICE_SESSION={session['session_id']}" in edits["env"]
+    assert all(os.path.exists(mount["hostPath"]) for mount in edits["mounts"])
+    assert os.path.dirname(session["own_socket"]) in [mount["hostPath"] for mount in edits["mounts"]]
+    (odd,) = [one for one in daemon.request("GET", "/v1/sessions")[1] if one["name"] == "-odd-"]
+    devices = json.loads(daemon.cli("cdi", odd["session_id"]).stdout)["devices"]
+    assert [device["name"] for device in devices] == [odd["session_id"]], "CDI knows no such name"
+
+
+def test_a_folder_that_cannot_be_written_is_said(daemon, tmp_path):
+    daemon.cli("create", "--name", "s")
+    (tmp_path / "file").write_text("")
+    result = daemon.cli("cdi", "--to", tmp_path / "file", "s", check=False)
+    assert result.returncode == 1 and str(tmp_path / "file") in result.stderr
