@@ -176,6 +176,36 @@ def test_an_interceptor_on_a_noexec_file_system_is_named(daemon, product, tmp_pa
     expect(found["program"], "problem", "does not put the interceptor")
 
 
+def test_an_example_runs_on_a_simulated_gpu(daemon, product):
+    expect(findings(daemon, product.prefix / "share/gpuslice/examples/bin/saxpy")["program"], "ok", "saxpy")
+
+
+def test_nvidias_runtime_inside_a_program_is_named(daemon, tmp_path):
+    source = tmp_path / "static.c"
+    source.write_text('const char *volatile names[] = {"libcuda.so.1", "cudaErrorMemoryAllocation"};\nint main(void) { return !names[0]; }\n')
+    subprocess.run(["cc", "-o", tmp_path / "static", source], check=True)
+    expect(findings(daemon, tmp_path / "static")["program"], "problem", "linked into", "-cudart shared")
+
+
+def test_nvidias_runtime_beside_a_program_is_named(daemon, product, tmp_path):
+    """A run path in the program leads past the simulated runtime."""
+    (tmp_path / "empty.c").write_text("int cudaRuntimeGetVersion(void) { return 0; }\n")
+    (tmp_path / "main.c").write_text("int cudaRuntimeGetVersion(void);\nint main(void) { return cudaRuntimeGetVersion(); }\n")
+    subprocess.run(["cc", "-shared", "-Wl,-soname,libcudart.so.12", "-o", tmp_path / "libcudart.so.12", tmp_path / "empty.c"],
+                   check=True)
+    program = tmp_path / "program"
+    subprocess.run(["cc", "-o", program, tmp_path / "main.c", tmp_path / "libcudart.so.12"], check=True)
+    expect(findings(daemon, program)["program"], "ok")
+    subprocess.run(["cc", "-Wl,--disable-new-dtags", f"-Wl,-rpath,{tmp_path}", "-o", program, tmp_path / "main.c",
+                    tmp_path / "libcudart.so.12"], check=True)
+    expect(findings(daemon, program)["program"], "problem", f"{tmp_path}/libcudart.so.12", "refuses simulated")
+
+
+@pytest.mark.parametrize("launcher", ["podman", "/usr/bin/docker", "kubectl"])
+def test_a_launcher_of_containers_is_named(daemon, launcher):
+    expect(findings(daemon, launcher, "run", "image")["program"], "problem", "containers", "inside")
+
+
 # --- The daemon -------------------------------------------------------------------------------------------
 
 def test_folders_and_sockets_that_others_could_replace_are_named(daemon):
@@ -213,6 +243,11 @@ def test_other_daemons_are_counted(daemon):
 def test_another_daemon_is_named(daemon, make_daemon):
     make_daemon(daemon.gpu).start()
     expect(findings(daemon)["other-daemons"], "warning", "other daemon", "shares of time", "system daemon")
+
+
+def test_a_daemon_of_another_simulated_machine_is_none_of_ours(daemon, make_daemon):
+    make_daemon().start()
+    expect(findings(daemon)["other-daemons"], "ok")
 
 
 def test_a_program_outside_of_sessions_is_named(daemon, product, reap):

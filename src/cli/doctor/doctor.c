@@ -117,7 +117,9 @@ static enum cli_status act(const struct cli_arguments *arguments)
         puts("\nWhat no check can find (share/doc/gpuslice/security.md says more):");
         for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
             printf("  %s\n", limits[i]);
-        printf("\n%u problems, %u warnings\n", counts[DOCTOR_PROBLEM], counts[DOCTOR_WARNING]);
+        printf("\n%u problem%s, %u warning%s\n", counts[DOCTOR_PROBLEM],
+               counts[DOCTOR_PROBLEM] == 1 ? "" : "s", counts[DOCTOR_WARNING],
+               counts[DOCTOR_WARNING] == 1 ? "" : "s");
     }
     json_decref(findings);
     json_decref(stated);
@@ -135,9 +137,9 @@ const struct cli_verb verb_doctor = {
     .operands_min = 0,
     .operands_max = (unsigned)-1,
     .summary = "find what keeps programs from their sessions",
-    .text = "Changes nothing and runs nothing of COMMAND: it has COMMAND's dynamic loader say whether the "
-            "interceptor "
-            "would be in it. Status 0 when no problem was found; warnings do not count.",
+    .text = "Changes nothing and does not run COMMAND: it asks COMMAND's dynamic loader whether it would "
+            "load the "
+            "interceptor into it. Status 0 when it found no problem; warnings do not count.",
     .examples = "  gpuslice doctor -- python train.py",
     .options = options,
     .act = act,

@@ -1,8 +1,8 @@
 /* doctor.h - what may keep GPU Slice from working here, each found by a check of its own.
  *
  * check     one row of doctor_checks: what it looks at, and a function that says how that is
- * finding   what it said: ok, a warning (works, but less than one may think) or a problem (does not work), in
- * a sentence, and what to do
+ * finding   what a check found: that all is well, a warning (it works, but does less than it may seem) or a
+ *           problem (it does not work), in a sentence, and what to do
  *
  * Checks change nothing. They look at this machine as this user sees it. */
 #pragma once

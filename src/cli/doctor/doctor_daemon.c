@@ -91,6 +91,40 @@ static bool file_has(const char *root, const char *pid, const char *name, const 
     return strstr(text, wanted) != NULL;
 }
 
+/* The value of `variable` in the environment that process `pid` was started with; "" where it has none or that
+ * is not ours to see. */
+static void read_environment(const char *root, const char *pid, const char *variable, char *value,
+                             size_t room)
+{
+    char path[PATH_MAX];
+    cleanup_free char *word = NULL;
+    size_t word_room = 0, length = strlen(variable);
+    snprintf(path, sizeof(path), "%s/proc/%.20s/environ", root, pid);
+    cleanup_file FILE *file = fopen(path, "re");
+    value[0] = '\0';
+    while (file && getdelim(&word, &word_room, '\0', file) > 0)
+        if (strncmp(word, variable, length) == 0 && word[length] == '=')
+            snprintf(value, room, "%s", word + length + 1);
+}
+
+/* Whether a simulated daemon has the GPUs that we would have. A simulated machine has a name and an owner. */
+static bool simulates_our_machine(const char *root, const char *pid)
+{
+    static const char *const variables[] = {"FAKECUDA_NAME", "FAKECUDA_OWNER", "FAKECUDA_FOLDER"};
+    char path[PATH_MAX], theirs[PATH_MAX];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s/proc/%.20s", root, pid);
+    if (stat(path, &status) != 0 || status.st_uid != geteuid())
+        return false;
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        const char *ours = getenv(variables[i]);
+        read_environment(root, pid, variables[i], theirs, sizeof(theirs));
+        if (strcmp(theirs, ours ? ours : "") != 0)
+            return false;
+    }
+    return true;
+}
+
 void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *finding)
 {
     char path[PATH_MAX], pids[128] = "";
@@ -100,7 +134,8 @@ void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *fi
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || atoi(entry->d_name) == doctor->daemon_pid ||
             !file_has(doctor->root, entry->d_name, "comm", "gpusliced\n") ||
-            file_has(doctor->root, entry->d_name, "cmdline", "\n--simulated\n") != doctor->simulated)
+            file_has(doctor->root, entry->d_name, "cmdline", "\n--simulated\n") != doctor->simulated ||
+            (doctor->simulated && !simulates_our_machine(doctor->root, entry->d_name)))
             continue;
         size_t used = strlen(pids);
         snprintf(pids + used, sizeof(pids) - used, "%s%d", used ? ", " : "", atoi(entry->d_name));

@@ -127,7 +127,7 @@ static int version_of(const char *program)
     char text[256];
     char *const words[] = {(char *)program, "--version", NULL};
     unsigned major, minor;
-    if (doctor_run(words, NULL, text, sizeof(text)) != 0)
+    if (doctor_run(words, DOCTOR_PLAIN, text, sizeof(text)) != 0)
         return -1;
     for (const char *at = text; *at; at++)
         if ((*at == ' ' || *at == 'v') && sscanf(at + 1, "%u.%u", &major, &minor) == 2 && major < 1000)

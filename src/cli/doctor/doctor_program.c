@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
@@ -107,18 +108,61 @@ static void read_elf(const char *file, struct elf *elf)
 
 /* --- Whether the loader takes us along --------------------------------------------------------------- */
 
-/* Runs the loader, not the program: --list ends before any of the program's code. */
-static void try_preload(const char *file, const struct elf *elf, struct doctor_finding *finding)
+/* Whether `file` holds the text `wanted`. */
+static bool file_holds(const char *file, const char *wanted)
 {
-    char library[PATH_MAX], text[16384];
+    cleanup_close int fd = open(file, O_RDONLY | O_CLOEXEC);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0 || status.st_size == 0)
+        return false;
+    size_t bytes = (size_t)status.st_size;
+    void *content = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (content == MAP_FAILED)
+        return false;
+    bool holds = memmem(content, bytes, wanted, strlen(wanted)) != NULL;
+    munmap(content, bytes);
+    return holds;
+}
+
+/* NVIDIA's CUDA runtime refuses a driver that is not NVIDIA's. Whether the program does without it, as far as
+ * can be seen: `loaded` is what its loader would load, and a runtime that is linked into it has the names of
+ * its errors and of the driver's library in its data. */
+static bool check_runtime(const char *file, const char *loaded, struct doctor_finding *finding)
+{
+    char drivers[PATH_MAX];
+    const char *shared = strstr(loaded, "libcudart.so");
+    const char *path = shared ? strstr(shared, "=> ") : NULL;
+    if (path && paths_library("simulated", drivers, NULL) == 0 &&
+        strncmp(path + 3, drivers, strlen(drivers)) != 0) {
+        doctor_say(finding, DOCTOR_PROBLEM, "take the run path to NVIDIA's runtime out of it (chrpath -d)",
+                   "%s loads NVIDIA's CUDA runtime %.*s, which refuses simulated GPUs", file,
+                   (int)strcspn(path + 3, " \n"), path + 3);
+        return false;
+    }
+    if (!shared && file_holds(file, "cudaErrorMemoryAllocation") && file_holds(file, "libcuda.so.1")) {
+        doctor_say(finding, DOCTOR_PROBLEM, "build it with 'nvcc -cudart shared', or run it on a card",
+                   "NVIDIA's CUDA runtime is linked into %s, and refuses simulated GPUs", file);
+        return false;
+    }
+    return true;
+}
+
+/* Runs the loader, not the program: --list ends before any of the program's code. */
+static void try_preload(const struct doctor *doctor, const char *file, const struct elf *elf,
+                        struct doctor_finding *finding)
+{
+    char library[PATH_MAX], text[32768];
     char *const words[] = {(char *)elf->interpreter, "--list", (char *)file, NULL};
     if (paths_library("libgpuslice.so", library, NULL) < 0) {
         doctor_say(finding, DOCTOR_PROBLEM, "install it again", "GPU Slice's interceptor is missing");
         return;
     }
-    int status = doctor_run(words, library, text, sizeof(text));
+    int status = doctor_run(words, doctor->simulated ? DOCTOR_IN_SIMULATED_SESSION : DOCTOR_IN_SESSION, text,
+                            sizeof(text));
     const char *old = strstr(text, "GLIBC_"), *ours = strstr(text, library);
     bool is_refused = strstr(text, "cannot be preloaded") != NULL;
+    if (status == 0 && ours && !is_refused && doctor->simulated && !check_runtime(file, text, finding))
+        return;
     char *line = strstr(text, "ERROR: ");
     line = line ? line : text;
     line[strcspn(line, "\n")] = '\0';
@@ -134,12 +178,29 @@ static void try_preload(const char *file, const struct elf *elf, struct doctor_f
                    line);
 }
 
+/* Whether the program hands its command to a container, whose environment is another one. */
+static bool starts_containers(const char *name)
+{
+    static const char *const launchers[] = {"podman", "docker", "nerdctl", "ctr", "crictl", "kubectl"};
+    const char *slash = strrchr(name, '/');
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+        if (strcmp(slash ? slash + 1 : name, launchers[i]) == 0)
+            return true;
+    return false;
+}
+
 void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
 {
     char file[PATH_MAX], interpreter[PATH_MAX];
     const char *name = doctor->command ? doctor->command[0] : "sh";
     struct stat status;
     struct elf elf;
+    if (starts_containers(name)) {
+        doctor_say(finding, DOCTOR_PROBLEM,
+                   "run 'gpuslice' inside of the container, with GPU Slice and its socket mounted into it",
+                   "%.80s starts programs in containers, which do not get the session's environment", name);
+        return;
+    }
     if (doctor->command && container_command_starts(doctor->command)) {
         doctor_say(
             finding, DOCTOR_PROBLEM,
@@ -177,5 +238,5 @@ void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_PROBLEM, "use an image with glibc (not Alpine)",
                    "%s uses musl, and the interceptor and NVIDIA's driver need glibc", file);
     else
-        try_preload(file, &elf, finding);
+        try_preload(doctor, file, &elf, finding);
 }

@@ -10,16 +10,17 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "cli/preload.h"
 
 #define PATIENCE_MS 5000
 
-static void become(char *const *words, const char *preload, int output)
+static void become(char *const *words, enum doctor_environment environment, int output)
 {
     int null_fd = open("/dev/null", O_RDWR);
     if (dup2(null_fd, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
         _exit(126);
-    if (preload)
-        setenv("LD_PRELOAD", preload, 1);
+    if (environment != DOCTOR_PLAIN && preload_set(environment == DOCTOR_IN_SIMULATED_SESSION, NULL) < 0)
+        _exit(126);
     execvp(words[0], words);
     _exit(127);
 }
@@ -49,7 +50,7 @@ static bool read_all(int fd, char *text, size_t bytes)
     }
 }
 
-int doctor_run(char *const *words, const char *preload, char *text, size_t bytes)
+int doctor_run(char *const *words, enum doctor_environment environment, char *text, size_t bytes)
 {
     int ends[2], status = 0;
     text[0] = '\0';
@@ -58,7 +59,7 @@ int doctor_run(char *const *words, const char *preload, char *text, size_t bytes
     cleanup_close int reading = ends[0];
     pid_t child = fork();
     if (child == 0)
-        become(words, preload, ends[1]);
+        become(words, environment, ends[1]);
     close(ends[1]);
     if (child < 0)
         return -1;

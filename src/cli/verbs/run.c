@@ -5,19 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "cli/container_command.h"
 #include "cli/options.h"
-#include "cli/path_list.h"
+#include "cli/preload.h"
 #include "cli/session_cells.h"
 #include "cli/verbs.h"
 #include "client/client.h"
 #include "client/container.h"
 #include "client/session_create.h"
 #include "client/start.h"
-
-#define PRELOAD_SEPARATORS ": "
-#define LIBRARY_PATH_SEPARATORS ":;"
 
 static const struct cli_option options[] = {
     CLI_OPTION_NEW_NAME,
@@ -74,44 +70,11 @@ static int check(const struct cli_arguments *arguments, struct error *error)
     return result < 0 ? result : check_container(arguments, error);
 }
 
-/* Set a variable to its list with `entry` first, or, with `wanted` false, without it. */
-static int edit_list(const char *variable, const char *entry, const char *separators, bool wanted,
-                     struct error *error)
-{
-    cleanup_free char *list = NULL;
-    const char *old = getenv(variable);
-    int result = wanted ? path_list_prepend(&list, old, entry, separators, error)
-                        : path_list_remove(&list, old, entry, separators, error);
-    if (result < 0)
-        return result;
-    if (wanted || old)
-        setenv(variable, list, 1);
-    return 0;
-}
-
-/* What the dynamic loader needs to put the interceptor, and a simulated driver, into the program. */
-static int set_libraries(bool simulated, struct error *error)
-{
-    char interceptor[PATH_MAX], drivers[PATH_MAX];
-    int result = paths_library("libgpuslice.so", interceptor, error);
-    if (result < 0 || (result = edit_list("LD_PRELOAD", interceptor, PRELOAD_SEPARATORS, true, error)) < 0)
-        return result;
-    if (simulated) {
-        result = paths_library("simulated", drivers, error);
-        return result < 0 ? result
-                          : edit_list("LD_LIBRARY_PATH", drivers, LIBRARY_PATH_SEPARATORS, true, error);
-    }
-    /* A run with real GPUs from within a simulated one must not find the simulated driver. */
-    if (paths_library("simulated", drivers, NULL) == 0)
-        return edit_list("LD_LIBRARY_PATH", drivers, LIBRARY_PATH_SEPARATORS, false, error);
-    return 0;
-}
-
 static int set_environment(const json_t *environment, bool simulated, struct error *error)
 {
     const char *name;
     json_t *value;
-    int result = set_libraries(simulated, error);
+    int result = preload_set(simulated, error);
     if (result < 0)
         return result;
     json_object_foreach((json_t *)environment, name, value)
