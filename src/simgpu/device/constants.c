@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "simgpu/device/device.h"
 #include "simgpu/device/profile.h"
 
 enum scope { MACHINE, PROCESS };
@@ -90,4 +91,15 @@ int constants_attach(unsigned profile, const double values[static SIM_CONSTANTS]
     if (result == 0)
         memcpy(in_force, all, sizeof(all));
     return result;
+}
+
+double constant_early(enum sim_constant name)
+{
+    const char *card = secure_getenv("FAKECUDA_DEVICE");
+    int device = profile_find(card && *card ? card : "default");
+    unsigned profile = device < 0 ? 0 : (unsigned)device;
+    double value;
+    if (device_is_attached())
+        return constant(name);
+    return read_profile(&profile, NULL) == 0 && read_one(name, profile, &value, NULL) == 0 ? value : 0;
 }

@@ -19,6 +19,9 @@ static inline uint64_t constant_whole(enum sim_constant name)
     return (uint64_t)constant(name);
 }
 
+/* The same before that too: then by this process's environment alone. */
+double constant_early(enum sim_constant name);
+
 /* For the first process on the machine: the values of scope MACHINE go into `values`, as the environment and the
  * profile of number `profile` (profile.h) have them. -EINVAL for what is not a number. */
 int constants_decide(unsigned profile, double values[static SIM_CONSTANTS], struct error *error);

@@ -1,5 +1,6 @@
 /* init.c - cuInit, and which of the GPUs this process sees. */
 #include <ctype.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,21 @@ static unsigned visible_read(unsigned visible[DEVICE_GPUS], struct device_parame
     return count;
 }
 
+/* The driver's own exit handler: what handles point to is gone then. */
+static atomic_bool has_exited;
+
+static void exit_handler(void)
+{
+    if (!atomic_load(&is_forked_child))
+        atomic_store(&has_exited, true);
+}
+
+void sim_touch_handle(void)
+{
+    if (atomic_load_explicit(&has_exited, memory_order_relaxed))
+        raise(SIGSEGV);
+}
+
 static CUresult initialise(void)
 {
     static bool prepared;
@@ -133,6 +149,8 @@ static CUresult initialise(void)
         fprintf(stderr, "simulated GPU: cannot reserve addresses for its memory; raise `ulimit -v`\n");
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
+    if (constant(SIM_EXIT_HANDLER) != 0)
+        atexit(exit_handler);
     return execution_init() ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
@@ -156,6 +174,8 @@ CUresult cuInit(unsigned int flags)
 
 CUresult sim_ready(void)
 {
+    if (atomic_load_explicit(&has_exited, memory_order_relaxed))
+        return CUDA_ERROR_DEINITIALIZED;
     return atomic_load_explicit(&simulator.initialised, memory_order_acquire) ? CUDA_SUCCESS
                                                                               : CUDA_ERROR_NOT_INITIALIZED;
 }

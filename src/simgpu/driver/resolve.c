@@ -1,4 +1,5 @@
 /* resolve.c - cuGetProcAddress: every row of the table has an address here. */
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "cuda/entry_points.h"
@@ -10,7 +11,28 @@
 #pragma GCC visibility pop
 #undef CUDA_ENTRY
 
+#include "simgpu/device/constants.h"
 #include "simgpu/driver/resolve.h"
+
+/* Another address for each entry point, as cuGetProcAddress may give: code that goes on to the exported one. The linker
+ * leads it there within the library (-Bsymbolic-functions), whoever else defines the name. */
+#if defined(__x86_64__)
+#define GO_TO(symbol) "jmp " #symbol "@PLT\n"
+#elif defined(__aarch64__)
+#define GO_TO(symbol) "b " #symbol "\n"
+#endif
+#define CUDA_ENTRY(symbol, name, since, stream, class)                                                       \
+    __asm__(".pushsection .text\n.balign 16\n.type apart_" #symbol ", %function\napart_" #symbol             \
+            ":\n" GO_TO(symbol) ".size apart_" #symbol ", .-apart_" #symbol "\n.popsection");                \
+    extern __attribute__((visibility("hidden"))) CUresult apart_##symbol(void);
+#include "cuda/entry_points.def"
+#undef CUDA_ENTRY
+
+static CUresult (*const apart[CUDA_ENTRY_COUNT])(void) = {
+#define CUDA_ENTRY(symbol, name, since, stream, class) apart_##symbol,
+#include "cuda/entry_points.def"
+#undef CUDA_ENTRY
+};
 
 static CUresult (*const addresses[CUDA_ENTRY_COUNT])(void) = {
 #define CUDA_ENTRY(symbol, name, since, stream, class) symbol,
@@ -29,6 +51,7 @@ CUresult resolve_entry(const char *name, void **address, int version, cuuint64_t
         *status = row >= 0                    ? CU_GET_PROC_ADDRESS_SUCCESS
                   : row == CUDA_ENTRY_TOO_NEW ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                               : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    *address = row >= 0 ? (void *)addresses[row] : NULL;
+    bool is_apart = constant_early(SIM_APART_POINTERS) != 0;
+    *address = row < 0 ? NULL : is_apart ? (void *)apart[row] : (void *)addresses[row];
     return row >= 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

@@ -91,8 +91,10 @@ struct CUevent_st {
         *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };
 
-/* CUDA_SUCCESS once cuInit has succeeded in this process (not in a parent). */
+/* CUDA_SUCCESS once cuInit has succeeded in this process (not in a parent), until its exit handler has run. */
 CUresult sim_ready(void);
+/* A call looks into what a handle of a stream, event or context stands for: after the exit handler that crashes. */
+void sim_touch_handle(void);
 
 /* The calling thread's current context: INVALID_CONTEXT if there is none, CONTEXT_IS_DESTROYED, or its sticky
  * error. */

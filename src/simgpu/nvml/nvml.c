@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "cuda/uuid.h"
+#include "simgpu/device/costs.h"
 #include "simgpu/device/device.h"
 #include "simgpu/device/profile.h"
 
@@ -130,10 +131,16 @@ static nvmlReturn_t answer_text(const char *text, char *buffer, unsigned int len
     return NVML_SUCCESS;
 }
 
+const char *nvml_driver_version(void)
+{
+    const char *given = secure_getenv("FAKECUDA_DRIVER_VERSION");
+    return given && *given ? given : NVML_SIMULATED_DRIVER_VERSION;
+}
+
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
     TRY_READY();
-    return answer_text(NVML_SIMULATED_DRIVER_VERSION, version, length);
+    return answer_text(nvml_driver_version(), version, length);
 }
 
 /* The versions of the library and of CUDA can be asked for without nvmlInit. */
@@ -182,6 +189,7 @@ nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
         if (device == &devices[i]) {
             *gpu = i;
             device_wait_while_hung();
+            cost_hold_kernel_lock(constant_whole(SIM_NVML_NS));
             return device_is_lost(i) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
         }
     return NVML_ERROR_INVALID_ARGUMENT;

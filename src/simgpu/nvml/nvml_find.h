@@ -10,6 +10,9 @@ nvmlReturn_t nvml_find_card(nvmlDevice_t device, unsigned *gpu);
 
 nvmlDevice_t nvml_handle(unsigned gpu);
 
+/* FAKECUDA_DRIVER_VERSION, "535.54.03"; without it today's. */
+const char *nvml_driver_version(void);
+
 #define TRY_FIND(device, gpu)                                                                                \
     do {                                                                                                     \
         nvmlReturn_t find_ = nvml_find(device, gpu);                                                         \

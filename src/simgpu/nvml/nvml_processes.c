@@ -1,8 +1,11 @@
 /* nvml_processes.c - NVML's lists of who uses the simulated GPUs: of MIG instances and of whole cards, where
  * a partitioned one lists those of all its instances. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "simgpu/device/costs.h"
 #include "simgpu/device/device.h"
 #include "simgpu/nvml/nvml_find.h"
 
@@ -58,11 +61,14 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct device_shape *shape = device_shape(gpu);
     cleanup_free struct line *lines = NULL;
+    cost_suspend(); /* this call's own cost has all of it */
     bool is_whole = add_lines(gpu, &lines, &found);
     for (unsigned i = 0; is_whole && i < shape->instance_count; i++)
         is_whole = add_lines(shape->first_instance + i, &lines, &found);
+    cost_resume();
     if (!is_whole)
         return NVML_ERROR_UNKNOWN;
+    cost_hold_kernel_lock(constant_whole(SIM_NVML_LIST_NS) + found * constant_whole(SIM_NVML_PROCESS_NS));
     unsigned room = *count;
     *count = found;
     if (found > room)
@@ -72,11 +78,24 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
     return NVML_SUCCESS;
 }
 
+/* What is told of the bytes, where it is not told what they are. */
+static unsigned long long bytes_told(const struct line *line)
+{
+    switch (constant_whole(SIM_NVML_NO_FIGURES)) {
+    case 1:
+        return NVML_VALUE_NOT_AVAILABLE_U64;
+    case 2:
+        return 0;
+    default:
+        return line->process.bytes;
+    }
+}
+
 static void store_v1(void *infos, unsigned index, const struct line *line)
 {
     ((nvmlProcessInfo_v1_t *)infos)[index] = (nvmlProcessInfo_v1_t){
         .pid = (unsigned)line->process.pid,
-        .usedGpuMemory = line->process.bytes,
+        .usedGpuMemory = bytes_told(line),
     };
 }
 
@@ -84,7 +103,7 @@ static void store_v2(void *infos, unsigned index, const struct line *line)
 {
     ((nvmlProcessInfo_v2_t *)infos)[index] = (nvmlProcessInfo_v2_t){
         .pid = (unsigned)line->process.pid,
-        .usedGpuMemory = line->process.bytes,
+        .usedGpuMemory = bytes_told(line),
         .gpuInstanceId = line->gpu_instance,
         .computeInstanceId = line->compute_instance,
     };
@@ -94,7 +113,7 @@ static void store_detail(void *infos, unsigned index, const struct line *line)
 {
     ((nvmlProcessDetail_v1_t *)infos)[index] = (nvmlProcessDetail_v1_t){
         .pid = (unsigned)line->process.pid,
-        .usedGpuMemory = line->process.bytes,
+        .usedGpuMemory = bytes_told(line),
         .gpuInstanceId = line->gpu_instance,
         .computeInstanceId = line->compute_instance,
     };
@@ -111,6 +130,51 @@ static nvmlReturn_t list_nobody(nvmlDevice_t device, unsigned int *count, void *
     return NVML_SUCCESS;
 }
 
+/* --- Which form of the lists a driver has, and how large their entries are ---------------------------- */
+
+/* By the versions of nvml.h in NVIDIA's nvidia-settings, as nvitop's pull requests 79 and 89 list them: _v2 came with
+ * R450 and _v3 with R510, both with entries of 24 bytes; 535.43 made those of _v3 32 bytes long without another name,
+ * 535.98 took _v3 away, and 535.104 brought it back as it had been. The list of details came with 535.98. */
+struct driver_version {
+    unsigned major, minor;
+};
+
+static struct driver_version driver_version(void)
+{
+    struct driver_version version = {0, 0};
+    if (sscanf(nvml_driver_version(), "%u.%u", &version.major, &version.minor) < 1)
+        version.major = UINT_MAX;
+    return version;
+}
+
+static bool is_before(struct driver_version version, unsigned major, unsigned minor)
+{
+    return version.major < major || (version.major == major && version.minor < minor);
+}
+
+static store_function *store_of_v2(void)
+{
+    return is_before(driver_version(), 450, 0) ? NULL : store_v2;
+}
+
+static store_function *store_of_v3(void)
+{
+    struct driver_version version = driver_version();
+    switch (constant_whole(SIM_NVML_ENTRY_BYTES)) {
+    case sizeof(nvmlProcessInfo_v1_t):
+        return store_v1;
+    case sizeof(nvmlProcessInfo_v2_t):
+        return store_v2;
+    case sizeof(nvmlProcessDetail_v1_t):
+        return store_detail;
+    default:
+        break;
+    }
+    if (is_before(version, 510, 0) || (!is_before(version, 535, 98) && is_before(version, 535, 104)))
+        return NULL;
+    return !is_before(version, 535, 43) && is_before(version, 535, 98) ? store_detail : store_v2;
+}
+
 #define LISTS(kind, list)                                                                                    \
     nvmlReturn_t nvmlDeviceGet##kind##RunningProcesses(nvmlDevice_t device, unsigned int *count,             \
                                                        nvmlProcessInfo_v1_t *infos)                          \
@@ -120,12 +184,14 @@ static nvmlReturn_t list_nobody(nvmlDevice_t device, unsigned int *count, void *
     nvmlReturn_t nvmlDeviceGet##kind##RunningProcesses_v2(nvmlDevice_t device, unsigned int *count,          \
                                                           nvmlProcessInfo_v2_t *infos)                       \
     {                                                                                                        \
-        return list(device, count, infos, store_v2);                                                         \
+        store_function *store = store_of_v2();                                                               \
+        return store ? list(device, count, infos, store) : NVML_ERROR_FUNCTION_NOT_FOUND;                    \
     }                                                                                                        \
     nvmlReturn_t nvmlDeviceGet##kind##RunningProcesses_v3(nvmlDevice_t device, unsigned int *count,          \
                                                           nvmlProcessInfo_v2_t *infos)                       \
     {                                                                                                        \
-        return list(device, count, infos, store_v2);                                                         \
+        store_function *store = store_of_v3();                                                               \
+        return store ? list(device, count, infos, store) : NVML_ERROR_FUNCTION_NOT_FOUND;                    \
     }
 LISTS(Compute, list_processes)
 LISTS(Graphics, list_nobody)
@@ -134,6 +200,8 @@ LISTS(MPSCompute, list_nobody)
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)
 {
     unsigned gpu;
+    if (is_before(driver_version(), 535, 98))
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
     TRY_FIND(device, &gpu);
     if (!list)
         return NVML_ERROR_INVALID_ARGUMENT;

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "simgpu/device/costs.h"
 #include "simgpu/device/profile.h"
 #include "simgpu/device/shared.h"
 #include "simgpu/nvml/nvml_find.h"
@@ -80,6 +81,7 @@ static nvmlReturn_t list_activity(nvmlDevice_t device, unsigned int *count, void
     TRY_FIND_CARD(device, &gpu);
     if (device_shape(gpu)->instance_count > 0)
         return NVML_ERROR_NOT_SUPPORTED;
+    cost_hold_kernel_lock(constant_whole(SIM_NVML_LIST_NS));
     execution_advance(gpu);
     uint64_t now_ns = monotonic_ns(), now_us = wall_clock_us(), window_ns = SAMPLE_LONGEST_NS;
     if (last_seen_us < now_us && (now_us - last_seen_us) * 1000 < window_ns)

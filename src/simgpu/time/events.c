@@ -51,6 +51,7 @@ void events_settle(unsigned gpu)
 
 static CUresult event_check(CUevent event)
 {
+    sim_touch_handle();
     SIM_TRY(sim_ready());
     if (!event || atomic_load(&event->kind) != SIM_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;

@@ -121,6 +121,7 @@ CUresult stream_find(CUstream handle, bool per_thread_default, CUcontext *contex
         *stream = handle == CU_STREAM_PER_THREAD ? own_stream(*context) : NULL;
         return handle == CU_STREAM_LEGACY || *stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
+    sim_touch_handle();
     SIM_TRY(sim_ready());
     if (atomic_load_explicit(&handle->kind, memory_order_acquire) != SIM_STREAM)
         return CUDA_ERROR_INVALID_HANDLE;

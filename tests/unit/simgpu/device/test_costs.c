@@ -3,9 +3,12 @@
 #include "simulated.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "simgpu/nvml/nvml.h"
 
 #define MS UINT64_C(1000000)
 #define assert_takes(least_ns, call)                                                                         \
@@ -155,6 +158,90 @@ static int allocate(void)
            cuMemAlloc_v2(&address, 4096);
 }
 
+/* --- After the driver's exit handler ----------------------------------------------------------------- */
+
+static CUmodule kept_module;
+static CUevent kept_event;
+static const char *at_exit;
+
+/* Was there before the driver, so it runs behind the driver's own. */
+static void use_the_driver(void)
+{
+    if (strcmp(at_exit, "unload") == 0)
+        _exit(cuModuleUnload(kept_module) == CUDA_ERROR_DEINITIALIZED ? 0 : 1);
+    if (strcmp(at_exit, "query") == 0)
+        _exit((int)cuEventQuery(kept_event) + 100);
+}
+
+static int exit_and_use(const char *how)
+{
+    at_exit = how;
+    return atexit(use_the_driver) || cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) ||
+           cuCtxSetCurrent(context) || cuModuleLoadData(&kept_module, SIMULATED_PTX) ||
+           cuEventCreate(&kept_event, 0);
+}
+
+static int status_of(const char *how)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "test_costs", how, (char *)NULL);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void a_call_with_a_handle_crashes_after_the_driver_s_exit_handler(void **state)
+{
+    int status = status_of("query");
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGSEGV);
+}
+
+static void a_call_that_needs_the_driver_alone_is_told_that_it_is_gone(void **state)
+{
+    assert_int_equal(status_of("unload"), 0);
+}
+
+/* --- What NVML may not tell --------------------------------------------------------------------------- */
+
+/* The first entry of the list of who uses the GPU; its bytes. */
+static int tell_bytes(const char *how)
+{
+    nvmlDevice_t device;
+    nvmlProcessInfo_v2_t infos[8];
+    unsigned count = 8;
+    if (exit_and_use("") || nvmlInit_v2() || nvmlDeviceGetHandleByIndex_v2(0, &device) ||
+        nvmlDeviceGetComputeRunningProcesses_v3(device, &count, infos) || count == 0)
+        return 2;
+    unsigned long long expected = strcmp(how, "absent") == 0 ? NVML_VALUE_NOT_AVAILABLE_U64 : 0;
+    return infos[0].usedGpuMemory == expected ? 0 : 1;
+}
+
+static void figures_of_processes_may_be_absent_or_0(void **state)
+{
+    setenv("FAKECUDA_NVML_NO_FIGURES", "1", 1);
+    assert_int_equal(status_of("absent"), 0);
+    setenv("FAKECUDA_NVML_NO_FIGURES", "2", 1);
+    assert_int_equal(status_of("zero"), 0);
+    unsetenv("FAKECUDA_NVML_NO_FIGURES");
+}
+
+static void a_list_of_processes_takes_its_time(void **state)
+{
+    nvmlDevice_t device;
+    unsigned count = 0;
+    assert_int_equal(nvmlInit_v2(), NVML_SUCCESS);
+    assert_int_equal(nvmlDeviceGetHandleByIndex_v2(0, &device), NVML_SUCCESS);
+    uint64_t begin_ns = monotonic_ns();
+    assert_int_equal(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL),
+                     NVML_ERROR_INSUFFICIENT_SIZE);
+    assert_in_range(monotonic_ns() - begin_ns, 30 * MS, UINT64_MAX);
+    assert_int_equal(nvmlShutdown(), NVML_SUCCESS);
+}
+
 static int initialise(void **state)
 {
     return cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context);
@@ -163,13 +250,15 @@ static int initialise(void **state)
 int main(int argc, char *argv[])
 {
     if (argc > 1)
-        return allocate();
+        return strcmp(argv[1], "allocate") == 0                                 ? allocate()
+               : strcmp(argv[1], "absent") == 0 || strcmp(argv[1], "zero") == 0 ? tell_bytes(argv[1])
+                                                                                : exit_and_use(argv[1]);
     simulated_choose(
         (char *[]){"FAKECUDA_TOTAL_MEM=1GiB", "FAKECUDA_CONTEXT_BYTES=1MiB", "FAKECUDA_CONSTANTS=h100",
                    "FAKECUDA_BLOCK_BYTES=0", "FAKECUDA_MODULE_BYTES=3MiB", "FAKECUDA_LAUNCH_NS=2e6",
                    "FAKECUDA_EVENT_NS=3e6", "FAKECUDA_EVENT_TIMED_NS=4e6", "FAKECUDA_QUERY_NS=5e6",
                    "FAKECUDA_ALLOC_NS=6e6", "FAKECUDA_ALLOC_GIB_NS=16e6", "FAKECUDA_WAKE_NS=7e6",
-                   "FAKECUDA_LOAD_NS=50e6", NULL});
+                   "FAKECUDA_LOAD_NS=50e6", "FAKECUDA_NVML_LIST_NS=30e6", NULL});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_costs_what_its_row_says),
         cmocka_unit_test(a_wait_ends_some_time_after_the_work),
@@ -177,6 +266,10 @@ int main(int argc, char *argv[])
         cmocka_unit_test(code_is_loaded_inside_the_first_launch_and_takes_memory),
         cmocka_unit_test(code_is_loaded_under_a_lock_of_the_process),
         cmocka_unit_test(processes_allocate_one_after_the_other),
+        cmocka_unit_test(a_call_with_a_handle_crashes_after_the_driver_s_exit_handler),
+        cmocka_unit_test(a_call_that_needs_the_driver_alone_is_told_that_it_is_gone),
+        cmocka_unit_test(figures_of_processes_may_be_absent_or_0),
+        cmocka_unit_test(a_list_of_processes_takes_its_time),
     };
     int failed = cmocka_run_group_tests(tests, initialise, NULL);
     simulated_remove();

@@ -54,6 +54,34 @@ static void forms_with_32_bit_addresses_are_refused(void **state)
     assert_cuda(cuCtxDestroy_v2(context));
 }
 
+/* As a card's driver may do: each has another address than its symbol, and does the same. */
+static void pointers_may_differ_from_exported_symbols(void **state)
+{
+    void *seen[CUDA_ENTRY_COUNT];
+    size_t count = 0;
+    setenv("FAKECUDA_APART_POINTERS", "1", 1);
+    for (int row = 0; row < CUDA_ENTRY_COUNT; row++) {
+        const struct cuda_entry *entry = &cuda_entries[row];
+        if (entry->stream == CUDA_STREAM_PER_THREAD ||
+            cuda_entry_resolve(entry->name, entry->since, 0) != row)
+            continue;
+        assert_cuda(cuGetProcAddress_v2(entry->name, &seen[count], entry->since, 0, NULL));
+        assert_ptr_not_equal(seen[count], exported(entry->symbol));
+        for (size_t other = 0; other < count; other++)
+            assert_ptr_not_equal(seen[count], seen[other]);
+        count++;
+    }
+    assert_true(count > 300);
+    CUresult (*version)(int *);
+    int number = 0;
+    void *address;
+    assert_cuda(cuGetProcAddress_v2("cuDriverGetVersion", &address, 2020, 0, NULL));
+    memcpy(&version, &address, sizeof(version));
+    assert_cuda(version(&number));
+    assert_int_equal(number, CUDA_VERSION);
+    unsetenv("FAKECUDA_APART_POINTERS");
+}
+
 static void cudart_finds_what_it_asks_for(void **state)
 {
     static const struct {
@@ -130,6 +158,7 @@ int main(void)
     library = dlopen("libcuda.so.1", RTLD_NOW);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_entry_point_is_exported_and_found_by_name_version_and_stream_form),
+        cmocka_unit_test(pointers_may_differ_from_exported_symbols),
         cmocka_unit_test(cudart_finds_what_it_asks_for),
         cmocka_unit_test(a_form_newer_than_the_version_asked_for_is_not_given),
         cmocka_unit_test(no_flag_means_the_per_thread_forms_to_who_is_compiled_for_them),

@@ -216,6 +216,44 @@ static void processes_are_listed_while_they_live(void **state)
                      NVML_ERROR_INVALID_ARGUMENT);
 }
 
+/* How many bytes of an array of one entry a form of the list writes; 0 where this driver has no such form. */
+static size_t entry_bytes(nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *),
+                          const char *driver)
+{
+    uint8_t room[64];
+    unsigned count = 1;
+    setenv("FAKECUDA_DRIVER_VERSION", driver, 1);
+    memset(room, 0xa5, sizeof(room));
+    nvmlReturn_t result = list(device_of(0), &count, (nvmlProcessInfo_v2_t *)(void *)room);
+    unsetenv("FAKECUDA_DRIVER_VERSION");
+    if (result == NVML_ERROR_FUNCTION_NOT_FOUND)
+        return 0;
+    assert_int_equal(result, NVML_SUCCESS);
+    size_t written = sizeof(room);
+    while (written > 0 && room[written - 1] == 0xa5)
+        written--;
+    return written;
+}
+
+/* What versions of the driver did; see nvml_processes.c for where that was seen. */
+static void entries_of_the_lists_are_as_long_as_the_driver_s_version_has_them(void **state)
+{
+    static const struct {
+        const char *driver;
+        size_t v2, v3;
+    } rows[] = {
+        {"440.33.01", 0, 0},   {"470.57.02", 24, 0},  {"510.39.01", 24, 24}, {"530.41.03", 24, 24},
+        {"535.43.02", 24, 32}, {"535.86.05", 24, 32}, {"535.98", 24, 0},     {"535.104.05", 24, 24},
+        {"550.54.14", 24, 24}, {"580.65.06", 24, 24},
+    };
+    assert_true(device_charge(0, 5 * MIB));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(entry_bytes(nvmlDeviceGetComputeRunningProcesses_v2, rows[i].driver), rows[i].v2);
+        assert_int_equal(entry_bytes(nvmlDeviceGetComputeRunningProcesses_v3, rows[i].driver), rows[i].v3);
+    }
+    device_credit(0, 5 * MIB);
+}
+
 static void a_process_has_its_programs_name(void **state)
 {
     char name[200];
@@ -234,6 +272,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrong_arguments_are_told_apart, initialise, shut_down),
         cmocka_unit_test_setup_teardown(memory_is_the_shared_devices, initialise, shut_down),
         cmocka_unit_test_setup_teardown(processes_are_listed_while_they_live, initialise, shut_down),
+        cmocka_unit_test_setup_teardown(entries_of_the_lists_are_as_long_as_the_driver_s_version_has_them,
+                                        initialise, shut_down),
         cmocka_unit_test_setup_teardown(a_process_has_its_programs_name, initialise, shut_down),
     };
     char name[64];
