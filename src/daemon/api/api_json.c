@@ -404,7 +404,10 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
     for (unsigned i = 0; i < gpu->process_count; i++) {
         const struct session *session = reaper_session_of(daemon, gpu->processes[i].pid);
         json_array_append_new(processes, json_pack("{s:i,s:o,s:o,s:s?}", "pid", (int)gpu->processes[i].pid,
-                                                   "used_bytes", bytes_json(gpu->processes[i].used_bytes),
+                                                   "used_bytes",
+                                                   gpu->processes[i].is_known
+                                                       ? bytes_json(gpu->processes[i].used_bytes)
+                                                       : json_null(),
                                                    "busy_ratio", busy_json(gpu->processes[i].busy_percent),
                                                    "session_id", session ? session->id : NULL));
     }

@@ -54,6 +54,7 @@ void driver_line_begin(struct daemon *daemon)
 struct row {
     pid_t pid;
     uint64_t shown_bytes, charged_bytes;
+    bool is_unknown; /* NVML has no figure for it: what was known of it stays */
     bool is_attached, has_moved, is_given;
 };
 
@@ -76,15 +77,18 @@ static bool make_table(const struct nvml_sample *sample, struct table *table)
     if (!table->rows)
         return false;
     for (unsigned i = 0; i < sample->process_count; i++)
-        table->rows[i] =
-            (struct row){.pid = sample->processes[i].pid, .shown_bytes = sample->processes[i].used_bytes};
+        table->rows[i] = (struct row){.pid = sample->processes[i].pid,
+                                      .shown_bytes = sample->processes[i].used_bytes,
+                                      .is_unknown = !sample->processes[i].is_known};
     qsort(table->rows, sample->process_count, sizeof(struct row), compare_rows);
     for (unsigned i = 0; i < sample->process_count; i++) {
         struct row *last = table->count ? &table->rows[table->count - 1] : NULL;
-        if (last && last->pid == table->rows[i].pid)
+        if (last && last->pid == table->rows[i].pid) {
             last->shown_bytes = add(last->shown_bytes, table->rows[i].shown_bytes);
-        else
+            last->is_unknown |= table->rows[i].is_unknown;
+        } else {
             table->rows[table->count++] = table->rows[i];
+        }
     }
     return true;
 }
@@ -154,12 +158,19 @@ static bool add_shares(const struct session *session, unsigned policy_gpu, const
     return rested;
 }
 
+/* Whoever holds memory has a context, which takes some: there NVML's 0 is no figure. It is seen for processes of other
+ * pid namespaces, and on MIG instances without the rights to look. */
+static bool is_known(const struct row *row)
+{
+    return !row->is_unknown && (row->shown_bytes || !row->charged_bytes);
+}
+
 static void conclude(struct process *process, unsigned policy_gpu, struct row *row)
 {
     uint64_t *bytes = &process->shares[policy_gpu].bytes;
     if (!row) {
         *bytes = 0;
-    } else if (!row->has_moved) {
+    } else if (is_known(row) && !row->has_moved) {
         *bytes = row->shown_bytes > row->charged_bytes && !row->is_given
                      ? row->shown_bytes - row->charged_bytes
                      : 0;
@@ -200,6 +211,8 @@ static void see_charged(struct process *process, unsigned policy_gpu, struct row
 
 static void see_concluded(struct process *process, unsigned policy_gpu, struct row *row, void *argument)
 {
+    if (row && !row->is_unknown && !is_known(row))
+        gpu_tell_silence(argument, "it shows 0 bytes for a process that holds memory");
     conclude(process, policy_gpu, row);
 }
 
@@ -207,14 +220,14 @@ bool driver_line_take(struct daemon *daemon, unsigned gpu, const struct nvml_sam
 {
     struct table table;
     bool any_moved = false;
-    if (!sample->ok || !make_table(sample, &table))
+    if (!sample->ok || sample->no_processes || !make_table(sample, &table))
         return false;
     each_share(daemon, gpu, &table, see_charged, &any_moved);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             if (session->ledger.usage && session->gpus[i].gpu == (int)gpu && !add_shares(session, i, &table))
                 any_moved = true;
-    each_share(daemon, gpu, &table, see_concluded, NULL);
+    each_share(daemon, gpu, &table, see_concluded, &daemon->gpus[gpu]);
     for (struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             for (struct orphan *orphan = session->orphans; orphan && session->gpus[i].gpu == (int)gpu;

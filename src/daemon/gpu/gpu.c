@@ -80,6 +80,25 @@ static void set_healthy(struct daemon *daemon, struct gpu *gpu, bool is_healthy,
                    "GPU %s: %s", gpu->label, why);
 }
 
+void gpu_tell_silence(struct gpu *gpu, const char *why)
+{
+    if (!gpu->is_silent)
+        log_warning("GPU %s: NVML does not tell what each process holds: %s. Sessions are charged what their "
+                    "programs "
+                    "ask for, and not what the driver takes beyond that",
+                    gpu->label, why);
+    gpu->is_silent = true;
+}
+
+static void see_silence(struct gpu *gpu, const struct nvml_sample *sample)
+{
+    if (sample->no_processes)
+        gpu_tell_silence(gpu, sample->no_processes);
+    for (unsigned i = 0; i < sample->process_count; i++)
+        if (!sample->processes[i].is_known)
+            gpu_tell_silence(gpu, "it has no figure for some");
+}
+
 static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_sample *sample)
 {
     set_healthy(daemon, gpu, sample->ok, sample->ok ? "NVML answers again" : "NVML cannot say how it is");
@@ -89,6 +108,7 @@ static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_samp
     gpu->free_bytes = sample->free_bytes;
     gpu->used_bytes = sample->used_bytes;
     gpu->busy_percent = sample->busy_percent;
+    see_silence(gpu, sample);
     free(gpu->processes);
     gpu->processes = sample->processes;
     gpu->process_count = sample->process_count;

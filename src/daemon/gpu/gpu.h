@@ -29,12 +29,16 @@ struct gpu {
     uint64_t context_bytes; /* 0: not measured yet */
     struct nvml_process *processes;
     unsigned process_count;
+    bool is_silent; /* gpu_tell_silence() */
 };
 
 /* Load NVML, list the cards and take a first sample, all before the loop serves anybody. `library` NULL: the
  * driver's. Fails when it takes above 30 s. */
 int gpu_start(struct daemon *daemon, const char *library, struct error *error);
 void gpu_stop(struct daemon *daemon);
+
+/* Say in the log, once a GPU, that NVML does not tell what processes hold there. */
+void gpu_tell_silence(struct gpu *gpu, const char *why);
 
 /* Have a fresh sample taken and call `done` when it is there, or after a second without an answer (the cards
  * are then unhealthy and keep their last numbers). */

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cuda/nvml_entries.h"
+
 #define LOAD_USEC UINT64_C(1000000)
 
 typedef nvmlReturn_t (*nvml_processes_call)(nvmlDevice_t, unsigned *, void *);
@@ -38,7 +40,6 @@ struct nvml {
     nvmlReturn_t (*process_utilisation)(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *,
                                         unsigned long long);
     nvml_processes_call processes;
-    size_t process_bytes; /* of one entry of `processes` */
     bool has_listed;
     unsigned device_count;
     nvmlDevice_t devices[LEDGER_GPUS];
@@ -92,18 +93,12 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
         void *symbol = dlsym(handle, optional[i].name);
         memcpy(optional[i].slot, &symbol, sizeof(symbol));
     }
-    const struct {
-        const char *name;
-        size_t entry_bytes;
-    } versions[] = {
-        {"nvmlDeviceGetComputeRunningProcesses_v3", sizeof(nvmlProcessInfo_v2_t)},
-        {"nvmlDeviceGetComputeRunningProcesses_v2", sizeof(nvmlProcessInfo_v2_t)},
-        {"nvmlDeviceGetComputeRunningProcesses", sizeof(nvmlProcessInfo_v1_t)},
-    };
+    const char *const versions[] = {"nvmlDeviceGetComputeRunningProcesses_v3",
+                                    "nvmlDeviceGetComputeRunningProcesses_v2",
+                                    "nvmlDeviceGetComputeRunningProcesses"};
     for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]) && !nvml->processes; i++) {
-        void *symbol = dlsym(handle, versions[i].name);
+        void *symbol = dlsym(handle, versions[i]);
         memcpy(&nvml->processes, &symbol, sizeof(symbol));
-        nvml->process_bytes = versions[i].entry_bytes;
     }
     *nvml_out = nvml;
     return 0;
@@ -191,30 +186,43 @@ static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
     nvml->has_listed = true;
 }
 
+/* Take the `count` processes of a list. */
+static const char *read_processes(const char *entries, unsigned room, unsigned count,
+                                  struct nvml_sample *sample)
+{
+    size_t bytes = nvml_entries_length(entries, room, count);
+    if (count == 0)
+        return NULL;
+    if (!bytes)
+        return "its list of processes has a form that is not known";
+    sample->processes = calloc(count, sizeof(*sample->processes));
+    for (unsigned i = 0; sample->processes && i < count; i++) {
+        nvmlProcessInfo_v1_t head; /* how all forms begin */
+        memcpy(&head, entries + i * bytes, sizeof(head));
+        bool is_known = head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64;
+        sample->processes[sample->process_count++] = (struct nvml_process){
+            .pid = (pid_t)head.pid, .is_known = is_known, .used_bytes = is_known ? head.usedGpuMemory : 0};
+    }
+    return sample->processes ? NULL : "there is no memory to list processes";
+}
+
 /* NVML says how many there are, and by the next call there may be more. */
 static void sample_processes(struct nvml *nvml, nvmlDevice_t device, struct nvml_sample *sample)
 {
-    unsigned count = 0;
+    unsigned count = 0, room = 0;
     char *entries = NULL;
     nvmlReturn_t result = nvml->processes(device, &count, NULL);
     for (int tries = 0; result == NVML_ERROR_INSUFFICIENT_SIZE && tries < 5; tries++) {
-        count += 16;
+        room = count += 16;
         free(entries);
-        entries = calloc(count, nvml->process_bytes);
+        entries = calloc(room, NVML_ENTRY_BYTES_MOST);
         if (!entries)
-            return;
+            break;
+        nvml_entries_prepare(entries, room);
         result = nvml->processes(device, &count, entries);
     }
-    if (result == NVML_SUCCESS && count && entries)
-        sample->processes = calloc(count, sizeof(*sample->processes));
-    for (unsigned i = 0; sample->processes && i < count; i++) {
-        nvmlProcessInfo_v1_t head; /* how both forms begin */
-        memcpy(&head, entries + i * nvml->process_bytes, sizeof(head));
-        sample->processes[sample->process_count++] = (struct nvml_process){
-            .pid = (pid_t)head.pid,
-            .used_bytes = head.usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_U64 ? 0 : head.usedGpuMemory,
-        };
-    }
+    sample->no_processes = result == NVML_SUCCESS ? read_processes(entries, room, entries ? count : 0, sample)
+                                                  : nvml->error_string(result);
     free(entries);
 }
 
@@ -275,6 +283,7 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         sample->used_bytes = memory.used;
         refresh_load(nvml, nvml->devices[i], &nvml->loads[i]);
         sample->busy_percent = nvml->loads[i].busy_percent;
+        sample->no_processes = "it has no list of processes";
         if (nvml->processes)
             sample_processes(nvml, nvml->devices[i], sample);
         for (unsigned j = 0; j < sample->process_count; j++)

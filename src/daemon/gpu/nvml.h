@@ -17,8 +17,9 @@ struct gpu_sampler;
 
 struct nvml_process {
     pid_t pid;
-    uint64_t used_bytes; /* 0 where the driver does not say */
-    int busy_percent;    /* of the GPU's time, in about the last second; -1 where the driver does not say */
+    uint64_t used_bytes;
+    bool is_known;    /* `used_bytes`: drivers have no figure for some processes */
+    int busy_percent; /* of the GPU's time, in about the last second; -1 where the driver does not say */
 };
 
 /* One card at one moment. */
@@ -28,6 +29,7 @@ struct nvml_sample {
     int busy_percent;               /* of its time; -1 where the driver does not say */
     struct nvml_process *processes; /* the job's */
     unsigned process_count;
+    const char *no_processes; /* why they are not known, in a few words; NULL: they are */
 };
 
 /* A GPU: a card, or a MIG instance of a card in MIG mode, which is then none itself. */

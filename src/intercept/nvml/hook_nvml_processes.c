@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cuda/nvml_entries.h"
 #include "intercept/nvml/hook_nvml.h"
 #include "intercept/nvml/nvml_pids.h"
 #include "intercept/resolve/real.h"
@@ -22,7 +23,7 @@ struct form {
     list_function *driver;
     nvmlReturn_t (*driver_detailed)(nvmlDevice_t, nvmlProcessDetailList_v1_t *); /* in place of `driver` */
     unsigned mode;                                                               /* of that */
-    size_t entry_bytes;
+    size_t entry_bytes; /* as NVML's reference has them */
     bool lists_compute; /* else only what NVML lists itself: nobody knows who draws */
 };
 
@@ -30,6 +31,7 @@ struct form {
 struct lists {
     nvmlProcessDetail_v1_t real[REAL_MAX], shown[LEDGER_SLOTS];
     unsigned real_count, shown_count;
+    size_t entry_bytes; /* as this driver has them (nvml_entries.h), and so the caller */
 };
 
 static nvmlReturn_t call_driver(const struct form *form, nvmlDevice_t device, unsigned *count, void *entries)
@@ -46,14 +48,18 @@ static void ask_nvml(const struct form *form, nvmlDevice_t device, struct lists 
 {
     char *entries = (char *)lists->real;
     unsigned count = REAL_MAX;
-    if (call_driver(form, device, &count, entries) != NVML_SUCCESS || count > REAL_MAX)
+    nvml_entries_prepare(entries, REAL_MAX);
+    nvmlReturn_t result = call_driver(form, device, &count, entries);
+    size_t bytes = result == NVML_SUCCESS ? nvml_entries_length(entries, REAL_MAX, count) : 0;
+    if (!bytes)
         return;
     lists->real_count = count;
+    lists->entry_bytes = bytes;
     /* Older entries are shorter; from the last one on, each has room to grow. */
-    for (unsigned i = count; form->entry_bytes != sizeof(lists->real[0]) && i-- > 0;) {
+    for (unsigned i = count; i-- > 0;) {
         nvmlProcessDetail_v1_t whole = {.gpuInstanceId = NVML_VALUE_NOT_AVAILABLE_U32,
                                         .computeInstanceId = NVML_VALUE_NOT_AVAILABLE_U32};
-        memcpy(&whole, entries + i * form->entry_bytes, form->entry_bytes);
+        memcpy(&whole, entries + i * bytes, bytes);
         lists->real[i] = whole;
     }
 }
@@ -128,15 +134,14 @@ static void list_instances(const struct form *form, nvmlDevice_t card, struct li
 }
 
 /* The array is as long as `*count`, which becomes the number of processes. */
-static nvmlReturn_t answer(const struct form *form, const struct lists *lists, unsigned int *count,
-                           void *infos)
+static nvmlReturn_t answer(const struct lists *lists, unsigned int *count, void *infos)
 {
     unsigned room = *count;
     *count = lists->shown_count;
     if (lists->shown_count > room)
         return NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < lists->shown_count; i++)
-        memcpy((char *)infos + i * form->entry_bytes, &lists->shown[i], form->entry_bytes);
+        memcpy((char *)infos + i * lists->entry_bytes, &lists->shown[i], lists->entry_bytes);
     return NVML_SUCCESS;
 }
 
@@ -153,11 +158,12 @@ static nvmlReturn_t list(const struct form *form, nvmlDevice_t device, unsigned 
         mmap(NULL, sizeof(*lists), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (lists == MAP_FAILED)
         return NVML_ERROR_UNKNOWN;
+    lists->entry_bytes = form->entry_bytes;
     if (place == CHARGE_ON_GPU)
         list_session(form, device, gpu, lists);
     else
         list_instances(form, device, lists);
-    nvmlReturn_t result = answer(form, lists, count, infos);
+    nvmlReturn_t result = answer(lists, count, infos);
     munmap(lists, sizeof(*lists));
     errno = saved_errno;
     return result;

@@ -2,6 +2,7 @@
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "led_nvml.h"
 
@@ -105,9 +106,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
     pthread_mutex_lock(&led.lock);
     unsigned room = *count;
     *count = led.process_count;
-    for (unsigned i = 0; i < led.process_count && i < room; i++)
-        processes[i] = (nvmlProcessInfo_v2_t){.pid = led.first_pid + i, .usedGpuMemory = led.bytes_of_each};
-    nvmlReturn_t result = room < led.process_count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    for (unsigned i = 0; i < led.process_count && i < room; i++) {
+        nvmlProcessDetail_v1_t entry = {.pid = led.first_pid + i, .usedGpuMemory = led.bytes_of_each};
+        size_t bytes = led.entry_bytes ? led.entry_bytes : sizeof(*processes);
+        memcpy((char *)processes + i * bytes, &entry, bytes);
+    }
+    nvmlReturn_t result = room < led.process_count ? NVML_ERROR_INSUFFICIENT_SIZE : led.processes_result;
     if (led.on_processes)
         led.on_processes();
     pthread_mutex_unlock(&led.lock);

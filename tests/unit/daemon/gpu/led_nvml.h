@@ -17,5 +17,7 @@ struct led_nvml {
     uint64_t total_bytes, used_bytes;
     unsigned first_pid, process_count;
     uint64_t bytes_of_each;
+    unsigned entry_bytes; /* of a process in the list; 0: as documented */
+    nvmlReturn_t processes_result;
     void (*on_processes)(void); /* called while NVML looks */
 };

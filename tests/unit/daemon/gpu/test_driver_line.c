@@ -62,7 +62,8 @@ static int begin(void **state)
     struct error error = {0};
     daemon_state = (struct daemon){.options.simulated = true};
     LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 4000;
-         led->used_bytes = 0; led->process_count = 0; led->on_processes = NULL);
+         led->used_bytes = 0; led->process_count = 0; led->on_processes = NULL;
+         led->processes_result = NVML_SUCCESS);
     if (sd_event_new(&daemon_state.loop) < 0 || gpu_start(&daemon_state, library, &error) < 0)
         return -1;
     policy = calloc(1, sizeof(*policy));
@@ -123,6 +124,27 @@ static void it_may_pass_the_limit_and_then_refuses_all(void **state)
     LEAD(led->bytes_of_each = 0);
     sample();
     assert_true(ledger_reserve(&slot, 0, LIMIT));
+}
+
+/* Absent; 0 for a process that holds memory; no list. */
+static void a_figure_that_nvml_does_not_have_changes_nothing(void **state)
+{
+    assert_true(ledger_reserve(&slot, 0, 30));
+    sample();
+    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    LEAD(led->bytes_of_each = NVML_VALUE_NOT_AVAILABLE_U64);
+    sample();
+    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    assert_true(daemon_state.gpus[0].is_silent);
+    LEAD(led->bytes_of_each = 0);
+    sample();
+    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    LEAD(led->bytes_of_each = 40; led->processes_result = NVML_ERROR_NO_PERMISSION);
+    sample();
+    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    LEAD(led->processes_result = NVML_SUCCESS);
+    sample();
+    assert_int_equal(driver_line_bytes(&session, 0), 10);
 }
 
 static void it_is_never_below_nothing(void **state)
@@ -258,6 +280,7 @@ int main(int count, char **arguments)
         TEST(it_is_what_nvml_shows_beyond_what_was_charged),
         TEST(it_counts_at_the_next_request),
         TEST(it_may_pass_the_limit_and_then_refuses_all),
+        TEST(a_figure_that_nvml_does_not_have_changes_nothing),
         TEST(it_is_never_below_nothing),
         TEST(what_nvml_does_not_show_is_left_out),
         TEST(a_sample_between_reserving_and_asking_the_driver_tells_nothing),

@@ -37,7 +37,8 @@ static int begin(void **state)
     daemon_state = (struct daemon){.options.simulated = true};
     LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 1000;
          led->used_bytes = 0; led->is_partitioned = false; led->instances = 0; led->process_count = 0;
-         led->bytes_of_each = 0; led->on_processes = NULL);
+         led->bytes_of_each = 0; led->on_processes = NULL; led->entry_bytes = 0;
+         led->processes_result = NVML_SUCCESS);
     return sd_event_new(&daemon_state.loop) < 0 ? -1 : 0;
 }
 
@@ -94,6 +95,44 @@ static void cards_are_listed_with_their_memory_and_processes(void **state)
     refresh();
     assert_int_equal(gpu->used_bytes, 400);
     assert_int_equal(gpu->process_count, 1);
+}
+
+/* Drivers' entries have 16, 24 and 32 bytes, under the same name. */
+static void processes_are_read_whatever_their_entries_length(void **state)
+{
+    LEAD(led->first_pid = 50; led->process_count = 1; led->bytes_of_each = 7);
+    start();
+    const struct gpu *gpu = &daemon_state.gpus[0];
+    for (unsigned bytes = 16; bytes <= 32; bytes += 8)
+        for (unsigned count = 1; count < 200; count += 33) {
+            LEAD(led->entry_bytes = bytes; led->process_count = count; led->bytes_of_each = 1000 + count);
+            refresh();
+            assert_int_equal(gpu->process_count, count);
+            for (unsigned i = 0; i < count; i++) {
+                assert_int_equal(gpu->processes[i].pid, 50 + i);
+                assert_int_equal(gpu->processes[i].used_bytes, 1000 + count);
+                assert_true(gpu->processes[i].is_known);
+            }
+        }
+    LEAD(led->entry_bytes = 8; led->process_count = 3); /* no form of NVIDIA's */
+    refresh();
+    assert_int_equal(gpu->process_count, 0);
+    assert_true(gpu->is_silent);
+}
+
+static void a_figure_that_is_absent_is_unknown(void **state)
+{
+    LEAD(led->first_pid = 50; led->process_count = 2; led->bytes_of_each = NVML_VALUE_NOT_AVAILABLE_U64);
+    start();
+    const struct gpu *gpu = &daemon_state.gpus[0];
+    assert_int_equal(gpu->process_count, 2);
+    assert_false(gpu->processes[0].is_known);
+    assert_int_equal(gpu->processes[0].used_bytes, 0);
+    assert_true(gpu->is_silent);
+    LEAD(led->processes_result = NVML_ERROR_NO_PERMISSION);
+    refresh();
+    assert_int_equal(gpu->process_count, 0);
+    assert_true(gpu->healthy);
 }
 
 static void a_driver_that_does_not_start_is_said_so(void **state)
@@ -314,6 +353,8 @@ int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(cards_are_listed_with_their_memory_and_processes, begin, end),
+        cmocka_unit_test_setup_teardown(processes_are_read_whatever_their_entries_length, begin, end),
+        cmocka_unit_test_setup_teardown(a_figure_that_is_absent_is_unknown, begin, end),
         cmocka_unit_test_setup_teardown(a_driver_that_does_not_start_is_said_so, begin, end),
         cmocka_unit_test_setup_teardown(a_driver_without_cards_is_no_driver, begin, end),
         cmocka_unit_test_setup_teardown(a_missing_library_is_no_driver, begin, end),
