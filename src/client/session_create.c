@@ -30,33 +30,44 @@ __attribute__((format(printf, 2, 3))) static void tell(const struct session_prog
 }
 
 /* On a real GPU a context alone can fill a small limit. Says so for the GPUs whose contexts were measured. */
-static void warn_of_small_limits(struct client *client, const json_t *session,
-                                 const struct session_progress *progress)
+static void warn_of_small_limits(const json_t *session, const struct session_progress *progress)
 {
-    json_t *gpus = NULL, *limited, *gpu;
-    size_t i, j;
-    if (client->paths.simulated || client_request(client, "GET", "/v1/gpus", NULL, &gpus, NULL) < 0)
-        return;
-    json_array_foreach(json_object_get(session, "gpus"), i, limited)
+    const json_t *gpu;
+    size_t i;
+    json_array_foreach(json_object_get(session, "gpus"), i, gpu)
     {
-        json_array_foreach(gpus, j, gpu)
-        {
-            uint64_t context = session_number(gpu, "context_bytes");
-            uint64_t limit = session_number(limited, "limit_bytes");
-            char limit_text[UNITS_BYTES_TEXT], context_text[UNITS_BYTES_TEXT], least[UNITS_BYTES_TEXT];
-            if (context == 0 || limit >= context + CONTEXT_ROOM_BYTES ||
-                strcmp(session_text(gpu, "uuid"), session_text(limited, "uuid")) != 0)
-                continue;
-            tell(progress,
-                 "warning: a CUDA context takes %s of the limit of %s on GPU %llu, which leaves little for "
-                 "the program; expected at least %s; give more with 'gpuslice set %s --memory SIZE'",
-                 units_format_bytes(context, context_text), units_format_bytes(limit, limit_text),
-                 (unsigned long long)session_number(gpu, "index"),
-                 units_format_bytes(context + CONTEXT_ROOM_BYTES, least),
-                 session_text(session, "session_id"));
-        }
+        uint64_t context = session_number(gpu, "context_bytes"), limit = session_number(gpu, "limit_bytes");
+        char limit_text[UNITS_BYTES_TEXT], context_text[UNITS_BYTES_TEXT], least[UNITS_BYTES_TEXT];
+        if (context == 0 || limit >= context + CONTEXT_ROOM_BYTES)
+            continue;
+        tell(progress,
+             "warning: a CUDA context takes %s of the limit of %s on GPU %llu, which leaves little for the "
+             "program; expected at least %s; give more with 'gpuslice set %s --memory SIZE'",
+             units_format_bytes(context, context_text), units_format_bytes(limit, limit_text),
+             (unsigned long long)session_number(gpu, "index"),
+             units_format_bytes(context + CONTEXT_ROOM_BYTES, least), session_text(session, "session_id"));
     }
-    json_decref(gpus);
+}
+
+/* A simulated machine is as its daemon was told: what this environment says otherwise has no effect. */
+static void warn_of_other_machine(const json_t *session, const struct session_progress *progress)
+{
+    static const char *const settings[] = {"FAKECUDA_NAME", "FAKECUDA_GPUS",      "FAKECUDA_DEVICE",
+                                           "FAKECUDA_MIG",  "FAKECUDA_TOTAL_MEM", "FAKECUDA_CONSTANTS"};
+    const json_t *environment = json_object_get(session, "environment");
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        const char *ours = getenv(settings[i]), *theirs = session_text(environment, settings[i]);
+        if (!ours || strcmp(ours, theirs) == 0)
+            continue;
+        tell(progress,
+             "warning: %s=%.100s has no effect: a daemon of simulated GPUs runs already, with %s%.100s; it "
+             "ends "
+             "by itself some time after its last session, or end it first; GPUSLICE_RUNTIME_DIR names a "
+             "folder "
+             "for another one",
+             settings[i], ours, *theirs ? "" : "the default", theirs);
+        return;
+    }
 }
 
 static uint64_t now_usec(void)
@@ -122,7 +133,9 @@ int session_create(struct client *client, const struct session_wish *wish, bool 
     json_decref(body);
     if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
         result = wait_in_line(client, wish->wait_usec, progress, session, error);
-    if (result == 0)
-        warn_of_small_limits(client, *session, progress);
+    if (result == 0 && client->paths.simulated)
+        warn_of_other_machine(*session, progress);
+    else if (result == 0)
+        warn_of_small_limits(*session, progress);
     return result;
 }

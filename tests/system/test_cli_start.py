@@ -54,6 +54,13 @@ def test_run_starts_a_daemon_and_ends_with_the_programs_status(absent):
     assert daemon_pid(absent)
 
 
+def test_settings_of_another_simulated_machine_are_said_to_have_no_effect(absent):
+    assert absent.cli("create").stderr == ""
+    said = absent.cli("create", env={**absent.environment(), "FAKECUDA_GPUS": "2"}).stderr
+    assert said.startswith("gpuslice: warning: FAKECUDA_GPUS=2 has no effect: a daemon of simulated GPUs runs already"), said
+    assert len(said.splitlines()) == 1
+
+
 def test_a_pipe_behind_run_ends_with_the_program(absent):
     result = subprocess.run(f"{absent.product.gpuslice} run -- echo done | cat; echo done >&2", shell=True, text=True,
                             env=absent.environment(), capture_output=True, timeout=20)

@@ -61,3 +61,11 @@ def test_the_examples_of_configuration_are_good_with_each_line_in_force(product,
         (tmp_path / name).write_text(text)
         daemon.cli("config", "check", tmp_path / name)
     assert text != example
+
+
+def test_the_command_line_loads_few_libraries(product):
+    """Every `gpuslice run` waits for them before its program starts."""
+    listed = subprocess.run(["ldd", product.gpuslice], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0].rpartition("/")[2] for line in listed.splitlines()}
+    expected = {"libjansson", "libhttp_parser", "libc", "linux-vdso", "ld-linux-x86-64", "ld-linux-aarch64"}
+    assert {name.split(".so")[0] for name in names} <= expected, names

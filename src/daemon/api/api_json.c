@@ -247,14 +247,15 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
     char uuid[GPU_UUID_TEXT];
-    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:f,s:f}", "index",
+    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:f,s:f}", "index",
                      card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card),
                      "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
                      "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
                      bytes_json(session_used(session, policy_gpu)), "driver_bytes",
                      bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
                      bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
-                     card ? bytes_json(card->total_bytes) : json_null(), "compute_achieved_ratio",
+                     card ? bytes_json(card->total_bytes) : json_null(), "context_bytes",
+                     card ? bytes_json(card->context_bytes) : json_null(), "compute_achieved_ratio",
                      agents_achieved_ratio(session, policy_gpu), "gpu_seconds",
                      (double)agents_used_ns(session, policy_gpu) / 1e9);
 }
