@@ -6,19 +6,16 @@
 
 #include "base/units.h"
 #include "cuda/uuid.h"
-#include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 
-__thread unsigned charge_depth;
 __thread struct ledger_slot *charge_moved;
-static __thread bool dropping; /* between charge_drop() and charge_dropped() */
 
 /* The last context of this thread and where its memory is charged, while session_memory has not changed. */
 static __thread struct {
     CUcontext context, owner;
     uint64_t memory;
-    enum charge_place place;
+    enum gpu_place place;
     uint32_t gpu;
 } last;
 
@@ -30,32 +27,76 @@ static bool device_uuid(CUdevice device, CUuuid *uuid)
     return real(cuDeviceGetUuid) && real(cuDeviceGetUuid)(uuid, device) == CUDA_SUCCESS;
 }
 
+/* What this process has charged, by GPU. */
+struct charged {
+    uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
+};
+
+static void add_charged(const struct record *record, void *argument)
+{
+    struct charged *charged = argument;
+    if (!record_is_charged(record->kind))
+        return;
+    charged->bytes[record->gpu] += record->charged.bytes;
+    if (record->flags & RECORD_HIDDEN)
+        charged->hidden_bytes[record->gpu] += record->charged.bytes;
+}
+
+static void add_pool(struct pool *pool, struct charged *charged)
+{
+    pthread_mutex_lock(&pool->lock); /* nobody who has it asks for `deciding` */
+    charged->bytes[pool->gpu] += pool->charged_bytes;
+    if (pool->is_managed)
+        charged->hidden_bytes[pool->gpu] += pool->charged_bytes;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Enter in `slot` what this process holds: session_when_slot_changes(). */
+static void move_to_slot(struct ledger_slot *slot)
+{
+    struct memory_area *area = memory_area();
+    struct charged charged = {0};
+    /* Joint places are of the old ledger. What stood in them is charged to each of their holders now, until they
+     * let go: what one hands out after this becomes joint memory again. */
+    records_leave_joint(&area->records);
+    records_each(&area->records, add_charged, &charged);
+    for (unsigned i = 0; i < POOLS_MAX; i++)
+        add_pool(&area->pools[i], &charged);
+    for (unsigned gpu = 0; gpu < LEDGER_GPUS; gpu++) {
+        if (charged.bytes[gpu])
+            ledger_charge(slot, gpu, charged.bytes[gpu]);
+        if (charged.hidden_bytes[gpu])
+            ledger_hide(slot, gpu, charged.hidden_bytes[gpu]);
+    }
+}
+
 /* In a session: where the memory of `device` is charged. */
-static enum charge_place place_of_device(struct charge *charge, CUdevice device)
+static enum gpu_place place_of_device(struct charge *charge, CUdevice device)
 {
     CUuuid uuid;
     if (!device_uuid(device, &uuid))
-        return CHARGE_NOWHERE; /* before cuInit, or no such device */
+        return PLACE_NOWHERE;                /* before cuInit, or no such device */
+    session_when_slot_changes(move_to_slot); /* before there is anything to move */
     int gpu = session_gpu((const uint8_t *)uuid.bytes, device);
     if (gpu < 0)
-        return CHARGE_FORBIDDEN;
+        return PLACE_FORBIDDEN;
     charge->gpu = (uint32_t)gpu;
-    return CHARGE_ON_GPU;
+    return PLACE_ON_GPU;
 }
 
-enum charge_place charge_place_device(struct charge *charge, CUdevice device)
+enum gpu_place charge_place_device(struct charge *charge, CUdevice device)
 {
     CUuuid uuid;
     *charge = (struct charge){.gpu = UINT32_MAX};
-    if (charge_depth)
-        return CHARGE_NOWHERE;
+    if (own_calls_depth)
+        return PLACE_NOWHERE;
     switch (session_mode()) {
     case SESSION_INSIDE:
         return place_of_device(charge, device);
     case SESSION_REFUSED:
-        return device_uuid(device, &uuid) ? CHARGE_FORBIDDEN : CHARGE_NOWHERE;
+        return device_uuid(device, &uuid) ? PLACE_FORBIDDEN : PLACE_NOWHERE;
     default:
-        return CHARGE_NOWHERE;
+        return PLACE_NOWHERE;
     }
 }
 
@@ -63,21 +104,21 @@ enum charge_place charge_place_device(struct charge *charge, CUdevice device)
 static CUcontext owner_of(CUcontext context)
 {
     struct record record;
-    return records_find(&private_get()->records, RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &record)
-               ? (CUcontext)(uintptr_t)record.owner
+    return records_find(memory_records(), RECORD_CONTEXT, (uint64_t)(uintptr_t)context, &record)
+               ? (CUcontext)(uintptr_t)record.charged.context
                : context;
 }
 
-static enum charge_place place_of_context(struct charge *charge, enum session_mode mode)
+static enum gpu_place place_of_context(struct charge *charge, enum session_mode mode)
 {
     CUdevice device;
     /* Read before the driver is asked: what changes meanwhile is noticed at the next call. */
     uint64_t memory = atomic_load_explicit(&session_memory, memory_order_acquire); /* session_forget() */
     if (!real(cuCtxGetDevice) || real(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
-        return CHARGE_NOWHERE; /* the context was destroyed */
+        return PLACE_NOWHERE; /* the context was destroyed */
     if (mode == SESSION_REFUSED)
-        return CHARGE_FORBIDDEN;
-    enum charge_place place = place_of_device(charge, device);
+        return PLACE_FORBIDDEN;
+    enum gpu_place place = place_of_device(charge, device);
     last.context = charge->context;
     charge->context = owner_of(charge->context);
     last.owner = charge->context;
@@ -87,16 +128,14 @@ static enum charge_place place_of_context(struct charge *charge, enum session_mo
     return place;
 }
 
-enum charge_place charge_place_current(struct charge *charge)
+enum gpu_place charge_place_inside(struct charge *charge)
 {
     *charge = (struct charge){.gpu = UINT32_MAX};
-    if (charge_depth)
-        return CHARGE_NOWHERE;
     enum session_mode mode = session_mode();
     if (mode == SESSION_OUTSIDE)
-        return CHARGE_NOWHERE;
+        return PLACE_NOWHERE;
     if (!real(cuCtxGetCurrent) || real(cuCtxGetCurrent)(&charge->context) != CUDA_SUCCESS || !charge->context)
-        return CHARGE_NOWHERE; /* before cuInit, or no context: the driver refuses */
+        return PLACE_NOWHERE; /* before cuInit, or no context: the driver refuses */
     if (mode == SESSION_INSIDE && charge->context == last.context &&
         last.memory == atomic_load_explicit(&session_memory, memory_order_acquire)) {
         charge->context = last.owner;
@@ -104,6 +143,14 @@ enum charge_place charge_place_current(struct charge *charge)
         return last.place;
     }
     return place_of_context(charge, mode);
+}
+
+enum gpu_place charge_place_current(struct charge *charge)
+{
+    if (__builtin_expect(own_calls_depth == 0, true))
+        return charge_place_inside(charge);
+    *charge = (struct charge){.gpu = UINT32_MAX};
+    return PLACE_NOWHERE;
 }
 
 /* This thread's number in the ledger. A forked child's threads go on counting where its parent was. */
@@ -119,7 +166,7 @@ static unsigned mover(void)
     return number_from_1 - 1;
 }
 
-void charge_moving(void)
+void charge_begin_move(void)
 {
     if (charge_moved)
         return;
@@ -127,19 +174,30 @@ void charge_moving(void)
     ledger_move_begin(charge_moved, mover());
 }
 
-void charge_settled_slow(void)
+void charge_end_move_slow(void)
 {
-    if (dropping)
-        return;
     ledger_move_end(charge_moved, mover());
     charge_moved = NULL;
 }
 
+static _Atomic(charge_relief *) relief;
+
+void charge_on_shortage(charge_relief *relieve)
+{
+    atomic_store_explicit(&relief, relieve, memory_order_relaxed);
+}
+
+bool charge_relieve(uint32_t gpu, uint64_t bytes)
+{
+    charge_relief *relieve = atomic_load_explicit(&relief, memory_order_relaxed);
+    return relieve && relieve(gpu, bytes);
+}
+
 bool charge_reserve(uint32_t gpu, uint64_t bytes)
 {
-    if (ledger_reserve(session_slot(), gpu, bytes))
+    if (__builtin_expect(ledger_reserve(session_slot(), gpu, bytes), true))
         return true;
-    return pool_charge_trim(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes);
+    return charge_relieve(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes);
 }
 
 void charge_release(uint32_t gpu, uint64_t bytes)
@@ -150,13 +208,14 @@ void charge_release(uint32_t gpu, uint64_t bytes)
 
 void charge_release_record(const struct record *record)
 {
-    if (record->share) {
-        ledger_joint_leave(session_slot(), record->share - 1u);
+    GS_CHECK(record_is_charged(record->kind));
+    if (record->joint) {
+        ledger_joint_leave(session_slot(), record->joint - 1u);
         return;
     }
     if (record->flags & RECORD_HIDDEN)
-        ledger_unhide(session_slot(), record->gpu, record->bytes);
-    charge_release(record->gpu, record->bytes);
+        ledger_unhide(session_slot(), record->gpu, record->charged.bytes);
+    charge_release(record->gpu, record->charged.bytes);
 }
 
 /* Whether the session is one of simulated GPUs, as `gpuslice run` says in the environment. */
@@ -199,7 +258,7 @@ static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t b
             is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, policy->session_id, enough_mib);
 }
 
-void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)
+void charge_say_refused(bool is_named, uint32_t gpu, uint64_t bytes)
 {
     struct private_area *area = private_get();
     if (session_mode() == SESSION_INSIDE)
@@ -208,7 +267,7 @@ void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)
         return; /* a process that could not attach has said why */
     int saved_errno = errno;
     const struct ledger *ledger = &session_slot()->ledger;
-    if (named)
+    if (is_named)
         say_refused_on(ledger, gpu, bytes);
     else if (session_is_standalone())
         report_once(&area->said_denied, "out of memory: GPUSLICE_MEMORY_LIMIT does not name this GPU");
@@ -220,20 +279,19 @@ void charge_say_refused(bool named, uint32_t gpu, uint64_t bytes)
     errno = saved_errno;
 }
 
-static enum charge_answer take(struct charge *charge, enum charge_place place, uint64_t bytes)
+/* `bytes` on the GPU of `charge`, or the same for a place where nothing can be charged. */
+static enum charge_answer take(struct charge *charge, enum gpu_place place, uint64_t bytes)
 {
     charge->bytes = bytes;
-    if (place == CHARGE_NOWHERE)
+    if (place == PLACE_NOWHERE)
         return CHARGE_PASS;
-    if (place == CHARGE_ON_GPU) {
-        charge_moving();
-        if (charge_reserve(charge->gpu, bytes)) {
-            charge_moving(); /* trimming pools may have settled it */
+    if (place == PLACE_ON_GPU) {
+        charge_begin_move();
+        if (charge_reserve(charge->gpu, bytes))
             return CHARGE_TAKEN;
-        }
-        charge_settled();
+        charge_end_move();
     }
-    charge_say_refused(place == CHARGE_ON_GPU, charge->gpu, bytes);
+    charge_say_refused(place == PLACE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 
@@ -247,19 +305,19 @@ enum charge_answer charge_take_device(struct charge *charge, CUdevice device, ui
     return take(charge, charge_place_device(charge, device), bytes);
 }
 
-static atomic_bool has_captured;
-
-void charge_capturing(void)
+enum charge_answer charge_take_context(struct charge *charge, CUdevice device)
 {
-    if (!atomic_load_explicit(&has_captured, memory_order_relaxed))
-        atomic_store_explicit(&has_captured, true, memory_order_relaxed);
+    enum gpu_place place = charge_place_device(charge, device);
+    const struct ledger_policy *policy = place == PLACE_ON_GPU ? session_slot()->ledger.policy : NULL;
+    return take(charge, place,
+                policy ? atomic_load_explicit(&policy->gpus[charge->gpu].context_bytes, memory_order_relaxed)
+                       : 0);
 }
 
 CUresult charge_refused(void)
 {
     CUdeviceptr address;
-    if (!atomic_load_explicit(&has_captured, memory_order_relaxed) || !real(cuMemAlloc_v2) ||
-        !real(cuMemFree_v2))
+    if (!own_calls_has_captured() || !real(cuMemAlloc_v2) || !real(cuMemFree_v2))
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge_enter();
     CUresult result = real(cuMemAlloc_v2)(&address, SIZE_MAX / 2);
@@ -271,12 +329,14 @@ CUresult charge_refused(void)
 
 void charge_hide(struct charge *charge)
 {
-    charge->hidden = true;
+    GS_CHECK(!charge->is_hidden && !charge->joint);
+    charge->is_hidden = true;
     ledger_hide(session_slot(), charge->gpu, charge->bytes);
 }
 
 bool charge_more(struct charge *charge, uint64_t bytes)
 {
+    GS_CHECK(!charge->is_hidden && !charge->joint);
     if (!charge_reserve(charge->gpu, bytes)) {
         charge_say_refused(true, charge->gpu, bytes);
         return false;
@@ -285,70 +345,35 @@ bool charge_more(struct charge *charge, uint64_t bytes)
     return true;
 }
 
-void charge_less(struct charge *charge, uint64_t bytes)
-{
-    charge_release(charge->gpu, bytes);
-    charge->bytes -= bytes;
-}
-
 void charge_return(struct charge *charge)
 {
-    if (charge->hidden)
+    if (charge->is_hidden)
         ledger_unhide(session_slot(), charge->gpu, charge->bytes);
-    charge->hidden = false;
-    if (charge->share)
-        ledger_joint_leave(session_slot(), charge->share - 1u);
+    if (charge->joint)
+        ledger_joint_leave(session_slot(), charge->joint - 1u);
     else
-        charge_less(charge, charge->bytes);
-    if (charge_depth == 0)
-        charge_settled();
+        charge_release(charge->gpu, charge->bytes);
+    *charge = (struct charge){.gpu = charge->gpu};
+    if (own_calls_depth == 0)
+        charge_end_move();
 }
 
-bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t key)
+bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t key, unsigned flags)
 {
     struct record displaced;
     struct record record = {
         .key = key,
-        .bytes = charge->bytes,
-        .owner = (uint64_t)(uintptr_t)charge->context,
-        .references = 1,
-        .gpu = (uint8_t)charge->gpu,
         .kind = (uint8_t)kind,
-        .flags = charge->hidden ? RECORD_HIDDEN : 0,
-        .share = charge->share,
+        .gpu = (uint8_t)charge->gpu,
+        .flags = (uint8_t)(flags | (charge->is_hidden ? RECORD_HIDDEN : 0)),
+        .joint = charge->joint,
+        .references = 1,
+        .charged = {.bytes = charge->bytes, .context = (uint64_t)(uintptr_t)charge->context},
     };
-    if (!records_put(&private_get()->records, &record, &displaced))
+    GS_CHECK(record_is_charged(kind) && charge->gpu < LEDGER_GPUS);
+    if (!records_put(memory_records(), &record, &displaced))
         return false;
-    if (displaced.kind != RECORD_FREE)
+    if (__builtin_expect(displaced.kind != RECORD_FREE, false))
         charge_release_record(&displaced);
     return true;
-}
-
-bool charge_holds(void)
-{
-    struct private_area *area =
-        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
-    return charge_depth == 0 && area &&
-           atomic_load_explicit(&area->attachment, memory_order_acquire); /* attach() in session.c */
-}
-
-bool charge_drop(enum record_kind kind, uint64_t key, struct record *taken)
-{
-    if (!charge_holds() || !records_take(&private_get()->records, kind, key, taken))
-        return false;
-    charge_moving();
-    dropping = true;
-    return true;
-}
-
-void charge_dropped(const struct record *taken, CUresult result)
-{
-    dropping = false;
-    /* What cannot be put back stays charged until the process ends: it is still held. */
-    if (result == CUDA_SUCCESS)
-        charge_release_record(taken);
-    else
-        records_restore(&private_get()->records, taken);
-    if (charge_depth == 0)
-        charge_settled();
 }

@@ -1,5 +1,6 @@
 #include "intercept/memory/pool_charge.h"
 
+#include "base/check.h"
 #include "cuda/driver_more.h"
 #include "intercept/memory/charge.h"
 #include "intercept/resolve/real.h"
@@ -9,21 +10,6 @@
 
 #define GRAPH_STEP_BYTES (UINT64_C(2) << 20) /* what graphs reserve more is whole pages of this (measure) */
 
-void pool_charge_calls_begin(CUstreamCaptureMode *mode)
-{
-    *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    charge_enter();
-    if (real(cuThreadExchangeStreamCaptureMode))
-        real(cuThreadExchangeStreamCaptureMode)(mode);
-}
-
-void pool_charge_calls_end(CUstreamCaptureMode *mode)
-{
-    if (real(cuThreadExchangeStreamCaptureMode))
-        real(cuThreadExchangeStreamCaptureMode)(mode);
-    charge_leave();
-}
-
 static void *handle_of(struct pool *pool)
 {
     return atomic_load_explicit(&pool->handle, memory_order_acquire); /* pool_charge_get() */
@@ -32,12 +18,12 @@ static void *handle_of(struct pool *pool)
 /* The pools of this process, up to the first place that was never used: `pool` itself, or NULL. */
 static struct pool *pool_if_any(struct pool *pool)
 {
-    return pool < private_get()->pools + POOLS_MAX && handle_of(pool) ? pool : NULL;
+    return pool < memory_area()->pools + POOLS_MAX && handle_of(pool) ? pool : NULL;
 }
 
 static struct pool *first_pool(void)
 {
-    return pool_if_any(private_get()->pools);
+    return pool_if_any(memory_area()->pools);
 }
 
 static struct pool *next_pool(struct pool *pool)
@@ -55,49 +41,50 @@ struct pool *pool_charge_find(CUmemoryPool handle)
 
 static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
 {
-    struct private_area *area = private_get();
+    struct memory_area *area = memory_area();
     struct pool *found = pool_charge_find(handle);
     if (found)
         return found;
-    pthread_mutex_lock(&area->pool_charge_turn);
+    pthread_mutex_lock(&area->pools_lock);
     found = pool_charge_find(handle);
     for (struct pool *pool = area->pools; !found && pool < area->pools + POOLS_MAX; pool++) {
         void *there = handle_of(pool);
         if (there && there != GONE)
             continue;
-        pthread_mutex_lock(&pool->turn);
+        pthread_mutex_lock(&pool->lock);
         pool->gpu = gpu;
         pool->charged_bytes = 0;
-        pool->made = kind.made;
-        pool->managed = kind.managed;
-        pool->graphs = kind.graphs;
+        pool->is_made = kind.is_made;
+        pool->is_managed = kind.is_managed;
+        pool->is_of_graphs = kind.is_of_graphs;
         pool->device = kind.device;
         pool->mapped_by = 0;
-        pool->asleep = false;
-        atomic_store_explicit(&pool->dying, false, memory_order_relaxed);
+        pool->is_asleep = false;
+        atomic_store_explicit(&pool->is_dying, false, memory_order_relaxed);
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
-        pthread_mutex_unlock(&pool->turn);
+        pthread_mutex_unlock(&pool->lock);
         found = pool;
     }
-    atomic_store_explicit(&area->pool_charge_used, true, memory_order_relaxed);
-    pthread_mutex_unlock(&area->pool_charge_turn);
+    charge_on_shortage(pool_charge_trim);
+    atomic_store_explicit(&area->uses_pools, true, memory_order_relaxed);
+    pthread_mutex_unlock(&area->pools_lock);
     return found;
 }
 
 struct pool *pool_charge_get(CUmemoryPool handle, uint32_t gpu, bool managed)
 {
-    return get(handle, gpu, (struct pool){.managed = managed});
+    return get(handle, gpu, (struct pool){.is_managed = managed});
 }
 
 struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed)
 {
-    return get(handle, gpu, (struct pool){.made = true, .managed = managed, .device = device});
+    return get(handle, gpu, (struct pool){.is_made = true, .is_managed = managed, .device = device});
 }
 
 bool pool_charge_is_dying(CUmemoryPool handle)
 {
-    struct pool *pool = charge_holds() ? pool_charge_find(handle) : NULL;
-    return pool && atomic_load_explicit(&pool->dying, memory_order_relaxed);
+    struct pool *pool = charge_has_any() ? pool_charge_find(handle) : NULL;
+    return pool && atomic_load_explicit(&pool->is_dying, memory_order_relaxed);
 }
 
 /* No pool's handle: those are aligned. */
@@ -108,7 +95,7 @@ static CUmemoryPool handle_of_graphs(CUdevice device)
 
 struct pool *pool_charge_get_graphs(CUdevice device, uint32_t gpu)
 {
-    return get(handle_of_graphs(device), gpu, (struct pool){.graphs = true, .device = device});
+    return get(handle_of_graphs(device), gpu, (struct pool){.is_of_graphs = true, .device = device});
 }
 
 struct pool *pool_charge_find_graphs(CUdevice device)
@@ -116,20 +103,20 @@ struct pool *pool_charge_find_graphs(CUdevice device)
     return pool_charge_find(handle_of_graphs(device));
 }
 
-/* --- Under the pool's turn ------------------------------------------------------------------------- */
+/* --- Under the pool's lock ------------------------------------------------------------------------- */
 
 /* The driver's handle, while it may be asked about the pool. */
 static CUmemoryPool awake(struct pool *pool)
 {
     void *handle = handle_of(pool);
-    return handle == GONE || pool->asleep ? NULL : handle;
+    return handle == GONE || pool->is_asleep ? NULL : handle;
 }
 
 static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *bytes)
 {
     cuuint64_t value = 0;
     CUmemoryPool handle = awake(pool);
-    if (handle && pool->graphs) {
+    if (handle && pool->is_of_graphs) {
         CUgraphMem_attribute of_graphs = which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
                                              ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
                                              : CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT;
@@ -150,13 +137,14 @@ static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *by
 static void grown(struct pool *pool, uint64_t bytes)
 {
     pool->charged_bytes += bytes;
-    if (pool->managed)
+    if (pool->is_managed)
         ledger_hide(session_slot(), pool->gpu, bytes);
 }
 
 static void shrink(struct pool *pool, uint64_t bytes)
 {
-    if (pool->managed)
+    GS_CHECK(bytes <= pool->charged_bytes);
+    if (pool->is_managed)
         ledger_unhide(session_slot(), pool->gpu, bytes);
     charge_release(pool->gpu, bytes);
     pool->charged_bytes -= bytes;
@@ -182,9 +170,9 @@ static bool trim(struct pool *pool)
 {
     CUmemoryPool handle = awake(pool);
     uint64_t before = pool->charged_bytes;
-    if (handle && pool->graphs && real(cuDeviceGraphMemTrim))
+    if (handle && pool->is_of_graphs && real(cuDeviceGraphMemTrim))
         real(cuDeviceGraphMemTrim)(pool->device);
-    else if (handle && !pool->graphs && real(cuMemPoolTrimTo))
+    else if (handle && !pool->is_of_graphs && real(cuMemPoolTrimTo))
         real(cuMemPoolTrimTo)(handle, 0);
     set_charge(pool);
     if (pool->charged_bytes == before)
@@ -202,9 +190,9 @@ static bool reserve_growth(struct pool *pool, uint64_t bytes)
         used = pool->charged_bytes;
     uint64_t unused = pool->charged_bytes > used ? pool->charged_bytes - used : 0;
     uint64_t growth = bytes > unused ? bytes - unused : 0;
-    if (pool->graphs && __builtin_add_overflow(growth, GRAPH_STEP_BYTES - 1, &growth))
+    if (pool->is_of_graphs && __builtin_add_overflow(growth, GRAPH_STEP_BYTES - 1, &growth))
         return false;
-    if (pool->graphs)
+    if (pool->is_of_graphs)
         growth &= ~(GRAPH_STEP_BYTES - 1);
     if (!ledger_reserve(session_slot(), pool->gpu, growth))
         return false;
@@ -219,19 +207,18 @@ static bool is_hopeless(uint32_t gpu, uint64_t bytes)
     return bytes > atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed);
 }
 
-/* Trim all pools of a GPU. `held` is the one whose turn this thread has: others are then left out while busy,
- * as their turn may be held by a thread that waits for ours. */
-static bool trim_all(uint32_t gpu, struct pool *held)
+/* Trim all pools of a GPU. `own` is the one whose lock this thread has. Others are then left out while busy: the
+ * thread that has their lock may wait for ours. */
+static bool trim_all(uint32_t gpu, struct pool *own)
 {
     bool any = false;
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        if (pool != held &&
-            (held ? pthread_mutex_trylock(&pool->turn) : pthread_mutex_lock(&pool->turn)) != 0)
+        if (pool != own && (own ? pthread_mutex_trylock(&pool->lock) : pthread_mutex_lock(&pool->lock)) != 0)
             continue;
         if (pool->gpu == gpu)
             any |= trim(pool);
-        if (pool != held)
-            pthread_mutex_unlock(&pool->turn);
+        if (pool != own)
+            pthread_mutex_unlock(&pool->lock);
     }
     return any;
 }
@@ -245,26 +232,26 @@ bool pool_charge_prepare(struct pool *pool, uint64_t bytes)
 
 bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
 {
-    CUstreamCaptureMode mode;
-    pthread_mutex_lock(&pool->turn);
-    pool->asleep = false;
+    struct own_calls calls;
+    pthread_mutex_lock(&pool->lock);
+    pool->is_asleep = false;
     if (exec && pool->mapped_by == exec)
         return true;
-    pool_charge_calls_begin(&mode);
+    own_calls_begin(&calls, NULL);
     bool fits = reserve_growth(pool, bytes) ||
                 (!is_hopeless(pool->gpu, bytes) && trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
-    pool_charge_calls_end(&mode);
+    own_calls_end(&calls);
     if (!fits)
-        pthread_mutex_unlock(&pool->turn);
+        pthread_mutex_unlock(&pool->lock);
     return fits;
 }
 
-bool pool_charge_settle(struct pool *pool)
+bool pool_charge_correct(struct pool *pool)
 {
-    CUstreamCaptureMode mode;
+    struct own_calls calls;
     uint64_t reserved;
     bool fits = true;
-    pool_charge_calls_begin(&mode);
+    own_calls_begin(&calls, NULL);
     if (attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) && reserved > pool->charged_bytes) {
         uint64_t growth = reserved - pool->charged_bytes;
         fits = ledger_reserve(session_slot(), pool->gpu, growth);
@@ -273,78 +260,78 @@ bool pool_charge_settle(struct pool *pool)
     } else {
         set_charge(pool);
     }
-    pool_charge_calls_end(&mode);
+    own_calls_end(&calls);
     return fits;
 }
 
 void pool_charge_done(struct pool *pool)
 {
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void pool_charge_give_up(struct pool *pool)
 {
-    CUstreamCaptureMode mode;
-    pool_charge_calls_begin(&mode);
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     trim(pool);
-    pool_charge_calls_end(&mode);
-    pthread_mutex_unlock(&pool->turn);
+    own_calls_end(&calls);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void pool_charge_accept(struct pool *pool)
 {
-    CUstreamCaptureMode mode;
-    pool_charge_calls_begin(&mode);
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     set_charge(pool);
-    pool_charge_calls_end(&mode);
-    pthread_mutex_unlock(&pool->turn);
+    own_calls_end(&calls);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 /* --- Giving back ----------------------------------------------------------------------------------- */
 
 bool pool_charge_trim(uint32_t gpu, uint64_t bytes)
 {
-    struct private_area *area = private_get();
-    CUstreamCaptureMode mode;
-    if (is_hopeless(gpu, bytes) || !atomic_load_explicit(&area->pool_charge_used, memory_order_relaxed))
+    struct memory_area *area = memory_area();
+    struct own_calls calls;
+    if (is_hopeless(gpu, bytes) || !atomic_load_explicit(&area->uses_pools, memory_order_relaxed))
         return false;
-    pool_charge_calls_begin(&mode);
+    own_calls_begin(&calls, NULL);
     bool any = trim_all(gpu, NULL);
-    pool_charge_calls_end(&mode);
+    own_calls_end(&calls);
     return any;
 }
 
 CUresult pool_charge_trim_graphs(CUdevice device)
 {
-    struct pool *pool = charge_holds() ? pool_charge_find_graphs(device) : NULL;
-    CUstreamCaptureMode mode;
+    struct pool *pool = charge_has_any() ? pool_charge_find_graphs(device) : NULL;
+    struct own_calls calls;
     if (!pool)
         return real(cuDeviceGraphMemTrim)(device);
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     CUresult result = real(cuDeviceGraphMemTrim)(device);
     uint64_t before = pool->charged_bytes;
-    pool_charge_calls_begin(&mode);
+    own_calls_begin(&calls, NULL);
     set_charge(pool);
-    pool_charge_calls_end(&mode);
+    own_calls_end(&calls);
     if (pool->charged_bytes != before)
         pool->mapped_by = 0;
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
 void pool_charge_refresh_graphs(void)
 {
-    CUstreamCaptureMode mode;
-    pool_charge_calls_begin(&mode);
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        pthread_mutex_lock(&pool->turn);
-        if (pool->graphs) {
-            pool->asleep = false;
+        pthread_mutex_lock(&pool->lock);
+        if (pool->is_of_graphs) {
+            pool->is_asleep = false;
             set_charge(pool);
         }
-        pthread_mutex_unlock(&pool->turn);
+        pthread_mutex_unlock(&pool->lock);
     }
-    pool_charge_calls_end(&mode);
+    own_calls_end(&calls);
 }
 
 void pool_charge_forget_exec(CUdevice device, uint64_t exec)
@@ -352,10 +339,10 @@ void pool_charge_forget_exec(CUdevice device, uint64_t exec)
     struct pool *pool = pool_charge_find_graphs(device);
     if (!pool)
         return;
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->lock);
     if (pool->mapped_by == exec)
         pool->mapped_by = 0;
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 /* Destroying the current pool of a device makes its default one current (CUDA driver API, cuMemPoolDestroy).
@@ -370,7 +357,7 @@ static void leave_current(struct pool *pool)
         real(cuDeviceSetMemPool)(pool->device, standard);
 }
 
-/* Under the pool's turn: let a pool without allocations go. */
+/* Under the pool's lock: let a pool without allocations go. */
 static CUresult destroy_empty(struct pool *pool)
 {
     CUresult result = real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool));
@@ -387,25 +374,25 @@ static bool has_allocations(struct pool *pool)
 
 CUresult pool_charge_destroy(struct pool *pool)
 {
-    CUstreamCaptureMode mode;
+    struct own_calls calls;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&pool->turn);
-    pool_charge_calls_begin(&mode);
-    if (atomic_load_explicit(&pool->dying, memory_order_relaxed)) {
+    pthread_mutex_lock(&pool->lock);
+    own_calls_begin(&calls, NULL);
+    if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed)) {
         result = CUDA_ERROR_INVALID_VALUE;
-    } else if (!pool->made || !has_allocations(pool)) {
+    } else if (!pool->is_made || !has_allocations(pool)) {
         result = destroy_empty(pool); /* the driver refuses for a device's own */
     } else {
         cuuint64_t keep_bytes = 0;
-        atomic_store_explicit(&pool->dying, true, memory_order_relaxed);
+        atomic_store_explicit(&pool->is_dying, true, memory_order_relaxed);
         leave_current(pool);
         if (real(cuMemPoolSetAttribute))
             real(cuMemPoolSetAttribute)((CUmemoryPool)handle_of(pool), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                                         &keep_bytes);
         trim(pool);
     }
-    pool_charge_calls_end(&mode);
-    pthread_mutex_unlock(&pool->turn);
+    own_calls_end(&calls);
+    pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
@@ -413,14 +400,14 @@ void pool_charge_forget(struct pool *pool)
 {
     shrink(pool, pool->charged_bytes);
     atomic_store_explicit(&pool->handle, GONE, memory_order_release); /* handle_of() */
-    atomic_store_explicit(&pool->dying, false, memory_order_relaxed);
+    atomic_store_explicit(&pool->is_dying, false, memory_order_relaxed);
 }
 
 void pool_charge_forget_gpu(uint32_t gpu)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        pthread_mutex_lock(&pool->turn);
-        bool is_dying = atomic_load_explicit(&pool->dying, memory_order_relaxed);
+        pthread_mutex_lock(&pool->lock);
+        bool is_dying = atomic_load_explicit(&pool->is_dying, memory_order_relaxed);
         if (pool->gpu == gpu && is_dying) {
             real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
             pool_charge_forget(pool);
@@ -429,25 +416,25 @@ void pool_charge_forget_gpu(uint32_t gpu)
              * of ours. */
             shrink(pool, pool->charged_bytes);
             pool->mapped_by = 0;
-            pool->asleep = true;
+            pool->is_asleep = true;
         }
-        pthread_mutex_unlock(&pool->turn);
+        pthread_mutex_unlock(&pool->lock);
     }
 }
 
 void pool_charge_refresh_all(void)
 {
-    CUstreamCaptureMode mode;
-    if (!charge_holds())
+    struct own_calls calls;
+    if (!charge_has_any())
         return;
-    pool_charge_calls_begin(&mode);
+    own_calls_begin(&calls, NULL);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        pthread_mutex_lock(&pool->turn);
-        if (atomic_load_explicit(&pool->dying, memory_order_relaxed) && !has_allocations(pool))
+        pthread_mutex_lock(&pool->lock);
+        if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed) && !has_allocations(pool))
             destroy_empty(pool);
         else
             set_charge(pool);
-        pthread_mutex_unlock(&pool->turn);
+        pthread_mutex_unlock(&pool->lock);
     }
-    pool_charge_calls_end(&mode);
+    own_calls_end(&calls);
 }

@@ -1,5 +1,7 @@
-/* pool_charge.h - memory pools of stream-ordered allocation: charged by what they reserve of the GPU, not by what
- * programs hold of them. A stream-ordered free gives nothing back until the pool does. */
+/* pool_charge.h - memory pools of stream-ordered allocation. A pool is charged by what it reserves of the GPU, not by
+ * what programs have of it: a stream-ordered free gives nothing back until the pool does.
+ *
+ * At their first use, pools register how they are trimmed for a request that did not fit (charge_on_shortage()). */
 #pragma once
 
 #include <stdbool.h>
@@ -7,15 +9,10 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
-#include "intercept/session/private.h"
-
-/* Our own driver calls, in threads that may be capturing a stream: nothing between these two invalidates a
- * capture. */
-void pool_charge_calls_begin(CUstreamCaptureMode *mode);
-void pool_charge_calls_end(CUstreamCaptureMode *mode);
+#include "intercept/memory/area.h"
 
 /* The pool with this handle; added, for `gpu`, when it is new: `managed` is whether its memory is. NULL when
- * there are too many. Call between the above. */
+ * there are too many. Call inside own calls. */
 struct pool *pool_charge_get(CUmemoryPool handle, uint32_t gpu, bool managed);
 struct pool *pool_charge_find(CUmemoryPool handle);
 
@@ -26,16 +23,16 @@ struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t
 struct pool *pool_charge_get_graphs(CUdevice device, uint32_t gpu);
 struct pool *pool_charge_find_graphs(CUdevice device);
 
-/* Before and after the driver allocates `bytes` from a pool, in this order, in one thread; the pool's turn is
- * held in between. pool_charge_prepare() reserves what the pool would have to grow by: false, with no turn held, if
- * that does not fit. pool_charge_settle() sets the charge right: false if the pool grew beyond what fits; the
- * caller then frees what it got and calls pool_charge_give_up(). One of pool_charge_done() and pool_charge_give_up() ends it.
- */
+/* Before and after the driver allocates `bytes` from a pool, in this order, in one thread, which has the pool's lock
+ * in between. pool_charge_prepare() reserves what the pool would have to grow by. It returns false, without the lock,
+ * if that does not fit. pool_charge_correct() sets the charge right. It returns false if the pool grew beyond what
+ * fits: the caller then frees what it got and calls pool_charge_give_up(). pool_charge_done() or pool_charge_give_up()
+ * ends it. */
 bool pool_charge_prepare(struct pool *pool, uint64_t bytes);
 /* The same for graphs and a launch of `exec`: nothing is asked if that was the last to be launched, and its
  * memory is still there (`mapped_by`, for the caller to set when the driver has mapped it). */
 bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec);
-bool pool_charge_settle(struct pool *pool);
+bool pool_charge_correct(struct pool *pool);
 void pool_charge_done(struct pool *pool);
 void pool_charge_give_up(struct pool *pool);
 /* Ends it where nothing can be taken back: what the pool grew by is charged whether it fits or not. */
@@ -60,7 +57,7 @@ CUresult pool_charge_destroy(struct pool *pool);
 bool pool_charge_is_dying(CUmemoryPool handle);
 
 /* A pool was destroyed, or what all of a GPU held is gone with its last context: give back all that was
- * charged. The first under the pool's turn, taken before the driver was asked: nobody looks at a pool that is
+ * charged. The first under the pool's lock, taken before the driver was asked: nobody looks at a pool that is
  * no more. */
 void pool_charge_forget(struct pool *pool);
 void pool_charge_forget_gpu(uint32_t gpu);
@@ -71,8 +68,7 @@ void pool_charge_refresh_all(void);
 /* After a call that may have made pools smaller. One load where the process uses no pools. */
 static inline void pool_charge_refresh(void)
 {
-    struct private_area *area =
-        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
-    if (area && atomic_load_explicit(&area->pool_charge_used, memory_order_relaxed))
+    struct memory_area *area = memory_area_if_any();
+    if (area && atomic_load_explicit(&area->uses_pools, memory_order_relaxed))
         pool_charge_refresh_all();
 }

@@ -3,6 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/check.h"
+
 #define FIRST_CAPACITY 128u /* one page */
 
 /* Addresses differ in their middle bits; a multiplication brings those to the top. */
@@ -50,6 +52,25 @@ static void insert(struct record_shard *shard, const struct record *record)
     shard->count++;
 }
 
+/* --- The range map --------------------------------------------------------------------------------- */
+
+static bool enter_range(struct records *records, const struct record *record)
+{
+    if (!(record->flags & RECORD_IN_RANGES))
+        return true;
+    GS_CHECK(record->kind == RECORD_POINTER || record->kind == RECORD_MAPPING);
+    uint64_t bytes = record->kind == RECORD_MAPPING ? record->hold.length : record->charged.bytes;
+    return ranges_put(&records->ranges, (struct range){record->key, bytes, record->kind});
+}
+
+static void leave_range(struct records *records, const struct record *record)
+{
+    if (record->flags & RECORD_IN_RANGES)
+        ranges_remove(&records->ranges, record->key, record->kind);
+}
+
+/* --- Places ---------------------------------------------------------------------------------------- */
+
 /* Empty a place and move up what had been pushed past it, so that a search may stop at the first empty place.
  */
 static void erase(struct record_shard *shard, struct record *place)
@@ -64,6 +85,7 @@ static void erase(struct record_shard *shard, struct record *place)
         }
     }
     shard->places[hole].kind = RECORD_FREE;
+    GS_CHECK(shard->count);
     shard->count--;
 }
 
@@ -95,31 +117,30 @@ bool records_put(struct records *records, const struct record *record, struct re
 {
     uint64_t hash = hash_of(record->kind, record->key);
     struct record_shard *shard = shard_of(records, hash);
-    bool done = true;
     displaced->kind = RECORD_FREE;
-    lock_take(&shard->turn);
+    lock_take(&shard->lock);
     struct record *place = place_of(shard, hash, record->kind, record->key);
-    if (place) {
+    bool has_room = (place || make_room(shard)) && enter_range(records, record);
+    if (has_room && place) {
         *displaced = *place;
         *place = *record;
-    } else if (make_room(shard)) {
+    } else if (has_room) {
         insert(shard, record);
-    } else {
-        done = false;
     }
-    lock_leave(&shard->turn);
-    return done;
+    lock_leave(&shard->lock);
+    return has_room;
 }
 
 bool records_restore(struct records *records, const struct record *record)
 {
     uint64_t hash = hash_of(record->kind, record->key);
     struct record_shard *shard = shard_of(records, hash);
-    lock_take(&shard->turn);
-    bool done = !place_of(shard, hash, record->kind, record->key) && make_room(shard);
+    lock_take(&shard->lock);
+    bool done =
+        !place_of(shard, hash, record->kind, record->key) && make_room(shard) && enter_range(records, record);
     if (done)
         insert(shard, record);
-    lock_leave(&shard->turn);
+    lock_leave(&shard->lock);
     return done;
 }
 
@@ -127,13 +148,14 @@ bool records_take(struct records *records, enum record_kind kind, uint64_t key, 
 {
     uint64_t hash = hash_of(kind, key);
     struct record_shard *shard = shard_of(records, hash);
-    lock_take(&shard->turn);
+    lock_take(&shard->lock);
     struct record *place = place_of(shard, hash, kind, key);
     if (place) {
         *taken = *place;
+        leave_range(records, place);
         erase(shard, place);
     }
-    lock_leave(&shard->turn);
+    lock_leave(&shard->lock);
     return place != NULL;
 }
 
@@ -141,12 +163,26 @@ bool records_find(struct records *records, enum record_kind kind, uint64_t key, 
 {
     uint64_t hash = hash_of(kind, key);
     struct record_shard *shard = shard_of(records, hash);
-    lock_take(&shard->turn);
+    lock_take(&shard->lock);
     const struct record *place = place_of(shard, hash, kind, key);
     if (place)
         *found = *place;
-    lock_leave(&shard->turn);
+    lock_leave(&shard->lock);
     return place != NULL;
+}
+
+bool records_find_around(struct records *records, uint64_t address, struct record *found)
+{
+    struct range range;
+    return ranges_find(&records->ranges, address, &range) &&
+           records_find(records, range.kind, range.begin, found);
+}
+
+bool records_find_between(struct records *records, uint64_t begin, uint64_t end, struct record *found)
+{
+    struct range range;
+    return ranges_next(&records->ranges, begin, &range) && range.begin < end &&
+           records_find(records, range.kind, range.begin, found);
 }
 
 bool records_count(struct records *records, enum record_kind kind, uint64_t key, int change,
@@ -154,43 +190,61 @@ bool records_count(struct records *records, enum record_kind kind, uint64_t key,
 {
     uint64_t hash = hash_of(kind, key);
     struct record_shard *shard = shard_of(records, hash);
-    lock_take(&shard->turn);
+    lock_take(&shard->lock);
     struct record *place = place_of(shard, hash, kind, key);
     if (place) {
-        place->references = (uint32_t)((int64_t)place->references + change);
+        GS_CHECK(kind != RECORD_LIMIT && (int64_t)place->references + change >= 0);
+        uint32_t references = (uint32_t)((int64_t)place->references + change);
         *after = *place;
-        if (place->references == 0)
+        after->references = references;
+        if (references) {
+            place->references = references;
+        } else {
+            leave_range(records, place);
             erase(shard, place);
+        }
     }
-    lock_leave(&shard->turn);
+    lock_leave(&shard->lock);
     return place != NULL;
+}
+
+void records_count_back(struct records *records, const struct record *after)
+{
+    struct record record = *after;
+    if (after->references) {
+        records_count(records, after->kind, after->key, 1, &record);
+        return;
+    }
+    record.references = 1;
+    records_restore(records, &record);
 }
 
 uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes)
 {
     uint64_t hash = hash_of(kind, key), growth = 0;
     struct record_shard *shard = shard_of(records, hash);
-    lock_take(&shard->turn);
+    lock_take(&shard->lock);
     struct record *place = place_of(shard, hash, kind, key);
-    if (place && place->bytes < bytes) {
-        growth = bytes - place->bytes;
-        place->bytes = bytes;
+    GS_CHECK(record_is_charged(kind));
+    if (place && place->charged.bytes < bytes) {
+        growth = bytes - place->charged.bytes;
+        place->charged.bytes = bytes;
     }
-    lock_leave(&shard->turn);
+    lock_leave(&shard->lock);
     return growth;
 }
 
 bool records_make_joint(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
-                   uint8_t share)
+                        uint8_t joint)
 {
     uint64_t hash = hash_of(kind, key);
     struct record_shard *shard = shard_of(records, hash);
-    lock_take(&shard->turn);
+    lock_take(&shard->lock);
     struct record *place = place_of(shard, hash, kind, key);
-    bool is_taken = place && !place->share && place->bytes == bytes;
+    bool is_taken = place && !place->joint && place->charged.bytes == bytes;
     if (is_taken)
-        place->share = share;
-    lock_leave(&shard->turn);
+        place->joint = joint;
+    lock_leave(&shard->lock);
     return is_taken;
 }
 
@@ -198,10 +252,10 @@ void records_leave_joint(struct records *records)
 {
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {
         struct record_shard *shard = &records->shards[i];
-        lock_take(&shard->turn);
+        lock_take(&shard->lock);
         for (uint32_t at = 0; at < shard->capacity; at++)
-            shard->places[at].share = 0;
-        lock_leave(&shard->turn);
+            shard->places[at].joint = 0;
+        lock_leave(&shard->lock);
     }
 }
 
@@ -210,7 +264,7 @@ void records_sweep(struct records *records, bool (*match)(const struct record *,
 {
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {
         struct record_shard *shard = &records->shards[i];
-        lock_take(&shard->turn);
+        lock_take(&shard->lock);
         /* Erasing moves later records up into the place just looked at, so that one is looked at again. A
          * record moved from the end to the beginning of the table was looked at before it moved, unless its
          * place was still ahead; then it is met at the beginning by the second round. */
@@ -222,11 +276,12 @@ void records_sweep(struct records *records, bool (*match)(const struct record *,
                     continue;
                 }
                 struct record copy = *place;
+                leave_range(records, place);
                 erase(shard, place);
                 taken(&copy, argument);
             }
         }
-        lock_leave(&shard->turn);
+        lock_leave(&shard->lock);
     }
 }
 
@@ -234,10 +289,10 @@ void records_each(struct records *records, void (*see)(const struct record *, vo
 {
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {
         struct record_shard *shard = &records->shards[i];
-        lock_take(&shard->turn);
+        lock_take(&shard->lock);
         for (uint32_t at = 0; at < shard->capacity; at++)
             if (shard->places[at].kind != RECORD_FREE)
                 see(&shard->places[at], argument);
-        lock_leave(&shard->turn);
+        lock_leave(&shard->lock);
     }
 }

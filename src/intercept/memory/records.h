@@ -1,7 +1,10 @@
 /* records.h - what this process holds: what was charged for which pointer, handle and context.
  *
- * record   one charged thing: its kind and key name it, `bytes` on ledger GPU `gpu` were charged for it
- * shard    a part of the table with a lock of its own, so that threads seldom meet
+ * record       one thing that the program got: its kind and key name it
+ * charged      a record for which `bytes` on ledger GPU `gpu` were charged
+ * hold         a record that keeps physical memory of cuMemCreate, which is a record of its own
+ * shard        a part of the table with a lock of its own, so that threads seldom meet
+ * range map    the records that stand for a range of addresses, found by any address inside (ranges.h)
  *
  * A free takes its record out before it asks the driver, so that an allocation that gets the same address
  * meanwhile never meets it, and puts it back if the driver refuses. An address that the driver hands out
@@ -17,31 +20,28 @@
 #include <stdint.h>
 
 #include "base/lock.h"
+#include "intercept/memory/ranges.h"
 
 enum record_kind {
     RECORD_FREE, /* an empty place in the table */
-    /* These were charged. */
-    RECORD_POINTER,    /* linear, pitched or managed memory; key: its address; owner: its context */
-    RECORD_CONTEXT,    /* a context and its cost; key: the context; owner: itself, of a green context the
-                          primary one; references: of cuCtxAttach
-                          and cuDevicePrimaryCtxRetain */
-    RECORD_ALLOCATION, /* physical memory of cuMemCreate; key: a number of ours; references: handles,
-                          mappings and what else holds it */
-    RECORD_ARRAY,      /* an array or a mipmapped one; key: its handle; owner: its context */
-    RECORD_EXTERNAL,   /* memory of another API; key: its handle; owner: its context */
-    RECORD_IPC,        /* memory of another process; key: its address here; references: how often opened;
-                          owner: its context */
-    RECORD_LIMIT, /* what a context's limits take beyond the usual; key: hook_limit.c; owner: its context */
+
+    /* These were charged: `charged`. */
+    RECORD_POINTER,  /* linear, pitched or managed memory; key: its address */
+    RECORD_CONTEXT,  /* a context and its cost; key: the context */
+    RECORD_PHYSICAL, /* physical memory of cuMemCreate; key: a number of ours */
+    RECORD_ARRAY,    /* an array or a mipmapped one; key: its handle */
+    RECORD_EXTERNAL, /* memory of another API; key: its handle */
+    RECORD_IPC,      /* memory of another process; key: its address here */
+    RECORD_LIMIT,    /* what a context's limits take beyond the usual; key: hook_limit.c */
     RECORD_CHARGED_LAST = RECORD_LIMIT,
-    /* These charge nothing. */
-    RECORD_HANDLE,  /* a handle to an allocation; key: the handle; owner: the allocation's number */
-    RECORD_MAPPING, /* a mapping of one; key: its address; bytes: its length; owner: as above */
-    RECORD_TILE,    /* one mapped into a part of a sparse array; key: hash of array and part; bytes: the
-                       array; owner: as above */
-    RECORD_BINDING, /* one bound to a multicast object; key: hook_multicast.c; bytes: its length; owner: as
-                       above */
-    RECORD_EXEC,    /* an executable graph that allocates; key: its handle; bytes: what it needs; owner: on
-                       which of CUDA's devices */
+
+    /* These keep physical memory: `hold`. */
+    RECORD_HANDLE,  /* a handle to it; key: the handle */
+    RECORD_MAPPING, /* a mapping of it; key: its address */
+    RECORD_TILE,    /* it is mapped into a part of a sparse array; key: hash of array and part */
+    RECORD_BINDING, /* it is bound to a multicast object; key: hook_multicast.c */
+
+    RECORD_EXEC, /* an executable graph that allocates; key: its handle: `exec` */
 };
 
 static inline bool record_is_charged(unsigned kind)
@@ -51,26 +51,53 @@ static inline bool record_is_charged(unsigned kind)
 
 struct record {
     uint64_t key;
-    uint64_t bytes;
-    uint64_t owner;
-    uint32_t references;
+    uint8_t kind;  /* enum record_kind: which member of the union it is */
     uint8_t gpu;   /* index in the policy */
-    uint8_t kind;  /* enum record_kind */
     uint8_t flags; /* RECORD_... below */
-    uint8_t share; /* 0: `bytes` are charged to this process; else to the session's share of this index + 1 */
+    uint8_t joint; /* 0: `bytes` are charged to this process; else to the joint place of this index + 1 */
+    union {
+        /* How often it was opened, attached to, retained; of physical memory: what keeps it. It ends with the last. */
+        uint32_t references;
+        /* RECORD_LIMIT: the limit as the driver set it out. */
+        uint32_t usual;
+    };
+    union {
+        struct {
+            uint64_t bytes;
+            union {
+                /* The context that it goes with; of a context itself, of a green one the primary one. */
+                uint64_t context;
+                /* RECORD_PHYSICAL: the name of what was imported, or 0. */
+                uint64_t name;
+            };
+        } charged;
+        struct {
+            uint64_t physical; /* key of the RECORD_PHYSICAL */
+            union {
+                uint64_t length; /* RECORD_MAPPING */
+                uint64_t array;  /* RECORD_TILE */
+            };
+        } hold;
+        struct {
+            uint64_t bytes; /* what a launch needs */
+            int device;     /* where it needs that: one of CUDA's devices */
+        } exec;
+    };
 };
-#define RECORD_HIDDEN 1 /* NVML does not show these bytes for the process */
-#define RECORD_IMPORTED                                                                                      \
-    2 /* an allocation of another process: charged by its longest mapping; owner: its name, or 0 */
-#define RECORD_MULTICAST                                                                                     \
-    4 /* an allocation that is a multicast object: it takes nothing, and holds what is bound to it */
+_Static_assert(sizeof(struct record) == 32, "two records a cache line");
 
-#define RECORD_DEVICES 8 /* an executable graph that allocates on several devices */
+enum {
+    RECORD_HIDDEN = 1,     /* NVML does not show these bytes for the process */
+    RECORD_IMPORTED = 2,   /* physical memory of another process: charged by its longest mapping */
+    RECORD_MULTICAST = 4,  /* a multicast object: it takes no memory, and keeps what is bound to it */
+    RECORD_ON_SEVERAL = 8, /* an executable graph that allocates on several devices */
+    RECORD_IN_RANGES = 16, /* it is in the range map: a pointer, or a mapping */
+};
 
 #define RECORD_SHARDS 32
 
 struct record_shard {
-    _Alignas(64) struct lock turn;
+    _Alignas(64) struct lock lock;
     struct record *places;
     uint32_t capacity; /* a power of two, or 0 */
     uint32_t count;
@@ -78,6 +105,7 @@ struct record_shard {
 
 struct records {
     struct record_shard shards[RECORD_SHARDS];
+    struct ranges ranges; /* changed under the lock of a record's shard */
 };
 
 /* Add a record. One of the same kind and key is displaced: it is stored in `*displaced`, whose kind is
@@ -93,19 +121,28 @@ bool records_take(struct records *records, enum record_kind kind, uint64_t key, 
 /* Copy a record. False when there is none. */
 bool records_find(struct records *records, enum record_kind kind, uint64_t key, struct record *found);
 
+/* Copy the record of a pointer or mapping whose range is around `address`, or the first that begins in
+ * [begin, end). False when there is none in the range map. */
+bool records_find_around(struct records *records, uint64_t address, struct record *found);
+bool records_find_between(struct records *records, uint64_t begin, uint64_t end, struct record *found);
+
 /* Add `change` to a record's references, and take it out when none are left; `*after` is the record as it is
  * then. False when there is none. */
 bool records_count(struct records *records, enum record_kind kind, uint64_t key, int change,
                    struct record *after);
 
-/* Let a record stand for `bytes`, if those are more. Returns by how much; 0 also where there is none. */
+/* Undo a records_count() by -1 that gave `after`. */
+void records_count_back(struct records *records, const struct record *after);
+
+/* Let a charged record stand for `bytes`, if those are more. Returns by how much; 0 also where there is none. */
 uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes);
 
-/* Let a record of `bytes` that has no share have this one. False when there is none such (any more). */
+/* Let a record of `bytes` that is this process's alone be charged to this joint place. False when there is none
+ * such (any more). */
 bool records_make_joint(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
-                   uint8_t share);
+                        uint8_t joint);
 
-/* Let all records have no share. */
+/* Let all records be charged to this process. */
 void records_leave_joint(struct records *records);
 
 /* Take out all records for which `match` says so, calling `taken` for each, under no lock but the shard's

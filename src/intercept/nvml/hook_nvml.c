@@ -2,39 +2,40 @@
 #include "intercept/nvml/hook_nvml.h"
 
 #include "cuda/uuid.h"
-#include "intercept/memory/visible_memory.h"
+#include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
+#include "intercept/session/visible_memory.h"
 
-enum charge_place hook_nvml_place(nvmlDevice_t device, uint32_t *gpu)
+enum gpu_place hook_nvml_place(nvmlDevice_t device, uint32_t *gpu)
 {
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     uint8_t uuid[GPU_UUID_BYTES];
-    if (charge_depth)
-        return CHARGE_NOWHERE;
+    if (own_calls_depth)
+        return PLACE_NOWHERE;
     enum session_mode mode = session_mode();
     if (mode == SESSION_OUTSIDE || !real_nvml(nvmlDeviceGetUUID) ||
         real_nvml(nvmlDeviceGetUUID)(device, text, sizeof(text)) != NVML_SUCCESS ||
         !gpu_uuid_parse(text, uuid))
-        return CHARGE_NOWHERE;
+        return PLACE_NOWHERE;
     if (mode == SESSION_REFUSED)
-        return CHARGE_FORBIDDEN;
+        return PLACE_FORBIDDEN;
     int found = session_gpu(uuid, -1);
     *gpu = (uint32_t)found;
-    return found < 0 ? CHARGE_FORBIDDEN : CHARGE_ON_GPU;
+    return found < 0 ? PLACE_FORBIDDEN : PLACE_ON_GPU;
 }
 
-static bool see(nvmlDevice_t device, unsigned long long *total, unsigned long long *free_bytes,
-                unsigned long long *used)
+static bool make_smaller(nvmlDevice_t device, unsigned long long *total, unsigned long long *free_bytes,
+                         unsigned long long *used)
 {
     uint32_t gpu = 0;
-    enum charge_place place = hook_nvml_place(device, &gpu);
-    if (place == CHARGE_NOWHERE)
+    enum gpu_place place = hook_nvml_place(device, &gpu);
+    if (place == PLACE_NOWHERE)
         return false;
-    struct visible_memory view = visible_memory_of(
+    struct visible_memory visible = visible_memory_of(
         place, gpu, (struct visible_memory){.total_bytes = *total, .free_bytes = *free_bytes});
-    *total = view.total_bytes;
-    *free_bytes = view.free_bytes;
-    *used = view.total_bytes - view.free_bytes;
+    *total = visible.total_bytes;
+    *free_bytes = visible.free_bytes;
+    *used = visible.total_bytes - visible.free_bytes;
     return true;
 }
 
@@ -44,7 +45,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
         return real_nvml_absent();
     nvmlReturn_t result = real_nvml(nvmlDeviceGetMemoryInfo)(device, memory);
     if (result == NVML_SUCCESS)
-        see(device, &memory->total, &memory->free, &memory->used);
+        make_smaller(device, &memory->total, &memory->free, &memory->used);
     return result;
 }
 
@@ -54,7 +55,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     if (!real_nvml_ready() || !real_nvml(nvmlDeviceGetMemoryInfo_v2))
         return real_nvml_absent();
     nvmlReturn_t result = real_nvml(nvmlDeviceGetMemoryInfo_v2)(device, memory);
-    if (result == NVML_SUCCESS && see(device, &memory->total, &memory->free, &memory->used))
+    if (result == NVML_SUCCESS && make_smaller(device, &memory->total, &memory->free, &memory->used))
         memory->reserved = 0;
     return result;
 }

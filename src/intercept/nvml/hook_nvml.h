@@ -4,8 +4,8 @@
 #include <stdint.h>
 
 #include "cuda/nvml.h"
-#include "intercept/memory/charge.h"
+#include "intercept/session/session.h"
 
-/* Where this process's memory on an NVML device is charged; `*gpu` is the ledger's index when CHARGE_ON_GPU.
+/* Where this process's memory on an NVML device is charged; `*gpu` is the ledger's index when PLACE_ON_GPU.
  * By the device's UUID, so however the handle was found. */
-enum charge_place hook_nvml_place(nvmlDevice_t device, uint32_t *gpu);
+enum gpu_place hook_nvml_place(nvmlDevice_t device, uint32_t *gpu);

@@ -69,10 +69,10 @@ static nvmlReturn_t list(const struct form *form, nvmlDevice_t device, void *inf
                          unsigned long long last_seen_us)
 {
     uint32_t gpu = 0;
-    enum charge_place place = count ? hook_nvml_place(device, &gpu) : CHARGE_NOWHERE;
-    if (place == CHARGE_NOWHERE)
+    enum gpu_place place = count ? hook_nvml_place(device, &gpu) : PLACE_NOWHERE;
+    if (place == PLACE_NOWHERE)
         return form->ask(device, infos, count, last_seen_us);
-    if (place == CHARGE_FORBIDDEN) {
+    if (place == PLACE_FORBIDDEN) {
         *count = 0;
         return NVML_ERROR_NOT_FOUND;
     }
@@ -113,7 +113,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     if (!real_nvml_ready() || !real_nvml(nvmlDeviceGetProcessesUtilizationInfo))
         return real_nvml_absent();
     uint32_t gpu;
-    if (!wanted || hook_nvml_place(device, &gpu) == CHARGE_NOWHERE)
+    if (!wanted || hook_nvml_place(device, &gpu) == PLACE_NOWHERE)
         return real_nvml(nvmlDeviceGetProcessesUtilizationInfo)(device, wanted);
     if (wanted->version != NVML_PROCESSES_UTILIZATION_INFO_V1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -131,17 +131,17 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
     if (!real_nvml_ready() || !real_nvml(nvmlDeviceGetAccountingPids))
         return real_nvml_absent();
     uint32_t gpu = 0;
-    enum charge_place place = count && (pids || !*count) ? hook_nvml_place(device, &gpu) : CHARGE_NOWHERE;
-    if (place == CHARGE_NOWHERE)
+    enum gpu_place place = count && (pids || !*count) ? hook_nvml_place(device, &gpu) : PLACE_NOWHERE;
+    if (place == PLACE_NOWHERE)
         return real_nvml(nvmlDeviceGetAccountingPids)(device, count, pids);
     unsigned real[REAL_MAX], found = REAL_MAX, room = *count;
     nvmlReturn_t result = real_nvml(nvmlDeviceGetAccountingPids)(device, &found, real);
     if (result != NVML_SUCCESS)
         return result;
     int saved_errno = errno;
-    *count = place == CHARGE_ON_GPU ? keep_session(&(struct form){.entry_bytes = sizeof(real[0])},
-                                                   (char *)real, found < REAL_MAX ? found : REAL_MAX)
-                                    : 0;
+    *count = place == PLACE_ON_GPU ? keep_session(&(struct form){.entry_bytes = sizeof(real[0])},
+                                                  (char *)real, found < REAL_MAX ? found : REAL_MAX)
+                                   : 0;
     errno = saved_errno;
     if (*count > room)
         return NVML_ERROR_INSUFFICIENT_SIZE;
@@ -167,11 +167,11 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
     if (!real_nvml_ready() || !real_nvml(nvmlDeviceGetAccountingStats))
         return real_nvml_absent();
     uint32_t gpu;
-    enum charge_place place = hook_nvml_place(device, &gpu);
-    if (place == CHARGE_NOWHERE)
+    enum gpu_place place = hook_nvml_place(device, &gpu);
+    if (place == PLACE_NOWHERE)
         return real_nvml(nvmlDeviceGetAccountingStats)(device, pid, stats);
     int saved_errno = errno;
-    unsigned real = place == CHARGE_ON_GPU ? real_pid(pid) : 0;
+    unsigned real = place == PLACE_ON_GPU ? real_pid(pid) : 0;
     errno = saved_errno;
     if (real)
         return real_nvml(nvmlDeviceGetAccountingStats)(device, real, stats);

@@ -128,7 +128,7 @@ static void list_instances(const struct form *form, nvmlDevice_t card, struct li
         nvmlDevice_t instance;
         uint32_t gpu;
         if (real_nvml(nvmlDeviceGetMigDeviceHandleByIndex)(card, i, &instance) == NVML_SUCCESS &&
-            hook_nvml_place(instance, &gpu) == CHARGE_ON_GPU)
+            hook_nvml_place(instance, &gpu) == PLACE_ON_GPU)
             list_session(form, instance, gpu, lists);
     }
 }
@@ -150,8 +150,8 @@ static nvmlReturn_t list(const struct form *form, nvmlDevice_t device, unsigned 
     uint32_t gpu = 0;
     if (!form->driver && !form->driver_detailed)
         return real_nvml_absent();
-    enum charge_place place = count && (infos || !*count) ? hook_nvml_place(device, &gpu) : CHARGE_NOWHERE;
-    if (place == CHARGE_NOWHERE)
+    enum gpu_place place = count && (infos || !*count) ? hook_nvml_place(device, &gpu) : PLACE_NOWHERE;
+    if (place == PLACE_NOWHERE)
         return call_driver(form, device, count, infos);
     int saved_errno = errno;
     struct lists *lists =
@@ -159,7 +159,7 @@ static nvmlReturn_t list(const struct form *form, nvmlDevice_t device, unsigned 
     if (lists == MAP_FAILED)
         return NVML_ERROR_UNKNOWN;
     lists->entry_bytes = form->entry_bytes;
-    if (place == CHARGE_ON_GPU)
+    if (place == PLACE_ON_GPU)
         list_session(form, device, gpu, lists);
     else
         list_instances(form, device, lists);
@@ -195,7 +195,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
     if (!real_nvml_ready() || !real_nvml(nvmlDeviceGetRunningProcessDetailList))
         return real_nvml_absent();
     uint32_t gpu;
-    if (!wanted || hook_nvml_place(device, &gpu) == CHARGE_NOWHERE)
+    if (!wanted || hook_nvml_place(device, &gpu) == PLACE_NOWHERE)
         return real_nvml(nvmlDeviceGetRunningProcessDetailList)(device, wanted);
     if (wanted->version != NVML_PROCESS_DETAIL_LIST_V1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;

@@ -44,8 +44,7 @@ static void choose(const char *name, void **function, int version, cuuint64_t fl
 
 CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags)
 {
-    if (!real_ready() || !real(cuGetProcAddress))
-        return real_absent();
+    real_needed(cuGetProcAddress);
     CUresult result = real(cuGetProcAddress)(name, function, version, flags);
     if (result == CUDA_SUCCESS)
         choose(name, function, version, flags, real(cuGetProcAddress), __builtin_return_address(0));
@@ -60,8 +59,7 @@ static CUresult ask_v2(const char *name, void **function, int version, cuuint64_
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status)
 {
-    if (!real_ready() || !real(cuGetProcAddress_v2))
-        return real_absent();
+    real_needed(cuGetProcAddress_v2);
     CUresult result = real(cuGetProcAddress_v2)(name, function, version, flags, status);
     if (result == CUDA_SUCCESS)
         choose(name, function, version, flags, ask_v2, __builtin_return_address(0));
@@ -77,8 +75,7 @@ static CUresult ask_v2_ptsz(const char *name, void **function, int version, cuui
 CUresult cuGetProcAddress_v2_ptsz(const char *name, void **function, int version, cuuint64_t flags,
                                   CUdriverProcAddressQueryResult *status)
 {
-    if (!real_ready() || !real(cuGetProcAddress_v2_ptsz))
-        return real_absent();
+    real_needed(cuGetProcAddress_v2_ptsz);
     CUresult result = real(cuGetProcAddress_v2_ptsz)(name, function, version, flags, status);
     if (result == CUDA_SUCCESS)
         choose(name, function, version,

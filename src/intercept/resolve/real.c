@@ -40,14 +40,14 @@ static void forget_error(void)
 
 /* Make `handle` the one in `place`, unless another is already there. The reference is kept for good: hooks
  * must not call into a library that has gone. */
-static void *settle_handle(_Atomic(void *) *place, void *handle)
+static void *keep_handle(_Atomic(void *) *place, void *handle)
 {
-    void *settled = NULL;
-    if (atomic_compare_exchange_strong_explicit(place, &settled, handle, memory_order_acq_rel,
+    void *kept = NULL;
+    if (atomic_compare_exchange_strong_explicit(place, &kept, handle, memory_order_acq_rel,
                                                 memory_order_acquire))
         return handle;
     resolve_libc()->dlclose(handle);
-    return settled;
+    return kept;
 }
 
 static void *look_up(_Atomic(void *) *place, void *handle, const char *symbol)
@@ -129,7 +129,7 @@ static void fill_nvml(void)
 static bool adopt(_Atomic(void *) *place, void *handle, void (*fill)(void))
 {
     if (handle) {
-        settle_handle(place, handle);
+        keep_handle(place, handle);
         fill();
     }
     forget_error();

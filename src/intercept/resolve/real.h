@@ -2,8 +2,7 @@
  *
  *   CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
  *   {
- *       if (!real_ready() || !real(cuMemAlloc_v2))
- *           return real_absent();
+ *       real_needed(cuMemAlloc_v2);
  *       ...
  *       return real(cuMemAlloc_v2)(pointer, bytes);
  *   }
@@ -47,6 +46,14 @@ static inline bool real_nvml_ready(void)
 /* NULL when this driver lacks the symbol. For rows of hooks.def, after real_ready(). */
 #define real(symbol)                                                                                         \
     ((__typeof__(&symbol))atomic_load_explicit(&real_functions[CUDA_ID_##symbol], memory_order_relaxed))
+
+/* The first lines of a hook: where there is no driver, or it lacks the function, that is the hook's answer. */
+#define real_needed(symbol)                                                                                  \
+    do {                                                                                                     \
+        if (!real_ready() || !real(symbol))                                                                  \
+            return real_absent();                                                                            \
+    } while (0)
+
 #define real_nvml(symbol)                                                                                    \
     ((__typeof__(&symbol))atomic_load_explicit(&real_nvml_functions[NVML_ID_##symbol], memory_order_relaxed))
 

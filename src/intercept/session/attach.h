@@ -26,7 +26,7 @@ int attach_connect(const struct session_settings *settings, int timeout_ms, stru
 
 /* Ask the daemon for a slot and map its ledger. `previous` is what the process holds, or NULL. The connection
  * is kept open, at a high number: the daemon looks after us when it ends. Fills `*attachment` (but for its
- * `turn`). Waits for at most `timeout_ms` for each answer. 0 or a negative errno;
+ * `lock`). Waits for at most `timeout_ms` for each answer. 0 or a negative errno;
  * where the settings name no session, -ENOENT says that there is no daemon, or no rule of its names one. */
 int attach_open(const struct session_settings *settings, const struct attachment *previous, int timeout_ms,
                 struct attachment *attachment, struct error *error);

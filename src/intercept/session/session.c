@@ -72,20 +72,20 @@ static void read_settings(void)
 }
 
 /* Set up `attachment` as the settings say. 0 or a negative errno. */
-static int open_ledger(const struct attachment *previous, struct lock *turn, struct attachment *attachment,
+static int open_ledger(const struct attachment *previous, struct lock *lock, struct attachment *attachment,
                        struct error *error)
 {
     if (settings_bad)
         return error_set(error, EINVAL, NULL,
                          "%s in the environment is too long; set it as `gpuslice run` does", settings_bad);
     if (!*settings.session_id && !settings_ask)
-        return standalone_open(&settings, turn, attachment, error);
+        return standalone_open(&settings, lock, attachment, error);
     if (!*settings.socket_path)
         return error_set(error, EINVAL, NULL,
                          "GPUSLICE_IPC_SOCK is not set; start the program by `gpuslice run`");
     int result =
         attach_open(&settings, previous, previous ? REATTACH_MS : FIRST_ATTACH_MS, attachment, error);
-    attachment->slot.lock = turn;
+    attachment->slot.lock = lock;
     if (result == 0 && settings_ask) {
         memcpy(settings.session_id, attachment->slot.ledger.policy->session_id, sizeof(settings.session_id));
         settings.session_id[sizeof(settings.session_id) - 1] = '\0';
@@ -106,43 +106,19 @@ static void say_refused(struct private_area *area, const struct error *error)
         report_once(&area->said_refused, "%s. All GPU memory is refused to this process", error->message);
 }
 
-/* What this process holds, by GPU. */
-struct held {
-    uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
-};
+/* What enters the process's charges in a new slot: of the room that charges (memory/). */
+static _Atomic(void (*)(struct ledger_slot *)) move_charges;
 
-static void add_held_bytes(const struct record *record, void *argument)
+void session_when_slot_changes(void (*charge)(struct ledger_slot *slot))
 {
-    struct held *held = argument;
-    if (record_is_charged(record->kind))
-        held->bytes[record->gpu] += record->bytes;
-    if (record->flags & RECORD_HIDDEN)
-        held->hidden_bytes[record->gpu] += record->bytes;
+    atomic_store_explicit(&move_charges, charge, memory_order_relaxed);
 }
 
-/* The daemon gave us another slot than we had: enter there what this process holds. What threads reserve or
- * release in the old one at this very moment is lost to the new; it ends with the process. */
-static void move_charges(struct private_area *area, struct ledger_slot *slot)
+static void change_slot(struct ledger_slot *slot)
 {
-    struct held held = {0};
-    /* Shares are of the old ledger. What stood in them is charged to each of their holders now, until they
-     * let go: what one hands out after this is shared again. */
-    records_leave_joint(&area->records);
-    records_each(&area->records, add_held_bytes, &held);
-    for (unsigned i = 0; i < POOLS_MAX; i++) {
-        struct pool *pool = &area->pools[i];
-        pthread_mutex_lock(&pool->turn); /* nobody who has it asks for `deciding` */
-        held.bytes[pool->gpu] += pool->charged_bytes;
-        if (pool->managed)
-            held.hidden_bytes[pool->gpu] += pool->charged_bytes;
-        pthread_mutex_unlock(&pool->turn);
-    }
-    for (unsigned gpu = 0; gpu < LEDGER_GPUS; gpu++) {
-        if (held.bytes[gpu])
-            ledger_charge(slot, gpu, held.bytes[gpu]);
-        if (held.hidden_bytes[gpu])
-            ledger_hide(slot, gpu, held.hidden_bytes[gpu]);
-    }
+    void (*charge)(struct ledger_slot *) = atomic_load_explicit(&move_charges, memory_order_relaxed);
+    if (charge)
+        charge(slot);
 }
 
 /* Whether indices in records mean the same GPUs under both policies. */
@@ -161,7 +137,7 @@ static enum session_mode attach(struct private_area *area, const struct attachme
 {
     struct error error = {0};
     struct attachment made = {0};
-    int result = open_ledger(previous, &area->turn, &made, &error);
+    int result = open_ledger(previous, &area->slot_lock, &made, &error);
     if (result == 0 && previous && !same_gpus(previous->slot.ledger.policy, made.slot.ledger.policy))
         result = error_set(&error, EPROTO, NULL, "the session's GPUs have changed");
     struct attachment *published = MAP_FAILED;
@@ -188,7 +164,7 @@ static enum session_mode attach(struct private_area *area, const struct attachme
     if (previous &&
         (made.slot.ledger.usage != previous->slot.ledger.usage || made.slot.index != previous->slot.index ||
          made.slot.generation != previous->slot.generation))
-        move_charges(area, &published->slot);
+        change_slot(&published->slot);
     atomic_store_explicit(&area->attachment, published,
                           memory_order_release); /* session_mode(), session_slot() */
     atomic_store_explicit(&area->mode, SESSION_INSIDE, memory_order_relaxed);
@@ -279,7 +255,7 @@ void session_notice(enum wire_notice_kind kind)
         !atomic_compare_exchange_strong_explicit(&area->noticed_ns, &last, now, memory_order_relaxed,
                                                  memory_order_relaxed))
         return;
-    /* Who has the turn waits for the daemon. If for the cost of a context, it gives notice itself, later. */
+    /* The thread that has the lock waits for the daemon. If for the cost of a context, it gives notice itself, later. */
     int saved_errno = errno;
     if (pthread_mutex_trylock(&area->deciding) == 0) {
         attach_notice(kind);

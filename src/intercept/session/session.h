@@ -78,6 +78,13 @@ static inline struct ledger_slot *session_slot(void)
     return &atomic_load_explicit(&area->attachment, memory_order_acquire)->slot;
 }
 
+/* Where this process's memory on a device is charged. */
+enum gpu_place {
+    PLACE_NOWHERE, /* no session, or the driver cannot tell: the call will fail, or is none of ours */
+    PLACE_ON_GPU,
+    PLACE_FORBIDDEN, /* the session does not name the GPU, or the process could not attach */
+};
+
 /* The ledger's index of a GPU, or -1: the session does not name it. `ordinal` is CUDA's, or -1. */
 int session_gpu(const uint8_t uuid[static 16], int ordinal);
 
@@ -90,6 +97,10 @@ uint64_t session_context_cost(uint32_t gpu);
 void session_notice(enum wire_notice_kind kind);
 
 bool session_is_standalone(void);
+
+/* The daemon gave this process another slot than it had: `charge` enters there what the process holds. What threads
+ * reserve or release in the old one meanwhile is lost to the new one; it ends with the process. */
+void session_when_slot_changes(void (*charge)(struct ledger_slot *slot));
 
 /* Changes whenever what threads remember of contexts and GPUs may have become wrong. */
 extern _Atomic uint64_t session_memory;

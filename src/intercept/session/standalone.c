@@ -26,7 +26,7 @@ static void *private_memory(size_t bytes)
     return pages;
 }
 
-int standalone_open(const struct session_settings *settings, struct lock *turn, struct attachment *attachment,
+int standalone_open(const struct session_settings *settings, struct lock *lock, struct attachment *attachment,
                     struct error *error)
 {
     memory = (struct limits){.every_gpu = true, .every_gpu_amount = LEDGER_UNLIMITED};
@@ -49,7 +49,7 @@ int standalone_open(const struct session_settings *settings, struct lock *turn, 
     uint64_t generation = 0;
     int slot = ledger_slot_claim(usage, (struct ledger_owner){.pid = getpid()}, &generation);
     *attachment = (struct attachment){
-        .slot = {.ledger = {policy, usage}, .index = (uint32_t)slot, .generation = generation, .lock = turn},
+        .slot = {.ledger = {policy, usage}, .index = (uint32_t)slot, .generation = generation, .lock = lock},
         .epoch = 1,
         .standalone = true,
     };

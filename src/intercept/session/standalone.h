@@ -6,7 +6,7 @@
 #include "intercept/session/session.h"
 
 /* Make the ledger, with one slot that is ours, for the settings' limits. 0 or a negative errno. */
-int standalone_open(const struct session_settings *settings, struct lock *turn, struct attachment *attachment,
+int standalone_open(const struct session_settings *settings, struct lock *lock, struct attachment *attachment,
                     struct error *error);
 
 /* The lowest cap on time among these GPUs (a bit for each of the policy), in ten-thousandths. */

@@ -144,7 +144,7 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
 bool gate_capture_begin(struct gate *gate)
 {
     struct gate_self *self = &gate_self;
-    if (self->depth || charge_depth)
+    if (self->depth || own_calls_depth)
         return false;
     int saved_errno = errno;
     if (!self->thread)

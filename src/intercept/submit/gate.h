@@ -18,7 +18,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "intercept/memory/charge.h"
+#include "intercept/resolve/own_calls.h"
 #include "intercept/session/private.h"
 
 struct gate_self {
@@ -61,7 +61,7 @@ static inline void gate_go_inside(struct gate_self *self)
 __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
-    if (self->depth++ || charge_depth)
+    if (self->depth++ || own_calls_depth)
         return;
     if (self->thread) {
         gate_go_inside(self);
@@ -77,7 +77,7 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, 
 {
     struct gate_self *self = &gate_self;
     GS_CHECK(self->depth > 0);
-    if (--self->depth || charge_depth)
+    if (--self->depth || own_calls_depth)
         return;
     struct in_flight_entry *entry = self->entry;
     if (self->attentive || !entry || atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream) {

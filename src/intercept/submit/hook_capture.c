@@ -1,6 +1,6 @@
 /* hook_capture.c - what changes which streams there are, whether they are captured, and whose default stream
  * is meant: for the gate and the pace. No memory is charged here. */
-#include "intercept/memory/charge.h"
+#include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
@@ -14,9 +14,8 @@
 #define BEGINS_CAPTURE(symbol, form, parameters, arguments)                                                  \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
-        charge_capturing();                                                                                  \
+        real_needed(symbol);                                                                                 \
+        own_calls_note_capture();                                                                            \
         struct gate *gate = gate_of();                                                                       \
         bool counted = gate && gate_capture_begin(gate);                                                     \
         CUresult result = real(symbol) arguments;                                                            \
@@ -43,8 +42,7 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD,
 #define ENDS_CAPTURE(symbol, form)                                                                           \
     CUresult symbol(CUstream stream, CUgraph *graph)                                                         \
     {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
+        real_needed(symbol);                                                                                 \
         CUresult result = real(symbol)(stream, graph);                                                       \
         struct gate *gate = gate_of();                                                                       \
         if (gate && !in_flight_is_capturing(form(stream)))                                                   \
@@ -59,8 +57,7 @@ ENDS_CAPTURE(cuStreamEndCapture_ptsz, PER_THREAD)
 #define DESTROYS_STREAM(symbol)                                                                              \
     CUresult symbol(CUstream stream)                                                                         \
     {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
+        real_needed(symbol);                                                                                 \
         struct gate *gate = gate_of();                                                                       \
         if (gate)                                                                                            \
             in_flight_forget_stream(gate, stream);                                                           \
@@ -74,8 +71,7 @@ DESTROYS_STREAM(cuStreamDestroy_v2)
 #define CHANGES_CONTEXT(symbol, type)                                                                        \
     CUresult symbol(type context)                                                                            \
     {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
+        real_needed(symbol);                                                                                 \
         gate_context_changed();                                                                              \
         return real(symbol)(context);                                                                        \
     }

@@ -42,8 +42,7 @@
 #define SUBMITS(symbol, form, stream, ...)                                                                   \
     CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
     {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
+        real_needed(symbol);                                                                                 \
         struct gate *gate = gate_of();                                                                       \
         if (!gate)                                                                                           \
             return real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                       \

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "intercept/memory/charge.h"
+#include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
@@ -13,35 +13,6 @@
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
-
-/* Our own calls: no capture is disturbed, and no hook of ours takes them for the program's. */
-static CUstreamCaptureMode calls_begin(void)
-{
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    charge_depth++;
-    if (real(cuThreadExchangeStreamCaptureMode))
-        real(cuThreadExchangeStreamCaptureMode)(&mode);
-    return mode;
-}
-
-static void calls_end(CUstreamCaptureMode mode)
-{
-    if (real(cuThreadExchangeStreamCaptureMode))
-        real(cuThreadExchangeStreamCaptureMode)(&mode);
-    charge_depth--;
-}
-
-static bool push_context(CUcontext context)
-{
-    return real(cuCtxPushCurrent_v2) && real(cuCtxPopCurrent_v2) &&
-           real(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
-}
-
-static void pop_context(void)
-{
-    CUcontext context;
-    real(cuCtxPopCurrent_v2)(&context);
-}
 
 bool in_flight_is_capturing(CUstream stream)
 {
@@ -133,10 +104,10 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     pthread_mutex_lock(&gate->lock);
     CUcontext before = context_in(entry);
     if (before != context && before) {
-        bool pushed = push_context(before);
+        bool pushed = own_calls_push(before);
         drop_events(entry);
         if (pushed)
-            pop_context();
+            own_calls_pop();
     }
     atomic_store_explicit(&entry->context, context, memory_order_relaxed);
     entry->unmarkable = false;
@@ -154,7 +125,8 @@ static struct in_flight_entry *entry_of(struct gate *gate, CUstream stream)
     struct gate_self *self = &gate_self;
     if (self->entry && atomic_load_explicit(&self->entry->stream, memory_order_relaxed) == stream)
         return self->entry;
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     CUcontext context = context_of(stream);
     struct in_flight_entry *entry = self->entries;
     while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
@@ -163,7 +135,7 @@ static struct in_flight_entry *entry_of(struct gate *gate, CUstream stream)
     if (!entry && context)
         entry = make_entry(gate, stream, context);
     self->entry = entry;
-    calls_end(mode);
+    own_calls_end(&calls);
     return entry;
 }
 
@@ -212,21 +184,22 @@ static void cover(struct in_flight_entry *entry)
     if (stream && !is_covered(entry)) {
         CUcontext current = NULL;
         real(cuCtxGetCurrent)(&current);
-        bool pushed = current != context_in(entry) && push_context(context_in(entry));
+        bool pushed = current != context_in(entry) && own_calls_push(context_in(entry));
         if (stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream))
             record(entry, stream);
         if (pushed)
-            pop_context();
+            own_calls_pop();
     }
     pthread_mutex_unlock(&entry->lock);
 }
 
 static void cover_own(struct in_flight_entry *entry)
 {
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     pthread_mutex_lock(&entry->lock);
     cover(entry);
-    calls_end(mode);
+    own_calls_end(&calls);
 }
 
 /* Another thread's; its owner may hold the lock while it records a mark, which takes long where the
@@ -367,7 +340,8 @@ void in_flight_wait(struct gate *gate)
     struct in_flight_entry *entry = gate_self.entry;
     uint64_t deadline_ns = UINT64_MAX;
     uint32_t marks = UINT32_MAX;
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     atomic_fetch_add_explicit(&gate->held, 1, memory_order_relaxed);
     for (bool watched = false;; watched = true) {
         pthread_mutex_lock(&entry->lock);
@@ -392,7 +366,7 @@ void in_flight_wait(struct gate *gate)
             break;
     }
     atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
-    calls_end(mode);
+    own_calls_end(&calls);
     entry->left = work_estimate_chunk(&entry->estimate);
 }
 
@@ -411,7 +385,8 @@ void in_flight_cover_own(void)
 void in_flight_cover_all(struct gate *gate)
 {
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
         CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
@@ -421,7 +396,7 @@ void in_flight_cover_all(struct gate *gate)
                  atomic_load_explicit(&gate_self.thread->tid, memory_order_relaxed)))
             cover_other(entry);
     }
-    calls_end(mode);
+    own_calls_end(&calls);
 }
 
 /* Under both locks, in the entry's context. */
@@ -451,10 +426,10 @@ static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
     /* As in cover_other(). */
     if (pthread_mutex_trylock(&entry->lock) != 0)
         return false;
-    bool pushed = push_context(context_in(entry));
+    bool pushed = own_calls_push(context_in(entry));
     bool finished = !pushed || is_finished(gate, entry); /* a context that has gone has nothing to do */
     if (pushed)
-        pop_context();
+        own_calls_pop();
     pthread_mutex_unlock(&entry->lock);
     return finished;
 }
@@ -467,11 +442,12 @@ bool in_flight_is_finished(struct gate *gate)
         pthread_mutex_unlock(&gate->lock);
         return true;
     }
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count && finished; i++)
         finished = ask_entry(gate, &gate->entries[i]);
-    calls_end(mode);
+    own_calls_end(&calls);
     pthread_mutex_unlock(&gate->lock);
     return finished;
 }
@@ -522,7 +498,8 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
 {
     if (!stream || is_default(stream))
         return;
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     bool capturing = in_flight_is_capturing(stream);
     pthread_mutex_lock(&gate->lock);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
@@ -538,14 +515,15 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
     }
     drop_capture(gate, stream, NULL);
     pthread_mutex_unlock(&gate->lock);
-    calls_end(mode);
+    own_calls_end(&calls);
 }
 
 void in_flight_forget_context(struct gate *gate, CUcontext context)
 {
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     pthread_mutex_lock(&gate->lock);
-    bool pushed = push_context(context);
+    bool pushed = own_calls_push(context);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
@@ -560,8 +538,8 @@ void in_flight_forget_context(struct gate *gate, CUcontext context)
         pthread_mutex_unlock(&entry->lock);
     }
     if (pushed)
-        pop_context();
+        own_calls_pop();
     drop_capture(gate, NULL, context);
     pthread_mutex_unlock(&gate->lock);
-    calls_end(mode);
+    own_calls_end(&calls);
 }

@@ -31,7 +31,7 @@ static inline int destroy_context(void **state)
     return used() == 0 ? 0 : -1;
 }
 
-static inline CUdeviceptr allocate(size_t bytes)
+static inline CUdeviceptr linear(size_t bytes)
 {
     CUdeviceptr address = 0;
     return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;

@@ -7,13 +7,14 @@
 #include "cuda/driver.h"
 
 struct graph_need {
-    uint64_t bytes; /* the most that is allocated and not yet freed, in the order in which the graph lists its
-                       nodes */
+    /* The most that is allocated and not yet freed, in the order in which the graph lists its nodes. */
+    uint64_t bytes;
     CUdevice device;
-    uint64_t devices; /* all on which it allocates: bit d: CUDA's device d */
+    /* All on which it allocates: bit d: CUDA's device d. */
+    uint64_t devices;
 };
 
 /* Look through a graph and the graphs in it. False when it allocates nothing on a device, or cannot be read.
  * Where it allocates on several devices, the need on the one of most. Slow: asks the driver for each node.
- * Call between pool_charge_calls_begin() and pool_charge_calls_end(). */
+ * Call inside own calls (resolve/own_calls.h). */
 bool graph_need(CUgraph graph, struct graph_need *need);

@@ -1,7 +1,8 @@
 /* hook_array.c - arrays and mipmapped arrays, charged by what their elements take (cuda/array_size.h); a
  * sparse one, and one of deferred mapping, takes nothing itself: its parts hold what is mapped into them. */
 #include "cuda/array_size.h"
-#include "intercept/memory/hooks/vmm.h"
+#include "intercept/memory/allocation.h"
+#include "intercept/memory/physical.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
@@ -39,51 +40,61 @@ static CUDA_ARRAY3D_DESCRIPTOR widen_3d_v1(const CUDA_ARRAY3D_DESCRIPTOR_v1 *des
                                      .Flags = descriptor->Flags};
 }
 
-static CUDA_ARRAY3D_DESCRIPTOR as_it_is(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+static CUresult create(enum alloc_way way, CUarray *array, const void *descriptor,
+                       const CUDA_ARRAY3D_DESCRIPTOR *wide)
 {
-    return *descriptor;
+    return allocate(&(struct allocation){
+        .way = way, .bytes = size_of(wide, 1), .got = array, .array = {.descriptor = descriptor}});
 }
 
-/* The forms differ in their descriptor and in what destroys the array. */
-#define CREATES(symbol, parameters, arguments, widen, levels, destroy)                                       \
-    CUresult symbol parameters                                                                               \
-    {                                                                                                        \
-        struct charge charge;                                                                                \
-        if (!real_ready() || !real(symbol) || !real(destroy))                                                \
-            return real_absent();                                                                            \
-        if (!array || !descriptor)                                                                           \
-            return real(symbol) arguments;                                                                   \
-        CUDA_ARRAY3D_DESCRIPTOR wide = widen(descriptor);                                                    \
-        switch (charge_take_current(&charge, size_of(&wide, levels))) {                                      \
-        case CHARGE_PASS:                                                                                    \
-            return real(symbol) arguments;                                                                   \
-        case CHARGE_REFUSED:                                                                                 \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
-        case CHARGE_TAKEN:                                                                                   \
-            break;                                                                                           \
-        }                                                                                                    \
-        charge_enter();                                                                                      \
-        CUresult result = real(symbol) arguments;                                                            \
-        if (result == CUDA_SUCCESS && !charge_keep(&charge, RECORD_ARRAY, (uint64_t)(uintptr_t)*array)) {    \
-            real(destroy)(*array);                                                                           \
-            result = CUDA_ERROR_OUT_OF_MEMORY;                                                               \
-        }                                                                                                    \
-        charge_leave();                                                                                      \
-        if (result != CUDA_SUCCESS)                                                                          \
-            charge_return(&charge);                                                                          \
-        return result;                                                                                       \
-    }
-CREATES(cuArrayCreate, (CUarray * array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor), (array, descriptor),
-        widen_2d_v1, 1, cuArrayDestroy)
-CREATES(cuArrayCreate_v2, (CUarray * array, const CUDA_ARRAY_DESCRIPTOR *descriptor), (array, descriptor),
-        widen_2d, 1, cuArrayDestroy)
-CREATES(cuArray3DCreate, (CUarray * array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor), (array, descriptor),
-        widen_3d_v1, 1, cuArrayDestroy)
-CREATES(cuArray3DCreate_v2, (CUarray * array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor), (array, descriptor),
-        as_it_is, 1, cuArrayDestroy)
-CREATES(cuMipmappedArrayCreate,
-        (CUmipmappedArray * array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels),
-        (array, descriptor, levels), as_it_is, levels, cuMipmappedArrayDestroy)
+/* Without a place for the array or without a descriptor, which the driver refuses. */
+static CUresult create_uncharged(enum alloc_way way, void *array, const void *descriptor, unsigned levels)
+{
+    return allocate(
+        &(struct allocation){.way = way, .is_uncharged = true, .got = array, .array = {descriptor, levels}});
+}
+
+CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
+{
+    if (!array || !descriptor)
+        return create_uncharged(WAY_cuArrayCreate, array, descriptor, 1);
+    CUDA_ARRAY3D_DESCRIPTOR wide = widen_2d_v1(descriptor);
+    return create(WAY_cuArrayCreate, array, descriptor, &wide);
+}
+
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
+{
+    if (!array || !descriptor)
+        return create_uncharged(WAY_cuArrayCreate_v2, array, descriptor, 1);
+    CUDA_ARRAY3D_DESCRIPTOR wide = widen_2d(descriptor);
+    return create(WAY_cuArrayCreate_v2, array, descriptor, &wide);
+}
+
+CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
+{
+    if (!array || !descriptor)
+        return create_uncharged(WAY_cuArray3DCreate, array, descriptor, 1);
+    CUDA_ARRAY3D_DESCRIPTOR wide = widen_3d_v1(descriptor);
+    return create(WAY_cuArray3DCreate, array, descriptor, &wide);
+}
+
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+{
+    if (!array || !descriptor)
+        return create_uncharged(WAY_cuArray3DCreate_v2, array, descriptor, 1);
+    return create(WAY_cuArray3DCreate_v2, array, descriptor, descriptor);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                                unsigned int levels)
+{
+    if (!array || !descriptor)
+        return create_uncharged(WAY_cuMipmappedArrayCreate, array, descriptor, levels);
+    return allocate(&(struct allocation){.way = WAY_cuMipmappedArrayCreate,
+                                         .bytes = size_of(descriptor, levels),
+                                         .got = array,
+                                         .array = {descriptor, levels}});
+}
 
 /* --- Parts of sparse arrays ------------------------------------------------------------------------ */
 
@@ -118,8 +129,8 @@ static uint64_t part_of(const CUarrayMapInfo *info)
 static void leave_part(uint64_t part)
 {
     struct record tile;
-    if (records_take(&private_get()->records, RECORD_TILE, part, &tile))
-        vmm_let_go(tile.owner);
+    if (records_take(memory_records(), RECORD_TILE, part, &tile))
+        physical_let_go(tile.hold.physical);
 }
 
 #define TILE_BYTES UINT64_C(65536) /* CUDA programming guide: sparse CUDA arrays */
@@ -160,12 +171,12 @@ static bool fits(const CUarrayMapInfo *infos, unsigned count)
 {
     for (unsigned i = 0; infos && i < count; i++) {
         uint64_t number = infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP
-                              ? vmm_allocation_of(infos[i].memHandle.memHandle)
+                              ? physical_of_handle(infos[i].memHandle.memHandle)
                               : 0;
-        struct record allocation;
-        if (number && records_find(&private_get()->records, RECORD_ALLOCATION, number, &allocation) &&
-            allocation.flags & RECORD_IMPORTED &&
-            !vmm_charge_import(number, infos[i].offset + part_bytes(&infos[i])))
+        struct record physical;
+        if (number && records_find(memory_records(), RECORD_PHYSICAL, number, &physical) &&
+            physical.flags & RECORD_IMPORTED &&
+            !physical_charge_import(number, infos[i].offset + part_bytes(&infos[i])))
             return false;
     }
     return true;
@@ -182,61 +193,71 @@ static void follow(const CUarrayMapInfo *info)
         return;
     }
     if (info->memOperationType != CU_MEM_OPERATION_TYPE_MAP ||
-        !(number = vmm_allocation_of(info->memHandle.memHandle)))
+        !(number = physical_of_handle(info->memHandle.memHandle)))
         return;
-    vmm_hold(number);
-    struct record tile = {.key = part_of(info), .kind = RECORD_TILE, .bytes = resource_of(info)};
-    if (!vmm_point_at(tile, number, &displaced)) {
-        vmm_let_go(number);
+    physical_keep(number);
+    struct record tile = {.key = part_of(info), .kind = RECORD_TILE, .hold = {.array = resource_of(info)}};
+    if (!physical_point_at(tile, number, &displaced)) {
+        physical_let_go(number);
         return;
     }
     if (displaced.kind != RECORD_FREE)
-        vmm_let_go(displaced.owner);
-    atomic_store_explicit(&private_get()->tiles_used, true, memory_order_relaxed);
+        physical_let_go(displaced.hold.physical);
+    atomic_store_explicit(&memory_area()->uses_tiles, true, memory_order_relaxed);
 }
 
-#define MAPS(symbol, default_stream)                                                                         \
-    CUresult symbol(CUarrayMapInfo *infos, unsigned int count, CUstream stream)                              \
-    {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
-        CUstream to = stream ? stream : (default_stream);                                                    \
-        struct gate *gate = gate_of();                                                                       \
-        if (gate)                                                                                            \
-            gate_enter(gate, to);                                                                            \
-        CUresult result = charge_holds() && !fits(infos, count) ? CUDA_ERROR_OUT_OF_MEMORY                   \
-                                                                : real(symbol)(infos, count, stream);        \
-        if (gate)                                                                                            \
-            gate_leave(gate, to);                                                                            \
-        for (unsigned i = 0; result == CUDA_SUCCESS && charge_holds() && i < count; i++)                     \
-            follow(&infos[i]);                                                                               \
-        return result;                                                                                       \
-    }
-MAPS(cuMemMapArrayAsync, CU_STREAM_LEGACY)
-MAPS(cuMemMapArrayAsync_ptsz, CU_STREAM_PER_THREAD)
-
-static bool is_part(const struct record *record, const void *array)
+/* The parts are mapped in stream order, so they pass the gate. `to` is what `stream` means in both forms. */
+static CUresult map_parts(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUstream), CUarrayMapInfo *infos,
+                          unsigned int count, CUstream stream, CUstream to)
 {
-    return record->bytes == *(const uint64_t *)array;
+    struct gate *gate = gate_of();
+    if (gate)
+        gate_enter(gate, to);
+    CUresult result =
+        charge_has_any() && !fits(infos, count) ? CUDA_ERROR_OUT_OF_MEMORY : driver(infos, count, stream);
+    if (gate)
+        gate_leave(gate, to);
+    for (unsigned i = 0; result == CUDA_SUCCESS && charge_has_any() && i < count; i++)
+        follow(&infos[i]);
+    return result;
 }
 
-#define DESTROYS(symbol, type)                                                                               \
-    CUresult symbol(type array)                                                                              \
-    {                                                                                                        \
-        struct record record;                                                                                \
-        uint64_t key = (uint64_t)(uintptr_t)array;                                                           \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
-        if (!charge_drop(RECORD_ARRAY, key, &record))                                                        \
-            return real(symbol)(array);                                                                      \
-        charge_enter();                                                                                      \
-        CUresult result = real(symbol)(array);                                                               \
-        charge_leave();                                                                                      \
-        charge_dropped(&record, result);                                                                     \
-        if (result == CUDA_SUCCESS &&                                                                        \
-            atomic_load_explicit(&private_get()->tiles_used, memory_order_relaxed))                          \
-            vmm_let_go_all(RECORD_TILE, is_part, &key);                                                      \
-        return result;                                                                                       \
-    }
-DESTROYS(cuArrayDestroy, CUarray)
-DESTROYS(cuMipmappedArrayDestroy, CUmipmappedArray)
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *infos, unsigned int count, CUstream stream)
+{
+    real_needed(cuMemMapArrayAsync);
+    return map_parts(real(cuMemMapArrayAsync), infos, count, stream, stream ? stream : CU_STREAM_LEGACY);
+}
+
+CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *infos, unsigned int count, CUstream stream)
+{
+    real_needed(cuMemMapArrayAsync_ptsz);
+    return map_parts(real(cuMemMapArrayAsync_ptsz), infos, count, stream,
+                     stream ? stream : CU_STREAM_PER_THREAD);
+}
+
+/* --- Destroying ------------------------------------------------------------------------------------ */
+
+static bool is_part(const struct record *tile, const void *array)
+{
+    return tile->hold.array == *(const uint64_t *)array;
+}
+
+/* What is mapped into its parts goes with a sparse array. */
+static CUresult destroy(enum release_way way, uint64_t array)
+{
+    CUresult result = release_allocation(way, array, NULL);
+    if (result == CUDA_SUCCESS && charge_has_any() &&
+        atomic_load_explicit(&memory_area()->uses_tiles, memory_order_relaxed))
+        physical_let_go_all(RECORD_TILE, is_part, &array);
+    return result;
+}
+
+CUresult cuArrayDestroy(CUarray array)
+{
+    return destroy(RELEASE_cuArrayDestroy, (uint64_t)(uintptr_t)array);
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+    return destroy(RELEASE_cuMipmappedArrayDestroy, (uint64_t)(uintptr_t)array);
+}

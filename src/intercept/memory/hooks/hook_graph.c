@@ -21,12 +21,12 @@
 
 static bool read_need(CUgraph graph, struct graph_need *need)
 {
-    CUstreamCaptureMode mode;
-    if (!charge_holds())
+    struct own_calls calls;
+    if (!charge_has_any())
         return false;
-    pool_charge_calls_begin(&mode);
+    own_calls_begin(&calls, NULL);
     bool any = graph_need(graph, need);
-    pool_charge_calls_end(&mode);
+    own_calls_end(&calls);
     return any;
 }
 
@@ -40,16 +40,15 @@ static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t g
 {
     struct record displaced;
     struct record record = {.key = (uint64_t)(uintptr_t)exec,
-                            .bytes = need->bytes,
-                            .owner = (uint64_t)(unsigned)need->device,
-                            .gpu = (uint8_t)gpu,
                             .kind = RECORD_EXEC,
-                            .flags = is_on_several(need) ? RECORD_DEVICES : 0};
-    records_put(&private_get()->records, &record, &displaced);
-    atomic_store_explicit(&private_get()->graphs_used, true, memory_order_relaxed);
+                            .gpu = (uint8_t)gpu,
+                            .flags = is_on_several(need) ? RECORD_ON_SEVERAL : 0,
+                            .exec = {.bytes = need->bytes, .device = need->device}};
+    records_put(memory_records(), &record, &displaced);
+    atomic_store_explicit(&memory_area()->uses_graphs, true, memory_order_relaxed);
 }
 
-/* Before what maps graph memory: the pool whose turn is then held. NULL: refused. */
+/* Before what maps graph memory: the pool, whose lock this thread has then. NULL: refused. */
 static struct pool *begin(const struct graph_need *need, uint32_t gpu, CUgraphExec exec)
 {
     struct pool *pool = pool_charge_get_graphs(need->device, gpu);
@@ -57,14 +56,14 @@ static struct pool *begin(const struct graph_need *need, uint32_t gpu, CUgraphEx
         charge_say_refused(true, gpu, need->bytes);
         return NULL;
     }
-    charge_moving();
+    charge_begin_move();
     charge_enter();
     return pool;
 }
 
 static void end(struct pool *pool)
 {
-    if (pool_charge_settle(pool))
+    if (pool_charge_correct(pool))
         pool_charge_done(pool);
     else
         pool_charge_accept(pool);
@@ -75,40 +74,43 @@ static void end(struct pool *pool)
 static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
                        CUstream where)
 {
-    struct private_area *area =
-        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    struct memory_area *area = memory_area_if_any();
     struct record record;
-    if (!area || !atomic_load_explicit(&area->graphs_used, memory_order_relaxed) || !charge_holds() ||
+    if (!area || !atomic_load_explicit(&area->uses_graphs, memory_order_relaxed) || !charge_has_any() ||
         !records_find(&area->records, RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record))
         return driver(exec, stream);
-    struct graph_need need = {.bytes = record.bytes, .device = (CUdevice)record.owner};
+    struct graph_need need = {.bytes = record.exec.bytes, .device = record.exec.device};
     struct pool *pool = begin(&need, record.gpu, exec);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    bool mapped = pool->mapped_by == record.key;
+    bool is_mapped = pool->mapped_by == record.key;
     CUresult result = driver(exec, stream);
-    if (!mapped)
+    if (!is_mapped)
         pool->mapped_by = result == CUDA_SUCCESS && !in_flight_is_capturing(where) ? record.key : 0;
     end(pool);
-    if (record.flags & RECORD_DEVICES)
+    if (record.flags & RECORD_ON_SEVERAL)
         pool_charge_refresh_graphs();
     return result;
 }
 
-/* Through the gate first: who holds a pool's turn must not wait there, others allocate meanwhile. */
+/* Through the gate first: a thread that has a pool's lock must not wait there, others allocate meanwhile. */
+static CUresult pass_and_launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
+                                CUstream where)
+{
+    struct gate *gate = gate_of();
+    if (!gate)
+        return launch(driver, exec, stream, where);
+    gate_enter(gate, where);
+    CUresult result = launch(driver, exec, stream, where);
+    gate_leave(gate, where);
+    return result;
+}
+
 #define LAUNCHES(symbol, default_stream)                                                                     \
     CUresult symbol(CUgraphExec exec, CUstream stream)                                                       \
     {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
-        struct gate *gate = gate_of();                                                                       \
-        CUstream where = stream ? stream : (default_stream);                                                 \
-        if (!gate)                                                                                           \
-            return launch(real(symbol), exec, stream, where);                                                \
-        gate_enter(gate, where);                                                                             \
-        CUresult result = launch(real(symbol), exec, stream, where);                                         \
-        gate_leave(gate, where);                                                                             \
-        return result;                                                                                       \
+        real_needed(symbol);                                                                                 \
+        return pass_and_launch(real(symbol), exec, stream, stream ? stream : (default_stream));              \
     }
 LAUNCHES(cuGraphLaunch, CU_STREAM_LEGACY)
 LAUNCHES(cuGraphLaunch_ptsz, CU_STREAM_PER_THREAD)
@@ -118,49 +120,71 @@ LAUNCHES(cuGraphUpload_ptsz, CU_STREAM_PER_THREAD)
 /* --- Instantiation --------------------------------------------------------------------------------- */
 
 /* Where the graph's memory is charged: where it needs most. Elsewhere it is from now on looked at. */
-static enum charge_place place_of(CUgraph graph, struct graph_need *need, struct charge *charge)
+static enum gpu_place place_of(CUgraph graph, struct graph_need *need, struct charge *charge)
 {
     if (!read_need(graph, need))
-        return CHARGE_NOWHERE;
+        return PLACE_NOWHERE;
     for (uint64_t others = need->devices & ~(UINT64_C(1) << need->device); others; others &= others - 1) {
         CUdevice device = __builtin_ctzll(others);
-        enum charge_place place = charge_place_device(charge, device);
-        if (place == CHARGE_FORBIDDEN ||
-            (place == CHARGE_ON_GPU && !pool_charge_get_graphs(device, charge->gpu)))
-            return CHARGE_FORBIDDEN;
+        enum gpu_place place = charge_place_device(charge, device);
+        if (place == PLACE_FORBIDDEN ||
+            (place == PLACE_ON_GPU && !pool_charge_get_graphs(device, charge->gpu)))
+            return PLACE_FORBIDDEN;
     }
     return charge_place_device(charge, need->device);
+}
+
+/* What is known of an instantiation between its two ends. */
+struct instantiation {
+    struct graph_need need;
+    uint32_t gpu;
+    struct pool *pool; /* of one that uploads: with its lock */
+    bool is_charged;   /* the graph allocates on the session's GPUs */
+};
+
+/* Before the driver is asked. False: refused. */
+static bool begin_instantiation(struct instantiation *one, CUgraphExec *exec, CUgraph graph, bool uploads)
+{
+    struct charge charge;
+    *one = (struct instantiation){0};
+    enum gpu_place place = exec && graph ? place_of(graph, &one->need, &charge) : PLACE_NOWHERE;
+    if (place == PLACE_FORBIDDEN)
+        charge_say_refused(false, 0, one->need.bytes);
+    if (place != PLACE_ON_GPU)
+        return place == PLACE_NOWHERE;
+    one->is_charged = true;
+    one->gpu = charge.gpu;
+    if (uploads)
+        one->pool = begin(&one->need, charge.gpu, NULL);
+    return !uploads || one->pool;
+}
+
+static CUresult end_instantiation(struct instantiation *one, CUresult result, const CUgraphExec *exec)
+{
+    if (!one->is_charged)
+        return result;
+    uint64_t key = result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*exec : 0;
+    if (one->pool) {
+        one->pool->mapped_by = key;
+        end(one->pool);
+        if (is_on_several(&one->need))
+            pool_charge_refresh_graphs();
+    } else if (key) {
+        pool_charge_forget_exec(one->need.device, key);
+    }
+    if (key)
+        remember(*exec, &one->need, one->gpu);
+    return result;
 }
 
 #define INSTANTIATES(symbol, parameters, arguments, uploads)                                                 \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
-        struct graph_need need;                                                                              \
-        struct charge charge;                                                                                \
-        struct pool *pool = NULL;                                                                            \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
-        enum charge_place place = exec && graph ? place_of(graph, &need, &charge) : CHARGE_NOWHERE;          \
-        if (place == CHARGE_NOWHERE)                                                                         \
-            return real(symbol) arguments;                                                                   \
-        if (place == CHARGE_FORBIDDEN) {                                                                     \
-            charge_say_refused(false, 0, need.bytes);                                                        \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
-        }                                                                                                    \
-        if ((uploads) && !(pool = begin(&need, charge.gpu, NULL)))                                           \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
-        CUresult result = real(symbol) arguments;                                                            \
-        if (pool) {                                                                                          \
-            pool->mapped_by = result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*exec : 0;                       \
-            end(pool);                                                                                       \
-            if (is_on_several(&need))                                                                        \
-                pool_charge_refresh_graphs();                                                                \
-        } else if (result == CUDA_SUCCESS) {                                                                 \
-            pool_charge_forget_exec(need.device, (uint64_t)(uintptr_t)*exec);                                \
-        }                                                                                                    \
-        if (result == CUDA_SUCCESS)                                                                          \
-            remember(*exec, &need, charge.gpu);                                                              \
-        return result;                                                                                       \
+        struct instantiation one;                                                                            \
+        real_needed(symbol);                                                                                 \
+        return begin_instantiation(&one, exec, graph, uploads)                                               \
+                   ? end_instantiation(&one, real(symbol) arguments, exec)                                   \
+                   : CUDA_ERROR_OUT_OF_MEMORY;                                                               \
     }
 INSTANTIATES(cuGraphInstantiate,
              (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t log_bytes),
@@ -182,21 +206,19 @@ INSTANTIATES(cuGraphInstantiateWithParams_ptsz,
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     struct record record;
-    if (!real_ready() || !real(cuGraphExecDestroy))
-        return real_absent();
-    bool known = charge_holds() &&
-                 records_take(&private_get()->records, RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record);
+    real_needed(cuGraphExecDestroy);
+    bool known =
+        charge_has_any() && records_take(memory_records(), RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record);
     CUresult result = real(cuGraphExecDestroy)(exec);
     if (known && result != CUDA_SUCCESS)
-        records_restore(&private_get()->records, &record);
+        records_restore(memory_records(), &record);
     pool_charge_refresh();
     return result;
 }
 
 CUresult cuGraphDestroy(CUgraph graph)
 {
-    if (!real_ready() || !real(cuGraphDestroy))
-        return real_absent();
+    real_needed(cuGraphDestroy);
     CUresult result = real(cuGraphDestroy)(graph);
     pool_charge_refresh();
     return result;
@@ -204,7 +226,6 @@ CUresult cuGraphDestroy(CUgraph graph)
 
 CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    if (!real_ready() || !real(cuDeviceGraphMemTrim))
-        return real_absent();
+    real_needed(cuDeviceGraphMemTrim);
     return pool_charge_trim_graphs(device);
 }

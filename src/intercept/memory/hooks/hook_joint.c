@@ -2,7 +2,7 @@
  * pools.
  *
  * The session is charged for it once, as long as any process of it holds it: who exports memory makes its own
- * charge a share of the session (charge_make_joint()), and who imports it joins that (charge_take_import()). Both
+ * charge joint memory of the session (charge_make_joint()), and who imports it joins that (charge_take_import()). Both
  * know it by its name: the bytes of an IPC handle, of a fabric handle or of a pool's export data; of a file
  * descriptor the file that it stands for. What another session made is charged to the first that imports it;
  * the others join.
@@ -18,7 +18,9 @@
 #include <unistd.h>
 
 #include "cuda/driver_more.h"
-#include "intercept/memory/hooks/vmm.h"
+#include "intercept/memory/allocation.h"
+#include "intercept/memory/engine/engine.h"
+#include "intercept/memory/physical.h"
 #include "intercept/resolve/real.h"
 
 /* --- Names ----------------------------------------------------------------------------------------- */
@@ -54,35 +56,26 @@ static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHan
 /* The process has handed out what has this record, under a name that is `is_its_own`. */
 static void hand_out(enum record_kind kind, uint64_t key, uint64_t name, bool is_its_own)
 {
-    if (name && charge_holds() && !(is_its_own && charge_make_joint(kind, key, name)))
+    if (name && charge_has_any() && !(is_its_own && charge_make_joint(kind, key, name)))
         ledger_export(session_slot(), name);
-}
-
-/* Whether an import with this name has a maker in the session, who noted it and is charged for it. */
-static bool is_noted(uint64_t name)
-{
-    return ledger_is_exported(&session_slot()->ledger, name);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    if (!real_ready() || !real(cuIpcGetMemHandle))
-        return real_absent();
+    real_needed(cuIpcGetMemHandle);
     CUresult result = real(cuIpcGetMemHandle)(handle, address);
     CUdeviceptr base = address;
     size_t bytes;
     if (result != CUDA_SUCCESS || !handle)
         return result;
-    if (real(cuMemGetAddressRange_v2))
-        real(cuMemGetAddressRange_v2)(&base, &bytes, address);
+    engine_in_use->address_range(&base, &bytes, address);
     hand_out(RECORD_POINTER, base, name_of(handle, sizeof(*handle)), true);
     return result;
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address)
 {
-    if (!real_ready() || !real(cuMemPoolExportPointer))
-        return real_absent();
+    real_needed(cuMemPoolExportPointer);
     CUresult result = real(cuMemPoolExportPointer)(data, address);
     if (result == CUDA_SUCCESS && data)
         hand_out(RECORD_POINTER, address, name_of(data, sizeof(*data)), false);
@@ -92,176 +85,75 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags)
 {
-    if (!real_ready() || !real(cuMemExportToShareableHandle))
-        return real_absent();
+    real_needed(cuMemExportToShareableHandle);
     CUresult result = real(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     bool is_its_own;
     if (result != CUDA_SUCCESS || !shareable)
         return result;
     uint64_t name = name_of_shareable(shareable, *(const int *)shareable, type, &is_its_own);
-    uint64_t number = charge_holds() ? vmm_allocation_of(handle) : 0;
-    hand_out(RECORD_ALLOCATION, number, name, is_its_own);
+    uint64_t number = charge_has_any() ? physical_of_handle(handle) : 0;
+    hand_out(RECORD_PHYSICAL, number, name, is_its_own);
     return result;
 }
 
-/* --- Handles of cuMemCreate ------------------------------------------------------------------------ */
+/* --- Imports --------------------------------------------------------------------------------------- */
 
-/* A multicast object has no allocation's properties (measure). */
-static bool is_multicast(CUmemGenericAllocationHandle handle)
+static uint64_t name_of_import(const struct allocation *wanted, bool *is_its_own)
 {
-    CUmemAllocationProp properties;
-    return real(cuMulticastBindMem) && real(cuMemGetAllocationPropertiesFromHandle) &&
-           real(cuMemGetAllocationPropertiesFromHandle)(&properties, handle) != CUDA_SUCCESS;
-}
-
-/* It takes nothing, whoever made it; it holds what this process binds to it. False without memory. */
-static bool keep_multicast(CUmemGenericAllocationHandle handle)
-{
-    return vmm_keep(&(struct charge){0}, handle, RECORD_MULTICAST, 0);
-}
-
-/* Enter what another process made. Where nobody in the session is charged for it, it is charged when it is
- * mapped, which tells its size. False without memory. */
-static bool keep_import(CUmemGenericAllocationHandle handle, uint64_t name)
-{
-    CUmemAllocationProp properties;
-    struct charge charge = {0};
-    if (!real(cuMemGetAllocationPropertiesFromHandle) ||
-        real(cuMemGetAllocationPropertiesFromHandle)(&properties, handle) != CUDA_SUCCESS ||
-        properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return true;
-    switch (charge_place_device(&charge, properties.location.id)) {
-    case CHARGE_NOWHERE:
-        return true;
-    case CHARGE_FORBIDDEN:
-        charge_say_refused(false, 0, 0);
-        return false;
-    case CHARGE_ON_GPU:
-        break;
-    }
-    bool is_new;
-    charge_moving();
-    int share = ledger_joint_join(session_slot(), name, false, &is_new);
-    charge.share = (uint8_t)(share + 1);
-    bool is_kept = vmm_keep(&charge, handle, RECORD_IMPORTED, name);
-    if (!is_kept && share >= 0)
-        ledger_joint_leave(session_slot(), (uint32_t)share);
-    charge_settled();
-    return is_kept;
+    int fd = (int)(intptr_t)wanted->import.handle;
+    return name_of_shareable(wanted->import.handle, fd, wanted->import.type, is_its_own);
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type)
 {
-    if (!real_ready() || !real(cuMemImportFromShareableHandle) || !real(cuMemRelease))
-        return real_absent();
-    CUresult result = real(cuMemImportFromShareableHandle)(handle, shareable, type);
-    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE)
-        return result;
-    bool is_its_own;
-    uint64_t name = name_of_shareable(shareable, (int)(intptr_t)shareable, type, &is_its_own);
-    if (is_multicast(*handle) ? keep_multicast(*handle)
-                              : is_noted(name) || keep_import(*handle, is_its_own ? name : 0))
-        return result;
-    real(cuMemRelease)(*handle);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return allocate(&(struct allocation){
+        .way = WAY_cuMemImportFromShareableHandle,
+        .got = handle,
+        .import = {.name = name_of_import, .handle = shareable, .type = type},
+    });
 }
 
-/* --- Addresses ------------------------------------------------------------------------------------- */
-
-/* Charge what another process made and the driver has just mapped at `address`. False if it does not fit. */
-static bool charge_mapped(CUdeviceptr address, enum record_kind kind, uint64_t name)
+static uint64_t name_of_ipc(const struct allocation *wanted, bool *is_its_own)
 {
-    CUdeviceptr base;
-    size_t bytes = 0;
-    int device;
-    struct charge charge, current;
-    CUmemorytype type;
-    if (real(cuPointerGetAttribute) &&
-        real(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
-        type == CU_MEMORYTYPE_HOST)
-        return true; /* of a pool of host memory */
-    if (!real(cuMemGetAddressRange_v2) || !real(cuPointerGetAttribute) ||
-        real(cuMemGetAddressRange_v2)(&base, &bytes, address) != CUDA_SUCCESS ||
-        real(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
-        return true;
-    switch (charge_take_import(&charge, device, bytes, name)) {
-    case CHARGE_PASS:
-        return true;
-    case CHARGE_REFUSED:
-        return false;
-    case CHARGE_TAKEN:
-        break;
-    }
-    charge_place_current(&current);
-    charge.context = current.context;
-    bool kept = charge_keep(&charge, kind, address);
-    if (kept)
-        charge_settled();
-    else
-        charge_return(&charge);
-    return kept;
+    *is_its_own = true;
+    return name_of(wanted->import.handle, sizeof(CUipcMemHandle));
 }
 
-static CUresult open_handle(CUresult (*driver)(CUdeviceptr *, CUipcMemHandle, unsigned int),
-                            CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
+static CUresult open_handle(enum alloc_way way, CUdeviceptr *address, CUipcMemHandle *handle,
+                            unsigned int flags)
 {
-    struct record record;
-    uint64_t name = name_of(&handle, sizeof(handle));
-    CUresult result = driver(address, handle, flags);
-    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE || is_noted(name))
-        return result;
-    /* Opened again it has the same address, and must be closed as often. */
-    if (records_count(&private_get()->records, RECORD_IPC, *address, 1, &record))
-        return result;
-    if (charge_mapped(*address, RECORD_IPC, name))
-        return result;
-    real(cuIpcCloseMemHandle)(*address);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return allocate(&(struct allocation){
+        .way = way, .got = address, .import = {.name = name_of_ipc, .handle = handle, .flags = flags}});
 }
 
-#define OPENS(symbol)                                                                                        \
-    CUresult symbol(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)                         \
-    {                                                                                                        \
-        if (!real_ready() || !real(symbol) || !real(cuIpcCloseMemHandle))                                    \
-            return real_absent();                                                                            \
-        return open_handle(real(symbol), address, handle, flags);                                            \
-    }
-OPENS(cuIpcOpenMemHandle)
-OPENS(cuIpcOpenMemHandle_v2)
+CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
+{
+    return open_handle(WAY_cuIpcOpenMemHandle, address, &handle, flags);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
+{
+    return open_handle(WAY_cuIpcOpenMemHandle_v2, address, &handle, flags);
+}
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
-    struct record record;
-    if (!real_ready() || !real(cuIpcCloseMemHandle))
-        return real_absent();
-    if (!charge_holds() || !records_count(&private_get()->records, RECORD_IPC, address, -1, &record))
-        return real(cuIpcCloseMemHandle)(address);
-    charge_enter();
-    CUresult result = real(cuIpcCloseMemHandle)(address);
-    charge_leave();
-    if (result == CUDA_SUCCESS && record.references == 0) {
-        charge_release_record(&record);
-    } else if (result != CUDA_SUCCESS && record.references == 0) {
-        record.references = 1;
-        records_restore(&private_get()->records, &record);
-    } else if (result != CUDA_SUCCESS) {
-        records_count(&private_get()->records, RECORD_IPC, address, 1, &record);
-    }
-    return result;
+    return release_allocation(RELEASE_cuIpcCloseMemHandle, address, NULL);
+}
+
+static uint64_t name_of_pool_pointer(const struct allocation *wanted, bool *is_its_own)
+{
+    *is_its_own = true;
+    return name_of(wanted->import.handle, sizeof(CUmemPoolPtrExportData));
 }
 
 /* The pointer is freed as any other: cuMemFree, cuMemFreeAsync. */
 CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
-    if (!real_ready() || !real(cuMemPoolImportPointer) || !real(cuMemFree_v2))
-        return real_absent();
-    CUresult result = real(cuMemPoolImportPointer)(address, pool, data);
-    if (result != CUDA_SUCCESS || charge_depth || session_mode() != SESSION_INSIDE)
-        return result;
-    uint64_t name = name_of(data, sizeof(*data));
-    if (is_noted(name) || charge_mapped(*address, RECORD_POINTER, name))
-        return result;
-    real(cuMemFree_v2)(*address);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return allocate(&(struct allocation){
+        .way = WAY_cuMemPoolImportPointer,
+        .got = address,
+        .import = {.name = name_of_pool_pointer, .handle = data, .pool = pool},
+    });
 }

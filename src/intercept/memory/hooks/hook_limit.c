@@ -2,7 +2,8 @@
  * device, the buffer of printf(), the stack of every thread that can be resident. What they take as the
  * driver sets them out is part of what a context costs; what a program adds is charged here, as long as the
  * context lives. */
-#include "intercept/memory/hooks/context.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/contexts.h"
 #include "intercept/resolve/real.h"
 
 /* Bytes that each unit of a limit takes; 0: none, or not known. */
@@ -35,10 +36,10 @@ static uint64_t beyond(uint64_t value, uint64_t usual, uint64_t unit)
     return __builtin_mul_overflow(value - usual, unit, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* Under the GPU's turn, and between charge_enter() and charge_leave(). */
+/* Under the GPU's context lock, and between charge_enter() and charge_leave(). */
 static CUresult set_limit(const struct charge *charge, CUlimit limit, size_t value, uint64_t unit)
 {
-    struct records *records = &private_get()->records;
+    struct records *records = memory_records();
     struct record record, displaced;
     size_t before, now;
     uint64_t key = (uint64_t)(uintptr_t)charge->context ^ ((uint64_t)limit + 1) << 56;
@@ -46,32 +47,31 @@ static CUresult set_limit(const struct charge *charge, CUlimit limit, size_t val
         return real(cuCtxSetLimit)(limit, value);
     if (!records_find(records, RECORD_LIMIT, key, &record))
         record = (struct record){.key = key,
-                                 .owner = (uint64_t)(uintptr_t)charge->context,
-                                 .references = before < UINT32_MAX ? (uint32_t)before : UINT32_MAX,
+                                 .kind = RECORD_LIMIT,
                                  .gpu = (uint8_t)charge->gpu,
-                                 .kind = RECORD_LIMIT};
-    uint64_t usual = record.references; /* the limit as the driver set it out */
-    uint64_t held = record.bytes, wanted = beyond(value, usual, unit);
-    uint64_t growth = wanted > held ? wanted - held : 0;
+                                 .usual = before < UINT32_MAX ? (uint32_t)before : UINT32_MAX,
+                                 .charged = {.context = (uint64_t)(uintptr_t)charge->context}};
+    uint64_t before_bytes = record.charged.bytes, wanted = beyond(value, record.usual, unit);
+    uint64_t growth = wanted > before_bytes ? wanted - before_bytes : 0;
     if (!charge_reserve(charge->gpu, growth)) {
         charge_say_refused(true, charge->gpu, growth);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    record.bytes = held + growth;
+    record.charged.bytes = before_bytes + growth;
     if (!records_put(records, &record, &displaced)) {
         charge_release(charge->gpu, growth);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = real(cuCtxSetLimit)(limit, value);
     /* The driver may have rounded it, up or down. */
-    uint64_t taken = held;
+    uint64_t taken = before_bytes;
     if (result == CUDA_SUCCESS)
-        taken = real(cuCtxGetLimit)(&now, limit) == CUDA_SUCCESS ? beyond(now, usual, unit) : wanted;
-    if (taken < record.bytes)
-        charge_release(charge->gpu, record.bytes - taken);
-    else if (taken > record.bytes)
-        ledger_charge(session_slot(), charge->gpu, taken - record.bytes);
-    record.bytes = taken;
+        taken = real(cuCtxGetLimit)(&now, limit) == CUDA_SUCCESS ? beyond(now, record.usual, unit) : wanted;
+    if (taken < record.charged.bytes)
+        charge_release(charge->gpu, record.charged.bytes - taken);
+    else if (taken > record.charged.bytes)
+        ledger_charge(session_slot(), charge->gpu, taken - record.charged.bytes);
+    record.charged.bytes = taken;
     records_put(records, &record, &displaced);
     return result;
 }
@@ -80,20 +80,19 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct charge charge;
     CUdevice device;
-    if (!real_ready() || !real(cuCtxSetLimit))
-        return real_absent();
-    if (charge_place_current(&charge) != CHARGE_ON_GPU || !real(cuCtxGetLimit) ||
+    real_needed(cuCtxSetLimit);
+    if (charge_place_current(&charge) != PLACE_ON_GPU || !real(cuCtxGetLimit) ||
         real(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return real(cuCtxSetLimit)(limit, value);
     uint64_t unit = unit_bytes(limit, device);
     if (!unit)
         return real(cuCtxSetLimit)(limit, value);
-    pthread_mutex_lock(context_turn(charge.gpu));
+    context_lock(charge.gpu);
     charge_enter();
-    charge_moving();
+    charge_begin_move();
     CUresult result = set_limit(&charge, limit, value, unit);
     charge_leave();
-    pthread_mutex_unlock(context_turn(charge.gpu));
+    context_unlock(charge.gpu);
     session_notice(WIRE_NOTICE_LIMIT);
     return result;
 }

@@ -1,14 +1,13 @@
 /* hook_module.c - modules and libraries of code. What they take of the GPU for code and variables is not
  * told, and known to the driver alone: it is found by the daemon in the difference between what the card
  * shows for the process and what it was charged (the driver line), for which it is given notice here. */
-#include "intercept/memory/charge.h"
 #include "intercept/resolve/real.h"
+#include "intercept/session/session.h"
 
 #define CHANGES(symbol, parameters, arguments)                                                               \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
-        if (!real_ready() || !real(symbol))                                                                  \
-            return real_absent();                                                                            \
+        real_needed(symbol);                                                                                 \
         CUresult result = real(symbol) arguments;                                                            \
         if (result == CUDA_SUCCESS)                                                                          \
             session_notice(WIRE_NOTICE_MODULE);                                                              \

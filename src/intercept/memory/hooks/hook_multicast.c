@@ -1,7 +1,7 @@
 /* hook_multicast.c - multicast objects: they take no memory, and hold the allocations that are bound to them.
  *
  * A binding's key is {number of the object:24, GPU:8, offset in the object in units of 64 KiB:32}. */
-#include "intercept/memory/hooks/vmm.h"
+#include "intercept/memory/physical.h"
 #include "intercept/resolve/real.h"
 
 static uint64_t key_of(uint64_t object, uint32_t gpu, uint64_t offset)
@@ -12,10 +12,11 @@ static uint64_t key_of(uint64_t object, uint32_t gpu, uint64_t offset)
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *properties)
 {
     struct charge charge = {0};
-    if (!real_ready() || !real(cuMulticastCreate) || !real(cuMemRelease))
-        return real_absent();
+    real_needed(cuMulticastCreate);
+    real_needed(cuMemRelease);
     CUresult result = real(cuMulticastCreate)(handle, properties);
-    if (result == CUDA_SUCCESS && charge_holds() && !vmm_keep(&charge, *handle, RECORD_MULTICAST, 0)) {
+    if (result == CUDA_SUCCESS && charge_has_any() &&
+        !physical_enter(&charge, *handle, RECORD_MULTICAST, 0)) {
         real(cuMemRelease)(*handle);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -23,45 +24,42 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmultica
 }
 
 /* The driver has bound the allocation `number`. */
-static void bind(CUmemGenericAllocationHandle object_handle, size_t offset, uint64_t number, size_t bytes)
+static void bind(CUmemGenericAllocationHandle object_handle, size_t offset, uint64_t number)
 {
-    struct records *records = &private_get()->records;
-    struct record allocation, displaced;
-    uint64_t object = vmm_allocation_of(object_handle);
-    if (!object || !number || !records_find(records, RECORD_ALLOCATION, number, &allocation))
+    struct records *records = memory_records();
+    struct record physical, displaced;
+    uint64_t object = physical_of_handle(object_handle);
+    if (!object || !number || !records_find(records, RECORD_PHYSICAL, number, &physical))
         return;
-    vmm_hold(number);
-    struct record binding = {
-        .key = key_of(object, allocation.gpu, offset), .bytes = bytes, .kind = RECORD_BINDING};
-    if (!vmm_point_at(binding, number, &displaced))
-        vmm_let_go(number);
+    physical_keep(number);
+    struct record binding = {.key = key_of(object, physical.gpu, offset), .kind = RECORD_BINDING};
+    if (!physical_point_at(binding, number, &displaced))
+        physical_let_go(number);
     else if (displaced.kind != RECORD_FREE)
-        vmm_let_go(displaced.owner);
+        physical_let_go(displaced.hold.physical);
 }
 
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_offset,
                             CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
                             unsigned long long flags)
 {
-    if (!real_ready() || !real(cuMulticastBindMem))
-        return real_absent();
-    uint64_t number = charge_holds() ? vmm_allocation_of(memory) : 0;
-    if (number && !vmm_charge_import(number, memory_offset + bytes))
+    real_needed(cuMulticastBindMem);
+    uint64_t number = charge_has_any() ? physical_of_handle(memory) : 0;
+    if (number && !physical_charge_import(number, memory_offset + bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = real(cuMulticastBindMem)(object, object_offset, memory, memory_offset, bytes, flags);
     if (result == CUDA_SUCCESS && number)
-        bind(object, object_offset, number, bytes);
+        bind(object, object_offset, number);
     return result;
 }
 
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t object_offset, CUdeviceptr address,
                              size_t bytes, unsigned long long flags)
 {
-    if (!real_ready() || !real(cuMulticastBindAddr))
-        return real_absent();
+    real_needed(cuMulticastBindAddr);
     CUresult result = real(cuMulticastBindAddr)(object, object_offset, address, bytes, flags);
-    if (result == CUDA_SUCCESS && charge_holds())
-        bind(object, object_offset, vmm_allocation_at(address), bytes);
+    if (result == CUDA_SUCCESS && charge_has_any())
+        bind(object, object_offset, physical_at(address));
     return result;
 }
 
@@ -78,20 +76,19 @@ static bool is_inside(const struct record *binding, const void *argument)
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes)
 {
     struct charge charge;
-    if (!real_ready() || !real(cuMulticastUnbind))
-        return real_absent();
-    uint64_t number = charge_holds() ? vmm_allocation_of(object) : 0;
+    real_needed(cuMulticastUnbind);
+    uint64_t number = charge_has_any() ? physical_of_handle(object) : 0;
     CUresult result = real(cuMulticastUnbind)(object, device, offset, bytes);
-    if (result == CUDA_SUCCESS && number && bytes && charge_place_device(&charge, device) == CHARGE_ON_GPU) {
+    if (result == CUDA_SUCCESS && number && bytes && charge_place_device(&charge, device) == PLACE_ON_GPU) {
         struct part part = {key_of(number, charge.gpu, offset),
                             key_of(number, charge.gpu, offset + bytes - 1)};
-        vmm_let_go_all(RECORD_BINDING, is_inside, &part);
+        physical_let_go_all(RECORD_BINDING, is_inside, &part);
     }
     return result;
 }
 
-void vmm_multicast_ended(uint64_t number)
+void physical_multicast_ended(uint64_t number)
 {
     struct part part = {key_of(number, 0, 0), key_of(number, 0xff, UINT64_MAX)};
-    vmm_let_go_all(RECORD_BINDING, is_inside, &part);
+    physical_let_go_all(RECORD_BINDING, is_inside, &part);
 }

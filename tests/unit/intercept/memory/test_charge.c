@@ -17,12 +17,12 @@
 
 static void the_limit_holds_to_the_byte(void **state)
 {
-    CUdeviceptr first = allocate(LIMIT - 1), second;
+    CUdeviceptr first = linear(LIMIT - 1), second;
     assert_int_not_equal(first, 0);
     unsigned asked = fake_allocations;
     assert_int_equal(cuMemAlloc_v2(&second, 2), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(fake_allocations, asked); /* the driver was not asked */
-    second = allocate(1);
+    second = linear(1);
     assert_int_not_equal(second, 0);
     assert_int_equal(used(), LIMIT);
     assert_int_equal(cuMemFree_v2(first), CUDA_SUCCESS);
@@ -44,7 +44,7 @@ static void pitched_memory_is_charged_by_its_real_pitch(void **state)
 {
     CUdeviceptr address, rest;
     size_t pitch;
-    rest = allocate(LIMIT - 100 * FAKE_PITCH);
+    rest = linear(LIMIT - 100 * FAKE_PITCH);
     /* One row too many, though as asked for it would fit. */
     assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, 1, 101, 4), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(used(), LIMIT - 100 * FAKE_PITCH);
@@ -85,7 +85,7 @@ static void invalid_calls_get_the_drivers_answer(void **state)
 
 static void a_free_that_fails_gives_nothing_back(void **state)
 {
-    CUdeviceptr address = allocate(MIB);
+    CUdeviceptr address = linear(MIB);
     fake_next_result = CUDA_ERROR_ILLEGAL_ADDRESS;
     assert_int_equal(cuMemFree_v2(address), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(used(), MIB);
@@ -95,10 +95,10 @@ static void a_free_that_fails_gives_nothing_back(void **state)
 
 static void a_dying_context_gives_back_what_was_its_own(void **state)
 {
-    CUdeviceptr kept = allocate(MIB), lost, moved;
+    CUdeviceptr kept = linear(MIB), lost, moved;
     size_t pitch;
     CUcontext other = fake_context(0);
-    assert_int_not_equal(allocate(2 * MIB), 0);
+    assert_int_not_equal(linear(2 * MIB), 0);
     assert_int_equal(cuMemAllocManaged(&lost, 4 * MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
     assert_int_equal(cuMemAllocPitch_v2(&moved, &pitch, FAKE_PITCH, 2, 4), CUDA_SUCCESS);
     assert_int_equal(used(), 7 * MIB + 2 * FAKE_PITCH);
@@ -115,7 +115,7 @@ static void the_last_release_or_a_reset_ends_the_primary_context(void **state)
         assert_int_equal(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
         assert_int_equal(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
         real(cuCtxPushCurrent_v2)(primary);
-        assert_int_not_equal(allocate(MIB), 0);
+        assert_int_not_equal(linear(MIB), 0);
         if (reset) {
             assert_int_equal(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
         } else {
@@ -222,7 +222,7 @@ static void unused_pool_memory_makes_room_for_other_memory(void **state)
     assert_int_equal(cuMemAllocAsync(&pooled, LIMIT, NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemFreeAsync(pooled, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), LIMIT);
-    address = allocate(LIMIT);
+    address = linear(LIMIT);
     assert_int_not_equal(address, 0);
     assert_int_equal(used(), LIMIT);
     assert_int_equal(cuMemAllocAsync(&pooled, 1, NULL), CUDA_ERROR_OUT_OF_MEMORY);
@@ -232,7 +232,7 @@ static void unused_pool_memory_makes_room_for_other_memory(void **state)
 
 static void a_pool_that_grows_past_the_limit_is_cut_back(void **state)
 {
-    CUdeviceptr pooled, address = allocate(LIMIT - MIB);
+    CUdeviceptr pooled, address = linear(LIMIT - MIB);
     /* 1 byte fits, the block of 2 MiB that the pool takes for it does not. */
     assert_int_equal(cuMemAllocAsync(&pooled, 1, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(used(), LIMIT - MIB);
@@ -252,7 +252,7 @@ static void a_captured_allocation_passes_through(void **state)
 static void a_program_sees_a_smaller_gpu(void **state)
 {
     size_t free_bytes, total_bytes;
-    CUdeviceptr address = allocate(10 * MIB);
+    CUdeviceptr address = linear(10 * MIB);
     assert_int_equal(cuMemGetInfo_v2(&free_bytes, &total_bytes), CUDA_SUCCESS);
     assert_int_equal(total_bytes, LIMIT);
     assert_int_equal(free_bytes, LIMIT - 10 * MIB);
@@ -271,11 +271,11 @@ static void a_program_sees_a_smaller_gpu(void **state)
 
 /* --- Threads --------------------------------------------------------------------------------------- */
 
-static void *allocate_until_refused(void *argument)
+static void *linear_until_refused(void *argument)
 {
     uintptr_t granted = 0;
     real(cuCtxPushCurrent_v2)(context);
-    while (allocate(64 << 10))
+    while (linear(64 << 10))
         granted++;
     return (void *)granted;
 }
@@ -286,7 +286,7 @@ static void racing_threads_are_granted_exactly_the_limit(void **state)
     uintptr_t granted = 0;
     void *part;
     for (unsigned i = 0; i < 8; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, allocate_until_refused, NULL), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, linear_until_refused, NULL), 0);
     for (unsigned i = 0; i < 8; i++) {
         pthread_join(threads[i], &part);
         granted += (uintptr_t)part;
@@ -306,7 +306,7 @@ static void *churn(void *argument)
         unsigned at = (unsigned)rand_r(&seed) % 8;
         if (held[at] && cuMemFree_v2(held[at]) != CUDA_SUCCESS)
             return "free";
-        held[at] = allocate(1 + (size_t)rand_r(&seed) % (8 * MIB));
+        held[at] = linear(1 + (size_t)rand_r(&seed) % (8 * MIB));
         if (i % 16 == 0 && cuMemCreate(&handle, MIB, &on_device, 0) == CUDA_SUCCESS)
             cuMemRelease(handle);
         if (i % 16 == 8 && cuMemAllocAsync(&pooled, MIB, NULL) == CUDA_SUCCESS)
@@ -340,7 +340,7 @@ static void *make_and_destroy(void *argument)
 {
     for (unsigned i = 0; i < 500; i++) {
         CUcontext own = fake_context(0);
-        if (!own || !allocate(4096) || !allocate(4096))
+        if (!own || !linear(4096) || !linear(4096))
             return "allocate";
         if (cuCtxDestroy_v2(own) != CUDA_SUCCESS)
             return "destroy";
@@ -367,7 +367,7 @@ static void contexts_come_and_go_in_threads_and_nothing_is_left(void **state)
 static int child_starts_anew(CUdeviceptr of_parent)
 {
     CUcontext own = fake_context(0);
-    if (!own || !allocate(LIMIT) || allocate(1))
+    if (!own || !linear(LIMIT) || linear(1))
         return 1;
     if (used() != LIMIT || cuMemFree_v2(of_parent) != CUDA_SUCCESS || used() != LIMIT)
         return 2;
@@ -384,7 +384,7 @@ static void expect_good_end(pid_t child)
 
 static void a_forked_child_starts_anew(void **state)
 {
-    CUdeviceptr address = allocate(LIMIT);
+    CUdeviceptr address = linear(LIMIT);
     pid_t child = fork();
     if (child == 0)
         _exit(child_starts_anew(address));
@@ -396,7 +396,7 @@ static void a_forked_child_starts_anew(void **state)
 /* No handler of pthread_atfork runs there. */
 static void a_child_of_bare_clone_starts_anew(void **state)
 {
-    CUdeviceptr address = allocate(LIMIT);
+    CUdeviceptr address = linear(LIMIT);
     pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
     if (child == 0)
         _exit(child_starts_anew(address));

@@ -121,11 +121,11 @@ static void graph_memory_is_charged_by_what_graphs_reserve(void **state)
                                        FREE(3)};
     CUgraphExec exec = make_exec(list, 7, 40 * MIB);
     assert_int_equal(used(), 0); /* nothing before the launch */
-    CUdeviceptr address = allocate(LIMIT - 40 * MIB + 1);
+    CUdeviceptr address = linear(LIMIT - 40 * MIB + 1);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(graphs_reserved, 0); /* the driver was not asked */
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
-    address = allocate(LIMIT - 40 * MIB);
+    address = linear(LIMIT - 40 * MIB);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), LIMIT);
     /* At the quota, again and again: its memory is there already. */
@@ -146,7 +146,7 @@ static void unused_graph_memory_makes_room_for_other_memory(void **state)
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), 40 * MIB);
     graphs_used = 0; /* the launch has finished, and freed it */
-    CUdeviceptr address = allocate(LIMIT);
+    CUdeviceptr address = linear(LIMIT);
     assert_int_not_equal(address, 0);
     assert_int_equal(graphs_reserved, 0);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
@@ -167,7 +167,7 @@ static void a_launch_asks_again_once_another_graph_may_hold_its_memory(void **st
     next_exec = first;
     launch_takes = 40 * MIB;
     assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
-    CUdeviceptr address = allocate(LIMIT - 40 * MIB);
+    CUdeviceptr address = linear(LIMIT - 40 * MIB);
     /* Its memory is in use, as far as the driver says: the other has no room, and the first still its own. */
     assert_int_equal(cuGraphLaunch(second, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
@@ -272,13 +272,13 @@ static void memory_of_another_session_is_charged_to_who_opens_it(void **state)
 {
     CUipcMemHandle foreign = {.reserved = "foreign"}, own;
     CUmemPoolPtrExportData foreign_data = {.reserved = {1, 2, 3}};
-    CUdeviceptr address, again, mine = allocate(LIMIT - 24 * MIB + 1);
+    CUdeviceptr address, again, mine = linear(LIMIT - 24 * MIB + 1);
     assert_int_equal(cuIpcOpenMemHandle_v2(&address, foreign, 1), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(opened, 0); /* and closed again */
     assert_int_equal(cuMemPoolImportPointer(&address, NULL, &foreign_data), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(fake_held(0), LIMIT - 24 * MIB + 1);
     assert_int_equal(cuMemFree_v2(mine), CUDA_SUCCESS);
-    mine = allocate(LIMIT - 24 * MIB);
+    mine = linear(LIMIT - 24 * MIB);
     assert_int_equal(cuIpcOpenMemHandle_v2(&address, foreign, 1), CUDA_SUCCESS);
     assert_int_equal(cuIpcOpenMemHandle(&again, foreign, 1), CUDA_SUCCESS);
     assert_int_equal(used(), LIMIT);
@@ -312,7 +312,7 @@ static void an_import_is_charged_once_in_a_session(void **state)
     assert_int_equal(cuMemMap(0x100000, 2 * MIB, 0, foreign, 0), CUDA_SUCCESS);
     assert_int_equal(cuMemMap(0x900000, 2 * MIB, 0, foreign, 0), CUDA_SUCCESS);
     assert_int_equal(used(), 2 * MIB);
-    CUdeviceptr rest = allocate(LIMIT - 2 * MIB);
+    CUdeviceptr rest = linear(LIMIT - 2 * MIB);
     assert_int_equal(cuMemMap(0x2000000, 4 * MIB, 0, foreign, 0), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(cuMemRelease(foreign), CUDA_SUCCESS);
     assert_int_equal(cuMemUnmap(0x100000, 2 * MIB), CUDA_SUCCESS);

@@ -1,0 +1,124 @@
+/* allocation.h - the one road for memory.
+ *
+ *   CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
+ *   {
+ *       return allocate(&(struct allocation){.way = WAY_cuMemAlloc_v2, .got = address, .bytes = bytes,
+ *                                            .is_uncharged = !address || !bytes});
+ *   }
+ *
+ * A hook says what the program wants, in data. The road is the same for all: charge the session's ledger, let the
+ * engine have the memory made, enter it in the records; or take everything back and answer as the driver would.
+ *
+ * way          a driver call that gives memory, or takes it back: a row of alloc.def
+ * allocation   what a program wants by one way
+ * engine       how the memory is made (engine/engine.h) */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/driver_more.h"
+#include "cuda/prototypes.h"
+#include "intercept/memory/records.h"
+
+enum alloc_way {
+#define ALLOCATES(symbol, ...) WAY_##symbol,
+#include "intercept/memory/alloc.def"
+    WAY_COUNT
+};
+
+enum release_way {
+#define RELEASES(symbol, ...) RELEASE_##symbol,
+#include "intercept/memory/alloc.def"
+    RELEASE_COUNT
+};
+
+enum alloc_charged {
+    ALLOC_SIZED,
+    ALLOC_SIZED_ON_DEVICE,
+    ALLOC_MAPPED,
+    ALLOC_POOLED,
+    ALLOC_CONTEXT,
+    ALLOC_PRIMARY_CONTEXT,
+};
+
+/* A row of alloc.def. */
+struct alloc_row {
+    uint16_t call;   /* row of the driver's entry points (cuda/entry_points.h) */
+    uint8_t undo;    /* enum release_way */
+    uint8_t record;  /* enum record_kind */
+    uint8_t charged; /* enum alloc_charged */
+    bool is_hidden;  /* from NVML's figure for the process */
+    bool can_move;
+};
+extern const struct alloc_row alloc_rows[WAY_COUNT];
+
+struct release_row {
+    uint16_t call;
+    uint8_t record;
+};
+extern const struct release_row release_rows[RELEASE_COUNT];
+
+/* What a program wants. The call's arguments, by the form of its row; nothing in it is changed. */
+struct allocation {
+    enum alloc_way way;
+    /* Nothing is charged: the driver refuses the call, in its own order of checks, or it takes memory of the host. */
+    bool is_uncharged;
+    /* Of a call that names one. */
+    CUdevice device;
+    /* To be charged, where the size is known. */
+    uint64_t bytes;
+    /* Where the driver writes the address or handle that the program gets. */
+    void *got;
+    union {
+        unsigned managed_flags;
+        struct {
+            size_t *pitch, width, height;
+            unsigned element_bytes;
+        } pitched;
+        struct {
+            const CUmemAllocationProp *properties;
+            unsigned long long flags;
+        } physical;
+        struct {
+            CUmemoryPool pool; /* NULL: the current one of the stream's device */
+            CUstream stream;
+            bool is_per_thread; /* stream 0 is the thread's own */
+        } pooled;
+        struct {
+            const void *descriptor;
+            unsigned levels;
+        } array;
+        const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *external;
+        struct {
+            /* The name under which the session knows it; `*is_its_own`: no other allocation has it. 0: none. */
+            uint64_t (*name)(const struct allocation *wanted, bool *is_its_own);
+            void *handle; /* CUipcMemHandle, CUmemPoolPtrExportData, or a shareable handle */
+            union {
+                CUmemoryPool pool;
+                unsigned flags;
+                CUmemAllocationHandleType type;
+            };
+        } import;
+        struct {
+            unsigned flags;
+            union {
+                int affinity_count;
+                VdpDevice vdpau;
+            };
+            union {
+                CUexecAffinityParam *affinity;
+                CUctxCreateParams *params;
+                VdpGetProcAddress *vdpau_lookup;
+                CUdevResourceDesc resources;
+            };
+        } context;
+    };
+};
+
+/* The driver's answer, or CUDA_ERROR_OUT_OF_MEMORY where the session's quota refuses it. */
+CUresult allocate(const struct allocation *wanted);
+
+/* Give back what has this key, by this way; `stream`: where the way has one. The driver's answer. */
+CUresult release_allocation(enum release_way way, uint64_t key, CUstream stream);

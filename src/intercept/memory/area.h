@@ -1,0 +1,81 @@
+/* area.h - what the memory room remembers of this process: its part of the private area (session/private.h).
+ *
+ * Locks, in the order in which a thread may take them. A thread that has one takes only those below it.
+ *
+ *   the gate               entered before all of them: a thread that waits there holds none
+ *   context_locks[gpu]     while a context of that GPU dies, and while one is entered in the records
+ *   deciding               session.c: while this process attaches
+ *   pools_lock             to add a pool
+ *   pool->lock             while a pool may grow by us, and while its charge is set right; a second one by trylock
+ *                          alone
+ *   a shard of `records`   for a few dozen instructions
+ *   the range map          likewise
+ *   slot_lock              the ledger's, of this process's slot, likewise */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+#include "intercept/memory/records.h"
+#include "intercept/session/private.h"
+
+/* A stream-ordered memory pool that this process allocated from. Under its lock, but for what is atomic. */
+struct pool {
+    pthread_mutex_t lock;
+    /* CUmemoryPool; NULL: this place was never used. */
+    _Atomic(void *) handle;
+    /* What the ledger holds for it. */
+    uint64_t charged_bytes;
+    /* Index in the policy. */
+    uint32_t gpu;
+    /* The program made it and destroys it: it outlives contexts. */
+    bool is_made;
+    /* All contexts of the GPU are gone: the driver is not asked about it before its next use. */
+    bool is_asleep;
+    /* Of managed memory, wherever that is: NVML shows none of it (charge_hide()). */
+    bool is_managed;
+    /* Not a pool, but what the graphs of `device` reserve. */
+    bool is_of_graphs;
+    /* The program destroyed it with allocations left: it goes with the last of them. */
+    atomic_bool is_dying;
+    /* Of graphs and pools that the program made. */
+    CUdevice device;
+    /* Of graphs: the one launched last, while its memory is surely there. */
+    uint64_t mapped_by;
+};
+#define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
+
+struct memory_area {
+    struct records records;
+    _Atomic uint64_t physical_count; /* numbers given to physical memory */
+    atomic_bool uses_graphs, uses_tiles, uses_pools;
+
+    pthread_mutex_t context_locks[LEDGER_GPUS];
+    atomic_bool cost_asked[LEDGER_GPUS]; /* what a context costs there */
+
+    pthread_mutex_t pools_lock;
+    struct pool pools[POOLS_MAX];
+};
+_Static_assert(sizeof(struct memory_area) <= PRIVATE_MEMORY_BYTES, "it has room in the private area");
+
+/* The area, once the process has one: whoever is in a session does. */
+static inline struct memory_area *memory_area(void)
+{
+    return (struct memory_area *)(void *)private_get()->memory;
+}
+
+/* NULL in a process that has none yet. */
+static inline struct memory_area *memory_area_if_any(void)
+{
+    struct private_area *area =
+        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    return area ? (struct memory_area *)(void *)area->memory : NULL;
+}
+
+static inline struct records *memory_records(void)
+{
+    return &memory_area()->records;
+}

@@ -1,0 +1,384 @@
+#include "intercept/memory/contexts.h"
+
+#include "intercept/agent/agent.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/engine/engine.h"
+#include "intercept/memory/physical.h"
+#include "intercept/memory/pool_charge.h"
+#include "intercept/resolve/real.h"
+
+void context_lock(uint32_t gpu)
+{
+    pthread_mutex_lock(&memory_area()->context_locks[gpu]);
+}
+
+void context_unlock(uint32_t gpu)
+{
+    pthread_mutex_unlock(&memory_area()->context_locks[gpu]);
+}
+
+static uint64_t key_of(CUcontext context)
+{
+    return (uint64_t)(uintptr_t)context;
+}
+
+/* --- Making ---------------------------------------------------------------------------------------- */
+
+/* Under the GPU's lock. Enter a context, unless it is known already: then it costs nothing more. */
+static void enter(struct charge *charge, CUcontext context)
+{
+    struct memory_area *area = memory_area();
+    struct record known;
+    charge->context = context;
+    agent_meet(charge->gpu);
+    if (records_find(&area->records, RECORD_CONTEXT, key_of(context), &known)) {
+        charge_return(charge);
+        return;
+    }
+    /* Nobody knew what the first one would cost: charge it now, whether it fits or not. */
+    if (charge->bytes == 0 &&
+        !atomic_exchange_explicit(&area->cost_asked[charge->gpu], true, memory_order_relaxed)) {
+        charge->bytes = session_context_cost(charge->gpu);
+        if (charge->bytes)
+            ledger_charge(session_slot(), charge->gpu, charge->bytes);
+    }
+    charge_keep(charge, RECORD_CONTEXT, key_of(context), 0);
+}
+
+/* The daemon compares with the card, and threads forget which GPU a context is on. */
+static void say_changed(void)
+{
+    session_notice(WIRE_NOTICE_CONTEXT);
+    session_forget();
+}
+
+CUresult context_create(const struct allocation *wanted)
+{
+    struct charge charge;
+    enum charge_answer answer = charge_take_context(&charge, wanted->device);
+    if (answer == CHARGE_PASS)
+        return engine_allocate(wanted);
+    if (answer == CHARGE_REFUSED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    uint32_t gpu = charge.gpu;
+    charge_enter();
+    CUresult result = engine_allocate(wanted);
+    if (result == CUDA_SUCCESS) {
+        context_lock(gpu);
+        enter(&charge, *(CUcontext *)wanted->got);
+        context_unlock(gpu);
+        say_changed();
+    } else {
+        charge_return(&charge);
+    }
+    charge_leave();
+    return result;
+}
+
+/* --- Primary and green contexts -------------------------------------------------------------------- */
+
+static bool is_primary_active(CUdevice device)
+{
+    unsigned flags;
+    int active = 0;
+    return real(cuDevicePrimaryCtxGetState) &&
+           real(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* Which it is, if it is active. Inside own calls. */
+static bool find_primary(CUdevice device, CUcontext *context)
+{
+    if (!is_primary_active(device) || real(cuDevicePrimaryCtxRetain)(context, device) != CUDA_SUCCESS)
+        return false;
+    (real(cuDevicePrimaryCtxRelease_v2) ? real(cuDevicePrimaryCtxRelease_v2)
+                                        : real(cuDevicePrimaryCtxRelease))(device);
+    return true;
+}
+
+/* The context that a green one is. */
+static CUcontext context_of_green(CUgreenCtx green)
+{
+    CUcontext own = NULL;
+    bool is_told =
+        real(cuCtxFromGreenCtx) && real(cuCtxFromGreenCtx)(&own, green) == CUDA_SUCCESS && own != NULL;
+    return is_told ? own : (CUcontext)green;
+}
+
+/* Under the GPU's lock: the primary context has become active as `green` was made; memory that is allocated under
+ * the green one goes with it. */
+static void enter_green(struct charge *charge, CUgreenCtx green, CUdevice device)
+{
+    CUcontext primary = NULL, own = context_of_green(green);
+    struct record displaced;
+    if (!find_primary(device, &primary)) {
+        enter(charge, own);
+        return;
+    }
+    enter(charge, primary);
+    if (own == primary)
+        return; /* the driver has no other context for it */
+    struct record record = {.key = key_of(own),
+                            .kind = RECORD_CONTEXT,
+                            .gpu = (uint8_t)charge->gpu,
+                            .references = 1,
+                            .charged = {.context = key_of(primary)}};
+    records_put(memory_records(), &record, &displaced);
+}
+
+/* Under the GPU's lock. A primary context that was there already costs nothing, and is retained once more. Returns
+ * whether it is new. */
+static bool enter_primary(struct charge *charge, CUcontext context)
+{
+    struct record known;
+    if (records_count(memory_records(), RECORD_CONTEXT, key_of(context), 1, &known)) {
+        charge_return(charge);
+        return false;
+    }
+    enter(charge, context);
+    return true;
+}
+
+/* Under the GPU's lock, so that the context does not become active, or end, meanwhile. */
+static CUresult retain(const struct allocation *wanted, struct charge *charge, bool *is_new)
+{
+    *is_new = false;
+    if (!is_primary_active(wanted->device) && charge_take_context(charge, wanted->device) != CHARGE_TAKEN)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    charge_enter();
+    CUresult result = engine_allocate(wanted);
+    if (result != CUDA_SUCCESS) {
+        charge_return(charge);
+    } else if (wanted->way == WAY_cuGreenCtxCreate) {
+        enter_green(charge, *(CUgreenCtx *)wanted->got, wanted->device);
+        *is_new = true;
+    } else {
+        *is_new = enter_primary(charge, *(CUcontext *)wanted->got);
+    }
+    charge_leave();
+    return result;
+}
+
+/* Programs retain and release the primary context around each copy (UCX): what is not new is told to nobody. */
+CUresult context_retain(const struct allocation *wanted)
+{
+    struct charge charge = {0};
+    bool is_new;
+    enum gpu_place place = charge_place_device(&charge, wanted->device);
+    if (place == PLACE_NOWHERE)
+        return engine_allocate(wanted);
+    if (place == PLACE_FORBIDDEN) {
+        charge_say_refused(false, 0, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint32_t gpu = charge.gpu;
+    context_lock(gpu);
+    CUresult result = retain(wanted, &charge, &is_new);
+    context_unlock(gpu);
+    if (is_new)
+        say_changed();
+    return result;
+}
+
+/* --- What goes with a context ---------------------------------------------------------------------- */
+
+struct death {
+    uint64_t context;
+    uint32_t gpu;
+    /* Of each GPU: opened memory of another process may be on another one. */
+    uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
+    bool has_others; /* contexts that this process still has on the GPU */
+    bool has_arrays; /* some array went with it */
+};
+
+static bool dies_with(const struct record *record, void *argument)
+{
+    const struct death *death = argument;
+    return record_is_charged(record->kind) && record->kind != RECORD_PHYSICAL &&
+           record->charged.context == death->context;
+}
+
+static void add_bytes(const struct record *record, void *argument)
+{
+    struct death *death = argument;
+    if (record->joint) {
+        charge_release_record(record);
+        return;
+    }
+    death->bytes[record->gpu] += record->charged.bytes;
+    if (record->flags & RECORD_HIDDEN)
+        death->hidden_bytes[record->gpu] += record->charged.bytes;
+    death->has_arrays |= record->kind == RECORD_ARRAY;
+}
+
+static void see_other(const struct record *record, void *argument)
+{
+    struct death *death = argument;
+    if (record->kind == RECORD_CONTEXT && record->gpu == death->gpu)
+        death->has_others = true;
+}
+
+static bool array_is_gone(const struct record *tile, const void *argument)
+{
+    struct record array;
+    (void)argument;
+    return !records_find(memory_records(), RECORD_ARRAY, tile->hold.array, &array);
+}
+
+/* Under the GPU's lock. Give back what a context had that does not exist any more. */
+static void bury(uint64_t context, uint32_t gpu)
+{
+    struct memory_area *area = memory_area();
+    struct death death = {.context = context, .gpu = gpu};
+    records_sweep(&area->records, dies_with, add_bytes, &death);
+    for (unsigned i = 0; i < LEDGER_GPUS; i++) {
+        if (death.hidden_bytes[i])
+            ledger_unhide(session_slot(), i, death.hidden_bytes[i]);
+        charge_release(i, death.bytes[i]);
+    }
+    if (death.has_arrays && atomic_load_explicit(&area->uses_tiles, memory_order_relaxed))
+        physical_let_go_all(RECORD_TILE, array_is_gone, NULL);
+    records_each(&area->records, see_other, &death);
+    if (death.has_others) {
+        pool_charge_refresh();
+    } else {
+        pool_charge_forget_gpu(gpu);
+        agent_part(gpu);
+    }
+    say_changed(); /* what the driver had for it is free as well */
+}
+
+/* --- Destroying ------------------------------------------------------------------------------------ */
+
+static CUresult ask_driver(enum release_way way, uint64_t key)
+{
+    charge_enter();
+    CUresult result = engine_release(way, key, NULL);
+    charge_leave();
+    return result;
+}
+
+/* A context that was attached to several times ends with its last detach. */
+static bool has_ended(enum release_way way, uint64_t key)
+{
+    struct record record;
+    if (way != RELEASE_cuCtxDetach)
+        return true;
+    if (!records_find(memory_records(), RECORD_CONTEXT, key, &record))
+        return false;
+    if (record.references == 1)
+        return true;
+    records_count(memory_records(), RECORD_CONTEXT, key, -1, &record);
+    return false;
+}
+
+static CUresult destroy(enum release_way way, uint64_t key, uint32_t gpu)
+{
+    agent_leave_context((CUcontext)(uintptr_t)key);
+    context_lock(gpu);
+    CUresult result = ask_driver(way, key);
+    if (result == CUDA_SUCCESS && has_ended(way, key))
+        bury(key, gpu);
+    context_unlock(gpu);
+    return result;
+}
+
+/* Whether a release leaves references to the primary context: then it lives on with all that is in flight. */
+static bool has_other_references(enum release_way way, CUcontext context)
+{
+    struct record record;
+    bool is_reset = way == RELEASE_cuDevicePrimaryCtxReset || way == RELEASE_cuDevicePrimaryCtxReset_v2;
+    return !is_reset && records_find(memory_records(), RECORD_CONTEXT, key_of(context), &record) &&
+           record.references > 1;
+}
+
+/* Release or reset the primary context. Which context that is must be asked while it lives, and the gate forgets its
+ * work before the driver ends it: nobody may ask after an event of a context that has gone. */
+static CUresult release_primary(enum release_way way, CUdevice device)
+{
+    struct charge charge;
+    struct record record;
+    CUcontext context = NULL;
+    if (!charge_has_any() || charge_place_device(&charge, device) != PLACE_ON_GPU)
+        return engine_release(way, (uint64_t)device, NULL);
+    context_lock(charge.gpu);
+    charge_enter();
+    bool is_known = find_primary(device, &context);
+    bool has_others = is_known && has_other_references(way, context);
+    if (is_known && !has_others)
+        agent_leave_context(context);
+    CUresult result = engine_release(way, (uint64_t)device, NULL);
+    bool is_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
+    charge_leave();
+    if (is_gone)
+        bury(key_of(context), charge.gpu);
+    else if (has_others && result == CUDA_SUCCESS)
+        records_count(memory_records(), RECORD_CONTEXT, key_of(context), -1, &record);
+    context_unlock(charge.gpu);
+    return result;
+}
+
+static bool device_of(CUcontext context, CUdevice *device)
+{
+    struct own_calls calls;
+    if (!own_calls_begin(&calls, context))
+        return false;
+    bool is_known = real(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+    own_calls_end(&calls);
+    return is_known;
+}
+
+/* Under the GPU's lock; `record` is the green context's. */
+static CUresult destroy_green(CUgreenCtx green, const struct record *record)
+{
+    CUcontext own = (CUcontext)(uintptr_t)record->key, primary = NULL;
+    CUdevice device;
+    struct record taken;
+    charge_enter();
+    bool is_known = device_of(own, &device) && find_primary(device, &primary);
+    CUresult result = engine_release(RELEASE_cuGreenCtxDestroy, (uint64_t)(uintptr_t)green, NULL);
+    bool is_primary_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
+    charge_leave();
+    /* One that is the primary context itself lives as long as that is retained. */
+    bool is_gone = result == CUDA_SUCCESS && !(is_known && own == primary);
+    if (is_gone && record->charged.context == record->key)
+        bury(record->key, record->gpu);
+    else if (is_gone)
+        records_take(memory_records(), RECORD_CONTEXT, record->key, &taken);
+    if (is_primary_gone)
+        bury(key_of(primary), record->gpu);
+    return result;
+}
+
+CUresult context_release(enum release_way way, uint64_t key)
+{
+    struct record record;
+    bool is_green = way == RELEASE_cuGreenCtxDestroy;
+    switch (way) {
+    case RELEASE_cuDevicePrimaryCtxRelease:
+    case RELEASE_cuDevicePrimaryCtxRelease_v2:
+    case RELEASE_cuDevicePrimaryCtxReset:
+    case RELEASE_cuDevicePrimaryCtxReset_v2:
+        return release_primary(way, (CUdevice)key);
+    default:
+        break;
+    }
+    if (!charge_has_any())
+        return engine_release(way, key, NULL);
+    uint64_t context = is_green ? key_of(context_of_green((CUgreenCtx)(uintptr_t)key)) : key;
+    if (!records_find(memory_records(), RECORD_CONTEXT, context, &record))
+        return engine_release(way, key, NULL);
+    if (!is_green)
+        return destroy(way, key, record.gpu);
+    context_lock(record.gpu);
+    CUresult result = destroy_green((CUgreenCtx)(uintptr_t)key, &record);
+    context_unlock(record.gpu);
+    session_forget();
+    return result;
+}
+
+void context_attached(CUcontext context)
+{
+    struct record record;
+    if (charge_has_any())
+        records_count(memory_records(), RECORD_CONTEXT, key_of(context), 1, &record);
+}

@@ -1,0 +1,91 @@
+/* plain.c - the engine that passes everything on to the driver. */
+#include "intercept/memory/engine/engine.h"
+#include "intercept/resolve/real.h"
+
+const struct engine *engine_in_use = &engine_plain;
+
+/* The arguments of each form in alloc.def. */
+#define OF_LINEAR (w->got, w->bytes)
+#define OF_PITCHED (w->got, w->pitched.pitch, w->pitched.width, w->pitched.height, w->pitched.element_bytes)
+#define OF_MANAGED (w->got, w->bytes, w->managed_flags)
+#define OF_PHYSICAL (w->got, w->bytes, w->physical.properties, w->physical.flags)
+#define OF_IN_ORDER (w->got, w->bytes, w->pooled.stream)
+#define OF_FROM_POOL (w->got, w->bytes, w->pooled.pool, w->pooled.stream)
+#define OF_ARRAY_OF_OLD (w->got, w->array.descriptor)
+#define OF_ARRAY (w->got, w->array.descriptor)
+#define OF_ARRAY_3D_OF_OLD (w->got, w->array.descriptor)
+#define OF_ARRAY_3D (w->got, w->array.descriptor)
+#define OF_MIPMAPS (w->got, w->array.descriptor, w->array.levels)
+#define OF_EXTERNAL (w->got, w->external)
+#define OF_IPC (w->got, *(const CUipcMemHandle *)w->import.handle, w->import.flags)
+#define OF_POOL_POINTER (w->got, w->import.pool, w->import.handle)
+#define OF_SHAREABLE (w->got, w->import.handle, w->import.type)
+#define OF_CONTEXT (w->got, w->context.flags, w->device)
+#define OF_CONTEXT_AFFINE                                                                                    \
+    (w->got, w->context.affinity, w->context.affinity_count, w->context.flags, w->device)
+#define OF_CONTEXT_PARAMS (w->got, w->context.params, w->context.flags, w->device)
+#define OF_CONTEXT_VDPAU (w->got, w->context.flags, w->device, w->context.vdpau, w->context.vdpau_lookup)
+#define OF_PRIMARY (w->got, w->device)
+#define OF_GREEN (w->got, w->context.resources, w->device, w->context.flags)
+
+CUresult plain_allocate(const struct allocation *w)
+{
+    switch (w->way) {
+#define ALLOCATES(symbol, form, ...)                                                                         \
+    case WAY_##symbol:                                                                                       \
+        return real(symbol) OF_##form;
+#include "intercept/memory/alloc.def"
+    case WAY_COUNT:
+        break;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+#define OUT_OF_ADDRESS (key)
+#define OUT_OF_ADDRESS_IN_ORDER (key, stream)
+#define OUT_OF_ARRAY ((CUarray)(uintptr_t)key)
+#define OUT_OF_MIPMAPS ((CUmipmappedArray)(uintptr_t)key)
+#define OUT_OF_EXTERNAL ((CUexternalMemory)(uintptr_t)key)
+#define OUT_OF_CONTEXT ((CUcontext)(uintptr_t)key)
+#define OUT_OF_DEVICE ((CUdevice)key)
+#define OUT_OF_GREEN ((CUgreenCtx)(uintptr_t)key)
+
+CUresult plain_release(enum release_way way, uint64_t key, CUstream stream)
+{
+    switch (way) {
+#define RELEASES(symbol, form, ...)                                                                          \
+    case RELEASE_##symbol:                                                                                   \
+        return real(symbol) OUT_OF_##form;
+#include "intercept/memory/alloc.def"
+    case RELEASE_COUNT:
+        break;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult plain_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
+{
+    real_needed(cuMemGetAddressRange_v2);
+    return real(cuMemGetAddressRange_v2)(base, bytes, address);
+}
+
+static CUresult plain_pointer_attribute(void *value, CUpointer_attribute which, CUdeviceptr address)
+{
+    real_needed(cuPointerGetAttribute);
+    return real(cuPointerGetAttribute)(value, which, address);
+}
+
+static CUresult plain_pointer_attributes(unsigned count, CUpointer_attribute *which, void **values,
+                                         CUdeviceptr address)
+{
+    real_needed(cuPointerGetAttributes);
+    return real(cuPointerGetAttributes)(count, which, values, address);
+}
+
+const struct engine engine_plain = {
+    .allocate = plain_allocate,
+    .release = plain_release,
+    .address_range = plain_address_range,
+    .pointer_attribute = plain_pointer_attribute,
+    .pointer_attributes = plain_pointer_attributes,
+};

@@ -1,0 +1,117 @@
+#include "intercept/memory/pool_road.h"
+
+#include "intercept/memory/charge.h"
+#include "intercept/memory/engine/engine.h"
+#include "intercept/memory/pool_charge.h"
+#include "intercept/resolve/real.h"
+
+/* While the stream is captured, an allocation is a node of a graph and takes nothing yet. A stream that
+ * cannot tell is left to the driver as well: it will refuse. */
+static bool takes_memory(const struct allocation *wanted)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
+        wanted->pooled.is_per_thread ? real(cuStreamIsCapturing_ptsz) : real(cuStreamIsCapturing);
+    return !is_capturing || (is_capturing(wanted->pooled.stream, &status) == CUDA_SUCCESS &&
+                             status == CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* The context of a stream; NULL: that which is current. False: the driver does not know the stream. */
+static bool context_of(CUstream stream, CUcontext *context)
+{
+    *context = NULL;
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+        !real(cuStreamGetCtx))
+        return true;
+    return real(cuStreamGetCtx)(stream, context) == CUDA_SUCCESS;
+}
+
+/* The pool that it takes from, if it is one that we account: the current or default one of a device. */
+static CUmemoryPool pool_of(CUmemoryPool named, CUdevice device)
+{
+    CUmemoryPool current = NULL, standard = NULL;
+    if (real(cuDeviceGetMemPool) && real(cuDeviceGetMemPool)(&current, device) != CUDA_SUCCESS)
+        current = NULL;
+    if (!named || named == current)
+        return current;
+    if (pool_charge_find(named))
+        return named;
+    if (real(cuDeviceGetDefaultMemPool) && real(cuDeviceGetDefaultMemPool)(&standard, device) != CUDA_SUCCESS)
+        standard = NULL;
+    return named == standard ? standard : NULL;
+}
+
+/* Inside own calls, in the stream's context. */
+static enum gpu_place find_in_context(CUmemoryPool named, struct pool **pool, uint32_t *gpu)
+{
+    struct charge charge;
+    CUdevice device;
+    CUmemoryPool handle = NULL;
+    enum gpu_place place = charge_place_inside(&charge);
+    *gpu = charge.gpu;
+    if (place != PLACE_ON_GPU)
+        return place;
+    if (real(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
+        handle = pool_of(named, device);
+    if (!handle)
+        return PLACE_NOWHERE;
+    *pool = pool_charge_get(handle, charge.gpu, false);
+    return *pool ? PLACE_ON_GPU : PLACE_FORBIDDEN; /* more pools than we can account */
+}
+
+/* Where it is charged. PLACE_NOWHERE also for pools that are not ours to account. */
+static enum gpu_place find_pool(const struct allocation *wanted, struct pool **pool, uint32_t *gpu)
+{
+    struct own_calls calls;
+    CUcontext context;
+    CUmemoryPool named = wanted->pooled.pool;
+    if (!takes_memory(wanted))
+        return PLACE_NOWHERE;
+    *pool = named && session_mode() == SESSION_INSIDE ? pool_charge_find(named) : NULL;
+    if (*pool) {
+        *gpu = (*pool)->gpu;
+        return PLACE_ON_GPU;
+    }
+    if (!context_of(wanted->pooled.stream, &context) || !own_calls_begin(&calls, context))
+        return PLACE_NOWHERE;
+    enum gpu_place place = find_in_context(named, pool, gpu);
+    own_calls_end(&calls);
+    return place;
+}
+
+/* With the pool's lock, which it gives back. */
+static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, const struct allocation *wanted)
+{
+    CUresult result = engine_allocate(wanted);
+    if (pool_charge_correct(pool)) {
+        pool_charge_done(pool);
+        return result;
+    }
+    /* It needed more than asked: whole blocks, or its unused memory was in pieces. */
+    if (result == CUDA_SUCCESS)
+        engine_release(row->undo, *(CUdeviceptr *)wanted->got, wanted->pooled.stream);
+    uint32_t gpu = pool->gpu;
+    pool_charge_give_up(pool);
+    charge_say_refused(true, gpu, wanted->bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult pool_road_allocate(const struct alloc_row *row, const struct allocation *wanted)
+{
+    struct pool *pool = NULL;
+    uint32_t gpu = 0;
+    enum gpu_place place = PLACE_NOWHERE;
+    if (own_calls_depth == 0 && session_mode() != SESSION_OUTSIDE)
+        place = find_pool(wanted, &pool, &gpu);
+    if (place == PLACE_NOWHERE)
+        return engine_allocate(wanted);
+    if (place == PLACE_FORBIDDEN || !pool_charge_prepare(pool, wanted->bytes)) {
+        charge_say_refused(place == PLACE_ON_GPU, gpu, wanted->bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    charge_begin_move();
+    charge_enter();
+    CUresult result = allocate_from(pool, row, wanted);
+    charge_leave();
+    return result;
+}

@@ -1,0 +1,22 @@
+#include "intercept/session/visible_memory.h"
+
+static uint64_t smaller(uint64_t one, uint64_t other)
+{
+    return one < other ? one : other;
+}
+
+struct visible_memory visible_memory_of(enum gpu_place place, uint32_t gpu, struct visible_memory card)
+{
+    if (place == PLACE_NOWHERE)
+        return card;
+    if (place == PLACE_FORBIDDEN)
+        return (struct visible_memory){.total_bytes = card.total_bytes};
+    const struct ledger *ledger = &session_slot()->ledger;
+    uint64_t limit = atomic_load_explicit(&ledger->policy->gpus[gpu].limit_bytes, memory_order_relaxed);
+    uint64_t total = smaller(limit, card.total_bytes);
+    uint64_t used, unseen = ledger_unseen(ledger->policy, gpu);
+    if (__builtin_add_overflow(ledger_used(ledger, gpu), unseen, &used))
+        used = UINT64_MAX;
+    uint64_t left = total > used ? total - used : 0;
+    return (struct visible_memory){.total_bytes = total, .free_bytes = smaller(left, card.free_bytes)};
+}
