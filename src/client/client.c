@@ -61,15 +61,6 @@ void client_close(struct client *client)
     http_close(&client->connection);
 }
 
-pid_t client_daemon_pid(const struct client *client)
-{
-    struct ucred peer = {.pid = 0};
-    socklen_t length = sizeof(peer);
-    if (client->connection.fd >= 0)
-        getsockopt(client->connection.fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
-    return peer.pid;
-}
-
 /* --- Asking ---------------------------------------------------------------------------------------- */
 
 /* A daemon of the other kind, where none of the kind asked for runs, is worth a hint. */

@@ -33,9 +33,6 @@ int client_request_session(struct client *client, const char *method, const char
 int client_listen(struct client *client, const char *path, void (*take)(const json_t *event, void *context),
                   void *context, struct error *error);
 
-/* The pid of the daemon that answered last; 0 before the first request, and after it hung up. */
-pid_t client_daemon_pid(const struct client *client);
-
 /* 0 once the daemon says that it is ready, -EAGAIN with what is missing while it is not, -ENOTCONN without
  * one. */
 int client_ready(struct client *client, struct error *error);

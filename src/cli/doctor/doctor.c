@@ -64,7 +64,8 @@ static void ask_daemon(struct doctor *doctor)
         doctor->no_daemon = doctor->no_paths;
     }
     if (result == 0) {
-        doctor->daemon_pid = client_daemon_pid(&client);
+        /* The socket's peer is who made it, which may be a service manager. */
+        doctor->daemon_pid = (pid_t)json_integer_value(json_object_get(doctor->version, "pid"));
         result = client_request(&client, "GET", "/v1/gpus", NULL, &doctor->gpus, &doctor->no_daemon);
     }
     if (result == 0)

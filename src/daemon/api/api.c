@@ -292,7 +292,7 @@ static void list_gpus(struct http_request *request, const char *id)
 
 static void show_version(struct http_request *request, const char *id)
 {
-    http_reply_json(request, 200, json_pack("{s:s}", "version", GPUSLICE_VERSION));
+    http_reply_json(request, 200, json_pack("{s:s,s:i}", "version", GPUSLICE_VERSION, "pid", (int)getpid()));
 }
 
 static void show_config(struct http_request *request, const char *id)
