@@ -246,6 +246,40 @@ def test_process_lists_show_the_sessions_own(daemon, start):
     assert outside.do("processes(by_index(0))")[1] == 4
 
 
+@pytest.mark.parametrize("settings, entry", [({"FAKECUDA_DRIVER_VERSION": "535.54.03"}, "Detail"),
+                                             ({"FAKECUDA_NVML_ENTRY_BYTES": 16}, "Process1"),
+                                             ({"FAKECUDA_NVML_ENTRY_BYTES": 24}, "Process2"),
+                                             ({"FAKECUDA_NVML_ENTRY_BYTES": 32}, "Detail")])
+def test_lists_are_read_and_answered_as_the_driver_has_their_entries(make_daemon, make_gpu, start, settings, entry):
+    """Some versions' entries have another length than is documented; the program was built for its driver's."""
+    daemon = make_daemon(gpu=make_gpu(**settings)).start()
+    session = new_session(daemon, memory_bytes=64 * MIB)
+    programs = [start(environment_of(daemon, session)) for _ in range(3)]
+    for size, program in enumerate(programs):
+        program.do("context()")
+        assert program.do(f"alloc({(size + 1) * MIB})")[0] == 0
+        program.do(f"module({8 * MIB})")
+    own = sorted([program.own_pid, (size + 9) * MIB] for size, program in enumerate(programs))
+    result, count, listed = programs[0].do(f"processes(by_index(0), entry={entry})")
+    assert (result, count, sorted(listed)) == (0, 3, own)
+    wait_for(lambda: sampled(daemon, session)["driver_bytes"] == 3 * 8 * MIB, "the daemon to read it")
+    shown = daemon.request("GET", "/v1/gpus")[1][0]["processes"]
+    assert sorted([process["pid"], process["used_bytes"]] for process in shown) == own
+
+
+@pytest.mark.parametrize("figures", [1, 2], ids=["absent", "zero"])
+def test_figures_that_nvml_does_not_have_are_said_so_and_count_for_nothing(make_daemon, make_gpu, start, figures):
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_NVML_NO_FIGURES=figures)).start()
+    session = new_session(daemon, memory_bytes=64 * MIB)
+    program = start(environment_of(daemon, session))
+    program.do("context()")
+    assert program.do(f"alloc({MIB})")[0] == 0
+    (process,) = wait_for(lambda: daemon.request("GET", "/v1/gpus")[1][0]["processes"], "the process to be listed")
+    assert process["used_bytes"] == (None if figures == 1 else 0)
+    wait_for(lambda: "GPU 0: NVML does not tell what each process holds" in daemon.log_text(), "the log to say so")
+    assert daemon.session(session["session_id"])["used_bytes"] == MIB
+
+
 def test_a_process_that_could_not_attach_lists_nobody(daemon, start):
     session = new_session(daemon, memory_bytes=64 * MIB)
     holder = start(environment_of(daemon, session))

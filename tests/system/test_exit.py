@@ -17,6 +17,12 @@ def dying(remote, product):
     return {**remote(product.simulated), "REMOTE_DIES_MS": "20"}
 
 
+@pytest.fixture(params=["a driver that must not be called", "the simulated one, which crashes"])
+def ending(request, dying):
+    """Environment of a driver whose calls must not come after its exit handler."""
+    return dying if request.param.startswith("a driver") else {"FAKECUDA_EXIT_HANDLER": "1"}
+
+
 def ends_quietly(product, environment, *words):
     result = subprocess.run([product.program("exits"), *map(str, words)], env=environment, capture_output=True, text=True,
                             timeout=60, check=False)
@@ -24,17 +30,17 @@ def ends_quietly(product, environment, *words):
 
 
 @pytest.mark.parametrize("words", [(2000, 4), (50, 200), (2000, 4, 3)], ids=["long", "many", "threads"])
-def test_a_process_under_a_cap_of_its_own_ends_quietly(product, gpu, dying, words):
-    environment = gpu.standalone(GIB, GPUSLICE_COMPUTE_LIMIT="50%") | dying
+def test_a_process_under_a_cap_of_its_own_ends_quietly(product, gpu, ending, words):
+    environment = gpu.standalone(GIB, GPUSLICE_COMPUTE_LIMIT="50%") | ending
     for _ in range(ROUNDS):
         ends_quietly(product, environment, *words)
 
 
-def test_a_process_of_a_session_whose_gates_close_ends_quietly(daemon, reap, product, dying):
+def test_a_process_of_a_session_whose_gates_close_ends_quietly(daemon, reap, product, ending):
     daemon.cli("scheduler", "--quantum", "1ms")
     rival = Worker(daemon, reap, "50%..100%", "200")
     rival.begin(600_000)
     session = daemon.request("POST", "/v1/sessions", {"name": "ends", "compute": "50%..100%"})[1]
     for _ in range(ROUNDS):
-        ends_quietly(product, in_session(daemon, session) | dying, 2000, 4)
+        ends_quietly(product, in_session(daemon, session) | ending, 2000, 4)
     assert rival.process.poll() is None
