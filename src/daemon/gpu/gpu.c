@@ -28,6 +28,11 @@
  * what happens meanwhile is seen as well. And between samples that were asked for by notices. */
 #define NOTICE_DELAY_USEC UINT64_C(25000)
 #define NOTICE_INTERVAL_USEC UINT64_C(50000)
+/* NVML holds the driver's locks for as long as it takes: programs' allocations wait for those. So after a sample it is left
+ * alone for so many times as long, and one of 30 ms is not taken again within a second. */
+#define PAUSE_FACTOR 35
+/* Whoever waits for a sample gets the last one meanwhile; not where it costs next to nothing. */
+#define DEAR_USEC UINT64_C(5000)
 /* Samples in a row for processes that moved during each; after that they wait for the next. */
 #define MOVED_TRIES 5
 #define MEASURE_TIMEOUT_USEC UINT64_C(90000) /* the client waits 100 ms */
@@ -49,10 +54,13 @@ struct gpu_sampler {
     bool has_listed; /* at the start */
     struct error list_error;
     sd_event_source *interval, *timeout, *soon;
-    bool is_awaited;     /* `soon` is set */
-    bool is_wanted;      /* `soon` came while a sample was under way */
-    unsigned tries;      /* samples in a row that some process moved during */
-    uint64_t begun_usec; /* the last sample */
+    bool is_awaited;      /* `soon` is set */
+    bool is_wanted;       /* `soon` came while a sample was under way */
+    unsigned tries;       /* samples in a row that some process moved during */
+    uint64_t begun_usec;  /* the last sample */
+    uint64_t took_usec;   /* what that took */
+    uint64_t rested_usec; /* when NVML may be asked again after it */
+    bool is_dear;         /* samples take more than DEAR_USEC */
 };
 
 /* --- Samples --------------------------------------------------------------------------------------- */
@@ -118,6 +126,15 @@ static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_samp
 static void begin_sample(struct gpu_sampler *sampler);
 static void sample_soon(struct gpu_sampler *sampler);
 
+/* What counts is what the cheaper of two samples took: the thread of one may not have been run for a moment. */
+static void rest_after(struct gpu_sampler *sampler, uint64_t took_usec)
+{
+    uint64_t usec = took_usec < sampler->took_usec ? took_usec : sampler->took_usec;
+    sampler->took_usec = took_usec;
+    sampler->is_dear = usec > DEAR_USEC;
+    sampler->rested_usec = daemon_now_usec() + PAUSE_FACTOR * usec;
+}
+
 static void on_sampled(struct worker_job *worker_job)
 {
     struct nvml_job *job = (struct nvml_job *)worker_job;
@@ -131,6 +148,7 @@ static void on_sampled(struct worker_job *worker_job)
     driver_line_end(daemon);
     change_publish(daemon, &(struct change){CHANGE_GPUS_SAMPLED}, "the GPUs were sampled");
     queue_advance_soon(daemon); /* what others held may be free */
+    rest_after(sampler, job->took_usec);
     nvml_sample_free(job);
     sampler->is_sampling = false;
     sd_event_source_set_enabled(sampler->timeout, SD_EVENT_OFF);
@@ -138,10 +156,14 @@ static void on_sampled(struct worker_job *worker_job)
     sampler->tries = any_moved ? sampler->tries + 1 : 0;
     if (sampler->tries > 0 && sampler->tries < MOVED_TRIES)
         sample_soon(sampler);
-    if (sampler->later || sampler->is_wanted) {
+    if (sampler->is_dear)
+        answer(&sampler->later); /* this one ended after they came */
+    if (sampler->later) {
         sampler->waiting = sampler->later;
         sampler->later = NULL;
         begin_sample(sampler);
+    } else if (sampler->is_wanted) {
+        sample_soon(sampler);
     }
 }
 
@@ -205,6 +227,8 @@ static void sample_soon(struct gpu_sampler *sampler)
         return;
     if (at < sampler->begun_usec + NOTICE_INTERVAL_USEC)
         at = sampler->begun_usec + NOTICE_INTERVAL_USEC;
+    if (at < sampler->rested_usec)
+        at = sampler->rested_usec;
     sd_event_source_set_time(sampler->soon, at);
     sampler->is_awaited = sd_event_source_set_enabled(sampler->soon, SD_EVENT_ONESHOT) >= 0;
 }
@@ -231,7 +255,8 @@ void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argu
     struct gpu_sampler *sampler = daemon->sampler;
     struct waiter *waiter = calloc(1, sizeof(*waiter));
     bool hangs = sampler->is_sampling && sd_event_source_get_enabled(sampler->timeout, NULL) <= 0;
-    if (!waiter || hangs) {
+    bool is_resting = !sampler->is_sampling && sampler->is_dear && daemon_now_usec() < sampler->rested_usec;
+    if (!waiter || hangs || is_resting) {
         free(waiter);
         done(argument);
         return;

@@ -41,10 +41,11 @@ void gpu_stop(struct daemon *daemon);
 void gpu_tell_silence(struct gpu *gpu, const char *why);
 
 /* Have a fresh sample taken and call `done` when it is there, or after a second without an answer (the cards
- * are then unhealthy and keep their last numbers). */
+ * are then unhealthy and keep their last numbers). Where samples take long, the last one is fresh for some
+ * time: at most as long as 35 times what it took. */
 void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argument);
 
-/* Have a sample taken within 100 ms, once for all who ask meanwhile: something has happened that the driver
+/* Have a sample taken within 100 ms, or later where samples take long, once for all who ask meanwhile: something has happened that the driver
  * line (driver_line.h) should know. */
 void gpu_sample_soon(struct daemon *daemon);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "cuda/nvml_entries.h"
 
 #define LOAD_USEC UINT64_C(1000000)
@@ -272,6 +273,7 @@ static int busy_percent_of(const struct nvml_load *load, pid_t pid)
 
 static void sample_cards(struct nvml *nvml, struct nvml_job *job)
 {
+    uint64_t from_ns = monotonic_ns();
     for (unsigned i = job->first_gpu; i <= job->last_gpu && i < nvml->device_count; i++) {
         struct nvml_sample *sample = &job->samples[i];
         nvmlMemory_t memory;
@@ -289,6 +291,7 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         for (unsigned j = 0; j < sample->process_count; j++)
             sample->processes[j].busy_percent = busy_percent_of(&nvml->loads[i], sample->processes[j].pid);
     }
+    job->took_usec = (monotonic_ns() - from_ns) / 1000;
 }
 
 void nvml_run(struct worker_job *first, void *context)

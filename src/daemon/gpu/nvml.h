@@ -47,6 +47,7 @@ struct nvml_job {
     struct gpu_sampler *sampler;
     struct gpu_measurement *measurement; /* for which, or NULL */
     unsigned first_gpu, last_gpu;
+    uint64_t took_usec; /* what asking NVML took */
     struct nvml_sample samples[LEDGER_GPUS];
 };
 

@@ -206,6 +206,33 @@ static void a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever(void **
     assert_true(gpu->healthy);
 }
 
+static unsigned asked;
+
+static void take_30_ms(void)
+{
+    asked++;
+    usleep(30000);
+}
+
+/* Programs' allocations wait for the driver's locks, which NVML holds. */
+static void an_nvml_that_takes_long_is_asked_seldom(void **state)
+{
+    LEAD(led->on_processes = take_30_ms);
+    start();
+    refresh();
+    LEAD(asked = 0; led->used_bytes = 77);
+    for (uint64_t end = daemon_now_usec() + 500000; daemon_now_usec() < end;) {
+        gpu_sample_soon(&daemon_state);
+        refresh(); /* answered with what is known */
+        assert_true(sd_event_run(daemon_state.loop, 10000) >= 0);
+    }
+    LEAD(assert_int_equal(asked, 0));
+    for (uint64_t end = daemon_now_usec() + 20000000; daemon_state.gpus[0].used_bytes != 77;) {
+        assert_true(daemon_now_usec() < end);
+        assert_true(sd_event_run(daemon_state.loop, 100000) >= 0);
+    }
+}
+
 static void an_error_about_a_card_makes_it_unhealthy_until_it_is_over(void **state)
 {
     start();
@@ -362,6 +389,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_card_in_mig_mode_without_instances_is_no_gpu, begin, end),
         cmocka_unit_test_setup_teardown(a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(an_nvml_that_takes_long_is_asked_seldom, begin, end),
         cmocka_unit_test_setup_teardown(an_error_about_a_card_makes_it_unhealthy_until_it_is_over, begin,
                                         end),
         cmocka_unit_test_setup_teardown(it_is_what_nvml_shows_beyond_what_the_slot_holds, begin_session,
