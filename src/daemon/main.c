@@ -17,20 +17,26 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "daemon/api/api.h"
+#include "daemon/gpu/sampler.h"
 #include "daemon/history/events.h"
 #include "daemon/history/history.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/round.h"
 #include "daemon/loop/runtime.h"
 #include "daemon/loop/settings.h"
 #include "daemon/process/attach.h"
+#include "daemon/process/driver_line.h"
 #include "daemon/process/reaper.h"
+#include "daemon/process/release.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/session/declared.h"
 #include "daemon/session/ledgers.h"
 #include "daemon/session/queue.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_life.h"
 #include "daemon/session/unclaimed_ledgers.h"
 #include "daemon/store/store.h"
 
@@ -296,6 +302,20 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
+/* What follows the core's changes, then the core as the files have it. */
+static int start_parts(struct daemon *daemon, struct error *error)
+{
+    static int (*const starts[])(struct daemon * daemon, struct error * error) = {
+        events_start,      api_follow_start, api_wait_start, agents_start, queue_start,
+        driver_line_start, release_start,    store_open,     store_load,   unclaimed_ledgers_sort,
+        history_start,     settings_start,   declared_start, reaper_start,
+    };
+    int result = 0;
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
+        result = starts[i](daemon, error);
+    return result;
+}
+
 static int start(struct program *program, struct error *error)
 {
     struct daemon *daemon = &program->daemon;
@@ -317,17 +337,11 @@ static int start(struct program *program, struct error *error)
     result = sd_event_new(&daemon->loop);
     if (result < 0)
         return error_set_errno(error, -result, "cannot make an event loop");
-    if ((result = watch(program, error)) < 0 || (result = start_gpus(daemon, error)) < 0 ||
-        (result = events_start(daemon, error)) < 0 || (result = api_start(daemon, error)) < 0 ||
-        (result = agents_start(daemon, error)) < 0 || (result = queue_start(daemon, error)) < 0 ||
-        (result = store_open(daemon, error)) < 0 || (result = store_load(daemon, error)) < 0)
+    if ((result = watch(program, error)) < 0 || (result = round_start(daemon, error)) < 0 ||
+        (result = start_gpus(daemon, error)) < 0 || (result = start_parts(daemon, error)) < 0)
         return result;
-    unclaimed_ledgers_sort(daemon);
-    if ((result = history_start(daemon, error)) < 0 || (result = settings_start(daemon, error)) < 0)
-        return result;
-    if ((result = reaper_start(daemon, error)) < 0 ||
-        (result = runtime_listen(&program->runtime, error)) < 0 ||
-        (result = attach_start(daemon, program->runtime.attach_fd, error)) < 0)
+    if ((result = runtime_listen(&program->runtime, error)) < 0 ||
+        (result = attach_start(daemon, program->runtime.attach_fd, agents_enter, error)) < 0)
         return result;
     session_announce_all(daemon);
     return http_start(daemon, program->runtime.control_fd, api_handle, error);
@@ -365,19 +379,24 @@ static void stop(struct program *program)
     struct daemon *daemon = &program->daemon;
     sd_notify(0, "STOPPING=1");
     runtime_remove_sockets(&program->runtime);
+    api_wait_stop(daemon);
     queue_stop(daemon);
     events_stop(daemon);
     history_stop(daemon);
-    api_stop(daemon);
+    api_follow_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);
+    release_stop(daemon);
+    driver_line_stop(daemon);
     agents_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);
-    api_free(daemon);
+    api_follow_free(daemon);
     events_free(daemon);
+    declared_stop(daemon);
     settings_stop(daemon);
+    round_stop(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_unref(daemon->loop);
 }

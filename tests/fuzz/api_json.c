@@ -1,7 +1,7 @@
 /* The bodies of HTTP requests: POST and PATCH of sessions, gslice's, and the scheduler's. */
 #include "daemon/api/api.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/session/session.h"
+#include "daemon/session/request.h"
 #include "fuzz.h"
 
 #define CARDS 3u

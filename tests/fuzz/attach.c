@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include "daemon/process/attach.h"
-#include "daemon/process/reaper.h"
+#include "daemon/schedule/agents.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+#include "daemon/session/session_life.h"
+#include "daemon/session/session_show.h"
 #include "daemon/store/store.h"
 #include "fuzz.h"
 #include "small_daemon.h"
@@ -29,7 +32,7 @@ static void listen_for_clients(struct daemon *daemon)
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     fuzz_require(fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
     fuzz_require(listen(fd, 16) == 0);
-    fuzz_require(attach_start(daemon, fd, &error) == 0);
+    fuzz_require(attach_start(daemon, fd, agents_enter, &error) == 0);
     fuzz_require(store_open(daemon, &error) == 0);
 }
 

@@ -7,6 +7,9 @@
 
 #include "daemon/history/events.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/round.h"
+#include "daemon/process/driver_line.h"
+#include "daemon/process/release.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/queue.h"
 #include "fuzz.h"
@@ -75,9 +78,12 @@ struct daemon *small_daemon(void)
     daemon->config.daemon.recovery_usec = UINT64_C(60000000);
     make_cards(daemon);
     fuzz_require(sd_event_new(&daemon->loop) >= 0);
+    fuzz_require(round_start(daemon, &error) == 0);
     fuzz_require(events_start(daemon, &error) == 0);
     fuzz_require(agents_start(daemon, &error) == 0);
     fuzz_require(queue_start(daemon, &error) == 0);
+    fuzz_require(driver_line_start(daemon, &error) == 0);
+    fuzz_require(release_start(daemon, &error) == 0);
     return daemon;
 }
 

@@ -5,6 +5,7 @@
 
 #include "daemon/api/api.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_life.h"
 #include "daemon/store/store.h"
 #include "fuzz.h"
 #include "small_daemon.h"

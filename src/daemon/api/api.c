@@ -8,20 +8,22 @@
 
 #include "base/cleanup.h"
 #include "daemon/api/metrics.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/sampler.h"
 #include "daemon/http/http.h"
 #include "daemon/http/http_tcp.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/settings.h"
-#include "daemon/process/peer.h"
-#include "daemon/process/reaper.h"
-#include "daemon/session/ceilings.h"
+#include "daemon/loop/peer.h"
+#include "daemon/process/release.h"
+#include "daemon/session/admit.h"
 #include "daemon/session/declared.h"
+#include "daemon/session/process.h"
 #include "daemon/session/queue.h"
-#include "daemon/session/release.h"
+#include "daemon/session/request.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+#include "daemon/session/session_life.h"
 #include "daemon/store/store.h"
 
 #define SEGMENT_BYTES 128
@@ -51,14 +53,13 @@ static struct session *find_changed(struct http_request *request)
 static void on_created(void *argument, int result, const char *message)
 {
     struct http_request *request = argument;
-    struct session *session = find_changed(request);
-    if (!session)
-        return;
     if (result < 0) {
-        session_end(session, "it could not be stored");
         internal_error(request, "the session could not be stored and was not made", message);
         return;
     }
+    const struct session *session = find_changed(request);
+    if (!session)
+        return;
     json_t *json = api_session_json(session);
     json_object_set_new(json, "environment", api_environment_json(session));
     http_reply_json(request, request->as_gslice ? 200 : 201, json);
@@ -69,10 +70,10 @@ static void create(struct http_request *request, struct session_request *wanted)
     struct error error;
     struct session *session;
     wanted->owner = request->peer.uid;
-    ceilings_apply_defaults(request->daemon, wanted);
+    admit_apply_defaults(request->daemon, wanted);
     if (!wanted->has_ttl && !wanted->ttl_seconds)
         wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
-    int result = session_create(request->daemon, wanted, &session, &error);
+    int result = admit_new(request->daemon, wanted, &session, &error);
     if (result < 0) {
         http_reply_error(request, &error);
         return;
@@ -81,7 +82,7 @@ static void create(struct http_request *request, struct session_request *wanted)
     if (session->state == SESSION_QUEUED)
         http_reply_json(request, 202, api_session_json(session));
     else
-        store_put_session(session, on_created, request);
+        store_await(request->daemon, session->id, on_created, request);
 }
 
 static void create_session(struct http_request *request, const char *id)
@@ -157,7 +158,7 @@ static void show_session(struct http_request *request, const char *id)
         return;
     }
     strcpy(request->session_id, session->id);
-    queue_wait(request, (unsigned)place, (unsigned)seconds);
+    api_await_place(request, (unsigned)place, (unsigned)seconds);
 }
 
 static void show_environment(struct http_request *request, const char *id)
@@ -202,7 +203,7 @@ static void change_session(struct http_request *request, const char *id)
         result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
                                    &wanted, &error);
     if (result == 0) {
-        result = session_change(session, &wanted, &error);
+        result = admit_change(session, &wanted, &error);
         json_decref(document);
     }
     if (result < 0) {
@@ -211,7 +212,7 @@ static void change_session(struct http_request *request, const char *id)
     }
     log_info("session %s '%s' changed by uid %u", session->id, session->name, (unsigned)request->peer.uid);
     strcpy(request->session_id, session->id);
-    store_put_session(session, on_changed, request);
+    store_await(request->daemon, session->id, on_changed, request);
 }
 
 /* Also of declared sessions: it changes nothing of what they are. */
@@ -226,7 +227,7 @@ static void give_socket(struct http_request *request, const char *id)
         return;
     }
     strcpy(request->session_id, session->id);
-    store_put_session(session, on_changed, request);
+    store_await(request->daemon, session->id, on_changed, request);
 }
 
 static void on_released(void *argument, int result, const char *message)
@@ -238,6 +239,15 @@ static void on_released(void *argument, int result, const char *message)
             message);
     else
         http_reply_json(argument, 204, NULL);
+}
+
+static void on_processes_ended(void *argument, const struct error *why)
+{
+    struct http_request *request = argument;
+    if (why)
+        http_reply_error(request, why);
+    else
+        store_await(request->daemon, request->session_id, on_released, request);
 }
 
 static void release_session(struct http_request *request, const char *id)
@@ -254,7 +264,9 @@ static void release_session(struct http_request *request, const char *id)
     if (session->processes && kill && strcmp(kill, "true") == 0) {
         log_info("session %s '%s': uid %u ends its processes, %u", session->id, session->name,
                  (unsigned)request->peer.uid, session->process_count);
-        release_begin(session, request);
+        strcpy(request->session_id, session->id);
+        if (release_begin(session, request->peer.uid, on_processes_ended, request, &error) < 0)
+            http_reply_error(request, &error);
         return;
     }
     if (session->processes) {
@@ -271,7 +283,7 @@ static void release_session(struct http_request *request, const char *id)
     change_publish(request->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
                    "released by uid %u", (unsigned)request->peer.uid);
     session_end(session, "released");
-    store_delete_session(request->daemon, request->session_id, on_released, request);
+    store_await(request->daemon, request->session_id, on_released, request);
 }
 
 /* --- GPUs, health, metrics ------------------------------------------------------------------------- */
@@ -297,7 +309,7 @@ static void show_version(struct http_request *request, const char *id)
 
 static void show_config(struct http_request *request, const char *id)
 {
-    http_reply_json(request, 200, settings_json(request->daemon));
+    http_reply_json(request, 200, api_config_json(request->daemon));
 }
 
 static void show_health(struct http_request *request, const char *id)

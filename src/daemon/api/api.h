@@ -31,6 +31,9 @@ json_t *api_session_json(const struct session *session);
 json_t *api_environment_json(const struct session *session);
 json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu);
 
+/* The answer to GET /v1/config. */
+json_t *api_config_json(const struct daemon *daemon);
+
 /* PATCH /v1/scheduler: 0 is automatic. -EINVAL with ERR_BAD_REQUEST. */
 int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, struct error *error);
 
@@ -45,12 +48,17 @@ void api_change_scheduler(struct http_request *request, const char *id);
 /* Handler of GET /v1/events. */
 void api_follow_events(struct http_request *request, const char *id);
 
+/* Answer `request`, about request->session_id, with the session as it then is, once its place in the queue is
+ * not `position` any more or after `seconds`. */
+void api_await_place(struct http_request *request, unsigned position, unsigned seconds);
+
 /* --- Start and end --------------------------------------------------------------------------------- */
 
-int api_start(struct daemon *daemon, struct error *error);
-/* Requests that follow something have been told all, and end. */
-void api_stop(struct daemon *daemon);
-void api_free(struct daemon *daemon); /* no request is left */
+int api_wait_start(struct daemon *daemon, struct error *error);
+void api_wait_stop(struct daemon *daemon); /* answers those who wait */
+int api_follow_start(struct daemon *daemon, struct error *error);
+void api_follow_stop(struct daemon *daemon); /* followers have been told all, and end */
+void api_follow_free(struct daemon *daemon); /* no follower is left */
 
 /* Handlers of GET /v1/history and GET /v1/usage. */
 void api_show_history(struct http_request *request, const char *id);

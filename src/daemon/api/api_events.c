@@ -158,7 +158,7 @@ static int on_beat(sd_event_source *source, uint64_t usec, void *userdata)
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
-int api_start(struct daemon *daemon, struct error *error)
+int api_follow_start(struct daemon *daemon, struct error *error)
 {
     struct followers *followers = calloc(1, sizeof(*followers));
     if (!followers)
@@ -176,7 +176,7 @@ int api_start(struct daemon *daemon, struct error *error)
     return 0;
 }
 
-void api_stop(struct daemon *daemon)
+void api_follow_stop(struct daemon *daemon)
 {
     if (!daemon->followers)
         return;
@@ -184,7 +184,7 @@ void api_stop(struct daemon *daemon)
     wake_all(daemon->followers);
 }
 
-void api_free(struct daemon *daemon)
+void api_follow_free(struct daemon *daemon)
 {
     if (!daemon->followers)
         return;

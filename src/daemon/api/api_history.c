@@ -8,6 +8,7 @@
 #include "daemon/http/http.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
 
 #define USEC_PER_SECOND 1000000
 #define SINCE_STANDARD_SECONDS 3600

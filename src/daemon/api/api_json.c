@@ -5,15 +5,19 @@
 #include <unistd.h>
 
 #include "daemon/api/api.h"
-#include "daemon/gpu/driver_line.h"
 #include "daemon/gpu/gpu.h"
+#include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/process/own_socket.h"
-#include "daemon/process/reaper.h"
+#include "daemon/process/driver_line.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/admission.h"
+#include "daemon/session/own_socket.h"
+#include "daemon/session/process.h"
+#include "daemon/session/promises.h"
 #include "daemon/session/queue.h"
+#include "daemon/session/request.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_show.h"
 
 /* --- Reading --------------------------------------------------------------------------------------- */
 
@@ -252,9 +256,8 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
                      "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
                      "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
                      bytes_json(session_used(session, policy_gpu)), "driver_bytes",
-                     bytes_json(driver_line_bytes(session, policy_gpu)), "orphan_bytes",
-                     bytes_json(driver_line_orphan_bytes(session, policy_gpu)), "total_bytes",
-                     card ? bytes_json(card->total_bytes) : json_null(), "context_bytes",
+                     bytes_json(gpu->driver_bytes), "orphan_bytes", bytes_json(gpu->orphan_bytes),
+                     "total_bytes", card ? bytes_json(card->total_bytes) : json_null(), "context_bytes",
                      card ? bytes_json(card->context_bytes) : json_null(), "compute_achieved_ratio",
                      agents_achieved_ratio(session, policy_gpu), "gpu_seconds",
                      (double)agents_used_ns(session, policy_gpu) / 1e9);
@@ -278,7 +281,7 @@ static json_t *process_json(const struct process *process)
     }
     return json_pack("{s:i,s:o,s:o,s:b,s:o,s:o,s:o,s:I,s:o}", "pid", (int)process->pid, "command",
                      text_json(process->command), "attached_at", time_json(process->attached_at), "outdated",
-                     reaper_is_outdated(process), "used_bytes", bytes_json(used), "driver_bytes",
+                     process_is_outdated(process), "used_bytes", bytes_json(used), "driver_bytes",
                      bytes_json(driver), "denied_allocations", bytes_json(refused), "unknown_pointers",
                      (json_int_t)process->unknown_pointers, "gpus", gpus);
 }
@@ -331,8 +334,8 @@ json_t *api_session_json(const struct session *session)
     for (unsigned i = 0; i < session->gpu_count; i++) {
         json_array_append_new(gpus, session_gpu_json(session, i));
         used = add_bytes(used, session_used(session, i));
-        driver = add_bytes(driver, driver_line_bytes(session, i));
-        orphaned = add_bytes(orphaned, driver_line_orphan_bytes(session, i));
+        driver = add_bytes(driver, session->gpus[i].driver_bytes);
+        orphaned = add_bytes(orphaned, session->gpus[i].orphan_bytes);
         limit = add_bytes(limit, session->gpus[i].limit_bytes);
     }
     /* Oldest first; the list has the newest first. */
@@ -397,20 +400,19 @@ static json_t *busy_json(int percent)
 json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
 {
     unsigned at = (unsigned)(gpu - daemon->gpus), sessions = 0;
-    uint64_t reserved = gpu_reserved(daemon, at, NULL), others = gpu_held_by_others(daemon, at);
+    uint64_t reserved = promises_reserved_bytes(daemon, at), others = promises_outside_bytes(daemon, at);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             sessions += session->gpus[i].gpu == (int)at;
     json_t *processes = json_array();
     for (unsigned i = 0; i < gpu->process_count; i++) {
-        const struct session *session = reaper_session_of(daemon, gpu->processes[i].pid);
-        json_array_append_new(processes, json_pack("{s:i,s:o,s:o,s:s?}", "pid", (int)gpu->processes[i].pid,
-                                                   "used_bytes",
-                                                   gpu->processes[i].is_known
-                                                       ? bytes_json(gpu->processes[i].used_bytes)
-                                                       : json_null(),
-                                                   "busy_ratio", busy_json(gpu->processes[i].busy_percent),
-                                                   "session_id", session ? session->id : NULL));
+        const struct session *session = process_session_of(daemon, gpu->processes[i].pid);
+        json_array_append_new(
+            processes,
+            json_pack("{s:i,s:o,s:o,s:s?}", "pid", (int)gpu->processes[i].pid, "used_bytes",
+                      gpu->processes[i].is_known ? bytes_json(gpu->processes[i].used_bytes) : json_null(),
+                      "busy_ratio", busy_json(gpu->processes[i].busy_percent), "session_id",
+                      session ? session->id : NULL));
     }
     return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index",
                      (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name",

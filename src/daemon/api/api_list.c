@@ -8,6 +8,7 @@
 #include "daemon/http/http.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
 
 struct listing {
     const struct daemon *daemon;

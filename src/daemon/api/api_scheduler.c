@@ -4,12 +4,13 @@
 
 #include "base/units.h"
 #include "daemon/api/api.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/card.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
 
 #define NS_PER_SECOND 1e9
 

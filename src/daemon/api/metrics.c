@@ -4,12 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "daemon/gpu/driver_line.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/card.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/process/reaper.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/session/process.h"
+#include "daemon/session/promises.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_show.h"
 
 #define NANO UINT64_C(1000000000)
 
@@ -105,14 +106,24 @@ static uint64_t sum_over_sessions(const struct subject *subject,
     return sum;
 }
 
+static uint64_t driver_bytes_of(const struct session *session, unsigned policy_gpu)
+{
+    return session->gpus[policy_gpu].driver_bytes;
+}
+
+static uint64_t orphan_bytes_of(const struct session *session, unsigned policy_gpu)
+{
+    return session->gpus[policy_gpu].orphan_bytes;
+}
+
 static uint64_t driver_bytes(const struct subject *subject)
 {
-    return sum_over_sessions(subject, driver_line_bytes);
+    return sum_over_sessions(subject, driver_bytes_of);
 }
 
 static uint64_t orphan_bytes(const struct subject *subject)
 {
-    return sum_over_sessions(subject, driver_line_orphan_bytes);
+    return sum_over_sessions(subject, orphan_bytes_of);
 }
 
 static uint64_t granted(const struct subject *subject)
@@ -138,7 +149,7 @@ static uint64_t recovered_bytes(const struct subject *subject)
 
 static uint64_t reserved_bytes(const struct subject *subject)
 {
-    return gpu_reserved(subject->daemon, subject->gpu, NULL);
+    return promises_reserved_bytes(subject->daemon, subject->gpu);
 }
 
 static uint64_t gpu_healthy(const struct subject *subject)
@@ -168,12 +179,12 @@ static uint64_t session_used_bytes(const struct subject *subject)
 
 static uint64_t session_driver_bytes(const struct subject *subject)
 {
-    return driver_line_bytes(subject->session, subject->policy_gpu);
+    return subject->session->gpus[subject->policy_gpu].driver_bytes;
 }
 
 static uint64_t session_orphan_bytes(const struct subject *subject)
 {
-    return driver_line_orphan_bytes(subject->session, subject->policy_gpu);
+    return subject->session->gpus[subject->policy_gpu].orphan_bytes;
 }
 
 static uint64_t session_limit_bytes(const struct subject *subject)

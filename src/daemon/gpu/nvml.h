@@ -12,7 +12,7 @@
 #include "ledger/ledger.h"
 
 struct nvml; /* the loaded library */
-struct gpu_measurement;
+struct gpu_look;
 struct gpu_sampler;
 
 struct nvml_process {
@@ -45,7 +45,7 @@ struct nvml_card {
 struct nvml_job {
     struct worker_job job;
     struct gpu_sampler *sampler;
-    struct gpu_measurement *measurement; /* for which, or NULL */
+    struct gpu_look *look; /* for which; NULL: a sample of all, or nobody waits any more */
     unsigned first_gpu, last_gpu;
     uint64_t took_usec; /* what asking NVML took */
     struct nvml_sample samples[LEDGER_GPUS];

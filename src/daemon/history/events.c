@@ -11,11 +11,12 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/queue.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_show.h"
 
 enum audience { OWNER, ALL };
 

@@ -9,16 +9,19 @@
 #include <systemd/sd-event.h>
 #include <time.h>
 
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/card.h"
+#include "daemon/gpu/nvml.h"
 #include "daemon/history/history_file.h"
 #include "daemon/history/history_query.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/worker.h"
-#include "daemon/process/reaper.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+#include "daemon/session/session_show.h"
 
 #define SECOND_USEC UINT64_C(1000000)
 #define ACCURACY_USEC UINT64_C(50000)
@@ -246,7 +249,7 @@ static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, i
     const struct gpu *card = &daemon->gpus[gpu];
     for (unsigned i = 0; i < card->process_count; i++)
         if (card->processes[i].busy_percent > 0 &&
-            reaper_session_of(daemon, card->processes[i].pid) == session)
+            process_session_of(daemon, card->processes[i].pid) == session)
             percent += (unsigned)card->processes[i].busy_percent;
     return percent * (uint64_t)seconds * 10000000;
 }

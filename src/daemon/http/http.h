@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
-#include "daemon/process/peer.h"
+#include "daemon/loop/peer.h"
 #include "daemon/session/identity.h"
 
 #define HTTP_BODY_BYTES_MAX (1 << 20)

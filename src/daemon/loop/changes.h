@@ -41,7 +41,6 @@ struct observer {
     void (*take)(void *context, const struct change *change);
     void *context;
 };
-SLIST_HEAD(observers, observer);
 
 /* Have `observer` told of every change from now on. It is the caller's, and lives until it is taken out. */
 void change_observe(struct daemon *daemon, struct observer *observer);

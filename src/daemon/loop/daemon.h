@@ -1,20 +1,20 @@
 /* daemon.h - the daemon's whole state. One thread, the loop's, owns all of it.
  *
  * session     limits on GPUs and the processes that run under them (session.h)
- * process     one attached process and its slot of the session's ledger (reaper.h)
+ * process     one attached process and its slot of the session's ledger (process.h)
  * connection  one client of attach.sock, with or without a process (attach.h)
- * gpu         one card, as NVML last showed it (gpu.h) */
+ * gpu         one card, as NVML last showed it (card.h) */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <systemd/sd-event.h>
 
 #include "base/clock.h"
 #include "base/paths.h"
 #include "config/config.h"
-#include "daemon/gpu/gpu.h"
-#include "daemon/loop/changes.h"
+#include "daemon/gpu/card.h"
 #include "ledger/ledger.h"
 
 struct session;
@@ -29,6 +29,10 @@ struct queue;
 struct events;
 struct history;
 struct followers;
+struct waiters;
+struct driver_line;
+struct observer;
+struct round;
 struct settings;
 struct declared;
 
@@ -72,13 +76,18 @@ struct daemon {
     struct store *store;
     struct user *users;
     struct attach *attach;
+    void (*on_own_socket)(struct daemon *daemon, int fd, struct session *session); /* own_socket.h */
     struct leases *leases;
     struct http *http;
     struct queue *queue;
     struct events *events;
-    struct followers *followers; /* of events, by HTTP */
-    struct history *history;     /* NULL: none is kept */
-    struct observers observers;  /* of changes */
+    struct followers *followers;      /* of events, by HTTP */
+    struct history *history;          /* NULL: none is kept */
+    struct waiters *waiters;          /* for places in the queue, by HTTP */
+    SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
+    struct round *round;
+    struct observer *release_observer; /* release.h */
+    struct driver_line *driver_line;
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;

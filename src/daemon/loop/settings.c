@@ -13,7 +13,6 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/session/declared.h"
 
 /* Editors write a file in several steps: look when there has been none for a moment. */
 #define SETTLE_USEC UINT64_C(200000)
@@ -80,7 +79,7 @@ static void reload_config(struct daemon *daemon)
 static void reload(struct daemon *daemon)
 {
     reload_config(daemon);
-    declared_apply(daemon);
+    change_publish(daemon, &(struct change){CHANGE_SETTINGS_READ}, "the settings were read");
 }
 
 /* --- Watching -------------------------------------------------------------------------------------- */
@@ -169,7 +168,6 @@ int settings_start(struct daemon *daemon, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "cannot watch the configuration");
     watch_again(daemon);
-    declared_apply(daemon);
     return 0;
 }
 
@@ -181,19 +179,10 @@ void settings_stop(struct daemon *daemon)
     sd_event_source_disable_unref(settings->hangup);
     free(settings);
     daemon->settings = NULL;
-    declared_stop(daemon);
     config_free(&daemon->config);
 }
 
-/* --- Telling --------------------------------------------------------------------------------------- */
-
-json_t *settings_json(const struct daemon *daemon)
+const char *settings_problem(const struct daemon *daemon)
 {
-    const struct settings *settings = daemon->settings;
-    json_t *files = json_array();
-    json_array_append_new(files, config_file_json(daemon->config.path, daemon->config.is_there,
-                                                  settings->problem[0] ? settings->problem : NULL));
-    json_array_append_new(files, declared_file_json(daemon));
-    return json_pack("{s:b,s:o,s:o,s:o}", "running", true, "files", files, "values",
-                     config_json(&daemon->config), "sessions", declared_json(daemon));
+    return daemon->settings->problem[0] ? daemon->settings->problem : NULL;
 }

@@ -5,8 +5,6 @@
  * mistake in gpuslice.conf an error. */
 #pragma once
 
-#include <jansson.h>
-
 #include "base/error.h"
 
 struct daemon;
@@ -15,10 +13,10 @@ struct daemon;
  * into daemon->config. */
 int settings_load(struct daemon *daemon, const char *idle_exit, struct error *error);
 
-/* Make the declared sessions, and watch the files and SIGHUP, which is blocked. The sessions of the state
- * file are there. */
+/* Watch the files and SIGHUP, which is blocked. CHANGE_SETTINGS_READ is published after each reading, also of
+ * a file with a mistake: sessions.conf is read by those who follow it. */
 int settings_start(struct daemon *daemon, struct error *error);
 void settings_stop(struct daemon *daemon);
 
-/* The answer to GET /v1/config. */
-json_t *settings_json(const struct daemon *daemon);
+/* Why gpuslice.conf is not in force; NULL: it is. */
+const char *settings_problem(const struct daemon *daemon);

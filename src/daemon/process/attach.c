@@ -1,35 +1,35 @@
 #include "daemon/process/attach.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/sampler.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
-#include "daemon/process/own_socket.h"
-#include "daemon/process/peer.h"
+#include "daemon/loop/peer.h"
+#include "daemon/process/context_cost.h"
+#include "daemon/process/enter.h"
 #include "daemon/process/reaper.h"
-#include "daemon/schedule/agents.h"
-#include "daemon/session/declared.h"
+#include "daemon/session/own_socket.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
-#include "daemon/store/store.h"
-#include "wire/wire.h"
+#include "daemon/session/session_find.h"
 
 #define HELLO_TIMEOUT_USEC UINT64_C(10000000)
 
+/* One client of attach.sock. */
 struct connection {
-    struct connection *next, **at; /* of those that have not said HELLO */
+    LIST_ENTRY(connection) next_silent;
+    bool is_silent; /* has not said HELLO or AGENT yet, and is in attach.silent */
     struct attach *attach;
     struct peer peer;
     char own_session[SESSION_ID_TEXT]; /* whose own socket it came by; empty: attach.sock */
@@ -42,19 +42,22 @@ struct connection {
 
 struct attach {
     struct daemon *daemon;
+    struct observer observer;
     struct listener *listener;
-    struct connection *silent;
+    void (*on_agent)(struct process *process, int fd);
+    LIST_HEAD(, connection) silent;
 };
+
+/* What becomes of a connection whose message was taken in. */
+enum outcome { STAY, HANG_UP };
 
 /* It has said what it is about, or ends. */
 static void break_silence(struct connection *connection)
 {
-    if (!connection->at)
+    if (!connection->is_silent)
         return;
-    *connection->at = connection->next;
-    if (connection->next)
-        connection->next->at = connection->at;
-    connection->at = NULL;
+    connection->is_silent = false;
+    LIST_REMOVE(connection, next_silent);
     if (!connection->own_session[0]) {
         user_remove(connection->attach->daemon, connection->peer.uid, USER_SILENT);
         return;
@@ -62,6 +65,23 @@ static void break_silence(struct connection *connection)
     struct session *session = session_find_id(connection->attach->daemon, connection->own_session);
     if (session)
         own_socket_drop_silent(session);
+}
+
+/* One more of which nothing is known yet; false: there are too many. */
+static bool begin_silence(struct connection *connection, struct session *session)
+{
+    struct attach *attach = connection->attach;
+    if (session && !own_socket_take_silent(session))
+        return false;
+    if (!session && user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0)
+        return false;
+    if (session)
+        strcpy(connection->own_session, session->id);
+    else
+        user_add(attach->daemon, connection->peer.uid, USER_SILENT);
+    connection->is_silent = true;
+    LIST_INSERT_HEAD(&attach->silent, connection, next_silent);
+    return true;
 }
 
 static void connection_free(struct connection *connection)
@@ -74,43 +94,28 @@ static void connection_free(struct connection *connection)
     free(connection);
 }
 
-void attach_drop(struct connection *connection)
+/* The process, if there is one, goes on without. */
+static void drop_connection(struct process *process)
 {
-    connection_free(connection);
+    struct connection *connection = process->connection;
+    context_cost_cancel(process);
+    process->connection = NULL;
+    if (connection)
+        connection_free(connection);
 }
 
 static void hang_up(struct connection *connection)
 {
     struct process *process = connection->process;
-    connection_free(connection);
     if (process) {
-        if (process->measurement)
-            gpu_measure_cancel(process->measurement);
+        drop_connection(process);
         reaper_hung_up(process);
+    } else {
+        connection_free(connection);
     }
 }
 
-/* --- HELLO ----------------------------------------------------------------------------------------- */
-
-/* What an answer to HELLO or AGENT needs, gathered step by step. */
-struct entry {
-    struct connection *connection;
-    const char *session_id, *token;
-    uint16_t version_oldest, version_newest; /* of the wire */
-    uint32_t slot;                           /* held before, or WIRE_NO_SLOT */
-    uint64_t generation;
-    bool is_by_rule; /* it named no session, and a rule names this one */
-    struct session *session;
-    struct peer peer;
-    int pidfd;
-    uint64_t start_ticks;
-};
-
-/* Who was told no session is not to take a refusal for there being no rule. */
-static enum wire_refusal no_session(const struct entry *entry)
-{
-    return entry->is_by_rule ? WIRE_REFUSED_RULE : WIRE_REFUSED_NO_SESSION;
-}
+/* --- Answers --------------------------------------------------------------------------------------- */
 
 /* A client that has no version in common with us is answered in the oldest. */
 static struct wire_header header_to(const struct connection *connection, enum wire_type type)
@@ -119,207 +124,21 @@ static struct wire_header header_to(const struct connection *connection, enum wi
                                 .version = connection->version ? connection->version : WIRE_VERSION_OLDEST};
 }
 
-__attribute__((format(printf, 3, 4))) static void refuse(struct connection *connection,
-                                                         enum wire_refusal reason, const char *format, ...)
+static enum outcome refuse(struct connection *connection, const struct refusal *refusal)
 {
-    struct wire_message answer = {.header = header_to(connection, WIRE_REFUSED), .refused.reason = reason};
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(answer.refused.message, sizeof(answer.refused.message), format, arguments);
-    va_end(arguments);
+    struct wire_message answer = {.header = header_to(connection, WIRE_REFUSED),
+                                  .refused.reason = refusal->reason};
+    memcpy(answer.refused.message, refusal->message, sizeof(answer.refused.message));
     wire_send(connection->fd, &answer, NULL, 0);
-    connection->attach->daemon->refused_attaches++;
-    log_info("process %d of uid %u was refused: %s", (int)connection->peer.pid,
-             (unsigned)connection->peer.uid, answer.refused.message);
-    hang_up(connection);
+    if (!refusal->is_quiet) {
+        connection->attach->daemon->refused_attaches++;
+        log_info("process %d of uid %u was refused: %s", (int)connection->peer.pid,
+                 (unsigned)connection->peer.uid, refusal->message);
+    }
+    return HANG_UP;
 }
 
-static bool identify(struct entry *entry)
-{
-    struct connection *connection = entry->connection;
-    int result = peer_identity(connection->fd, &entry->peer, &entry->pidfd, &entry->start_ticks);
-    if (result < 0)
-        refuse(connection, WIRE_REFUSED_INTERNAL,
-               "gpusliced cannot see the process (%s); is it in another pid namespace?", strerror(-result));
-    return result >= 0;
-}
-
-/* Of an earlier connection of this process, say, that named no session. */
-static bool is_admitted_by_rule(const struct entry *entry, const struct session *session)
-{
-    struct config_program program;
-    if (!session->is_declared)
-        return false;
-    peer_program(entry->connection->fd, entry->peer.pid, &program);
-    return declared_admits(session, &program);
-}
-
-/* The session that the connection's own socket says; false: it names another, and is told so. */
-static bool find_by_socket(struct entry *entry)
-{
-    struct connection *connection = entry->connection;
-    if (!connection->own_session[0])
-        return true;
-    if (*entry->session_id && strcmp(entry->session_id, connection->own_session) != 0) {
-        refuse(connection, WIRE_REFUSED_NOT_OWNER,
-               "this socket is of session %s alone; set GPUSLICE_SESSION to it", connection->own_session);
-        return false;
-    }
-    entry->session_id = connection->own_session;
-    return true;
-}
-
-/* By its user, its token, or a rule. False: it is told why not. */
-static bool is_authorised(struct entry *entry, const struct session *session)
-{
-    struct connection *connection = entry->connection;
-    const struct daemon *daemon = connection->attach->daemon;
-    bool has_token = entry->token[0], is_owner = session_is_visible(session, entry->peer.uid);
-    bool is_in_container = connection->own_session[0]; /* whose users are not the host's */
-    bool is_admitted =
-        entry->is_by_rule || ((!is_owner || !has_token) && is_admitted_by_rule(entry, session));
-    if (!is_owner && !is_admitted && !is_in_container) {
-        refuse(connection, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
-        return false;
-    }
-    bool needs_token = daemon->config.daemon.ipc_token_required || (is_in_container && !is_owner);
-    if ((has_token || (needs_token && !is_admitted)) &&
-        !identity_token_matches(session->token, entry->token)) {
-        refuse(connection, WIRE_REFUSED_TOKEN,
-               "GPUSLICE_IPC_TOKEN is not the token of session %s; start the program with 'gpuslice run "
-               "--session'",
-               session->id);
-        return false;
-    }
-    return true;
-}
-
-static bool may_enter(struct entry *entry, bool layout_is_known)
-{
-    struct connection *connection = entry->connection;
-    struct daemon *daemon = connection->attach->daemon;
-    connection->version = wire_common_version(entry->version_oldest, entry->version_newest);
-    if (!connection->version || !layout_is_known) {
-        refuse(connection, WIRE_REFUSED_VERSION,
-               "the program's libgpuslice.so and gpusliced %s have no version in common; install both anew",
-               GPUSLICE_VERSION);
-        return false;
-    }
-    struct session *session = session_find_id(daemon, entry->session_id);
-    if (!session) {
-        refuse(connection, no_session(entry), "there is no session '%s'; it was released or has ended",
-               identity_is_id(entry->session_id) ? entry->session_id : "?");
-        return false;
-    }
-    if (!is_authorised(entry, session))
-        return false;
-    /* Who is attached already comes back under a new daemon for the policy that says so. */
-    bool is_attached =
-        reaper_find(session, entry->peer.pid, entry->start_ticks, entry->slot, entry->generation) != NULL;
-    if ((session->state == SESSION_QUEUED || session->release) && !is_attached) {
-        refuse(connection, no_session(entry), "session %s %s", session->id,
-               session->release ? "is being released; create another"
-                                : "waits to be admitted; try again when it is active");
-        return false;
-    }
-    if (session->state == SESSION_EXPIRED && !is_attached) {
-        refuse(connection, no_session(entry), "session %s has expired; create another", session->id);
-        return false;
-    }
-    if (session_is_broken(session)) {
-        refuse(connection, WIRE_REFUSED_BROKEN,
-               "a process damaged the ledger of session %s; release it and create another", session->id);
-        return false;
-    }
-    entry->session = session;
-    return true;
-}
-
-/* The slot that the client held under an earlier connection or daemon, if it is still its. */
-static struct process *find_held(const struct entry *entry)
-{
-    if (entry->slot == WIRE_NO_SLOT)
-        return NULL;
-    struct process *process =
-        reaper_find(entry->session, entry->peer.pid, entry->start_ticks, entry->slot, entry->generation);
-    if (process && process->connection) {
-        /* One slot has one connection. The old one's hang-up may still be in the queue. */
-        struct connection *old = process->connection;
-        process->connection = NULL;
-        if (process->measurement)
-            gpu_measure_cancel(process->measurement);
-        connection_free(old);
-    }
-    return process;
-}
-
-/* Slots that this very process had before it exec'd are free now. If it still maps the ledger, it has not,
- * and runs a second copy of us. The session may end by it. */
-static void free_execed_slots(const struct entry *entry)
-{
-    struct process *process = reaper_find_other(entry->session, entry->peer.pid, entry->start_ticks, NULL);
-    while (process) {
-        struct process *next =
-            reaper_find_other(entry->session, entry->peer.pid, entry->start_ticks, process);
-        if (!reaper_remove_if_execed(process))
-            return;
-        process = next;
-    }
-}
-
-static struct process *take_slot(struct entry *entry)
-{
-    struct session *session = entry->session;
-    char id[SESSION_ID_TEXT];
-    strcpy(id, session->id);
-    free_execed_slots(entry);
-    if (session_find_id(entry->connection->attach->daemon, id) != session) {
-        refuse(entry->connection, no_session(entry), "session %s has just ended", id);
-        return NULL;
-    }
-
-    uint64_t generation;
-    struct process *process;
-    struct error error;
-    if (session_open_ledger(session, &error) < 0) {
-        refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
-        return NULL;
-    }
-    struct ledger_owner owner = {.pid = entry->peer.pid, .start_ticks = entry->start_ticks};
-    int slot = ledger_slot_claim(session->ledger.usage, owner, &generation);
-    for (const struct process *at = session->processes; at && slot >= 0; at = at->next)
-        if (at->slot == (uint32_t)slot)
-            session->ledger.broken = true; /* a process wrote over who owns what */
-    if (session_is_broken(session)) {
-        refuse(entry->connection, WIRE_REFUSED_BROKEN,
-               "a process damaged the ledger of session %s; release it and create another", session->id);
-        return NULL;
-    }
-    if (slot < 0) {
-        refuse(entry->connection, WIRE_REFUSED_FULL,
-               "all %u places of session %s are taken; wait for a process to end, or create another session",
-               LEDGER_SLOTS, session->id);
-        return NULL;
-    }
-    if (entry->connection->own_session[0])
-        entry->peer.uid = session->owner; /* which is charged for it */
-    int result = user_check(session->daemon, entry->peer.uid, USER_PROCESS, &error);
-    if (result == 0)
-        result = reaper_add(session, &entry->peer, entry->start_ticks, steal_fd(&entry->pidfd),
-                            (uint32_t)slot, generation, &process, &error);
-    if (result < 0) {
-        ledger_slot_clear(session->ledger.usage, (uint32_t)slot, NULL);
-        refuse(entry->connection, WIRE_REFUSED_INTERNAL, "%s", error.message);
-        return NULL;
-    }
-    change_publish(session->daemon,
-                   &(struct change){CHANGE_PROCESS_ATTACHED, .session = session, .process = process,
-                                    .pid = process->pid, .command = process->command},
-                   "process %d attached", (int)process->pid);
-    return process;
-}
-
-static void welcome(struct connection *connection, struct process *process)
+static enum outcome welcome(struct connection *connection, struct process *process)
 {
     struct session *session = process->session;
     struct wire_message answer = {
@@ -335,155 +154,127 @@ static void welcome(struct connection *connection, struct process *process)
             },
     };
     const int fds[] = {session->ledger.policy_fd, session->ledger.usage_fd};
+    drop_connection(process); /* a slot has one connection; the old one's hang-up may be still to come */
     connection->process = process;
     process->connection = connection;
-    if (process->wire_version != connection->version) {
-        process->wire_version = connection->version;
-        store_put_process(process);
-    }
     break_silence(connection);
     connection->timeout = sd_event_source_disable_unref(connection->timeout);
     session->daemon->attaches++;
     log_info("session %s: process %d (%s) has slot %u", session->id, (int)process->pid, process->command,
              process->slot);
-    if (wire_send(connection->fd, &answer, fds, 2) < 0)
-        hang_up(connection);
+    return wire_send(connection->fd, &answer, fds, 2) < 0 ? HANG_UP : STAY;
 }
 
-/* The session that the rules name for a process that named none. False: there is none, and it is told so. */
-static bool find_by_rule(struct entry *entry)
+static enum outcome answer_context_cost(struct connection *connection, uint64_t bytes)
 {
-    struct connection *connection = entry->connection;
-    struct config_program program;
-    struct session *session;
-    peer_program(connection->fd, entry->peer.pid, &program);
-    const struct config_session *rule = declared_match(connection->attach->daemon, &program, &session);
-    if (!rule) {
-        struct wire_message answer = {.header = header_to(connection, WIRE_REFUSED),
-                                      .refused = {.reason = WIRE_REFUSED_NO_SESSION,
-                                                  .message = "no rule names a session for this process"}};
-        wire_send(connection->fd, &answer, NULL, 0);
-        hang_up(connection);
-        return false;
-    }
-    if (!session) {
-        refuse(connection, WIRE_REFUSED_RULE,
-               "by sessions.conf this process belongs into session '%s', which could not be made; 'gpuslice "
-               "config' says why",
-               rule->name);
-        return false;
-    }
-    entry->session_id = session->id;
-    entry->is_by_rule = true;
-    return true;
+    struct wire_message answer = {.header = header_to(connection, WIRE_CONTEXT_COST),
+                                  .context_cost = {.gpu = connection->asked_gpu, .bytes = bytes}};
+    return wire_send(connection->fd, &answer, NULL, 0) < 0 ? HANG_UP : STAY;
 }
 
-static void on_hello(struct connection *connection, const struct wire_hello *hello)
+/* --- Messages -------------------------------------------------------------------------------------- */
+
+static enum outcome on_hello(struct connection *connection, const struct wire_message *message)
 {
-    struct entry entry = {
-        .connection = connection,
+    const struct wire_hello *hello = &message->hello;
+    const struct enter_request request = {
+        .socket = connection->fd,
+        .own_session = connection->own_session,
         .session_id = hello->session_id,
         .token = hello->token,
         .version_oldest = hello->version_oldest,
         .version_newest = hello->version_newest,
+        .layout_is_known = hello->layout_oldest <= LEDGER_LAYOUT && hello->layout_newest >= LEDGER_LAYOUT,
         .slot = hello->slot,
         .generation = hello->generation,
-        .pidfd = -1,
     };
-    bool layout_is_known = hello->layout_oldest <= LEDGER_LAYOUT && hello->layout_newest >= LEDGER_LAYOUT;
-    if (!identify(&entry))
-        return;
-    if (find_by_socket(&entry) && (*entry.session_id || find_by_rule(&entry)) &&
-        may_enter(&entry, layout_is_known)) {
-        struct process *process = find_held(&entry);
-        if (!process)
-            process = take_slot(&entry);
-        if (process)
-            welcome(connection, process);
-    }
-    if (entry.pidfd >= 0)
-        close(entry.pidfd);
+    struct process *process;
+    struct refusal refusal;
+    if (enter_session(connection->attach->daemon, &request, &connection->version, &process, &refusal) < 0)
+        return refuse(connection, &refusal);
+    return welcome(connection, process);
 }
 
-/* --- AGENT ----------------------------------------------------------------------------------------- */
-
-/* The connection is the lease's from then on. */
-static void on_agent(struct connection *connection, const struct wire_agent *agent)
+static enum outcome on_agent(struct connection *connection, const struct wire_message *message)
 {
-    struct entry entry = {
-        .connection = connection,
+    const struct wire_agent *agent = &message->agent;
+    const struct enter_request request = {
+        .socket = connection->fd,
+        .own_session = connection->own_session,
         .session_id = agent->session_id,
         .token = agent->token,
         .version_oldest = agent->version_oldest,
         .version_newest = agent->version_newest,
+        .layout_is_known = true,
         .slot = agent->slot,
         .generation = agent->generation,
-        .pidfd = -1,
     };
-    if (!identify(&entry))
-        return;
-    if (find_by_socket(&entry) && may_enter(&entry, true)) {
-        struct process *process =
-            reaper_find(entry.session, entry.peer.pid, entry.start_ticks, entry.slot, entry.generation);
-        if (!process) {
-            refuse(connection, WIRE_REFUSED_NO_SESSION, "the process has no such slot in session %s",
-                   entry.session->id);
-        } else if (connection->version < WIRE_VERSION_AGENT) {
-            refuse(connection, WIRE_REFUSED_VERSION, "agents speak version %d of the wire and later",
-                   WIRE_VERSION_AGENT);
-        } else {
-            int fd = connection->fd;
-            connection->fd = -1;
-            connection_free(connection);
-            agents_enter(process, fd);
-        }
-    }
-    if (entry.pidfd >= 0)
-        close(entry.pidfd);
-}
-
-/* --- CONTEXT_CREATED ------------------------------------------------------------------------------- */
-
-static void answer_context_cost(struct connection *connection, uint64_t bytes)
-{
-    struct wire_message answer = {.header = header_to(connection, WIRE_CONTEXT_COST),
-                                  .context_cost = {.gpu = connection->asked_gpu, .bytes = bytes}};
-    if (wire_send(connection->fd, &answer, NULL, 0) < 0)
-        hang_up(connection);
+    struct process *process;
+    struct refusal refusal;
+    if (enter_as_agent(connection->attach->daemon, &request, &connection->version, &process, &refusal) < 0)
+        return refuse(connection, &refusal);
+    connection->source = sd_event_source_disable_unref(connection->source); /* one watches a descriptor */
+    connection->attach->on_agent(process, steal_fd(&connection->fd));
+    return HANG_UP; /* nothing is left of it here */
 }
 
 static void on_context_cost(void *argument, uint64_t bytes)
 {
-    answer_context_cost(argument, bytes);
+    struct connection *connection = argument;
+    if (answer_context_cost(connection, bytes) == HANG_UP)
+        hang_up(connection);
 }
 
-static void on_context_created(struct connection *connection, const struct wire_context_created *created)
+static enum outcome on_context_created(struct connection *connection, const struct wire_message *message)
 {
+    const struct wire_context_created *created = &message->context_created;
     struct process *process = connection->process;
     struct session *session = process->session;
     if (created->gpu >= session->gpu_count || process->measurement) {
         log_info("session %s: process %d broke the protocol", session->id, (int)process->pid);
-        hang_up(connection);
-        return;
+        return HANG_UP;
     }
     connection->asked_gpu = created->gpu;
     int gpu = session->gpus[created->gpu].gpu;
     uint64_t known = gpu >= 0 ? session->daemon->gpus[gpu].context_bytes : 0;
-    if (known || gpu < 0 || !gpu_measure_context(process, created->gpu, on_context_cost, connection))
-        answer_context_cost(connection, known);
+    if (!known && gpu >= 0 && context_cost_measure(process, created->gpu, on_context_cost, connection))
+        return STAY;
+    return answer_context_cost(connection, known);
 }
 
-/* --- Connections ----------------------------------------------------------------------------------- */
-
-/* Of memory that changed behind our back, or was refused. */
-static void on_notice(struct process *process, const struct wire_notice *notice)
+/* Memory has changed behind the daemon's back, or was refused. */
+static enum outcome on_notice(struct connection *connection, const struct wire_message *message)
 {
+    struct process *process = connection->process;
     struct session *session = process->session;
-    process->unknown_pointers = notice->unknown_pointers;
+    process->unknown_pointers = message->notice.unknown_pointers;
     change_publish(session->daemon,
                    &(struct change){CHANGE_PROCESS_NOTICED, .session = session, .process = process},
                    "process %d gave notice", (int)process->pid);
     gpu_sample_soon(session->daemon);
+    return STAY;
+}
+
+/* What a client may say, before it has a slot and after. */
+static const struct {
+    enum wire_type type;
+    bool is_attached;
+    enum outcome (*take)(struct connection *connection, const struct wire_message *message);
+} messages[] = {
+    {WIRE_HELLO, false, on_hello},
+    {WIRE_AGENT, false, on_agent},
+    {WIRE_CONTEXT_CREATED, true, on_context_created},
+    {WIRE_NOTICE, true, on_notice},
+};
+
+static enum outcome take_message(struct connection *connection, const struct wire_message *message)
+{
+    for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++)
+        if (messages[i].type == message->header.type && messages[i].is_attached == !!connection->process)
+            return messages[i].take(connection, message);
+    log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,
+             (unsigned)connection->peer.uid);
+    return HANG_UP;
 }
 
 static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -497,22 +288,15 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
         return 0;
     for (unsigned i = 0; i < fd_count; i++) /* clients have none to send */
         close(fds[i]);
-    if (result == 0 && message.header.type == WIRE_HELLO && !connection->process)
-        on_hello(connection, &message.hello);
-    else if (result == 0 && message.header.type == WIRE_AGENT && !connection->process)
-        on_agent(connection, &message.agent);
-    else if (result == 0 && message.header.type == WIRE_CONTEXT_CREATED && connection->process)
-        on_context_created(connection, &message.context_created);
-    else if (result == 0 && message.header.type == WIRE_NOTICE && connection->process)
-        on_notice(connection->process, &message.notice);
-    else {
-        if (result == 0 || result == -EPROTO)
-            log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,
-                     (unsigned)connection->peer.uid);
+    if (result == -EPROTO)
+        log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,
+                 (unsigned)connection->peer.uid);
+    if (result < 0 || take_message(connection, &message) == HANG_UP)
         hang_up(connection);
-    }
     return 0;
 }
+
+/* --- Connections ----------------------------------------------------------------------------------- */
 
 static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 {
@@ -520,36 +304,17 @@ static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userda
     return 0;
 }
 
-/* One more of which nothing is known yet; false: there are too many. */
-static bool begin_silence(struct attach *attach, struct connection *connection, struct session *session)
-{
-    if (session) {
-        if (!own_socket_take_silent(session))
-            return false;
-        strcpy(connection->own_session, session->id);
-    } else {
-        if (user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0)
-            return false;
-        user_add(attach->daemon, connection->peer.uid, USER_SILENT);
-    }
-    connection->next = attach->silent;
-    connection->at = &attach->silent;
-    if (connection->next)
-        connection->next->at = &connection->next;
-    attach->silent = connection;
-    return true;
-}
-
-void attach_enter(struct attach *attach, int fd, struct session *session)
+/* On attach.sock, or on the own socket of `session`. */
+static void begin_connection(struct attach *attach, int fd, struct session *session)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
-    if (!connection || peer_credentials(fd, &connection->peer) < 0 ||
-        !begin_silence(attach, connection, session)) {
+    if (connection)
+        connection->attach = attach;
+    if (!connection || peer_credentials(fd, &connection->peer) < 0 || !begin_silence(connection, session)) {
         free(connection);
         close(fd);
         return;
     }
-    connection->attach = attach;
     connection->fd = fd;
     if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
         sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
@@ -557,24 +322,39 @@ void attach_enter(struct attach *attach, int fd, struct session *session)
         connection_free(connection);
 }
 
-static void begin_connection(void *context, int fd)
+static void on_connect(void *context, int fd)
 {
-    attach_enter(context, fd, NULL);
+    begin_connection(context, fd, NULL);
 }
 
-int attach_start(struct daemon *daemon, int fd, struct error *error)
+static void on_own_socket(struct daemon *daemon, int fd, struct session *session)
+{
+    begin_connection(daemon->attach, fd, session);
+}
+
+static void take(void *context, const struct change *change)
+{
+    if (change->kind == CHANGE_PROCESS_GONE)
+        drop_connection(change->process);
+}
+
+int attach_start(struct daemon *daemon, int fd, void (*on_agent_come)(struct process *process, int fd),
+                 struct error *error)
 {
     struct attach *attach = calloc(1, sizeof(*attach));
     if (!attach)
         return error_set_errno(error, ENOMEM, "cannot serve attach.sock");
     attach->daemon = daemon;
-    int result = listener_open(daemon, fd, "attach.sock", begin_connection, attach, &attach->listener, error);
+    attach->on_agent = on_agent_come;
+    int result = listener_open(daemon, fd, "attach.sock", on_connect, attach, &attach->listener, error);
     if (result < 0) {
         free(attach);
         return result;
     }
+    attach->observer = (struct observer){.take = take, .context = attach};
+    change_observe(daemon, &attach->observer);
     daemon->attach = attach;
-    return own_sockets_start(daemon, error);
+    return own_sockets_start(daemon, on_own_socket, error);
 }
 
 void attach_stop(struct daemon *daemon)
@@ -582,9 +362,10 @@ void attach_stop(struct daemon *daemon)
     struct attach *attach = daemon->attach;
     if (!attach)
         return;
-    while (attach->silent)
-        connection_free(attach->silent);
+    while (!LIST_EMPTY(&attach->silent))
+        connection_free(LIST_FIRST(&attach->silent));
     listener_close(attach->listener);
+    change_observe_no_more(daemon, &attach->observer);
     free(attach);
     daemon->attach = NULL;
 }

@@ -1,19 +1,13 @@
-/* attach.h - the server of attach.sock: who may enter a session, and gets its ledger. */
+/* attach.h - the server of attach.sock: programs enter sessions there, and get their ledgers. */
 #pragma once
 
 #include "base/error.h"
 
-struct attach;
-struct connection;
 struct daemon;
-struct session;
+struct process;
 
-/* Serve the listening socket `fd`, taken over. */
-int attach_start(struct daemon *daemon, int fd, struct error *error);
-void attach_stop(struct daemon *daemon);
-
-/* Somebody connected: on attach.sock, or on the own socket (own_socket.h) of `session`, or NULL. */
-void attach_enter(struct attach *attach, int fd, struct session *session);
-
-/* The connection's process has gone: close it. */
-void attach_drop(struct connection *connection);
+/* Serve the listening socket `fd`, taken over. `on_agent` is given the connection of a process's agent, which
+ * is its own from then on. */
+int attach_start(struct daemon *daemon, int fd, void (*on_agent)(struct process *process, int fd),
+                 struct error *error);
+void attach_stop(struct daemon *daemon); /* no process is left */

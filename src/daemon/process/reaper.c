@@ -1,7 +1,6 @@
 #include "daemon/process/reaper.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,142 +10,18 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/gpu/driver_line.h"
-#include "daemon/gpu/gpu.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
-#include "daemon/process/attach.h"
-#include "daemon/process/peer.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/loop/peer.h"
+#include "daemon/process/driver_line.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
-#include "daemon/store/store.h"
-#include "wire/wire.h"
+#include "daemon/session/session_find.h"
+#include "daemon/session/session_life.h"
 
 /* A connected process that was never seen to map its ledger has perhaps been stopped just before it did. */
 #define UNMAPPED_GRACE_USEC UINT64_C(5000000)
-
-static void read_command(pid_t pid, char command[static 16])
-{
-    char path[32];
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, command, 15) : -1;
-    command[length > 0 ? length : 0] = '\0';
-    command[strcspn(command, "\n")] = '\0';
-}
-
-static int on_death(sd_event_source *source, int fd, uint32_t events, void *userdata)
-{
-    struct process *process = userdata;
-    process->session->daemon->deaths++;
-    driver_line_died(process->session, process->pid, process->start_ticks);
-    reaper_remove(process, "died");
-    return 0;
-}
-
-static struct process **chain_of(struct daemon *daemon, pid_t pid)
-{
-    return &daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
-}
-
-const struct session *reaper_session_of(const struct daemon *daemon, pid_t pid)
-{
-    const struct process *process = daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
-    while (process && process->pid != pid)
-        process = process->next_of_chain;
-    return process ? process->session : NULL;
-}
-
-int reaper_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
-               uint32_t slot, uint64_t generation, struct process **process_out, struct error *error)
-{
-    struct process *process = calloc(1, sizeof(*process));
-    if (!process) {
-        close(pidfd);
-        return error_set_errno(error, ENOMEM, "cannot attach process %d", (int)peer->pid);
-    }
-    *process = (struct process){
-        .session = session,
-        .pid = peer->pid,
-        .uid = peer->uid,
-        .start_ticks = start_ticks,
-        .pidfd = pidfd,
-        .slot = slot,
-        .generation = generation,
-        .attached_at = time(NULL),
-        .attached_usec = daemon_now_usec(),
-        .next = session->processes,
-    };
-    int result = sd_event_add_io(session->daemon->loop, &process->source, pidfd, EPOLLIN, on_death, process);
-    if (result < 0) {
-        close(pidfd);
-        free(process);
-        return error_set_errno(error, -result, "cannot watch process %d", (int)peer->pid);
-    }
-    /* A death is not to wait behind thousands of messages. */
-    sd_event_source_set_priority(process->source, SD_EVENT_PRIORITY_IMPORTANT);
-    read_command(peer->pid, process->command);
-    session->processes = process;
-    session->process_count++;
-    struct process **chain = chain_of(session->daemon, process->pid);
-    process->next_of_chain = *chain;
-    *chain = process;
-    user_add(session->daemon, process->uid, USER_PROCESS);
-    *process_out = process;
-    return 0;
-}
-
-struct process *reaper_find(const struct session *session, pid_t pid, uint64_t start_ticks, uint32_t slot,
-                            uint64_t generation)
-{
-    for (struct process *process = session->processes; process; process = process->next)
-        if (process->slot == slot)
-            return process->generation == generation && process->pid == pid &&
-                           process->start_ticks == start_ticks
-                       ? process
-                       : NULL;
-    return NULL;
-}
-
-bool reaper_is_outdated(const struct process *process)
-{
-    return process->wire_version && process->wire_version < WIRE_VERSION;
-}
-
-struct process *reaper_find_other(const struct session *session, pid_t pid, uint64_t start_ticks,
-                                  const struct process *after)
-{
-    for (struct process *process = after ? after->next : session->processes; process; process = process->next)
-        if (process->pid == pid && process->start_ticks == start_ticks)
-            return process;
-    return NULL;
-}
-
-void reaper_forget(struct process *process)
-{
-    struct session *session = process->session;
-    struct process **at = &session->processes;
-    while (*at != process)
-        at = &(*at)->next;
-    *at = process->next;
-    session->process_count--;
-    for (at = chain_of(session->daemon, process->pid); *at != process;)
-        at = &(*at)->next_of_chain;
-    *at = process->next_of_chain;
-    user_remove(session->daemon, process->uid, USER_PROCESS);
-    if (process->measurement)
-        gpu_measure_cancel(process->measurement);
-    if (process->connection)
-        attach_drop(process->connection);
-    if (process->agent)
-        agents_drop(process->agent);
-    sd_event_source_disable_unref(process->source);
-    close(process->pidfd);
-    free(process->shares);
-    free(process);
-}
 
 /* The counts of a slot end with it; those of /metrics go on. */
 static void keep_counts(struct session *session, uint32_t slot)
@@ -162,12 +37,13 @@ static void keep_counts(struct session *session, uint32_t slot)
     }
 }
 
-static void tell_of_end(struct session *session, pid_t pid, const char *command, const char *how,
+/* `process` is NULL for one of which nothing is left but what its slot said. */
+static void tell_of_end(struct session *session, struct process *process, pid_t pid, const char *how,
                         uint64_t bytes)
 {
     change_publish(session->daemon,
-                   &(struct change){CHANGE_PROCESS_ENDED, .session = session, .pid = pid, .command = command,
-                                    .bytes = bytes},
+                   &(struct change){CHANGE_PROCESS_ENDED, .session = session, .process = process, .pid = pid,
+                                    .command = process ? process->command : NULL, .bytes = bytes},
                    "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
 }
 
@@ -183,7 +59,7 @@ static uint64_t clear_slot(struct session *session, uint32_t slot)
     return sum;
 }
 
-void reaper_remove(struct process *process, const char *why)
+static void remove_process(struct process *process, const char *why)
 {
     struct session *session = process->session;
     keep_counts(session, process->slot);
@@ -191,11 +67,19 @@ void reaper_remove(struct process *process, const char *why)
     session_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
              process->command, why, (unsigned long long)bytes);
-    tell_of_end(session, process->pid, process->command, why, bytes);
-    store_delete_process(process);
-    reaper_forget(process);
+    tell_of_end(session, process, process->pid, why, bytes);
+    process_forget(process);
     driver_line_publish(session);
-    session_end_if_over(session);
+    session_end_when_over(session);
+}
+
+static int on_death(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct process *process = userdata;
+    process->session->daemon->deaths++;
+    driver_line_died(process->session, process->pid, process->start_ticks);
+    remove_process(process, "died");
+    return 0;
 }
 
 bool reaper_remove_if_execed(struct process *process)
@@ -204,7 +88,7 @@ bool reaper_remove_if_execed(struct process *process)
     process->was_mapped |= mapped == LEDGERS_MAPPED;
     if (mapped != LEDGERS_NOT_MAPPED)
         return false;
-    reaper_remove(process, "runs another program now");
+    remove_process(process, "runs another program now");
     return true;
 }
 
@@ -212,6 +96,12 @@ void reaper_hung_up(struct process *process)
 {
     process->connection = NULL;
     reaper_remove_if_execed(process);
+}
+
+int reaper_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
+               uint32_t slot, uint64_t generation, struct process **process, struct error *error)
+{
+    return process_add(session, peer, start_ticks, pidfd, slot, generation, on_death, process, error);
 }
 
 /* --- After a restart ------------------------------------------------------------------------------- */
@@ -242,7 +132,9 @@ static int restore_process(struct session *session, uint32_t slot, const struct 
         process->attached_at = record->attached_at;
         process->wire_version = record->wire_version;
     } else {
-        store_put_process(process);
+        change_publish(session->daemon,
+                       &(struct change){CHANGE_PROCESS_RETURNED, .session = session, .process = process},
+                       "process %d is found in its slot", (int)process->pid);
     }
     return 0;
 }
@@ -273,12 +165,12 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
         driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
                  (int)owner.pid, (unsigned long long)bytes);
-        tell_of_end(session, owner.pid, NULL, "died while no daemon ran", bytes);
+        tell_of_end(session, NULL, owner.pid, "died while no daemon ran", bytes);
     }
     /* Those that exec'd, or whose slot named somebody else, do not map it. */
     for (struct process *process = session->processes, *next; process; process = next) {
         next = process->next;
-        reaper_remove_if_execed(process); /* and the session, if it was its last */
+        reaper_remove_if_execed(process);
     }
     return 0;
 }

@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "base/process.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/process/reaper.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "wire/wire.h"
 
@@ -32,6 +32,7 @@ struct leases {
     sd_event_source *timer;
     sd_event_source *later; /* drops those that are broken */
     struct agent *broken;
+    struct observer observer;
 };
 
 _Static_assert(PRIORITY_COUNT == ARBITER_PRIORITIES && PRIORITY_NORMAL == ARBITER_PRIORITY_NORMAL,
@@ -119,7 +120,7 @@ static const struct arbiter_calls calls = {
 
 /* --- What agents say ------------------------------------------------------------------------------- */
 
-void agents_drop(struct agent *agent)
+static void agents_drop(struct agent *agent)
 {
     struct leases *leases = agent->leases;
     struct agent **at = &leases->broken;
@@ -234,7 +235,7 @@ void agents_enter(struct process *process, int fd)
 
 /* --- Sessions -------------------------------------------------------------------------------------- */
 
-void agents_session_changed(struct session *session)
+static void session_changed(struct session *session)
 {
     if (!session->arbitrated)
         return;
@@ -242,11 +243,24 @@ void agents_session_changed(struct session *session)
     set_timer(session->daemon->leases);
 }
 
-void agents_forget(struct session *session)
+static void take(void *context, const struct change *change)
 {
-    if (session->arbitrated)
-        arbiter_session_remove(session->arbitrated);
-    session->arbitrated = NULL;
+    switch (change->kind) {
+    case CHANGE_SESSION_CHANGED:
+        session_changed(change->session);
+        break;
+    case CHANGE_PROCESS_GONE:
+        if (change->process->agent)
+            agents_drop(change->process->agent);
+        break;
+    case CHANGE_SESSION_GONE: /* its processes have gone */
+        if (change->session->arbitrated)
+            arbiter_session_remove(change->session->arbitrated);
+        change->session->arbitrated = NULL;
+        break;
+    default:
+        break;
+    }
 }
 
 const struct arbiter *agents_arbiter(const struct daemon *daemon)
@@ -314,6 +328,8 @@ int agents_start(struct daemon *daemon, struct error *error)
     }
     leases->daemon = daemon;
     leases->arbiter = arbiter;
+    leases->observer = (struct observer){.take = take, .context = leases};
+    change_observe(daemon, &leases->observer);
     daemon->leases = leases;
     /* To the microsecond: the default accuracy is a quarter of a second. */
     int result = sd_event_add_time(daemon->loop, &leases->timer, CLOCK_MONOTONIC, 0, 1, on_timer, leases);
@@ -333,6 +349,7 @@ void agents_stop(struct daemon *daemon)
     struct leases *leases = daemon->leases;
     if (!leases)
         return;
+    change_observe_no_more(daemon, &leases->observer);
     sd_event_source_disable_unref(leases->timer);
     sd_event_source_disable_unref(leases->later);
     arbiter_free(leases->arbiter);

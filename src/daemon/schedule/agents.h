@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "daemon/schedule/arbiter.h"
 
-struct agent;
 struct daemon;
 struct process;
 struct session;
@@ -16,15 +15,6 @@ void agents_stop(struct daemon *daemon); /* no session is left */
 /* The process's agent has come, on `fd` (taken over, also on failure). It takes the place of an earlier one.
  */
 void agents_enter(struct process *process, int fd);
-
-/* The agent's process has gone: close its connection. */
-void agents_drop(struct agent *agent);
-
-/* Its share or priority may have changed. */
-void agents_session_changed(struct session *session);
-
-/* The session goes, its processes have gone. */
-void agents_forget(struct session *session);
 
 /* Who decides, for those who show it; NULL before agents_start(). */
 const struct arbiter *agents_arbiter(const struct daemon *daemon);

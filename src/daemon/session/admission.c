@@ -4,7 +4,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/units.h"
+#include "daemon/session/request.h"
+
+/* --- One GPU --------------------------------------------------------------------------------------- */
 
 uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes, uint64_t others_bytes)
 {
@@ -14,35 +16,42 @@ uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes, uin
                : total_bytes - taken;
 }
 
-int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_bytes, uint64_t others_bytes,
-                    uint64_t wanted_bytes, struct error *error)
+static uint64_t left_on(const struct admission_gpu *gpu)
+{
+    return admission_unreserved(gpu->total_bytes, gpu->reserved_bytes, gpu->outside_bytes);
+}
+
+/* Whether `wanted_bytes` may be reserved there. */
+static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, struct error *error)
 {
     char wanted[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], reserved[UNITS_BYTES_TEXT],
         left[UNITS_BYTES_TEXT], others[UNITS_BYTES_TEXT], outside[UNITS_BYTES_TEXT + 64] = "";
-    uint64_t unreserved = admission_unreserved(total_bytes, reserved_bytes, others_bytes);
+    uint64_t unreserved = left_on(gpu);
     if (wanted_bytes <= unreserved)
         return 0;
     units_format_bytes(wanted_bytes, wanted);
-    units_format_bytes(total_bytes, total);
-    if (wanted_bytes > total_bytes)
+    units_format_bytes(gpu->total_bytes, total);
+    if (wanted_bytes > gpu->total_bytes)
         return error_set(error, EBUSY, "ERR_ADMISSION",
                          "%s (%" PRIu64 " bytes) is more than GPU %s has (%s, %" PRIu64
                          " bytes); ask for less",
-                         wanted, wanted_bytes, gpu, total, total_bytes);
-    if (others_bytes)
+                         wanted, wanted_bytes, gpu->label, total, gpu->total_bytes);
+    if (gpu->outside_bytes)
         snprintf(outside, sizeof(outside), " and processes in no session here hold %s",
-                 units_format_bytes(others_bytes, others));
+                 units_format_bytes(gpu->outside_bytes, others));
     return error_set(
         error, EBUSY, "ERR_ADMISSION",
         "%s (%" PRIu64
         " bytes) does not fit on GPU %s: of %s, other sessions reserved %s%s, which leaves %s (%" PRIu64
         " bytes); ask for less or release a session",
-        wanted, wanted_bytes, gpu, total, units_format_bytes(reserved_bytes, reserved), outside,
+        wanted, wanted_bytes, gpu->label, total, units_format_bytes(gpu->reserved_bytes, reserved), outside,
         units_format_bytes(unreserved, left), unreserved);
 }
 
-int admission_check_share(const char *gpu, uint32_t promised, uint32_t wanted, struct error *error)
+/* Whether a minimum share of `wanted` may be promised there. */
+static int check_share(const struct admission_gpu *gpu, uint32_t wanted, struct error *error)
 {
+    const uint32_t promised = gpu->promised_share;
     char wanted_text[UNITS_SHARE_TEXT], promised_text[UNITS_SHARE_TEXT], left_text[UNITS_SHARE_TEXT];
     uint32_t left = promised < SHARE_WHOLE ? SHARE_WHOLE - promised : 0;
     if (wanted <= left)
@@ -51,16 +60,260 @@ int admission_check_share(const char *gpu, uint32_t promised, uint32_t wanted, s
                      "a minimum of %s of GPU %s's time is more than is left: %s is promised to other "
                      "sessions, which leaves "
                      "%s; ask for less, for a minimum of 0%%, or release a session",
-                     units_format_share((struct share){wanted, wanted}, wanted_text), gpu,
+                     units_format_share((struct share){wanted, wanted}, wanted_text), gpu->label,
                      units_format_share((struct share){promised, promised}, promised_text),
                      units_format_share((struct share){left, left}, left_text));
 }
 
-size_t admission_roomiest(const uint64_t *unreserved_bytes, size_t count)
+/* --- What a request says --------------------------------------------------------------------------- */
+
+static uint32_t minimum_of(const struct session_request *request)
 {
-    size_t best = 0;
-    for (size_t i = 1; i < count; i++)
-        if (unreserved_bytes[i] > unreserved_bytes[best])
-            best = i;
+    return request->has_compute ? request->compute.min : 0;
+}
+
+/* What a new session's limit is on a GPU that the request names, or may be given. */
+static uint64_t limit_on(const struct session_request *request, const struct session_limit *limit,
+                         const struct admission_gpu *gpu)
+{
+    if (limit && limit->has_bytes)
+        return limit->bytes;
+    return request->has_bytes ? request->bytes : gpu->total_bytes;
+}
+
+static const struct session_limit *find_limit(const struct session_request *request, unsigned gpu)
+{
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (request->limits[i].gpu == gpu)
+            return &request->limits[i];
+    return NULL;
+}
+
+bool admission_may_reserve(const struct session_request *request, unsigned gpu)
+{
+    bool reserves = request->has_bytes || minimum_of(request);
+    const struct session_limit *limit = find_limit(request, gpu);
+    return limit ? reserves || limit->has_bytes : request->limit_count == 0 && reserves;
+}
+
+/* --- A new session --------------------------------------------------------------------------------- */
+
+/* Whether it would fit if nothing were promised to anybody. */
+static bool has_hope(const struct admission_state *state, const struct session_request *request)
+{
+    for (unsigned i = 0; i < request->limit_count; i++) {
+        const struct admission_gpu *gpu = &state->gpus[request->limits[i].gpu];
+        if (limit_on(request, &request->limits[i], gpu) > gpu->total_bytes)
+            return false;
+    }
+    for (unsigned i = 0; i < state->gpu_count && request->limit_count == 0; i++)
+        if (limit_on(request, NULL, &state->gpus[i]) <= state->gpus[i].total_bytes)
+            return true;
+    return request->limit_count > 0;
+}
+
+/* What no GPU has is refused whoever waits: to wait would not help. Told with the largest GPU. */
+static int check_hope(const struct admission_state *state, const struct session_request *request,
+                      struct error *error)
+{
+    struct admission_gpu largest = {.total_bytes = 0};
+    uint64_t wanted = 0;
+    if (has_hope(state, request))
+        return 0;
+    for (unsigned i = 0; i < state->gpu_count; i++) {
+        const struct session_limit *limit = find_limit(request, i);
+        uint64_t bytes = limit_on(request, limit, &state->gpus[i]);
+        bool may_be_on = limit || request->limit_count == 0;
+        if (!may_be_on || bytes <= state->gpus[i].total_bytes ||
+            state->gpus[i].total_bytes <= largest.total_bytes)
+            continue;
+        largest =
+            (struct admission_gpu){.label = state->gpus[i].label, .total_bytes = state->gpus[i].total_bytes};
+        wanted = bytes;
+    }
+    return check_bytes(&largest, wanted, error);
+}
+
+static int check_nobody_waits(const struct admission_state *state, const struct session_request *request,
+                              struct error *error)
+{
+    for (unsigned i = 0; i < state->gpu_count; i++) {
+        unsigned waiting = state->gpus[i].waiting;
+        if (waiting && admission_may_reserve(request, i))
+            return error_set(
+                error, EBUSY, "ERR_ADMISSION",
+                "%u session%s for room on GPU %s already; wait behind %s with --wait, or name another GPU",
+                waiting, waiting == 1 ? " waits" : "s wait", state->gpus[i].label,
+                waiting == 1 ? "it" : "them");
+    }
+    return 0;
+}
+
+/* Among the GPUs that can keep the minimum share, if there is one, the one with most unreserved memory; the
+ * first of equals. */
+static unsigned find_roomiest(const struct admission_state *state, uint32_t minimum)
+{
+    unsigned best = 0;
+    uint64_t most = 0;
+    for (unsigned i = 0; i < state->gpu_count; i++) {
+        const struct admission_gpu *gpu = &state->gpus[i];
+        if (gpu->promised_share + minimum > SHARE_WHOLE || left_on(gpu) <= most)
+            continue;
+        best = i;
+        most = left_on(gpu);
+    }
     return best;
+}
+
+static int allot_gpu(const struct admission_state *state, const struct session_request *request, unsigned gpu,
+                     struct allotment_gpu *allotted, struct error *error)
+{
+    const struct admission_gpu *card = &state->gpus[gpu];
+    const struct session_limit *limit = find_limit(request, gpu);
+    *allotted = (struct allotment_gpu){
+        .gpu = (int)gpu,
+        .limit_bytes = limit_on(request, limit, card),
+        .reserved = request->has_bytes || (limit && limit->has_bytes),
+    };
+    int result = allotted->reserved ? check_bytes(card, allotted->limit_bytes, error) : 0;
+    return result < 0 ? result : check_share(card, minimum_of(request), error);
+}
+
+static int allot_new(const struct admission_state *state, const struct session_request *request,
+                     struct allotment *allotment, struct error *error)
+{
+    int result = check_hope(state, request, error);
+    if (result == 0)
+        result = check_nobody_waits(state, request, error);
+    if (result == 0 && request->limit_count == 0) {
+        allotment->gpu_count = 1;
+        return allot_gpu(state, request, find_roomiest(state, minimum_of(request)), &allotment->gpus[0],
+                         error);
+    }
+    allotment->gpu_count = request->limit_count;
+    for (unsigned i = 0; i < request->limit_count && result == 0; i++)
+        result = allot_gpu(state, request, request->limits[i].gpu, &allotment->gpus[i], error);
+    return result;
+}
+
+/* The most of where it may come to stand. */
+static uint64_t demand_of(const struct admission_state *state, const struct session_request *request)
+{
+    uint64_t sum = 0, most = 0;
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (__builtin_add_overflow(
+                sum, limit_on(request, &request->limits[i], &state->gpus[request->limits[i].gpu]), &sum))
+            return UINT64_MAX;
+    for (unsigned i = 0; i < state->gpu_count && request->limit_count == 0; i++) {
+        uint64_t limit = limit_on(request, NULL, &state->gpus[i]);
+        most = limit > most ? limit : most;
+    }
+    return request->limit_count ? sum : most;
+}
+
+static int plan_new(const struct admission_state *state, const struct session_request *request,
+                    struct admission *admission, struct error *error)
+{
+    struct allotment *allotment = &admission->allotment;
+    int result = allot_new(state, request, allotment, error);
+    if (result == -EBUSY && request->wait && has_hope(state, request)) {
+        admission->waits = true;
+        admission->queued_bytes = demand_of(state, request);
+        allotment->gpu_count = 0;
+        result = 0;
+    }
+    allotment->compute = request->has_compute ? request->compute : SHARE_ANY;
+    allotment->priority = request->has_priority ? request->priority : PRIORITY_NORMAL;
+    return result;
+}
+
+/* --- A change -------------------------------------------------------------------------------------- */
+
+static int change_gpu(const struct admission_state *state, const struct session_request *request,
+                      struct allotment_gpu *gpu, struct error *error)
+{
+    const struct session_limit *limit = gpu->gpu >= 0 ? find_limit(request, (unsigned)gpu->gpu) : NULL;
+    const struct admission_gpu *card = gpu->gpu >= 0 ? &state->gpus[gpu->gpu] : NULL;
+    if (request->drops_limits) {
+        gpu->reserved = false;
+        gpu->limit_bytes = card ? card->total_bytes : gpu->limit_bytes;
+        return 0;
+    }
+    if (!request->has_bytes && (!limit || !limit->has_bytes))
+        return 0;
+    uint64_t bytes = limit && limit->has_bytes ? limit->bytes : request->bytes;
+    bool is_lower = gpu->reserved && bytes <= gpu->limit_bytes;
+    int result = card && !is_lower ? check_bytes(card, bytes, error) : 0;
+    gpu->limit_bytes = bytes;
+    gpu->reserved = true;
+    return result;
+}
+
+static int plan_change(const struct admission_state *state, const struct allotment *held,
+                       const struct session_request *request, struct admission *admission,
+                       struct error *error)
+{
+    struct allotment *allotment = &admission->allotment;
+    int result = 0;
+    *allotment = *held;
+    for (unsigned i = 0; i < held->gpu_count && result == 0; i++)
+        result = change_gpu(state, request, &allotment->gpus[i], error);
+    bool is_more = minimum_of(request) > held->compute.min;
+    for (unsigned i = 0; i < held->gpu_count && is_more && result == 0; i++)
+        if (held->gpus[i].gpu >= 0)
+            result = check_share(&state->gpus[held->gpus[i].gpu], request->compute.min, error);
+    if (request->has_compute)
+        allotment->compute = request->compute;
+    if (request->has_priority)
+        allotment->priority = request->priority;
+    return result;
+}
+
+/* --- All of it ------------------------------------------------------------------------------------- */
+
+/* One that is queued may come to be on any GPU. */
+static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, uint64_t queued_bytes,
+                                 unsigned gpu_count)
+{
+    struct ceiling_ask ask = {.compute = allotment->compute.max, .priority = allotment->priority};
+    ask.memory_bytes = queued_bytes;
+    for (unsigned i = 0; i < gpu_count && waits; i++)
+        ask.on_gpu[i] = true;
+    for (unsigned i = 0; i < allotment->gpu_count; i++) {
+        if (__builtin_add_overflow(ask.memory_bytes, allotment->gpus[i].limit_bytes, &ask.memory_bytes))
+            ask.memory_bytes = UINT64_MAX;
+        if (allotment->gpus[i].gpu >= 0)
+            ask.on_gpu[allotment->gpus[i].gpu] = true;
+    }
+    return ask;
+}
+
+int admission_plan(const struct admission_state *state, const struct allotment *held,
+                   const struct session_request *request, struct admission *admission, struct error *error)
+{
+    *admission = (struct admission){.waits = false};
+    int result = held ? plan_change(state, held, request, admission, error)
+                      : plan_new(state, request, admission, error);
+    if (result < 0 || !state->ceilings)
+        return result;
+    struct ceiling_ask old = {0};
+    struct ceiling_ask ask =
+        ask_of(&admission->allotment, admission->waits, admission->queued_bytes, state->gpu_count);
+    if (held)
+        old = ask_of(held, false, 0, state->gpu_count);
+    return ceilings_check(state->ceilings, &state->others, &ask, held ? &old : NULL, error);
+}
+
+void admission_promise(struct admission_state *state, const struct allotment *allotment)
+{
+    for (unsigned i = 0; i < allotment->gpu_count; i++) {
+        const struct allotment_gpu *gpu = &allotment->gpus[i];
+        if (gpu->gpu < 0)
+            continue;
+        struct admission_gpu *promised = &state->gpus[gpu->gpu];
+        promised->promised_share += allotment->compute.min;
+        if (gpu->reserved &&
+            __builtin_add_overflow(promised->reserved_bytes, gpu->limit_bytes, &promised->reserved_bytes))
+            promised->reserved_bytes = UINT64_MAX;
+    }
 }

@@ -1,24 +1,68 @@
-/* admission.h - whether a limit fits on a card, in numbers. Pure. */
+/* admission.h - whether what is asked for fits, and what it comes to. Pure.
+ *
+ * state      what the GPUs have, what was promised on them, and what the ceilings of the one who asks say
+ * request    what somebody asks for: a new session, or a change of one (request.h)
+ * allotment  the GPUs, limits, share and priority that come of it */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/priority.h"
+#include "base/units.h"
+#include "daemon/session/ceilings.h"
+#include "ledger/ledger.h"
+
+struct session_request;
+
+/* One GPU. */
+struct admission_gpu {
+    const char *label; /* what people call it */
+    uint64_t total_bytes;
+    uint64_t reserved_bytes; /* promised to others than who asks */
+    uint64_t outside_bytes;  /* held by processes in no session, and left to them */
+    uint32_t promised_share; /* the sum of others' minima, in ten-thousandths */
+    unsigned waiting;        /* how many sessions wait for room here, and come first */
+};
+
+struct admission_state {
+    unsigned gpu_count;
+    struct admission_gpu gpus[LEDGER_GPUS];
+    const struct ceilings *ceilings; /* NULL: none counts */
+    struct ceiling_use others;       /* what the owner's other sessions have; with ceilings */
+};
+
+struct allotment {
+    unsigned gpu_count;
+    struct allotment_gpu {
+        int gpu; /* of the state; -1: it is not there now */
+        uint64_t limit_bytes;
+        bool reserved;
+    } gpus[LEDGER_GPUS];
+    struct share compute;
+    enum session_priority priority;
+};
+
+struct admission {
+    bool waits;                 /* there is no room now, and the request says that it waits then */
+    uint64_t queued_bytes;      /* the most that it may come to hold, while it waits */
+    struct allotment allotment; /* without GPUs while it waits */
+};
+
+/* What comes of `request`. `held` is what the session has (a change), or NULL (a new one): of that nothing is
+ * checked again. -EBUSY with ERR_ADMISSION and the numbers when it does not fit, or others wait for the same
+ * GPUs; -EACCES with ERR_CEILING. Each GPU that a change names is one of `held`. */
+int admission_plan(const struct admission_state *state, const struct allotment *held,
+                   const struct session_request *request, struct admission *admission, struct error *error);
+
+/* Count what was allotted among what is promised. */
+void admission_promise(struct admission_state *state, const struct allotment *allotment);
+
+/* Whether `request` may come to have something set aside on GPU `gpu`. */
+bool admission_may_reserve(const struct session_request *request, unsigned gpu);
 
 /* What is left of a card of `total_bytes` of which `reserved_bytes` are promised, and `others_bytes` held by
  * processes in no session. Never below 0. */
 uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes, uint64_t others_bytes);
-
-/* Whether `wanted_bytes` may be promised on the GPU that people call `gpu` beside the `reserved_bytes`
- * promised to others and the `others_bytes` that processes in no session hold: 0, or -EBUSY with
- * ERR_ADMISSION and the numbers. */
-int admission_check(const char *gpu, uint64_t total_bytes, uint64_t reserved_bytes, uint64_t others_bytes,
-                    uint64_t wanted_bytes, struct error *error);
-
-/* Whether a minimum share of `wanted` may be promised on a GPU of whose time `promised` is promised to others
- * (both in ten-thousandths): 0, or -EBUSY with ERR_ADMISSION and the numbers. */
-int admission_check_share(const char *gpu, uint32_t promised, uint32_t wanted, struct error *error);
-
-/* Index of the card with most unreserved memory, the first of equals. `count` is above 0. */
-size_t admission_roomiest(const uint64_t *unreserved_bytes, size_t count);

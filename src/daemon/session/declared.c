@@ -11,11 +11,13 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/session/ceilings.h"
+#include "daemon/session/admit.h"
+#include "daemon/session/request.h"
 #include "daemon/session/session.h"
-#include "daemon/store/store.h"
+#include "daemon/session/session_life.h"
 
 struct declared {
+    struct observer observer;
     struct config_sessions file;           /* as it was last good */
     char problem[ERROR_MESSAGE_BYTES];     /* why the file is not in force; "": it is */
     char (*problems)[ERROR_MESSAGE_BYTES]; /* of each session; "": none */
@@ -73,7 +75,7 @@ static int make_request(const struct daemon *daemon, const struct config_session
         return error_set(error, EPERM, NULL,
                          "its owner is user %u, but this daemon serves user %u alone; expected that one",
                          (unsigned)wanted->owner, (unsigned)geteuid());
-    ceilings_apply_defaults(daemon, request);
+    admit_apply_defaults(daemon, request);
     if (is_no_limit(daemon, wanted))
         request->has_bytes = false;
     return wanted->gpus ? find_gpus(daemon, wanted->gpus, request, error) : 0;
@@ -101,10 +103,7 @@ static bool is_wanted(const struct config_sessions *file, const struct session *
 static int make(struct daemon *daemon, struct session_request *request, struct error *error)
 {
     struct session *session;
-    int result = session_create(daemon, request, &session, error);
-    if (result == 0 && session->state != SESSION_QUEUED)
-        store_put_session(session, NULL, NULL);
-    return result;
+    return admit_new(daemon, request, &session, error);
 }
 
 static bool has_gpus(const struct session *session, const struct session_request *request)
@@ -146,20 +145,14 @@ static int change(struct session *session, struct session_request *request, stru
     if (!differs(session, request))
         return 0;
     request->name = NULL;
-    for (unsigned i = 0; i < session->gpu_count && !request->has_bytes; i++) {
-        struct session_gpu *gpu = &session->gpus[i];
-        gpu->reserved = false;
-        gpu->limit_bytes = gpu->gpu >= 0 ? daemon->gpus[gpu->gpu].total_bytes : gpu->limit_bytes;
-    }
-    int result = session_change(session, request, error);
-    if (result == 0) {
+    request->drops_limits = !request->has_bytes;
+    int result = admit_change(session, request, error);
+    if (result == 0)
         log_info("session %s '%s' changed by the file", session->id, session->name);
-        store_put_session(session, NULL, NULL);
-    }
     return result;
 }
 
-/* What is no more in the file; sessions may end meanwhile. */
+/* What is not in the file any more. */
 static void retire_others(struct daemon *daemon, const struct config_sessions *file)
 {
     for (struct session *session = daemon->sessions, *next; session; session = next) {
@@ -194,15 +187,11 @@ static void apply(struct daemon *daemon)
     }
 }
 
-void declared_apply(struct daemon *daemon)
+static void declared_apply(struct daemon *daemon)
 {
     struct config_sessions next;
     struct error error;
     struct declared *declared = daemon->declared;
-    if (!declared && !(declared = daemon->declared = calloc(1, sizeof(*declared)))) {
-        log_error("out of memory: no session is declared");
-        return;
-    }
     int result = config_sessions_load(&next, daemon->paths.config_dir, &error);
     void *problems = result == 0 ? calloc(next.count + 1, sizeof(*declared->problems)) : NULL;
     if (result == 0 && !problems) {
@@ -223,23 +212,13 @@ void declared_apply(struct daemon *daemon)
     apply(daemon);
 }
 
-void declared_stop(struct daemon *daemon)
-{
-    if (!daemon->declared)
-        return;
-    config_sessions_free(&daemon->declared->file);
-    free(daemon->declared->problems);
-    free(daemon->declared);
-    daemon->declared = NULL;
-}
-
 /* --- Rules ------------------------------------------------------------------------------------------- */
 
 const struct config_session *declared_match(const struct daemon *daemon, const struct config_program *program,
                                             struct session **session)
 {
     const struct declared *declared = daemon->declared;
-    for (size_t i = 0; declared && i < declared->file.count; i++) {
+    for (size_t i = 0; i < declared->file.count; i++) {
         const struct config_session *wanted = &declared->file.sessions[i];
         if (!config_match_is(&wanted->match, program))
             continue;
@@ -252,7 +231,7 @@ const struct config_session *declared_match(const struct daemon *daemon, const s
 bool declared_admits(const struct session *session, const struct config_program *program)
 {
     const struct declared *declared = session->daemon->declared;
-    for (size_t i = 0; declared && session->is_declared && i < declared->file.count; i++) {
+    for (size_t i = 0; session->is_declared && i < declared->file.count; i++) {
         const struct config_session *wanted = &declared->file.sessions[i];
         if (wanted->owner == session->owner && strcmp(wanted->name, session->name) == 0)
             return config_match_is(&wanted->match, program);
@@ -271,28 +250,46 @@ int declared_check_free(const struct session *session, struct error *error)
                      session->name, session->daemon->paths.config_dir);
 }
 
-json_t *declared_file_json(const struct daemon *daemon)
+const struct config_sessions *declared_file(const struct daemon *daemon, const char **problem)
 {
     const struct declared *declared = daemon->declared;
-    char path[PATH_MAX + 32];
-    snprintf(path, sizeof(path), "%s/" CONFIG_SESSIONS_FILE, daemon->paths.config_dir);
-    return config_file_json(path, declared && (declared->file.is_there || declared->problem[0]),
-                            declared && declared->problem[0] ? declared->problem : NULL);
+    *problem = declared->problem[0] ? declared->problem : NULL;
+    return &declared->file;
 }
 
-json_t *declared_json(const struct daemon *daemon)
+const struct session *declared_session(const struct daemon *daemon, size_t at, const char **problem)
 {
     const struct declared *declared = daemon->declared;
-    json_t *list = declared ? config_sessions_json(&declared->file) : json_array(), *element;
-    size_t i;
-    json_array_foreach(list, i, element)
-    {
-        const struct session *session = find(daemon, &declared->file.sessions[i]);
-        const char *problem = declared->problems[i];
-        json_object_set_new(element, "session_id", session ? json_string(session->id) : json_null());
-        json_object_set_new(element, "state",
-                            session ? json_string(session_state_name(session)) : json_null());
-        json_object_set_new(element, "problem", *problem ? json_string(problem) : json_null());
-    }
-    return list;
+    *problem = declared->problems[at][0] ? declared->problems[at] : NULL;
+    return find(daemon, &declared->file.sessions[at]);
+}
+
+/* --- Start and end --------------------------------------------------------------------------------- */
+
+static void take(void *context, const struct change *change)
+{
+    if (change->kind == CHANGE_SETTINGS_READ)
+        declared_apply(context);
+}
+
+int declared_start(struct daemon *daemon, struct error *error)
+{
+    daemon->declared = calloc(1, sizeof(*daemon->declared));
+    if (!daemon->declared)
+        return error_set_errno(error, ENOMEM, "cannot declare sessions");
+    daemon->declared->observer = (struct observer){.take = take, .context = daemon};
+    change_observe(daemon, &daemon->declared->observer);
+    declared_apply(daemon);
+    return 0;
+}
+
+void declared_stop(struct daemon *daemon)
+{
+    if (!daemon->declared)
+        return;
+    change_observe_no_more(daemon, &daemon->declared->observer);
+    config_sessions_free(&daemon->declared->file);
+    free(daemon->declared->problems);
+    free(daemon->declared);
+    daemon->declared = NULL;
 }

@@ -7,18 +7,14 @@
  * next reading. */
 #pragma once
 
-#include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/error.h"
 #include "config/config.h"
 
 struct daemon;
 struct session;
-
-/* Read the file, and make what is there and what it says the same. */
-void declared_apply(struct daemon *daemon);
-void declared_stop(struct daemon *daemon);
 
 /* 0, or -EPERM with ERR_DECLARED for a session that the API has no say in. */
 int declared_check_free(const struct session *session, struct error *error);
@@ -30,6 +26,11 @@ const struct config_session *declared_match(const struct daemon *daemon, const s
 /* Whether rules let `program`, perhaps of another user, into `session`. */
 bool declared_admits(const struct session *session, const struct config_program *program);
 
-/* For GET /v1/config: the file, and its sessions with their state or problem. */
-json_t *declared_file_json(const struct daemon *daemon);
-json_t *declared_json(const struct daemon *daemon);
+/* The file as it was last good, and why what it says now is not in force; NULL: it is. */
+const struct config_sessions *declared_file(const struct daemon *daemon, const char **problem);
+/* What its session `at` has become, NULL: none, and what cannot be done for it; NULL: nothing. */
+const struct session *declared_session(const struct daemon *daemon, size_t at, const char **problem);
+
+/* Make the sessions of the file, and follow the settings. Those of the state file are there. */
+int declared_start(struct daemon *daemon, struct error *error);
+void declared_stop(struct daemon *daemon);

@@ -15,10 +15,6 @@
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
-#endif
-
 /* Usage regions are mapped, read and unmapped by the loop's thread alone, so that a fault in one never meets
  * this list half-changed. */
 static struct session_ledger *mapped_ledgers;
@@ -47,39 +43,6 @@ void ledgers_catch_sigbus(void)
     struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
-}
-
-int ledgers_policy_make(struct session_ledger *ledger, const char *session_id, uint64_t epoch,
-                        struct error *error)
-{
-    char name[48], path[48];
-    snprintf(name, sizeof(name), "gpuslice-policy-%s", session_id);
-    cleanup_close int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL)
-        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return error_set_errno(error, errno, "cannot make a policy region (memfd_create)");
-    if (ftruncate(fd, (off_t)LEDGER_POLICY_BYTES) < 0 || fchmod(fd, 0400) < 0)
-        return error_set_errno(error, errno, "cannot size a policy region");
-
-    struct ledger_policy *policy = mmap(NULL, LEDGER_POLICY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (policy == MAP_FAILED)
-        return error_set_errno(error, errno, "cannot map a policy region");
-    /* FUTURE_WRITE forbids write(), new writable mappings and punching holes for whoever opens it, root too,
-     * and leaves the mapping above. It also takes VM_MAYWRITE from later mappings, so mprotect() is no way
-     * around. */
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    int read_only = -1;
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0 ||
-        (read_only = open(path, O_RDONLY | O_CLOEXEC)) < 0) {
-        int status = errno;
-        munmap(policy, LEDGER_POLICY_BYTES);
-        return error_set_errno(error, status, "cannot seal a policy region (needs Linux 5.1 and /proc)");
-    }
-    ledger_policy_init(policy, session_id, epoch);
-    ledger->policy = policy;
-    ledger->policy_fd = read_only;
-    return 0;
 }
 
 /* One line of /proc/PID/maps: "start-end perms offset major:minor inode path". */
@@ -192,16 +155,8 @@ bool ledgers_check_length(struct session_ledger *ledger)
     return !ledger->broken;
 }
 
-void ledgers_close(struct session_ledger *ledger, bool remove)
+void ledgers_usage_close(struct session_ledger *ledger, bool remove)
 {
-    if (ledger->policy) {
-        if (remove)
-            atomic_store_explicit(&ledger->policy->closed, 1,
-                                  memory_order_release); /* with ledger_reserve() */
-        munmap(ledger->policy, LEDGER_POLICY_BYTES);
-        close(ledger->policy_fd);
-        ledger->policy = NULL;
-    }
     if (ledger->usage) {
         struct session_ledger **at = &mapped_ledgers;
         while (*at != ledger)

@@ -1,10 +1,11 @@
-/* ledgers.h - a session's two shared regions, as the daemon holds them.
+/* ledgers.h - a session's usage region, as the daemon holds it.
  *
- * policy   a memfd that the daemon maps writable and then seals, so that this one mapping is the only way
- * ever to write it; clients get a read-only descriptor usage    the file ledgers/ID, which clients map
- * writable: its contents are hostile, and so is its length. Touching what a client cut off would end the
- * daemon with SIGBUS: instead that session's ledger is *broken*, its mapping is replaced by zeros, and the
- * session gets no new process and no new memory */
+ * usage    the file ledgers/ID, which programs map writable: its contents are hostile, and so is its length
+ * broken   what a ledger is whose file a program cut or damaged. Touching what was cut off would end the
+ *          daemon with SIGBUS: instead the mapping is replaced by zeros, and the session gets no new process
+ *          and no new memory
+ *
+ * The region beside it, the policy, is policy.h's. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,11 +31,6 @@ struct session_ledger {
 /* Answer SIGBUS in a usage region; other faults keep ending the process. Once, before the first ledger. */
 void ledgers_catch_sigbus(void);
 
-/* Make the policy region of a session, empty but for its head. Its descriptor is sealed against writing
- * before it is opened for clients. */
-int ledgers_policy_make(struct session_ledger *ledger, const char *session_id, uint64_t epoch,
-                        struct error *error);
-
 /* Make a usage file for a new session, or (`existing`) take over the one that an earlier daemon left: when
  * that is missing a new one is made, and when it is damaged the ledger is broken. From then on the ledger is
  * of `epoch`, unless that is LEDGERS_EPOCH_KEPT: then an existing one stays as it is. */
@@ -52,8 +48,8 @@ int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, str
 /* Whether the file still has its length; else it is broken (and cut back, so that nobody fills our disk). */
 bool ledgers_check_length(struct session_ledger *ledger);
 
-/* Close the policy to new memory, unmap both, close; `remove` the file too. */
-void ledgers_close(struct session_ledger *ledger, bool remove);
+/* Unmap and close; `remove` the file too. */
+void ledgers_usage_close(struct session_ledger *ledger, bool remove);
 
 /* Whether process `pid` maps the usage file. LEDGERS_UNKNOWN, when it cannot be read or the process is
  * ending, is to be taken for yes. */

@@ -7,10 +7,10 @@
 #include "base/cleanup.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/process/peer.h"
+#include "daemon/loop/peer.h"
 #include "daemon/session/identity.h"
 #include "daemon/session/ledgers.h"
-#include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
 
 /* A process that holds a slot of the ledger, as far as that can be told, and maps it: what another one wrote
  * there names nobody who does. 0: there is none. */
@@ -44,13 +44,14 @@ static void settle(const struct daemon *daemon, const char *id)
             "session %s is not in the state file, but process %d still runs in it: it goes on under the "
             "limits that it knows, and counts nowhere here; end it, or put the state file back",
             id, (int)pid);
-    ledgers_close(&ledger, !pid);
+    ledgers_usage_close(&ledger, !pid);
 }
 
-void unclaimed_ledgers_sort(const struct daemon *daemon)
+int unclaimed_ledgers_sort(struct daemon *daemon, struct error *error)
 {
     cleanup_dir DIR *folder = opendir(daemon->paths.ledgers_dir);
     for (struct dirent *entry; folder && (entry = readdir(folder));)
         if (identity_is_id(entry->d_name) && !session_find_id(daemon, entry->d_name))
             settle(daemon, entry->d_name);
+    return 0;
 }

@@ -5,7 +5,9 @@
  * session goes on with it. The others are removed. */
 #pragma once
 
+#include "base/error.h"
+
 struct daemon;
 
-/* After the sessions have been loaded. */
-void unclaimed_ledgers_sort(const struct daemon *daemon);
+/* After the sessions have been loaded. Never fails. */
+int unclaimed_ledgers_sort(struct daemon *daemon, struct error *error);

@@ -6,12 +6,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
+#include "base/check.h"
+#include "daemon/gpu/card.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/round.h"
 #include "daemon/loop/worker.h"
 #include "daemon/process/reaper.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+#include "daemon/session/session_life.h"
+#include "daemon/session/session_show.h"
 #include "daemon/store/store_file.h"
 #include "daemon/store/store_load.h"
 
@@ -19,8 +28,11 @@
 #define VALUES_MAX 18 /* of one statement */
 
 struct store {
+    struct daemon *daemon;
+    struct observer observer;
     sqlite3 *database; /* the thread's once it runs */
     struct worker *worker;
+    LIST_HEAD(, store_job) under_way; /* the newest first */
 };
 
 /* One change: a statement with its values, and what follows it. All parts of a job are in one transaction. */
@@ -37,8 +49,12 @@ struct statement {
 
 struct store_job {
     struct worker_job job;
+    LIST_ENTRY(store_job) next; /* of those under way */
+    struct daemon *daemon;
+    char session_id[SESSION_ID_TEXT]; /* that it is about; "": about none */
+    bool is_new;                      /* the session is not in the file yet */
     struct statement *first, **last;
-    store_done done;
+    store_done done; /* the loop's, as all that follows but the result and its message; may be NULL */
     void *argument;
     int result; /* of SQLite */
     char message[160];
@@ -109,9 +125,22 @@ static void run_jobs(struct worker_job *first, void *context)
 
 /* --- The loop's side ------------------------------------------------------------------------------- */
 
+/* Nobody is to work in a session that the next daemon does not know. One that is declared it makes anew. */
+static void end_unstored(const struct store_job *job)
+{
+    struct session *session = session_find_id(job->daemon, job->session_id);
+    if (!session || session->is_declared)
+        return;
+    log_error("session %s could not be stored and ends: %s", session->id, job->message);
+    session_end(session, "it could not be stored");
+}
+
 static void on_job_done(struct worker_job *worker_job)
 {
     struct store_job *job = (struct store_job *)worker_job;
+    LIST_REMOVE(job, next);
+    if (job->result && job->is_new)
+        end_unstored(job);
     if (job->done)
         job->done(job->argument, job->result ? -EIO : 0, job->message);
     else if (job->result)
@@ -135,14 +164,23 @@ static void *must_allocate(size_t bytes)
     return memory;
 }
 
-static struct store_job *job_make(store_done done, void *argument)
+/* `session_id` may be NULL. */
+static struct store_job *job_make(struct daemon *daemon, const char *session_id)
 {
     struct store_job *job = must_allocate(sizeof(*job));
     job->job.done = on_job_done;
-    job->done = done;
-    job->argument = argument;
+    job->daemon = daemon;
+    if (session_id)
+        strcpy(job->session_id, session_id);
     job->last = &job->first;
     return job;
+}
+
+static void submit(struct store_job *job)
+{
+    struct store *store = job->daemon->store;
+    LIST_INSERT_HEAD(&store->under_way, job, next);
+    worker_submit(store->worker, &job->job);
 }
 
 static struct statement *job_add(struct store_job *job, const char *sql)
@@ -168,9 +206,10 @@ static void bind_number(struct statement *statement, int64_t number)
     statement->values[statement->count++].number = number;
 }
 
-void store_put_session(struct session *session, store_done done, void *argument)
+static void put_session(const struct session *session, bool is_new)
 {
-    struct store_job *job = job_make(done, argument);
+    struct store_job *job = job_make(session->daemon, session->id);
+    job->is_new = is_new;
     struct statement *put = job_add(
         job,
         "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
@@ -209,19 +248,19 @@ void store_put_session(struct session *session, store_done done, void *argument)
         bind_number(gpu, (int64_t)session->gpus[i].limit_bytes);
         bind_number(gpu, session->gpus[i].reserved);
     }
-    worker_submit(session->daemon->store->worker, &job->job);
+    submit(job);
 }
 
-void store_delete_session(struct daemon *daemon, const char *id, store_done done, void *argument)
+static void delete_session(const struct session *session)
 {
-    struct store_job *job = job_make(done, argument);
-    bind_text(job_add(job, "DELETE FROM sessions WHERE id=?"), id);
-    worker_submit(daemon->store->worker, &job->job);
+    struct store_job *job = job_make(session->daemon, session->id);
+    bind_text(job_add(job, "DELETE FROM sessions WHERE id=?"), session->id);
+    submit(job);
 }
 
-void store_put_process(const struct process *process)
+static void put_process(const struct process *process)
 {
-    struct store_job *job = job_make(NULL, NULL);
+    struct store_job *job = job_make(process->session->daemon, NULL);
     /* A session may have ended before its process's row is written. */
     struct statement *put =
         job_add(job, "INSERT OR REPLACE INTO processes(session_id, slot, generation, pid,"
@@ -234,38 +273,88 @@ void store_put_process(const struct process *process)
     bind_number(put, (int64_t)process->start_ticks);
     bind_number(put, process->attached_at);
     bind_number(put, process->wire_version);
-    worker_submit(process->session->daemon->store->worker, &job->job);
+    submit(job);
 }
 
-void store_delete_process(const struct process *process)
+static void delete_process(const struct process *process)
 {
-    struct store_job *job = job_make(NULL, NULL);
+    struct store_job *job = job_make(process->session->daemon, NULL);
     struct statement *remove = job_add(job, "DELETE FROM processes WHERE session_id=? AND slot=?");
     bind_text(remove, process->session->id);
     bind_number(remove, process->slot);
-    worker_submit(process->session->daemon->store->worker, &job->job);
+    submit(job);
 }
 
-void store_delete_processes(const struct session *session)
+/* Nobody is attached. */
+static void delete_processes(const struct session *session)
 {
-    struct store_job *job = job_make(NULL, NULL);
+    struct store_job *job = job_make(session->daemon, NULL);
     bind_text(job_add(job, "DELETE FROM processes WHERE session_id=?"), session->id);
-    worker_submit(session->daemon->store->worker, &job->job);
+    submit(job);
 }
 
-void store_put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
+static void put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
 {
     char text[GPU_UUID_TEXT];
     /* A simulated card's context cost is a setting of its environment, which may be another tomorrow. */
     if (daemon->options.simulated)
         return;
-    struct store_job *job = job_make(NULL, NULL);
+    struct store_job *job = job_make(daemon, NULL);
     struct statement *put =
         job_add(job, "INSERT OR REPLACE INTO context_costs(uuid, driver_version, bytes) VALUES(?,?,?)");
     bind_text(put, gpu_uuid_format(uuid, text));
     bind_text(put, daemon->driver_version);
     bind_number(put, (int64_t)bytes);
-    worker_submit(daemon->store->worker, &job->job);
+    submit(job);
+}
+
+/* --- Following the core ---------------------------------------------------------------------------- */
+
+static void take(void *context, const struct change *change)
+{
+    struct store *store = context;
+    switch (change->kind) {
+    case CHANGE_SESSION_CREATED:
+    case CHANGE_SESSION_ADMITTED:
+        put_session(change->session, true);
+        break;
+    case CHANGE_SESSION_CHANGED:
+    case CHANGE_SESSION_EXPIRED:
+    case CHANGE_SESSION_REVIVED:
+    case CHANGE_SESSION_SOCKET:
+        put_session(change->session, false);
+        break;
+    case CHANGE_SESSION_ENDED:
+        delete_session(change->session);
+        break;
+    case CHANGE_PROCESS_ATTACHED:
+    case CHANGE_PROCESS_RETURNED:
+        put_process(change->process);
+        break;
+    case CHANGE_PROCESS_ENDED:
+        if (change->process)
+            delete_process(change->process);
+        break;
+    case CHANGE_CONTEXT_COST:
+        put_context_cost(store->daemon, change->gpu->uuid, change->bytes);
+        break;
+    default:
+        break;
+    }
+}
+
+void store_await(struct daemon *daemon, const char *session_id, store_done done, void *argument)
+{
+    struct store_job *job;
+    LIST_FOREACH (job, &daemon->store->under_way, next) {
+        if (strcmp(job->session_id, session_id) != 0)
+            continue;
+        GS_CHECK(!job->done);
+        job->done = done;
+        job->argument = argument;
+        return;
+    }
+    done(argument, 0, NULL);
 }
 
 /* --- Opening and closing --------------------------------------------------------------------------- */
@@ -284,6 +373,9 @@ int store_open(struct daemon *daemon, struct error *error)
         free(store);
         return result;
     }
+    store->daemon = daemon;
+    store->observer = (struct observer){.take = take, .context = store};
+    change_observe(daemon, &store->observer);
     daemon->store = store;
     return 0;
 }
@@ -292,6 +384,7 @@ void store_close(struct daemon *daemon)
 {
     if (!daemon->store)
         return;
+    change_observe_no_more(daemon, &daemon->store->observer);
     if (!worker_stop(daemon->store->worker, STOP_SECONDS)) {
         log_error("the state file could not be written for %d s; changes may be lost", STOP_SECONDS);
         daemon->store = NULL;
@@ -308,8 +401,6 @@ static int restore(struct daemon *daemon, struct loaded_session *loaded, struct 
 {
     struct session *session = loaded->session;
     struct error problem = {0};
-    char id[SESSION_ID_TEXT];
-    strcpy(id, session->id);
     int result = session_restore(daemon, session, &problem);
     if (result == 0 && session->ledger.usage)
         result = reaper_restore(session, loaded->processes, loaded->process_count, &problem);
@@ -319,19 +410,16 @@ static int restore(struct daemon *daemon, struct loaded_session *loaded, struct 
             error, -result, NULL,
             "session %s, the %uth of the state file, cannot be taken over: %s; give gpusliced more of it "
             "and start it again, nothing was changed",
-            id, daemon->session_count, problem.message);
+            session->id, daemon->session_count, problem.message);
     if (result < 0) {
         log_error("session %s cannot go on: %s", session->id, problem.message);
-        session_end_stored(session, "its ledger cannot be opened");
+        session_end(session, "its ledger cannot be opened");
         return 0;
     }
-    session = session_find_id(daemon, id);
-    if (!session)
-        return 0;
     if (!session->processes && loaded->process_count)
-        store_delete_processes(session);
+        delete_processes(session);
     session_drop_idle_ledger(session);
-    session_end_if_over(session);
+    session_end_when_over(session);
     return 0;
 }
 
@@ -352,5 +440,6 @@ int store_load(struct daemon *daemon, struct error *error)
         free(loaded);
         loaded = next;
     }
+    round_end(daemon); /* no loop runs yet */
     return result;
 }

@@ -9,8 +9,10 @@
 #include <cmocka.h>
 
 #include "daemon/api/api.h"
+#include "daemon/gpu/gpu.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/session/request.h"
 #include "daemon/session/session.h"
 
 static struct daemon two_cards;

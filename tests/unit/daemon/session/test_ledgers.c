@@ -18,7 +18,10 @@
 
 #include <cmocka.h>
 
+#include "daemon/loop/daemon.h"
 #include "daemon/session/ledgers.h"
+#include "daemon/session/policy.h"
+#include "daemon/session/session.h"
 
 static char folder[] = "/tmp/gpuslice-test-XXXXXX";
 static const char id[] = "0123456789ab";
@@ -33,12 +36,32 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
+static int make_policy(struct session_ledger *ledger, uint64_t epoch, struct error *error)
+{
+    struct daemon daemon = {.epoch = epoch};
+    struct session session = {.daemon = &daemon};
+    strcpy(session.id, id);
+    int result = policy_make(&session, error);
+    ledger->policy = session.ledger.policy;
+    ledger->policy_fd = session.ledger.policy_fd;
+    return result;
+}
+
+static void close_ledger(struct session_ledger *ledger, bool remove)
+{
+    struct session session = {.ledger = *ledger};
+    if (remove)
+        policy_close(&session);
+    policy_unmake(&session);
+    ledger->policy = NULL;
+    ledgers_usage_close(ledger, remove);
+}
+
 static void open_ledger(struct session_ledger *ledger, bool existing)
 {
     struct error error = {0};
     *ledger = (struct session_ledger){0};
-    if (ledgers_policy_make(ledger, id, 7, &error) < 0 ||
-        ledgers_usage_open(ledger, folder, id, 7, existing, &error) < 0)
+    if (make_policy(ledger, 7, &error) < 0 || ledgers_usage_open(ledger, folder, id, 7, existing, &error) < 0)
         fail_msg("%s", error.message);
 }
 
@@ -117,7 +140,7 @@ static void nobody_can_write_the_policy_but_the_daemon(void **state)
     assert_int_equal(seen->gpus[0].limit_bytes, 42);
     assert_int_equal(seen->epoch, 7);
     munmap((void *)(uintptr_t)seen, LEDGER_POLICY_BYTES);
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
 }
 
 static void closing_for_good_ends_new_memory_and_removes_the_file(void **state)
@@ -131,7 +154,7 @@ static void closing_for_good_ends_new_memory_and_removes_the_file(void **state)
     struct stat status;
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
     assert_int_equal(seen->closed, 1);
     assert_int_equal(access(path, F_OK), -1);
     munmap((void *)(uintptr_t)seen, LEDGER_POLICY_BYTES);
@@ -157,8 +180,8 @@ static void a_ledger_cut_off_under_us_is_broken_and_reads_as_zeros(void **state)
     assert_false(ledger_slot_clear(ledger.usage, 0, NULL));
     assert_false(other.broken);
     assert_int_equal(ledger_slot_claim(other.usage, owner, &generation), 0);
-    ledgers_close(&ledger, true);
-    ledgers_close(&other, true);
+    close_ledger(&ledger, true);
+    close_ledger(&other, true);
 }
 
 static void a_fault_elsewhere_still_ends_the_process(void **state)
@@ -188,7 +211,7 @@ static void a_grown_ledger_is_cut_back_and_broken(void **state)
     assert_true(ledger.broken);
     assert_int_equal(fstat(ledger.usage_fd, &status), 0);
     assert_int_equal(status.st_size, ledger_usage_bytes());
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
 }
 
 static void a_ledger_is_found_again_with_its_slots(void **state)
@@ -198,11 +221,11 @@ static void a_ledger_is_found_again_with_its_slots(void **state)
     struct ledger_owner owner = {.pid = 4711, .start_ticks = 99}, found;
     open_ledger(&ledger, false);
     assert_int_equal(ledger_slot_claim(ledger.usage, owner, &generation), 0);
-    ledgers_close(&ledger, false);
+    close_ledger(&ledger, false);
 
     struct error error;
     ledger = (struct session_ledger){0};
-    assert_int_equal(ledgers_policy_make(&ledger, id, 8, &error), 0);
+    assert_int_equal(make_policy(&ledger, 8, &error), 0);
     assert_int_equal(ledgers_usage_open(&ledger, folder, id, 8, true, &error), 0);
     assert_false(ledger.broken);
     assert_true(ledger_slot_owner(ledger.usage, 0, &found, &found_generation));
@@ -210,7 +233,7 @@ static void a_ledger_is_found_again_with_its_slots(void **state)
     assert_int_equal(found.start_ticks, 99);
     assert_int_equal(found_generation, generation);
     assert_int_equal(ledger_epoch(ledger.usage), 8);
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
 }
 
 static void a_damaged_file_is_found_broken_and_a_missing_one_made_anew(void **state)
@@ -219,14 +242,14 @@ static void a_damaged_file_is_found_broken_and_a_missing_one_made_anew(void **st
     open_ledger(&ledger, true);
     assert_false(ledger.broken);
     assert_int_equal(pwrite(ledger.usage_fd, "garbage!", 8, 0), 8);
-    ledgers_close(&ledger, false);
+    close_ledger(&ledger, false);
     open_ledger(&ledger, true);
     assert_true(ledger.broken);
     assert_int_equal(ftruncate(ledger.usage_fd, 100), 0);
-    ledgers_close(&ledger, false);
+    close_ledger(&ledger, false);
     open_ledger(&ledger, true);
     assert_true(ledger.broken);
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
 }
 
 static void a_link_in_place_of_a_ledger_is_not_followed(void **state)
@@ -245,7 +268,7 @@ static void a_link_in_place_of_a_ledger_is_not_followed(void **state)
     assert_int_equal(status.st_size, 0);
     close(fd);
     unlink(target);
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
 }
 
 static void room_is_set_aside_for_what_programs_will_touch(void **state)
@@ -269,7 +292,7 @@ static void room_is_set_aside_for_what_programs_will_touch(void **state)
     assert_non_null(strstr(error.message, "no room for"));
     close(ledger.usage_fd);
     ledger.usage_fd = usage_fd;
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
 }
 
 static void who_maps_the_ledger_is_told(void **state)
@@ -303,7 +326,7 @@ static void who_maps_the_ledger_is_told(void **state)
     assert_int_equal(ledgers_is_mapped_by(&ledger, child), LEDGERS_UNKNOWN);
     for (int i = 0; i < 4; i++)
         close(pipes[i / 2][i % 2]);
-    ledgers_close(&ledger, true);
+    close_ledger(&ledger, true);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-#include "daemon/process/own_socket.h"
+#include "daemon/session/own_socket.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/runtime.h"
-#include "daemon/process/attach.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
 
 #define SILENT_MAX 64 /* as many may wait for their first word in a session */
 
@@ -28,11 +28,11 @@ struct own_socket {
     char folder[PATHS_SOCKET_BYTES], path[PATHS_SOCKET_BYTES];
 };
 
-static void enter(void *context, int fd)
+static void on_connect(void *context, int fd)
 {
     const struct own_socket *own = context;
-    attach_enter(own->daemon->attach, fd,
-                 session_find_id(own->daemon, own->id)); /* it lives as long as we listen */
+    own->daemon->on_own_socket(own->daemon, fd,
+                               session_find_id(own->daemon, own->id)); /* it lives as long as we listen */
 }
 
 static int fill_paths(struct own_socket *own, const struct session *session, struct error *error)
@@ -61,7 +61,7 @@ static int make_folder(const char *path, struct error *error)
 
 static int make_socket(struct own_socket *own, int *fd, struct error *error)
 {
-    char parent[PATH_MAX];
+    char parent[PATH_MAX + 8];
     snprintf(parent, sizeof(parent), "%s/s", own->daemon->paths.runtime_dir);
     int result = make_folder(parent, error);
     if (result == 0)
@@ -72,7 +72,7 @@ static int make_socket(struct own_socket *own, int *fd, struct error *error)
 int own_socket_open(struct session *session, struct error *error)
 {
     struct daemon *daemon = session->daemon;
-    if (session->own_socket || !daemon->attach)
+    if (session->own_socket || !daemon->on_own_socket)
         return 0;
     cleanup_close int fd = -1;
     int result = user_check(daemon, session->owner, USER_OWN_SOCKET, error);
@@ -87,7 +87,7 @@ int own_socket_open(struct session *session, struct error *error)
     if (result == 0)
         result = make_socket(own, &fd, error);
     if (result == 0)
-        result = listener_open(daemon, fd, own->path, enter, own, &own->listener, error);
+        result = listener_open(daemon, fd, own->path, on_connect, own, &own->listener, error);
     if (result < 0) {
         free(own);
         return result;
@@ -114,12 +114,12 @@ void own_socket_close(struct session *session, bool remove)
 
 static void remove_strays(const struct daemon *daemon)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX + 8];
     snprintf(path, sizeof(path), "%s/s", daemon->paths.runtime_dir);
     cleanup_dir DIR *folder = opendir(path);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         const struct session *session = session_find_id(daemon, entry->d_name);
-        char stray[PATH_MAX + NAME_MAX + 16];
+        char stray[PATH_MAX + NAME_MAX + 32];
         if (!identity_is_id(entry->d_name) || (session && session->has_own_socket))
             continue;
         snprintf(stray, sizeof(stray), "%s/%s/attach.sock", path, entry->d_name);
@@ -129,8 +129,11 @@ static void remove_strays(const struct daemon *daemon)
     }
 }
 
-int own_sockets_start(struct daemon *daemon, struct error *error)
+int own_sockets_start(struct daemon *daemon,
+                      void (*enter)(struct daemon *daemon, int fd, struct session *session),
+                      struct error *error)
 {
+    daemon->on_own_socket = enter;
     remove_strays(daemon);
     for (struct session *session = daemon->sessions; session; session = session->next) {
         struct error why;

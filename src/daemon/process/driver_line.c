@@ -1,14 +1,17 @@
-#include "daemon/gpu/driver_line.h"
+#include "daemon/process/driver_line.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/process.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
+#include "daemon/gpu/sampler.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/process/reaper.h"
+#include "daemon/session/policy.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
 
 /* Dead processes that are waited for at once, in one session; each goes with the next sample that does not
@@ -23,25 +26,26 @@ static uint64_t add(uint64_t a, uint64_t b)
 
 /* --- Before a sample ------------------------------------------------------------------------------- */
 
-static struct driver_share *shares_of(struct process *process)
+static struct driver_part *parts_of(struct process *process)
 {
-    if (!process->shares)
-        process->shares = calloc(process->session->gpu_count, sizeof(*process->shares));
-    return process->shares;
+    if (!process->driver_parts)
+        process->driver_parts = calloc(process->session->gpu_count, sizeof(*process->driver_parts));
+    return process->driver_parts;
 }
 
-void driver_line_begin(struct daemon *daemon)
+/* Look at all slots. */
+static void begin(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
         for (struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
             orphan->is_new = false;
         for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++)
-            session->gpus[i].shares_before = ledger_joint_stamp(session->ledger.usage, i);
+            session->gpus[i].joint_before = ledger_joint_stamp(session->ledger.usage, i);
         for (struct process *process = session->processes; process; process = process->next) {
-            struct driver_share *shares = shares_of(process);
-            for (unsigned i = 0; shares && i < session->gpu_count; i++) {
-                shares[i].before = ledger_slot_sample(session->ledger.usage, process->slot, i);
-                shares[i].looked = true;
+            struct driver_part *parts = parts_of(process);
+            for (unsigned i = 0; parts && i < session->gpu_count; i++) {
+                parts[i].before = ledger_slot_sample(session->ledger.usage, process->slot, i);
+                parts[i].looked = true;
             }
         }
     }
@@ -70,18 +74,18 @@ static int compare_rows(const void *a, const void *b)
 }
 
 /* NVML lists a process once for each compute instance that it is on. */
-static bool make_table(const struct nvml_sample *sample, struct table *table)
+static bool make_table(const struct gpu *card, struct table *table)
 {
     *table =
-        (struct table){.rows = calloc(sample->process_count ? sample->process_count : 1, sizeof(struct row))};
+        (struct table){.rows = calloc(card->process_count ? card->process_count : 1, sizeof(struct row))};
     if (!table->rows)
         return false;
-    for (unsigned i = 0; i < sample->process_count; i++)
-        table->rows[i] = (struct row){.pid = sample->processes[i].pid,
-                                      .shown_bytes = sample->processes[i].used_bytes,
-                                      .is_unknown = !sample->processes[i].is_known};
-    qsort(table->rows, sample->process_count, sizeof(struct row), compare_rows);
-    for (unsigned i = 0; i < sample->process_count; i++) {
+    for (unsigned i = 0; i < card->process_count; i++)
+        table->rows[i] = (struct row){.pid = card->processes[i].pid,
+                                      .shown_bytes = card->processes[i].used_bytes,
+                                      .is_unknown = !card->processes[i].is_known};
+    qsort(table->rows, card->process_count, sizeof(struct row), compare_rows);
+    for (unsigned i = 0; i < card->process_count; i++) {
         struct row *last = table->count ? &table->rows[table->count - 1] : NULL;
         if (last && last->pid == table->rows[i].pid) {
             last->shown_bytes = add(last->shown_bytes, table->rows[i].shown_bytes);
@@ -102,10 +106,10 @@ static struct row *find_row(const struct table *table, pid_t pid)
 /* Whether the slot is now as it was before the sample. */
 static bool add_charged(const struct process *process, unsigned policy_gpu, struct row *row)
 {
-    const struct driver_share *share = &process->shares[policy_gpu];
+    const struct driver_part *part = &process->driver_parts[policy_gpu];
     struct ledger_slot_sample after =
         ledger_slot_sample(process->session->ledger.usage, process->slot, policy_gpu);
-    bool rested = share->looked && ledger_slot_rested(&share->before, &after);
+    bool rested = part->looked && ledger_slot_rested(&part->before, &after);
     if (row) {
         row->charged_bytes = add(row->charged_bytes, after.bytes - after.hidden_bytes);
         row->is_attached = true;
@@ -126,12 +130,12 @@ static struct row *row_of_slot(const struct session *session, const struct table
  * another (measure); or for none here, while another session's process does. It is taken off what is shown
  * for any of its holders beyond their own, so that it never counts twice; where none is shown it, what the
  * driver has for them may be counted for less. */
-static void add_share(const struct session *session, unsigned policy_gpu, uint32_t share,
+static void add_joint(const struct session *session, unsigned policy_gpu, uint32_t joint,
                       const struct table *table)
 {
     uint32_t slots[LEDGER_JOINT_HOLDERS];
-    uint64_t left = ledger_joint_bytes(session->ledger.usage, share, policy_gpu);
-    unsigned count = left ? ledger_joint_holders(session->ledger.usage, share, slots) : 0;
+    uint64_t left = ledger_joint_bytes(session->ledger.usage, joint, policy_gpu);
+    unsigned count = left ? ledger_joint_holders(session->ledger.usage, joint, slots) : 0;
     for (unsigned i = 0; i < count; i++) {
         struct row *row = row_of_slot(session, table, slots[i]);
         if (!row || row->shown_bytes <= row->charged_bytes)
@@ -144,12 +148,12 @@ static void add_share(const struct session *session, unsigned policy_gpu, uint32
 }
 
 /* False if they changed as the sample was taken: then it tells nothing of this session. */
-static bool add_shares(const struct session *session, unsigned policy_gpu, const struct table *table)
+static bool add_all_joint(const struct session *session, unsigned policy_gpu, const struct table *table)
 {
     bool rested =
-        session->gpus[policy_gpu].shares_before == ledger_joint_stamp(session->ledger.usage, policy_gpu);
-    for (uint32_t share = 0; rested && share < LEDGER_JOINT_PLACES; share++)
-        add_share(session, policy_gpu, share, table);
+        session->gpus[policy_gpu].joint_before == ledger_joint_stamp(session->ledger.usage, policy_gpu);
+    for (uint32_t joint = 0; rested && joint < LEDGER_JOINT_PLACES; joint++)
+        add_joint(session, policy_gpu, joint, table);
     for (const struct process *process = session->processes; process && !rested; process = process->next) {
         struct row *row = find_row(table, process->pid);
         if (row)
@@ -158,8 +162,8 @@ static bool add_shares(const struct session *session, unsigned policy_gpu, const
     return rested;
 }
 
-/* Whoever holds memory has a context, which takes some: there NVML's 0 is no figure. It is seen for processes of other
- * pid namespaces, and on MIG instances without the rights to look. */
+/* A process that holds memory has a context, which takes some: there NVML's 0 is no figure. It is seen for
+ * processes of other pid namespaces, and on MIG instances without the rights to look. */
 static bool is_known(const struct row *row)
 {
     return !row->is_unknown && (row->shown_bytes || !row->charged_bytes);
@@ -167,7 +171,7 @@ static bool is_known(const struct row *row)
 
 static void conclude(struct process *process, unsigned policy_gpu, struct row *row)
 {
-    uint64_t *bytes = &process->shares[policy_gpu].bytes;
+    uint64_t *bytes = &process->driver_parts[policy_gpu].bytes;
     if (!row) {
         *bytes = 0;
     } else if (is_known(row) && !row->has_moved) {
@@ -190,15 +194,15 @@ static void take_orphan(struct orphan *orphan, unsigned policy_gpu, const struct
 }
 
 /* Call `see` for each process of each session on the card. */
-static void each_share(struct daemon *daemon, unsigned gpu, struct table *table,
-                       void (*see)(struct process *, unsigned policy_gpu, struct row *, void *),
-                       void *argument)
+static void each_part(struct daemon *daemon, unsigned gpu, struct table *table,
+                      void (*see)(struct process *, unsigned policy_gpu, struct row *, void *),
+                      void *argument)
 {
     for (struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             for (struct process *process = session->processes; process && session->gpus[i].gpu == (int)gpu;
                  process = process->next)
-                if (process->shares)
+                if (process->driver_parts)
                     see(process, i, find_row(table, process->pid), argument);
 }
 
@@ -216,18 +220,22 @@ static void see_concluded(struct process *process, unsigned policy_gpu, struct r
     conclude(process, policy_gpu, row);
 }
 
-bool driver_line_take(struct daemon *daemon, unsigned gpu, const struct nvml_sample *sample)
+/* Take in what NVML showed on one GPU. Returns whether any process moved meanwhile, so that another sample
+ * would tell more. */
+static bool take_gpu(struct daemon *daemon, unsigned gpu)
 {
     struct table table;
     bool any_moved = false;
-    if (!sample->ok || sample->no_processes || !make_table(sample, &table))
+    if (!daemon->gpus[gpu].healthy || daemon->gpus[gpu].no_processes ||
+        !make_table(&daemon->gpus[gpu], &table))
         return false;
-    each_share(daemon, gpu, &table, see_charged, &any_moved);
+    each_part(daemon, gpu, &table, see_charged, &any_moved);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
-            if (session->ledger.usage && session->gpus[i].gpu == (int)gpu && !add_shares(session, i, &table))
+            if (session->ledger.usage && session->gpus[i].gpu == (int)gpu &&
+                !add_all_joint(session, i, &table))
                 any_moved = true;
-    each_share(daemon, gpu, &table, see_concluded, &daemon->gpus[gpu]);
+    each_part(daemon, gpu, &table, see_concluded, &daemon->gpus[gpu]);
     for (struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             for (struct orphan *orphan = session->orphans; orphan && session->gpus[i].gpu == (int)gpu;
@@ -253,7 +261,8 @@ static void drop_orphan(struct session *session, struct orphan **at)
     free(orphan);
 }
 
-void driver_line_end(struct daemon *daemon)
+/* Forget the dead that are shown no more, and make the sums count. */
+static void end(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
         for (struct orphan **at = &session->orphans; *at;) {
@@ -263,8 +272,8 @@ void driver_line_end(struct daemon *daemon)
                 at = &(*at)->next;
         }
         for (struct process *process = session->processes; process; process = process->next)
-            for (unsigned i = 0; process->shares && i < session->gpu_count; i++)
-                process->shares[i].looked = false;
+            for (unsigned i = 0; process->driver_parts && i < session->gpu_count; i++)
+                process->driver_parts[i].looked = false;
         driver_line_publish(session);
     }
 }
@@ -273,10 +282,10 @@ void driver_line_end(struct daemon *daemon)
 
 uint64_t driver_line_process_bytes(const struct process *process, unsigned policy_gpu)
 {
-    return process->shares ? process->shares[policy_gpu].bytes : 0;
+    return process->driver_parts ? process->driver_parts[policy_gpu].bytes : 0;
 }
 
-uint64_t driver_line_bytes(const struct session *session, unsigned policy_gpu)
+static uint64_t sum_of_processes(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)
@@ -284,7 +293,7 @@ uint64_t driver_line_bytes(const struct session *session, unsigned policy_gpu)
     return sum;
 }
 
-uint64_t driver_line_orphan_bytes(const struct session *session, unsigned policy_gpu)
+static uint64_t sum_of_orphans(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
     for (const struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
@@ -294,14 +303,11 @@ uint64_t driver_line_orphan_bytes(const struct session *session, unsigned policy
 
 void driver_line_publish(struct session *session)
 {
-    struct ledger_policy *policy = session->ledger.policy;
-    for (unsigned i = 0; policy && i < session->gpu_count; i++) {
-        /* With ledger_unseen(). */
-        atomic_store_explicit(&policy->gpus[i].driver_bytes, driver_line_bytes(session, i),
-                              memory_order_release);
-        atomic_store_explicit(&policy->gpus[i].orphan_bytes, driver_line_orphan_bytes(session, i),
-                              memory_order_release);
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        session->gpus[i].driver_bytes = sum_of_processes(session, i);
+        session->gpus[i].orphan_bytes = sum_of_orphans(session, i);
     }
+    policy_publish_unseen(session);
 }
 
 /* --- The dead -------------------------------------------------------------------------------------- */
@@ -322,8 +328,63 @@ void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks)
     gpu_sample_soon(session->daemon);
 }
 
-void driver_line_forget(struct session *session)
+/* --- In the loop ----------------------------------------------------------------------------------- */
+
+struct driver_line {
+    struct daemon *daemon;
+    struct observer observer;
+};
+
+static void take_sample(struct daemon *daemon)
 {
-    while (session->orphans)
-        drop_orphan(session, &session->orphans);
+    bool any_moved = false;
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        any_moved |= take_gpu(daemon, i);
+    end(daemon);
+    if (any_moved)
+        gpu_sample_again(daemon);
+}
+
+static void take(void *context, const struct change *change)
+{
+    struct driver_line *line = context;
+    switch (change->kind) {
+    case CHANGE_SAMPLE_BEGINS:
+        begin(line->daemon);
+        break;
+    case CHANGE_GPUS_SAMPLED:
+        take_sample(line->daemon);
+        break;
+    case CHANGE_PROCESS_GONE:
+        free(change->process->driver_parts);
+        change->process->driver_parts = NULL;
+        break;
+    case CHANGE_SESSION_GONE:
+        while (change->session->orphans)
+            drop_orphan(change->session, &change->session->orphans);
+        break;
+    default:
+        break;
+    }
+}
+
+int driver_line_start(struct daemon *daemon, struct error *error)
+{
+    struct driver_line *line = calloc(1, sizeof(*line));
+    if (!line)
+        return error_set_errno(error, ENOMEM, "cannot watch what the driver holds");
+    line->daemon = daemon;
+    line->observer = (struct observer){.take = take, .context = line};
+    change_observe(daemon, &line->observer);
+    daemon->driver_line = line;
+    return 0;
+}
+
+void driver_line_stop(struct daemon *daemon)
+{
+    if (!daemon->driver_line)
+        return;
+    change_observe_no_more(daemon, &daemon->driver_line->observer);
+    free(daemon->driver_line);
+    daemon->driver_line = NULL;
 }

@@ -1,4 +1,4 @@
-#include "daemon/process/peer.h"
+#include "daemon/loop/peer.h"
 
 #include <errno.h>
 #include <poll.h>

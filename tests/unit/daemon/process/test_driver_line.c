@@ -11,12 +11,14 @@
 
 #include <cmocka.h>
 
-#include "daemon/gpu/driver_line.h"
-#include "daemon/gpu/gpu.h"
+#include "../gpu/led_nvml.h"
+#include "daemon/gpu/sampler.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/process/reaper.h"
+#include "daemon/process/driver_line.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
-#include "led_nvml.h"
+#include "daemon/session/session_show.h"
 
 #define NOBODYS_PID 0x3ffffff0 /* above any pid_max */
 #define LIMIT 1000
@@ -64,7 +66,8 @@ static int begin(void **state)
     LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 4000;
          led->used_bytes = 0; led->process_count = 0; led->on_processes = NULL;
          led->processes_result = NVML_SUCCESS);
-    if (sd_event_new(&daemon_state.loop) < 0 || gpu_start(&daemon_state, library, &error) < 0)
+    if (sd_event_new(&daemon_state.loop) < 0 || gpu_start(&daemon_state, library, &error) < 0 ||
+        driver_line_start(&daemon_state, &error) < 0)
         return -1;
     policy = calloc(1, sizeof(*policy));
     struct ledger_usage *usage =
@@ -91,9 +94,10 @@ static int end(void **state)
 {
     gpu_stop(&daemon_state);
     sd_event_unref(daemon_state.loop);
-    driver_line_forget(&session);
+    change_publish(&daemon_state, &(struct change){CHANGE_SESSION_GONE, .session = &session}, "gone");
+    driver_line_stop(&daemon_state);
     munmap(session.ledger.usage, ledger_usage_bytes());
-    free(process.shares);
+    free(process.driver_parts);
     free(policy);
     return 0;
 }
@@ -102,7 +106,7 @@ static void it_is_what_nvml_shows_beyond_what_was_charged(void **state)
 {
     assert_true(ledger_reserve(&slot, 0, 30));
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    assert_int_equal(session.gpus[0].driver_bytes, 120);
     assert_int_equal(policy->gpus[0].driver_bytes, 120);
     assert_int_equal(session_charged(&session, 0), 30);
     assert_int_equal(session_used(&session, 0), 150);
@@ -119,7 +123,7 @@ static void it_may_pass_the_limit_and_then_refuses_all(void **state)
 {
     LEAD(led->bytes_of_each = 3 * LIMIT);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 3 * LIMIT);
+    assert_int_equal(session.gpus[0].driver_bytes, 3 * LIMIT);
     assert_false(ledger_reserve(&slot, 0, 1));
     LEAD(led->bytes_of_each = 0);
     sample();
@@ -131,27 +135,27 @@ static void a_figure_that_nvml_does_not_have_changes_nothing(void **state)
 {
     assert_true(ledger_reserve(&slot, 0, 30));
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    assert_int_equal(session.gpus[0].driver_bytes, 120);
     LEAD(led->bytes_of_each = NVML_VALUE_NOT_AVAILABLE_U64);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    assert_int_equal(session.gpus[0].driver_bytes, 120);
     assert_true(daemon_state.gpus[0].is_silent);
     LEAD(led->bytes_of_each = 0);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    assert_int_equal(session.gpus[0].driver_bytes, 120);
     LEAD(led->bytes_of_each = 40; led->processes_result = NVML_ERROR_NO_PERMISSION);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    assert_int_equal(session.gpus[0].driver_bytes, 120);
     LEAD(led->processes_result = NVML_SUCCESS);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 10);
+    assert_int_equal(session.gpus[0].driver_bytes, 10);
 }
 
 static void it_is_never_below_nothing(void **state)
 {
     assert_true(ledger_reserve(&slot, 0, 200));
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 0);
+    assert_int_equal(session.gpus[0].driver_bytes, 0);
 }
 
 static void what_nvml_does_not_show_is_left_out(void **state)
@@ -159,28 +163,28 @@ static void what_nvml_does_not_show_is_left_out(void **state)
     assert_true(ledger_reserve(&slot, 0, 400));
     ledger_hide(&slot, 0, 300);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 50); /* 150 - (400 - 300) */
+    assert_int_equal(session.gpus[0].driver_bytes, 50); /* 150 - (400 - 300) */
     ledger_unhide(&slot, 0, 300);
     ledger_release(&slot, 0, 300);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 50);
+    assert_int_equal(session.gpus[0].driver_bytes, 50);
 }
 
 /* A process that reserves, is stopped, and goes on to ask the driver. */
 static void a_sample_between_reserving_and_asking_the_driver_tells_nothing(void **state)
 {
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 150);
+    assert_int_equal(session.gpus[0].driver_bytes, 150);
     ledger_move_begin(&slot, 0);
     assert_true(ledger_reserve(&slot, 0, 500));
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 150);
+    assert_int_equal(session.gpus[0].driver_bytes, 150);
     LEAD(led->bytes_of_each = 650); /* the driver has taken it */
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 150);
+    assert_int_equal(session.gpus[0].driver_bytes, 150);
     ledger_move_end(&slot, 0);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 150);
+    assert_int_equal(session.gpus[0].driver_bytes, 150);
     assert_int_equal(session_used(&session, 0), 650);
 }
 
@@ -190,13 +194,13 @@ static void a_sample_between_taking_and_charging_never_counts_twice(void **state
     ledger_move_begin(&slot, 0);
     LEAD(led->bytes_of_each = 750);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 0);
+    assert_int_equal(session.gpus[0].driver_bytes, 0);
     ledger_charge(&slot, 0, 600);
     sample();
     assert_int_equal(session_used(&session, 0), 600);
     ledger_move_end(&slot, 0);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 150);
+    assert_int_equal(session.gpus[0].driver_bytes, 150);
     assert_int_equal(session_used(&session, 0), 750);
 }
 
@@ -213,11 +217,11 @@ static void a_sample_during_which_the_slot_changed_is_taken_again_soon(void **st
     changes = 0;
     LEAD(led->on_processes = allocate_once);
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 0); /* and not 150 */
+    assert_int_equal(session.gpus[0].driver_bytes, 0); /* and not 150 */
     for (uint64_t until = daemon_now_usec() + 20000000;
-         driver_line_bytes(&session, 0) == 0 && daemon_now_usec() < until;)
+         session.gpus[0].driver_bytes == 0 && daemon_now_usec() < until;)
         sd_event_run(daemon_state.loop, 1000000);
-    assert_int_equal(driver_line_bytes(&session, 0), 100);
+    assert_int_equal(session.gpus[0].driver_bytes, 100);
 }
 
 static void a_process_in_two_slots_counts_once(void **state)
@@ -227,9 +231,9 @@ static void a_process_in_two_slots_counts_once(void **state)
     process.next = &second;
     assert_true(ledger_reserve(&slot, 0, 30));
     sample();
-    assert_int_equal(driver_line_bytes(&session, 0), 120);
+    assert_int_equal(session.gpus[0].driver_bytes, 120);
     process.next = NULL;
-    free(second.shares);
+    free(second.driver_parts);
 }
 
 static void what_is_shown_for_a_dead_process_is_an_orphan_until_it_is_gone(void **state)
@@ -237,7 +241,7 @@ static void what_is_shown_for_a_dead_process_is_an_orphan_until_it_is_gone(void 
     session.processes = NULL;
     driver_line_died(&session, NOBODYS_PID, 1);
     sample();
-    assert_int_equal(driver_line_orphan_bytes(&session, 0), 150);
+    assert_int_equal(session.gpus[0].orphan_bytes, 150);
     assert_int_equal(policy->gpus[0].orphan_bytes, 150);
     assert_int_equal(session_used(&session, 0), 150);
     assert_false(ledger_reserve(&slot, 0, LIMIT - 150 + 1));
@@ -257,10 +261,10 @@ static void a_sample_from_before_a_death_says_nothing_of_the_dead(void **state)
     driver_line_died(&session, NOBODYS_PID, 1);
     pthread_mutex_unlock(&led->lock);
     run_until(&done);
-    assert_int_equal(driver_line_orphan_bytes(&session, 0), 0);
+    assert_int_equal(session.gpus[0].orphan_bytes, 0);
     assert_non_null(session.orphans);
     sample();
-    assert_int_equal(driver_line_orphan_bytes(&session, 0), 150);
+    assert_int_equal(session.gpus[0].orphan_bytes, 150);
 }
 
 static void a_pid_that_is_another_process_by_now_is_no_orphan(void **state)
@@ -269,7 +273,7 @@ static void a_pid_that_is_another_process_by_now_is_no_orphan(void **state)
     LEAD(led->first_pid = (unsigned)getpid());
     driver_line_died(&session, getpid(), 1); /* we did not start with the machine */
     sample();
-    assert_int_equal(driver_line_orphan_bytes(&session, 0), 0);
+    assert_int_equal(session.gpus[0].orphan_bytes, 0);
     assert_null(session.orphans);
 }
 

@@ -1,0 +1,22 @@
+/* release.h - ending a session together with the processes in it.
+ *
+ * From the moment it is asked for, no process gets in and no memory is given. All attached processes are sent
+ * SIGTERM, those that are left after 10 s SIGKILL; the session ends with the last of them. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/error.h"
+
+struct daemon;
+struct session;
+
+/* `why` is NULL once the session has ended; else why it has not: ERR_SESSION_BUSY. */
+typedef void (*release_done)(void *argument, const struct error *why);
+
+/* Begin, for user `uid`. `done` is called once: when the session has ended, when processes withstand SIGKILL
+ * for 5 s, or when the daemon stops first. On failure it is never called. */
+int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error);
+
+int release_start(struct daemon *daemon, struct error *error);
+void release_stop(struct daemon *daemon); /* no session is left */

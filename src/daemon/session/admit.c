@@ -1,0 +1,210 @@
+#include "daemon/session/admit.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/peer.h"
+#include "daemon/session/admission.h"
+#include "daemon/session/policy.h"
+#include "daemon/session/promises.h"
+#include "daemon/session/queue.h"
+#include "daemon/session/request.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+#include "daemon/session/session_life.h"
+
+/* --- Defaults -------------------------------------------------------------------------------------- */
+
+/* Where the ceiling on memory is less than a GPU that `request` may come to stand on: the limit that each of
+ * its GPUs then has. Else 0, for all that the GPU has. */
+static uint64_t memory_under(const struct daemon *daemon, const struct session_request *request,
+                             uint64_t ceiling_bytes)
+{
+    uint64_t each = ceiling_bytes / (request->limit_count ? request->limit_count : 1);
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (each < daemon->gpus[request->limits[i].gpu].total_bytes)
+            return each;
+    for (unsigned i = 0; i < daemon->gpu_count && request->limit_count == 0; i++)
+        if (each < daemon->gpus[i].total_bytes)
+            return each;
+    return 0;
+}
+
+static uint64_t default_memory(const struct daemon *daemon, const struct session_request *request,
+                               const struct config_ceiling *ceiling)
+{
+    uint64_t bytes = daemon->config.defaults.memory_bytes;
+    uint64_t most = ceiling ? memory_under(daemon, request, ceiling->memory_bytes) : 0;
+    return most && (!bytes || most < bytes) ? most : bytes;
+}
+
+static struct share default_compute(const struct daemon *daemon, const struct config_ceiling *ceiling)
+{
+    struct share share = daemon->config.defaults.compute;
+    if (ceiling && ceiling->compute > 0 && ceiling->compute < share.max)
+        share.max = ceiling->compute;
+    if (share.min > share.max)
+        share.min = share.max;
+    return share;
+}
+
+static enum session_priority default_priority(const struct daemon *daemon,
+                                              const struct config_ceiling *ceiling)
+{
+    enum session_priority priority = daemon->config.defaults.priority;
+    return ceiling && ceiling->priority < priority ? ceiling->priority : priority;
+}
+
+void admit_apply_defaults(const struct daemon *daemon, struct session_request *request)
+{
+    struct ceilings ceilings = {.config = &daemon->config};
+    if (!request->is_declared)
+        ceilings_find(&daemon->config, request->owner, &ceilings);
+    uint64_t bytes = default_memory(daemon, request, ceilings.memory);
+    if (!request->has_bytes && bytes) {
+        request->has_bytes = true;
+        request->bytes = bytes;
+    }
+    if (!request->has_compute) {
+        request->has_compute = true;
+        request->compute = default_compute(daemon, ceilings.compute);
+    }
+    if (!request->has_priority) {
+        request->has_priority = true;
+        request->priority = default_priority(daemon, ceilings.priority);
+    }
+}
+
+/* --- A new session --------------------------------------------------------------------------------- */
+
+static int check_asker(const struct daemon *daemon, const struct session_request *request,
+                       struct error *error)
+{
+    if (request->owner == UID_OVERFLOW)
+        return error_set(error, EACCES, "ERR_FORBIDDEN",
+                         "uid %d stands for users unknown here and can own nothing", UID_OVERFLOW);
+    int result = request->name ? session_check_name(daemon, request->owner, request->name, NULL, error) : 0;
+    if (result == 0 && request->run_pid)
+        result = user_check(daemon, request->owner, USER_RUNNER, error);
+    return result;
+}
+
+static int plan_new(struct daemon *daemon, const struct session_request *request, struct admission *admission,
+                    struct error *error)
+{
+    struct admission_state state;
+    struct ceilings ceilings;
+    promises_gather(daemon, NULL, &state);
+    queue_count_waiting(daemon, &state);
+    if (!request->is_declared)
+        promises_gather_ceilings(daemon, request->owner, NULL, &ceilings, &state);
+    return admission_plan(&state, NULL, request, admission, error);
+}
+
+int admit_new(struct daemon *daemon, struct session_request *request, struct session **session_out,
+              struct error *error)
+{
+    struct admission admission;
+    struct session *session;
+    int result = check_asker(daemon, request, error);
+    if (result == 0)
+        result = plan_new(daemon, request, &admission, error);
+    if (result == 0)
+        result = session_make(daemon, request, &admission, &session, error);
+    if (result < 0)
+        return result;
+    if (admission.waits && (result = queue_join(session, request, error)) < 0) {
+        session_end(session, NULL);
+        return result;
+    }
+    log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
+             admission.waits ? ", and waits to be admitted" : "");
+    change_publish(daemon,
+                   &(struct change){admission.waits ? CHANGE_SESSION_QUEUED : CHANGE_SESSION_CREATED,
+                                    .session = session},
+                   admission.waits ? "waits to be admitted" : "created");
+    *session_out = session;
+    return 0;
+}
+
+/* --- A change -------------------------------------------------------------------------------------- */
+
+static int check_gpus(const struct session *session, const struct session_request *request,
+                      struct error *error)
+{
+    for (unsigned i = 0; i < request->limit_count; i++) {
+        unsigned at = 0;
+        while (at < session->gpu_count && session->gpus[at].gpu != (int)request->limits[i].gpu)
+            at++;
+        if (at == session->gpu_count)
+            return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                             "session %s does not have GPU %s; a session's GPUs are fixed when it is created",
+                             session->id, session->daemon->gpus[request->limits[i].gpu].label);
+    }
+    return 0;
+}
+
+static int plan_change(struct session *session, const struct session_request *request,
+                       struct admission *admission, struct error *error)
+{
+    struct admission_state state;
+    struct ceilings ceilings;
+    struct allotment held;
+    promises_gather(session->daemon, session, &state);
+    promises_to(session, &held);
+    if (!session->is_declared)
+        promises_gather_ceilings(session->daemon, session->owner, session, &ceilings, &state);
+    return admission_plan(&state, &held, request, admission, error);
+}
+
+/* Take over what `labels` say. */
+static void set_labels(struct session *session, const struct session_labels *labels)
+{
+    if (labels->namespace[0])
+        strcpy(session->labels.namespace, labels->namespace);
+    if (labels->pod[0])
+        strcpy(session->labels.pod, labels->pod);
+    if (labels->container[0])
+        strcpy(session->labels.container, labels->container);
+}
+
+int admit_change(struct session *session, const struct session_request *request, struct error *error)
+{
+    struct daemon *daemon = session->daemon;
+    struct admission admission;
+    if (session->state == SESSION_QUEUED)
+        return error_set(error, EBUSY, "ERR_SESSION_QUEUED",
+                         "session %s waits to be admitted and cannot be changed; release it and make another",
+                         session->id);
+    if (session->state == SESSION_EXPIRED)
+        return error_set(error, EBUSY, "ERR_SESSION_EXPIRED",
+                         "session %s has expired and cannot be changed: it ends with its last process; make "
+                         "another",
+                         session->id);
+    int result =
+        request->name ? session_check_name(daemon, session->owner, request->name, session, error) : 0;
+    if (result == 0)
+        result = check_gpus(session, request, error);
+    if (result == 0)
+        result = plan_change(session, request, &admission, error);
+    if (result == 0 && request->has_ttl)
+        result = session_restart_expiry(session, request->ttl_seconds, error);
+    if (result == 0 && request->own_socket)
+        result = session_give_socket(session, error);
+    if (result < 0)
+        return result;
+    set_labels(session, &request->labels);
+    session_take_allotment(session, &admission.allotment);
+    if (request->name)
+        strcpy(session->name, request->name);
+    session->updated_at = time(NULL);
+    policy_publish(session);
+    change_publish(daemon, &(struct change){CHANGE_SESSION_CHANGED, .session = session},
+                   "its limits, share, priority, time or name changed");
+    return 0;
+}

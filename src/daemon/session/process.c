@@ -1,0 +1,128 @@
+#include "daemon/session/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
+#include "daemon/loop/peer.h"
+#include "daemon/loop/round.h"
+#include "daemon/session/session.h"
+#include "wire/wire.h"
+
+static void read_command(pid_t pid, char command[static 16])
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, command, 15) : -1;
+    command[length > 0 ? length : 0] = '\0';
+    command[strcspn(command, "\n")] = '\0';
+}
+
+static struct process **chain_of(struct daemon *daemon, pid_t pid)
+{
+    return &daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
+}
+
+const struct session *process_session_of(const struct daemon *daemon, pid_t pid)
+{
+    const struct process *process = daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
+    while (process && process->pid != pid)
+        process = process->next_of_chain;
+    return process ? process->session : NULL;
+}
+
+int process_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
+                uint32_t slot, uint64_t generation, sd_event_io_handler_t on_death,
+                struct process **process_out, struct error *error)
+{
+    struct process *process = calloc(1, sizeof(*process));
+    if (!process) {
+        close(pidfd);
+        return error_set_errno(error, ENOMEM, "cannot attach process %d", (int)peer->pid);
+    }
+    *process = (struct process){
+        .session = session,
+        .pid = peer->pid,
+        .uid = peer->uid,
+        .start_ticks = start_ticks,
+        .pidfd = pidfd,
+        .slot = slot,
+        .generation = generation,
+        .attached_at = time(NULL),
+        .attached_usec = daemon_now_usec(),
+        .next = session->processes,
+    };
+    int result = sd_event_add_io(session->daemon->loop, &process->source, pidfd, EPOLLIN, on_death, process);
+    if (result < 0) {
+        close(pidfd);
+        free(process);
+        return error_set_errno(error, -result, "cannot watch process %d", (int)peer->pid);
+    }
+    /* A death is not to wait behind thousands of messages. */
+    sd_event_source_set_priority(process->source, SD_EVENT_PRIORITY_IMPORTANT);
+    read_command(peer->pid, process->command);
+    session->processes = process;
+    session->process_count++;
+    struct process **chain = chain_of(session->daemon, process->pid);
+    process->next_of_chain = *chain;
+    *chain = process;
+    user_add(session->daemon, process->uid, USER_PROCESS);
+    *process_out = process;
+    return 0;
+}
+
+struct process *process_find(const struct session *session, pid_t pid, uint64_t start_ticks, uint32_t slot,
+                             uint64_t generation)
+{
+    for (struct process *process = session->processes; process; process = process->next)
+        if (process->slot == slot)
+            return process->generation == generation && process->pid == pid &&
+                           process->start_ticks == start_ticks
+                       ? process
+                       : NULL;
+    return NULL;
+}
+
+bool process_is_outdated(const struct process *process)
+{
+    return process->wire_version && process->wire_version < WIRE_VERSION;
+}
+
+struct process *process_find_other(const struct session *session, pid_t pid, uint64_t start_ticks,
+                                   const struct process *after)
+{
+    for (struct process *process = after ? after->next : session->processes; process; process = process->next)
+        if (process->pid == pid && process->start_ticks == start_ticks)
+            return process;
+    return NULL;
+}
+
+void process_forget(struct process *process)
+{
+    struct session *session = process->session;
+    struct process **at = &session->processes;
+    while (*at != process)
+        at = &(*at)->next;
+    *at = process->next;
+    session->process_count--;
+    for (at = chain_of(session->daemon, process->pid); *at != process;)
+        at = &(*at)->next_of_chain;
+    *at = process->next_of_chain;
+    user_remove(session->daemon, process->uid, USER_PROCESS);
+    change_publish(session->daemon,
+                   &(struct change){CHANGE_PROCESS_GONE, .session = session, .process = process},
+                   "process %d has gone", (int)process->pid);
+    sd_event_source_disable_unref(process->source);
+    close(process->pidfd);
+    round_at_end(session->daemon, &process->burial, free, process);
+}

@@ -1,0 +1,105 @@
+#include "daemon/session/promises.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/process.h"
+#include "daemon/gpu/nvml.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+uint64_t promises_outside_bytes(const struct daemon *daemon, unsigned gpu)
+{
+    const struct gpu *card = &daemon->gpus[gpu];
+    uint64_t sum = 0, ticks;
+    for (unsigned i = 0; i < card->process_count; i++) {
+        const struct nvml_process *process = &card->processes[i];
+        /* The sample may be older than a death. */
+        if (!process_session_of(daemon, process->pid) && process_start_time(process->pid, &ticks) != -ESRCH)
+            sum = add(sum, process->used_bytes);
+    }
+    return sum;
+}
+
+static void add_session(const struct session *session, struct admission_state *state)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        const struct session_gpu *gpu = &session->gpus[i];
+        if (gpu->gpu < 0)
+            continue;
+        struct admission_gpu *promised = &state->gpus[gpu->gpu];
+        promised->promised_share += session->compute.min;
+        if (gpu->reserved)
+            promised->reserved_bytes = add(promised->reserved_bytes, gpu->limit_bytes);
+    }
+}
+
+void promises_gather(const struct daemon *daemon, const struct session *except, struct admission_state *state)
+{
+    *state = (struct admission_state){.gpu_count = daemon->gpu_count};
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        state->gpus[i] = (struct admission_gpu){
+            .label = daemon->gpus[i].label,
+            .total_bytes = daemon->gpus[i].total_bytes,
+            .outside_bytes = promises_outside_bytes(daemon, i),
+        };
+    for (const struct session *at = daemon->sessions; at; at = at->next)
+        if (at != except)
+            add_session(at, state);
+}
+
+void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const struct session *except,
+                              struct ceilings *ceilings, struct admission_state *state)
+{
+    struct ceiling_use *others = &state->others;
+    ceilings_find(&daemon->config, owner, ceilings);
+    state->ceilings = ceilings;
+    *others = (struct ceiling_use){.gpu_count = daemon->gpu_count};
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        others->gpus[i].label = daemon->gpus[i].label;
+    for (const struct session *at = daemon->sessions; at; at = at->next) {
+        if (at == except || at->owner != owner)
+            continue;
+        others->sessions++;
+        if (at->state == SESSION_QUEUED) {
+            others->memory_bytes = add(others->memory_bytes, at->queued_bytes);
+            for (unsigned i = 0; i < daemon->gpu_count; i++) /* it may come to be on any */
+                others->gpus[i].compute += at->compute.max;
+            continue;
+        }
+        for (unsigned i = 0; i < at->gpu_count; i++) {
+            others->memory_bytes = add(others->memory_bytes, at->gpus[i].limit_bytes);
+            if (at->gpus[i].gpu >= 0)
+                others->gpus[at->gpus[i].gpu].compute += at->compute.max;
+        }
+    }
+}
+
+void promises_to(const struct session *session, struct allotment *allotment)
+{
+    *allotment = (struct allotment){
+        .gpu_count = session->gpu_count, .compute = session->compute, .priority = session->priority};
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        allotment->gpus[i] = (struct allotment_gpu){
+            .gpu = session->gpus[i].gpu,
+            .limit_bytes = session->gpus[i].limit_bytes,
+            .reserved = session->gpus[i].reserved,
+        };
+}
+
+uint64_t promises_reserved_bytes(const struct daemon *daemon, unsigned gpu)
+{
+    uint64_t sum = 0;
+    for (const struct session *at = daemon->sessions; at; at = at->next)
+        for (unsigned i = 0; i < at->gpu_count; i++)
+            if (at->gpus[i].gpu == (int)gpu && at->gpus[i].reserved)
+                sum = add(sum, at->gpus[i].limit_bytes);
+    return sum;
+}

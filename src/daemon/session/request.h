@@ -1,0 +1,41 @@
+/* request.h - what people ask of a session, as it is made or changed. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/priority.h"
+#include "base/units.h"
+#include "daemon/session/labels.h"
+#include "ledger/ledger.h"
+
+/* A limit asked for on one GPU. */
+struct session_limit {
+    unsigned gpu; /* index of daemon.gpus */
+    bool has_bytes;
+    uint64_t bytes;
+};
+
+struct session_request {
+    const char *name; /* NULL: the ID (create), unchanged (change) */
+    uid_t owner;
+    unsigned limit_count; /* 0 at create: the roomiest card */
+    struct session_limit limits[LEDGER_GPUS];
+    bool has_bytes; /* `bytes` for every GPU that has none of its own */
+    uint64_t bytes;
+    bool drops_limits;              /* change: reserve nothing any more; a limit is the card's memory */
+    bool has_compute, has_priority; /* without: SHARE_ANY and PRIORITY_NORMAL, or unchanged */
+    struct share compute;
+    enum session_priority priority;
+    bool has_ttl;                 /* without: the default's, or unchanged */
+    uint64_t ttl_seconds;         /* 0: none */
+    bool own_socket;              /* with a socket of its own; at change: from now on */
+    struct session_labels labels; /* at change, an empty one stays as it is */
+    bool is_declared;             /* made for sessions.conf: no ceiling counts */
+    bool wait;                    /* be queued where there is no room now */
+    bool run;      /* it ends with process run_pid; else that one is watched while it is queued */
+    pid_t run_pid; /* 0: none */
+    uint64_t run_start_ticks;
+    int run_pidfd; /* taken over on success */
+};

@@ -1,0 +1,120 @@
+#include "daemon/session/session_find.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/peer.h"
+#include "daemon/session/session.h"
+
+bool session_is_visible(const struct session *session, uid_t uid)
+{
+    return uid == 0 || (uid == session->owner && uid != UID_OVERFLOW);
+}
+
+/* FNV-1a. */
+static unsigned chain_of(const char *id)
+{
+    uint32_t hash = 2166136261u;
+    for (; *id; id++)
+        hash = (hash ^ (unsigned char)*id) * 16777619u;
+    return hash % DAEMON_ID_CHAINS;
+}
+
+struct session *session_find_id(const struct daemon *daemon, const char *id)
+{
+    for (struct session *session = daemon->sessions_by_id[chain_of(id)]; session;
+         session = session->next_of_chain)
+        if (strcmp(session->id, id) == 0)
+            return session;
+    return NULL;
+}
+
+/* By name: the caller's own first; root may name another's if only one has that name. */
+static int find_by_name(const struct daemon *daemon, uid_t uid, const char *name, struct session **found,
+                        struct error *error)
+{
+    unsigned count = 0;
+    for (struct session *session = daemon->sessions; session; session = session->next) {
+        if (!session_is_visible(session, uid) || strcmp(session->name, name) != 0)
+            continue;
+        *found = session;
+        if (session->owner == uid)
+            return 0;
+        count++;
+    }
+    if (count > 1)
+        return error_set(error, EBUSY, "ERR_AMBIGUOUS",
+                         "%u sessions of different owners are called '%s'; give an ID", count, name);
+    return count ? 0 : -ENOENT;
+}
+
+int session_find(const struct daemon *daemon, uid_t uid, const char *text, struct session **session_out,
+                 struct error *error)
+{
+    struct session *found = session_find_id(daemon, text);
+    if (found && !session_is_visible(found, uid))
+        return error_set(error, EACCES, "ERR_FORBIDDEN", "session %s is another user's", text);
+    int result = found ? 0 : find_by_name(daemon, uid, text, &found, error);
+    if (result == -ENOENT) {
+        unsigned count = 0;
+        for (struct session *session = daemon->sessions; session && *text; session = session->next) {
+            if (!session_is_visible(session, uid) || strncmp(session->id, text, strlen(text)) != 0)
+                continue;
+            found = session;
+            count++;
+        }
+        if (count > 1)
+            return error_set(error, EBUSY, "ERR_AMBIGUOUS",
+                             "the IDs of %u sessions begin with '%s'; give more of it", count, text);
+        result = count ? 0 : -ENOENT;
+    }
+    if (result == -ENOENT)
+        return error_set(error, ENOENT, "ERR_SESSION_NOT_FOUND",
+                         "no session has the ID or name '%s'; GET /v1/sessions lists them", text);
+    if (result == 0)
+        *session_out = found;
+    return result;
+}
+
+int session_check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
+                       struct error *error)
+{
+    if (!identity_is_valid(name))
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "'%.80s' is no session name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        if (session != self && session->owner == owner && strcmp(session->name, name) == 0)
+            return error_set(error, EEXIST, "ERR_NAME_TAKEN",
+                             "session %s is called '%s' already; choose another name or release it",
+                             session->id, name);
+    return 0;
+}
+
+void session_link(struct daemon *daemon, struct session *session)
+{
+    struct session **last = daemon->last_session ? &daemon->last_session->next : &daemon->sessions;
+    session->next = NULL;
+    session->previous = daemon->last_session;
+    *last = session;
+    daemon->last_session = session;
+    struct session **chain = &daemon->sessions_by_id[chain_of(session->id)];
+    session->next_of_chain = *chain;
+    *chain = session;
+    session->daemon = daemon;
+    session->number = ++daemon->sessions_seen;
+    daemon->session_count++;
+}
+
+void session_unlink(struct session *session)
+{
+    struct daemon *daemon = session->daemon;
+    *(session->previous ? &session->previous->next : &daemon->sessions) = session->next;
+    *(session->next ? &session->next->previous : &daemon->last_session) = session->previous;
+    struct session **at = &daemon->sessions_by_id[chain_of(session->id)];
+    while (*at != session)
+        at = &(*at)->next_of_chain;
+    *at = session->next_of_chain;
+    daemon->session_count--;
+    daemon->busy_usec = daemon_now_usec();
+}

@@ -1,0 +1,27 @@
+/* session_find.h - the daemon's sessions: in order of age, by ID, and by what people call them. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+struct daemon;
+struct session;
+
+struct session *session_find_id(const struct daemon *daemon, const char *id);
+
+/* The session that `uid` calls `text` (ID, name, unique prefix of an ID). ERR_SESSION_NOT_FOUND,
+ * ERR_FORBIDDEN, ERR_AMBIGUOUS. */
+int session_find(const struct daemon *daemon, uid_t uid, const char *text, struct session **session,
+                 struct error *error);
+bool session_is_visible(const struct session *session, uid_t uid);
+
+/* Whether `owner` may call a session `name`: a name has a form, and is unique among the owner's sessions
+ * (`self` may keep its own). ERR_BAD_REQUEST, ERR_NAME_TAKEN. */
+int session_check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
+                       struct error *error);
+
+/* Into the lists, as the newest; and out of them. */
+void session_link(struct daemon *daemon, struct session *session);
+void session_unlink(struct session *session);

@@ -1,0 +1,392 @@
+#include "daemon/session/session_life.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/gpu/gpu.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/peer.h"
+#include "daemon/loop/round.h"
+#include "daemon/session/admission.h"
+#include "daemon/session/own_socket.h"
+#include "daemon/session/policy.h"
+#include "daemon/session/process.h"
+#include "daemon/session/request.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+
+/* How late a session may expire. */
+#define EXPIRY_ACCURACY_USEC 1000
+
+/* --- What a session waits for ---------------------------------------------------------------------- */
+
+static void unwatch_runner(struct session *session)
+{
+    if (session->runner.pidfd < 0)
+        return;
+    session->runner.source = sd_event_source_disable_unref(session->runner.source);
+    close(session->runner.pidfd);
+    session->runner.pidfd = -1;
+    user_remove(session->daemon, session->owner, USER_RUNNER);
+}
+
+static int on_runner_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct session *session = userdata;
+    unwatch_runner(session);
+    session_end_when_over(session);
+    return 0;
+}
+
+static int watch_runner(struct session *session, int pidfd, struct error *error)
+{
+    int result = sd_event_add_io(session->daemon->loop, &session->runner.source, pidfd, EPOLLIN,
+                                 on_runner_gone, session);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot watch process %d", (int)session->runner.pid);
+    session->runner.pidfd = pidfd;
+    user_add(session->daemon, session->owner, USER_RUNNER);
+    return 0;
+}
+
+static void expire(struct session *session, const char *why)
+{
+    session->state = SESSION_EXPIRED;
+    session->updated_at = time(NULL);
+    policy_close(session);
+    log_info("session %s %s with %u process%s attached", session->id, why, session->process_count,
+             session->process_count == 1 ? "" : "es");
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_EXPIRED, .session = session},
+                   "%s with %u process%s attached", why, session->process_count,
+                   session->process_count == 1 ? "" : "es");
+}
+
+void session_expire(struct session *session, const char *why)
+{
+    expire(session, why);
+    session_end_when_over(session);
+}
+
+static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    session_expire(userdata, "expired");
+    return 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int watch_expiry(struct session *session, struct error *error)
+{
+    if (!session->expires_at_ms || session->state == SESSION_EXPIRED)
+        return 0;
+    int result =
+        sd_event_add_time(session->daemon->loop, &session->expiry, CLOCK_REALTIME,
+                          (uint64_t)session->expires_at_ms * 1000, EXPIRY_ACCURACY_USEC, on_expiry, session);
+    return result < 0 ? error_set_errno(error, -result, "cannot watch the time") : 0;
+}
+
+/* --- Its ledger ------------------------------------------------------------------------------------ */
+
+static void close_ledger(struct session *session, bool remove)
+{
+    if (remove)
+        policy_close(session);
+    policy_unmake(session);
+    ledgers_usage_close(&session->ledger, remove);
+    if (session->ledger_counts)
+        user_remove(session->daemon, session->owner, USER_LEDGER);
+    session->ledger_counts = false;
+}
+
+static int open_ledger(struct session *session, bool existing, struct error *error)
+{
+    struct daemon *daemon = session->daemon;
+    session->ledger_counts = true;
+    user_add(daemon, session->owner, USER_LEDGER);
+    int result = policy_make(session, error);
+    if (result == 0)
+        result = ledgers_usage_open(&session->ledger, daemon->paths.ledgers_dir, session->id,
+                                    existing ? LEDGERS_EPOCH_KEPT : daemon->epoch, existing, error);
+    if (result == 0 && !existing)
+        result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
+    return result;
+}
+
+void session_announce_all(struct daemon *daemon)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        if (session->ledger.usage)
+            ledger_epoch_set(session->ledger.usage, daemon->epoch);
+}
+
+int session_open_ledger(struct session *session, struct error *error)
+{
+    if (session->ledger.policy)
+        return 0;
+    int result = user_check(session->daemon, session->owner, USER_LEDGER, error);
+    if (result == 0)
+        result = open_ledger(session, false, error);
+    if (result < 0) {
+        close_ledger(session, true);
+        /* To a full disk the first touch is a SIGBUS, as if a process had cut the file: there is none yet. */
+        session->ledger.broken = false;
+    }
+    return result;
+}
+
+void session_drop_idle_ledger(struct session *session)
+{
+    if (!session->processes && !session->ledger.broken)
+        close_ledger(session, true);
+}
+
+/* --- Making ---------------------------------------------------------------------------------------- */
+
+/* The time of an admitted session runs from now on. */
+static int begin(struct session *session, struct error *error)
+{
+    if (session->ttl_seconds)
+        session->expires_at_ms = now_ms() + (int64_t)session->ttl_seconds * 1000;
+    int result = session->has_own_socket ? own_socket_open(session, error) : 0;
+    return result < 0 ? result : watch_expiry(session, error);
+}
+
+int session_give_socket(struct session *session, struct error *error)
+{
+    if (session->state == SESSION_QUEUED)
+        return error_set(error, EBUSY, "ERR_SESSION_QUEUED",
+                         "session %s waits to be admitted, and has no socket yet", session->id);
+    int result = own_socket_open(session, error);
+    if (result < 0)
+        return result;
+    session->has_own_socket = true;
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_SOCKET, .session = session},
+                   "has a socket of its own");
+    return 0;
+}
+
+int session_restart_expiry(struct session *session, uint64_t ttl_seconds, struct error *error)
+{
+    sd_event_source *old = session->expiry;
+    int64_t old_ms = session->expires_at_ms;
+    session->expiry = NULL;
+    session->expires_at_ms = ttl_seconds ? now_ms() + (int64_t)ttl_seconds * 1000 : 0;
+    int result = watch_expiry(session, error);
+    if (result < 0) {
+        session->expiry = old;
+        session->expires_at_ms = old_ms;
+        return result;
+    }
+    sd_event_source_disable_unref(old);
+    session->ttl_seconds = ttl_seconds;
+    return 0;
+}
+
+/* Takes the allotment over, but for limits of GPUs that are not there. */
+void session_take_allotment(struct session *session, const struct allotment *allotment)
+{
+    session->compute = allotment->compute;
+    session->priority = allotment->priority;
+    session->gpu_count = allotment->gpu_count;
+    for (unsigned i = 0; i < allotment->gpu_count; i++) {
+        struct session_gpu *gpu = &session->gpus[i];
+        gpu->gpu = allotment->gpus[i].gpu;
+        gpu->limit_bytes = allotment->gpus[i].limit_bytes;
+        gpu->reserved = allotment->gpus[i].reserved;
+        if (gpu->gpu < 0)
+            continue;
+        const struct gpu *card = &session->daemon->gpus[gpu->gpu];
+        memcpy(gpu->uuid, card->uuid, sizeof(gpu->uuid));
+        gpu->is_mig = card->mig_index >= 0;
+    }
+}
+
+static void name_session(struct session *session, const char *name)
+{
+    do
+        identity_random_hex(session->id, SESSION_ID_DIGITS);
+    while (session_find_id(session->daemon, session->id));
+    identity_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
+    strcpy(session->name, name ? name : session->id);
+}
+
+int session_make(struct daemon *daemon, struct session_request *request, const struct admission *admission,
+                 struct session **session_out, struct error *error)
+{
+    struct session *session = calloc(1, sizeof(*session));
+    if (!session)
+        return error_set_errno(error, ENOMEM, "cannot make a session");
+    session->daemon = daemon;
+    session->owner = request->owner;
+    session->state = admission->waits ? SESSION_QUEUED : SESSION_ACTIVE;
+    session->queued_bytes = admission->queued_bytes;
+    session_take_allotment(session, &admission->allotment);
+    name_session(session, request->name);
+    session->created_at = session->updated_at = time(NULL);
+    session->is_declared = request->is_declared;
+    session->ttl_seconds = request->ttl_seconds;
+    session->has_own_socket = request->own_socket;
+    session->labels = request->labels;
+    session->runner_queues = admission->waits && !request->run;
+    session->runner = (struct session_runner){
+        .pid = request->run_pid, .start_ticks = request->run_start_ticks, .pidfd = -1};
+    session_link(daemon, session);
+    int result = admission->waits ? 0 : begin(session, error);
+    if (result == 0 && request->run_pid) {
+        result = watch_runner(session, request->run_pidfd, error);
+        if (result == 0)
+            request->run_pidfd = -1;
+    }
+    if (result < 0) {
+        session_end(session, NULL);
+        return result;
+    }
+    *session_out = session;
+    return 0;
+}
+
+int session_activate(struct session *session, struct error *error)
+{
+    int result = begin(session, error);
+    if (result < 0)
+        return result;
+    session->state = SESSION_ACTIVE;
+    session->updated_at = time(NULL);
+    if (session->runner_queues) {
+        unwatch_runner(session);
+        session->runner = (struct session_runner){.pidfd = -1};
+    }
+    log_info("session %s '%s' is admitted", session->id, session->name);
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_ADMITTED, .session = session},
+                   "admitted");
+    return 0;
+}
+
+void session_revive(struct session *session)
+{
+    session->state = SESSION_ACTIVE;
+    session->updated_at = time(NULL);
+    policy_publish(session);
+    log_info("session %s '%s' is declared again", session->id, session->name);
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_REVIVED, .session = session},
+                   "declared again");
+}
+
+int session_restore(struct daemon *daemon, struct session *session, struct error *error)
+{
+    session_link(daemon, session);
+    session->runner.pidfd = -1;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        session->gpus[i].gpu = gpu_find_uuid(daemon, session->gpus[i].uuid);
+    int result =
+        ledgers_usage_exists(daemon->paths.ledgers_dir, session->id) ? open_ledger(session, true, error) : 0;
+    if (result < 0)
+        return result;
+    if (session->runner.pid) {
+        int pidfd = peer_open(session->runner.pid, session->runner.start_ticks);
+        if (error_is_scarcity(pidfd))
+            return error_set_errno(error, -pidfd, "cannot watch process %d", (int)session->runner.pid);
+        if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
+            close(pidfd);
+    }
+    /* Before a program can attach. */
+    if (session->state == SESSION_ACTIVE && session->expires_at_ms && session->expires_at_ms <= now_ms())
+        expire(session, "expired");
+    return watch_expiry(session, error);
+}
+
+/* --- Ending ---------------------------------------------------------------------------------------- */
+
+static void bury(struct session *session, bool remove)
+{
+    struct daemon *daemon = session->daemon;
+    while (session->processes)
+        process_forget(session->processes);
+    change_publish(daemon, &(struct change){CHANGE_SESSION_GONE, .session = session}, "gone");
+    session_unlink(session);
+    sd_event_source_disable_unref(session->expiry);
+    unwatch_runner(session);
+    own_socket_close(session, remove);
+    close_ledger(session, remove);
+    session->has_ended = true;
+    round_at_end(daemon, &session->burial, free, session);
+}
+
+void session_end(struct session *session, const char *why)
+{
+    if (why)
+        change_publish(session->daemon, &(struct change){CHANGE_SESSION_ENDED, .session = session}, "%s",
+                       why);
+    bury(session, true);
+}
+
+/* Why it is to end by itself; NULL: it is not. */
+static const char *find_end(const struct session *session)
+{
+    if (session->has_ended || session->processes)
+        return NULL;
+    if (session->release)
+        return "released, and its processes were ended";
+    if (session->state == SESSION_EXPIRED)
+        return "it has expired and nobody is attached";
+    return session->runner.pid && session->runner.pidfd < 0 ? "its program has gone" : NULL;
+}
+
+static void end_if_over(void *argument)
+{
+    struct session *session = argument;
+    const char *why = find_end(session);
+    if (!why)
+        return;
+    log_info("session %s '%s' ended: %s", session->id, session->name, why);
+    session_end(session, why);
+}
+
+void session_end_when_over(struct session *session)
+{
+    if (find_end(session))
+        round_at_end(session->daemon, &session->look, end_if_over, session);
+}
+
+void session_free_all(struct daemon *daemon)
+{
+    while (daemon->sessions)
+        bury(daemon->sessions, false);
+}
+
+/* --- Its damage ------------------------------------------------------------------------------------ */
+
+bool session_is_broken(struct session *session)
+{
+    if (!session->ledger.broken || session->broken_is_logged)
+        return session->ledger.broken;
+    session->broken_is_logged = true;
+    session->daemon->broken_ledgers++;
+    policy_close(session);
+    log_error("session %s: a process cut or damaged its ledger; it gets no new memory and no new process; "
+              "release it",
+              session->id);
+    change_publish(
+        session->daemon, &(struct change){CHANGE_LEDGER_BROKEN, .session = session},
+        "a process cut or damaged its ledger; it gets no new memory and no new process; release it");
+    return true;
+}
+
+void session_check_ledger_file(struct daemon *daemon, const char *name)
+{
+    struct session *session = session_find_id(daemon, name);
+    if (session && session->ledger.usage && !ledgers_check_length(&session->ledger))
+        session_is_broken(session);
+}

@@ -1,0 +1,45 @@
+#include "daemon/session/session_show.h"
+
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+
+const char *session_gpu_uuid(const struct session_gpu *gpu, char text[static GPU_UUID_TEXT])
+{
+    gpu_uuid_format(gpu->uuid, text);
+    return gpu->is_mig ? gpu_uuid_set_mig(text) : text;
+}
+
+const char *session_state_name(const struct session *session)
+{
+    static const char *const names[] = {
+        [SESSION_QUEUED] = "queued", [SESSION_ACTIVE] = "active", [SESSION_EXPIRED] = "expired"};
+    return names[session->state];
+}
+
+uint64_t session_used(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = session_charged(session, policy_gpu);
+    if (__builtin_add_overflow(sum, session->gpus[policy_gpu].driver_bytes, &sum) ||
+        __builtin_add_overflow(sum, session->gpus[policy_gpu].orphan_bytes, &sum))
+        return UINT64_MAX;
+    return sum;
+}
+
+uint64_t session_charged(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = session->ledger.usage ? ledger_joint_total_bytes(session->ledger.usage, policy_gpu) : 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (__builtin_add_overflow(sum, ledger_slot_bytes(session->ledger.usage, process->slot, policy_gpu),
+                                   &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+uint64_t session_refused(const struct session *session)
+{
+    uint64_t sum = session->refused_before;
+    for (const struct process *process = session->processes; process; process = process->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            sum += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;
+    return sum;
+}
