@@ -28,10 +28,11 @@ struct agent_state agent;
 
 static struct gate *gate_area(void)
 {
-    return &atomic_load_explicit(&private_area, memory_order_acquire)->gate;
+    return gate_in(atomic_load_explicit(&private_area, memory_order_acquire));
 }
 
-void agent_poke(void)
+/* Something has changed that the agent should know: a thread waits at the gate, or submits after a rest. */
+static void poke(void)
 {
     if (attach_is_ours(&agent.pokes[1]))
         send(agent.pokes[1].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -149,6 +150,15 @@ static bool make_pokes(void)
     return true;
 }
 
+/* In a forked child, which has no agent. */
+static void forget_parent(void)
+{
+    attach_let_go(&agent.connection);
+    attach_let_go(&agent.pokes[0]);
+    attach_let_go(&agent.pokes[1]);
+    memset(&agent, 0, sizeof(agent));
+}
+
 static bool start(struct gate *gate, bool alone)
 {
     pthread_attr_t attributes;
@@ -157,7 +167,8 @@ static bool start(struct gate *gate, bool alone)
     static bool ends_with_us; /* inherited by forked children, as is what it stands for */
     if (!ends_with_us)
         ends_with_us = __cxa_atexit(end, NULL, NULL) == 0;
-    if (!make_pokes() || !gate_make(gate) || pthread_attr_init(&attributes) != 0)
+    private_at_fork(forget_parent);
+    if (!make_pokes() || !gate_make(gate, poke) || pthread_attr_init(&attributes) != 0)
         return false;
     agent.alone = alone;
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
@@ -170,9 +181,9 @@ static bool start(struct gate *gate, bool alone)
     return result == 0;
 }
 
-/* Start it or, where it runs, have it look at its GPUs if `poke`. Not for a daemon that has no word with
+/* Start it or, where it runs, have it look at its GPUs if it `has_news`. Not for a daemon that has no word with
  * agents. */
-static void start_or_poke(struct gate *gate, bool poke)
+static void start_or_poke(struct gate *gate, bool has_news)
 {
     const struct attachment *attachment =
         atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
@@ -182,35 +193,38 @@ static void start_or_poke(struct gate *gate, bool poke)
         return;
     int saved_errno = errno;
     if (atomic_exchange_explicit(&gate->started, true, memory_order_acq_rel)) {
-        if (poke)
-            agent_poke();
+        if (has_news)
+            poke();
     } else if (!start(gate, attachment->standalone)) {
         report_debug("cannot start the agent: this process runs outside its shares");
     }
     errno = saved_errno;
 }
 
-void agent_meet(uint32_t gpu)
+/* The process has attached anew: where its contexts were made under a daemon that had no word with agents,
+ * this one may. */
+static void meet_daemon(void)
 {
-    struct gate *gate = &private_get()->gate;
-    uint64_t bit = UINT64_C(1) << gpu;
-    gate_context_changed();
-    bool known = atomic_fetch_or_explicit(&gate->gpus, bit, memory_order_relaxed) & bit;
-    start_or_poke(gate, !known);
-}
-
-void agent_meet_daemon(void)
-{
-    struct gate *gate = &private_get()->gate;
+    struct gate *gate = gate_in(private_get());
     if (atomic_load_explicit(&gate->gpus, memory_order_relaxed))
         start_or_poke(gate, false);
 }
 
+void agent_meet(uint32_t gpu)
+{
+    struct gate *gate = gate_in(private_get());
+    uint64_t bit = UINT64_C(1) << gpu;
+    gate_context_changed();
+    session_when_attached_anew(meet_daemon);
+    bool known = atomic_fetch_or_explicit(&gate->gpus, bit, memory_order_relaxed) & bit;
+    start_or_poke(gate, !known);
+}
+
 void agent_part(uint32_t gpu)
 {
-    atomic_fetch_and_explicit(&private_get()->gate.gpus, ~(UINT64_C(1) << gpu), memory_order_relaxed);
+    atomic_fetch_and_explicit(&gate_in(private_get())->gpus, ~(UINT64_C(1) << gpu), memory_order_relaxed);
     if (gate_of())
-        agent_poke();
+        poke();
 }
 
 void agent_leave_context(CUcontext context)
@@ -219,12 +233,4 @@ void agent_leave_context(CUcontext context)
     gate_context_changed();
     if (gate)
         in_flight_forget_context(gate, context);
-}
-
-void agent_forget_parent(void)
-{
-    attach_let_go(&agent.connection);
-    attach_let_go(&agent.pokes[0]);
-    attach_let_go(&agent.pokes[1]);
-    memset(&agent, 0, sizeof(agent));
 }

@@ -15,16 +15,6 @@
 void agent_meet(uint32_t gpu);
 void agent_part(uint32_t gpu);
 
-/* The process has attached anew: where its contexts were made under a daemon that had no word with agents,
- * this one may. */
-void agent_meet_daemon(void);
-
 /* Before the program destroys a context: the agent asks about it no more. Waits only while the agent is
  * asking. */
 void agent_leave_context(CUcontext context);
-
-/* Something has changed that it should look at: a thread waits at the gate, or submits after a rest. */
-void agent_poke(void);
-
-/* In a forked child, which has no agent. Async-signal-safe. */
-void agent_forget_parent(void);

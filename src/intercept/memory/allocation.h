@@ -1,17 +1,7 @@
-/* allocation.h - the one road for memory.
- *
- *   CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
- *   {
- *       return allocate(&(struct allocation){.way = WAY_cuMemAlloc_v2, .got = address, .bytes = bytes,
- *                                            .is_uncharged = !address || !bytes});
- *   }
- *
- * A hook says what the program wants, in data. The road is the same for all: charge the session's ledger, let the
- * engine have the memory made, enter it in the records; or take everything back and answer as the driver would.
+/* allocation.h - what a program wants, in data.
  *
  * way          a driver call that gives memory, or takes it back: a row of alloc.def
- * allocation   what a program wants by one way
- * engine       how the memory is made (engine/engine.h) */
+ * allocation   what a program wants by one way: the call's arguments, and what the road has to know of them */
 #pragma once
 
 #include <stdbool.h>
@@ -116,9 +106,3 @@ struct allocation {
         } context;
     };
 };
-
-/* The driver's answer, or CUDA_ERROR_OUT_OF_MEMORY where the session's quota refuses it. */
-CUresult allocate(const struct allocation *wanted);
-
-/* Give back what has this key, by this way; `stream`: where the way has one. The driver's answer. */
-CUresult release_allocation(enum release_way way, uint64_t key, CUstream stream);

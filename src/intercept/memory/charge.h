@@ -2,7 +2,7 @@
  *
  * charge   bytes that this process reserved on a GPU of its session, before the driver is asked or after
  *
- * The road (allocation.h) takes a charge, has the driver called, and keeps the charge as a record or returns it:
+ * The road (road.h) takes a charge, has the driver called, and keeps the charge as a record or returns it:
  *
  *   switch (charge_take_current(&charge, bytes)) {
  *   case CHARGE_PASS:    the process is in no session, or the driver itself will refuse: call it, do no more

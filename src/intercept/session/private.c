@@ -3,9 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "intercept/agent/agent.h"
+#include "base/check.h"
 #include "intercept/session/attach.h"
-#include "intercept/submit/gate.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -14,12 +13,31 @@
 _Atomic(struct private_area *) private_area;
 static bool wiped_by_kernel;
 
+/* What private_at_fork() was given: one of each room above this one. */
+#define FORGETTERS 4
+static _Atomic(void (*)(void)) forgetters[FORGETTERS];
+
+void private_at_fork(void (*forget)(void))
+{
+    for (unsigned i = 0; i < FORGETTERS; i++) {
+        void (*there)(void) = NULL;
+        if (atomic_compare_exchange_strong_explicit(&forgetters[i], &there, forget, memory_order_relaxed,
+                                                    memory_order_relaxed) ||
+            there == forget)
+            return;
+    }
+    GS_CHECK(!"room for one of each room");
+}
+
 /* Async-signal-safe, as what runs between fork and exec in a threaded program must be. */
 static void forget_parent(void)
 {
     attach_close();
-    agent_forget_parent();
-    gate_forget_parent();
+    for (unsigned i = 0; i < FORGETTERS; i++) {
+        void (*forget)(void) = atomic_load_explicit(&forgetters[i], memory_order_relaxed);
+        if (forget)
+            forget();
+    }
     struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
     if (area && !wiped_by_kernel)
         memset(area, 0, sizeof(*area));

@@ -12,14 +12,13 @@
 #include <stdint.h>
 
 #include "base/lock.h"
-#include "intercept/submit/gate_area.h"
 #include "ledger/ledger.h"
 
 struct attachment; /* session.h */
 
-/* What the memory room remembers (memory/area.h): its layout is known there alone. Pages that nobody touches cost
- * nothing. */
-#define PRIVATE_MEMORY_BYTES (512u << 10)
+/* What other rooms remember: the layout is known there alone. Pages that nobody touches cost nothing. */
+#define PRIVATE_MEMORY_BYTES (512u << 10) /* memory/area.h */
+#define PRIVATE_GATE_BYTES (4096u << 10)  /* submit/gate_area.h */
 
 struct private_area {
     /* session.c */
@@ -31,14 +30,16 @@ struct private_area {
     struct lock slot_lock;        /* of struct ledger_slot */
     atomic_bool said_refused, said_denied;
 
-    /* memory/area.h */
+    /* Of other rooms. */
     _Alignas(64) unsigned char memory[PRIVATE_MEMORY_BYTES];
-
-    /* gate.c, in_flight.c, agent.c */
-    struct gate gate;
+    _Alignas(64) unsigned char gate[PRIVATE_GATE_BYTES];
 };
 
 extern _Atomic(struct private_area *) private_area;
+
+/* In a forked child, in the thread that made it, `forget` is called: for what a room keeps outside of the area. It must
+ * be async-signal-safe. Registered any number of times, it is called once. */
+void private_at_fork(void (*forget)(void));
 
 /* Make the area, or NULL without memory. */
 struct private_area *private_make(void);

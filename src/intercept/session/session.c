@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
-#include "intercept/agent/agent.h"
 #include "intercept/resolve/report.h"
 #include "intercept/session/attach.h"
 #include "intercept/session/standalone.h"
@@ -114,6 +113,21 @@ void session_when_slot_changes(void (*charge)(struct ledger_slot *slot))
     atomic_store_explicit(&move_charges, charge, memory_order_relaxed);
 }
 
+/* What follows an attachment anew: of the agent. */
+static _Atomic(void (*)(void)) meet_daemon;
+
+void session_when_attached_anew(void (*meet)(void))
+{
+    atomic_store_explicit(&meet_daemon, meet, memory_order_relaxed);
+}
+
+static void say_attached_anew(void)
+{
+    void (*meet)(void) = atomic_load_explicit(&meet_daemon, memory_order_relaxed);
+    if (meet)
+        meet();
+}
+
 static void change_slot(struct ledger_slot *slot)
 {
     void (*charge)(struct ledger_slot *) = atomic_load_explicit(&move_charges, memory_order_relaxed);
@@ -173,7 +187,7 @@ static enum session_mode attach(struct private_area *area, const struct attachme
                           memory_order_relaxed);
     session_forget();
     if (previous)
-        agent_meet_daemon();
+        say_attached_anew();
     return SESSION_INSIDE;
 }
 

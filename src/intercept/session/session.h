@@ -102,6 +102,9 @@ bool session_is_standalone(void);
  * reserve or release in the old one meanwhile is lost to the new one; it ends with the process. */
 void session_when_slot_changes(void (*charge)(struct ledger_slot *slot));
 
+/* This process has attached anew, to a daemon that may be another: `meet` is called. */
+void session_when_attached_anew(void (*meet)(void));
+
 /* Changes whenever what threads remember of contexts and GPUs may have become wrong. */
 extern _Atomic uint64_t session_memory;
 void session_forget(void);

@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "intercept/agent/agent.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/in_flight.h"
 
@@ -67,7 +66,8 @@ static void register_thread(struct gate *gate)
         pthread_setspecific(thread_end, self->thread);
 }
 
-void gate_forget_parent(void)
+/* In a forked child, in the thread that made it. */
+static void forget_parent(void)
 {
     gate_self = (struct gate_self){0};
 }
@@ -88,7 +88,7 @@ static void wait_closed(struct gate *gate)
 {
     uint64_t from_ns = monotonic_ns();
     if (atomic_fetch_add_explicit(&gate->waiters, 1, memory_order_seq_cst) == 0)
-        agent_poke();
+        gate->poke();
     for (uint32_t word; (word = word_of(gate)) >= GATE_DRAINING;)
         futex_wait(&gate->word, word);
     atomic_fetch_sub_explicit(&gate->waiters, 1, memory_order_relaxed);
@@ -134,7 +134,7 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
     if (attentive && atomic_load_explicit(&gate->resting, memory_order_relaxed) &&
         atomic_exchange_explicit(&gate->resting, false, memory_order_acq_rel)) {
         atomic_store_explicit(&gate->resumed_ns, monotonic_ns(), memory_order_release); /* agent.c */
-        agent_poke();
+        gate->poke();
     }
     errno = saved_errno;
 }
@@ -198,11 +198,13 @@ void gate_capture_ended(struct gate *gate, CUstream stream)
 
 /* --- The agent's side ------------------------------------------------------------------------------ */
 
-bool gate_make(struct gate *gate)
+bool gate_make(struct gate *gate, void (*poke)(void))
 {
     if (!thread_end_made && pthread_key_create(&thread_end, leave_place) != 0)
         return false;
     thread_end_made = true;
+    private_at_fork(forget_parent);
+    gate->poke = poke;
     bool fenced = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
     atomic_store_explicit(&gate->fenced, fenced, memory_order_relaxed);
     atomic_store_explicit(&gate->word, GATE_FREE, memory_order_release);

@@ -19,7 +19,7 @@
 
 #include "base/check.h"
 #include "intercept/resolve/own_calls.h"
-#include "intercept/session/private.h"
+#include "intercept/submit/gate_area.h"
 
 struct gate_self {
     /* NULL: not entered yet. */
@@ -39,8 +39,9 @@ static inline struct gate *gate_of(void)
 {
     struct private_area *area =
         atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
-    return area && atomic_load_explicit(&area->gate.word, memory_order_relaxed) != GATE_NONE ? &area->gate
-                                                                                             : NULL;
+    return area && atomic_load_explicit(&gate_in(area)->word, memory_order_relaxed) != GATE_NONE
+               ? gate_in(area)
+               : NULL;
 }
 
 void gate_enter_slow(struct gate *gate, CUstream stream);
@@ -107,7 +108,7 @@ void gate_capture_ended(struct gate *gate, CUstream stream);
 /* --- For the agent --------------------------------------------------------------------------------- */
 
 /* Set up the gate, open. Once in a process. */
-bool gate_make(struct gate *gate);
+bool gate_make(struct gate *gate, void (*poke)(void));
 
 /* Open it, and let those go on who wait. */
 void gate_open(struct gate *gate, enum gate_state state);
@@ -125,6 +126,3 @@ void gate_end(struct gate *gate);
 
 /* What threads wrote before and what this one reads after is in order, as theirs is (gate_go_inside()). */
 void gate_barrier(struct gate *gate);
-
-/* In a forked child, in the thread that made it. Async-signal-safe. */
-void gate_forget_parent(void);

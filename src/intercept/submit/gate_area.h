@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
+#include "intercept/session/private.h"
 #include "intercept/submit/work_estimate.h"
 
 enum gate_state {
@@ -130,6 +131,9 @@ struct gate {
     /* The process ends: the gate stays open, and the agent asks the driver nothing more. */
     atomic_bool ended;
 
+    /* Tells the agent that something has changed. Set before `word` says that there is a gate. */
+    void (*poke)(void);
+
     /* Never held while anything is waited for. */
     pthread_mutex_t lock;
     struct gate_capture capturing[GATE_CAPTURES];
@@ -138,3 +142,9 @@ struct gate {
     struct gate_thread threads[GATE_THREADS];
     struct in_flight_entry entries[IN_FLIGHT_ENTRIES];
 };
+_Static_assert(sizeof(struct gate) <= PRIVATE_GATE_BYTES, "it has room in the private area");
+
+static inline struct gate *gate_in(struct private_area *area)
+{
+    return (struct gate *)(void *)area->gate;
+}

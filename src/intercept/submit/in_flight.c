@@ -142,9 +142,9 @@ static struct in_flight_entry *entry_of(struct gate *gate, CUstream stream)
 void in_flight_thread_ended(int32_t tid)
 {
     struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
-    uint32_t count = atomic_load_explicit(&area->gate.entry_count, memory_order_acquire);
+    uint32_t count = atomic_load_explicit(&gate_in(area)->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
-        struct in_flight_entry *entry = &area->gate.entries[i];
+        struct in_flight_entry *entry = &gate_in(area)->entries[i];
         if (atomic_load_explicit(&entry->tid, memory_order_relaxed) == tid)
             atomic_store_explicit(&entry->tid, -1, memory_order_release); /* take_place() */
     }

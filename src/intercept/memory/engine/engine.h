@@ -2,7 +2,7 @@
  *
  * plain   the driver's own calls (plain.c)
  *
- * The road (allocation.h) charges and records; the engine has the memory made and taken back, and answers what the
+ * The road (road.h) charges and records; the engine has the memory made and taken back, and answers what the
  * program asks about addresses. An engine is fixed when the process attaches. One that puts memory at addresses of its
  * own makes what alloc.def says MOVES, and passes everything else on to plain. */
 #pragma once

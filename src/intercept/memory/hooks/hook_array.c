@@ -1,8 +1,8 @@
 /* hook_array.c - arrays and mipmapped arrays, charged by what their elements take (cuda/array_size.h); a
  * sparse one, and one of deferred mapping, takes nothing itself: its parts hold what is mapped into them. */
 #include "cuda/array_size.h"
-#include "intercept/memory/allocation.h"
 #include "intercept/memory/physical.h"
+#include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 

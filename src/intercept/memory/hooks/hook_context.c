@@ -1,8 +1,8 @@
 /* hook_context.c - contexts: they take memory when they are made, and all that belongs to them goes with
  * them (contexts.h). Green contexts are parts of a device's primary context, which they keep alive: the first on a
  * device costs what the primary context costs. */
-#include "intercept/memory/allocation.h"
 #include "intercept/memory/contexts.h"
+#include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
 
 /* --- Making ---------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * mapped onto it take nothing more. A descriptor of cuMemExportToShareableHandle is charged like any other,
  * so twice in its maker's session: its name may be that of all descriptors of the driver (hook_joint.c),
  * which must not make memory of other APIs free. */
-#include "intercept/memory/allocation.h"
+#include "intercept/memory/road.h"
 
 CUresult cuImportExternalMemory(CUexternalMemory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {

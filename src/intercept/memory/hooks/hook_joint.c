@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "cuda/driver_more.h"
-#include "intercept/memory/allocation.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
+#include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
 
 /* --- Names ----------------------------------------------------------------------------------------- */

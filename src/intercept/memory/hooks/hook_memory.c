@@ -1,5 +1,5 @@
 /* hook_memory.c - linear, pitched and managed memory. */
-#include "intercept/memory/allocation.h"
+#include "intercept/memory/road.h"
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {

@@ -1,8 +1,8 @@
 /* hook_pool.c - stream-ordered memory, and the pools of devices that it comes from. Pools of host memory are
  * not charged; what comes from a pool that another process made is charged there (hook_joint.c). */
-#include "intercept/memory/allocation.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/pool_charge.h"
+#include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
 
 /* --- Memory ---------------------------------------------------------------------------------------- */

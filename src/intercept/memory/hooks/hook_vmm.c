@@ -1,6 +1,6 @@
 /* hook_vmm.c - physical memory of its own, mapped where the program likes (physical.h). */
-#include "intercept/memory/allocation.h"
 #include "intercept/memory/physical.h"
+#include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,

@@ -1,0 +1,192 @@
+#include "intercept/memory/road.h"
+
+#include <string.h>
+
+#include "intercept/memory/charge.h"
+#include "intercept/memory/contexts.h"
+#include "intercept/memory/engine/engine.h"
+#include "intercept/memory/physical.h"
+#include "intercept/memory/pool_charge.h"
+#include "intercept/memory/pool_road.h"
+#include "intercept/resolve/real.h"
+
+static bool has_call(unsigned id)
+{
+    return atomic_load_explicit(&real_functions[id], memory_order_relaxed) != NULL;
+}
+
+/* What the program got: an address or a handle. */
+static uint64_t key_of(const struct allocation *wanted)
+{
+    uint64_t key;
+    memcpy(&key, wanted->got, sizeof(key));
+    return key;
+}
+
+/* What the driver gave does not fit. */
+static CUresult undo(const struct alloc_row *row, const struct allocation *wanted)
+{
+    GS_CHECK(has_call(release_rows[row->undo].call)); /* a driver that can do it can undo it */
+    engine_release(row->undo, key_of(wanted), NULL);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* --- Of a size that the program names -------------------------------------------------------------- */
+
+/* Rows may be longer than asked for: the driver chooses the pitch. */
+static bool charge_pitch(const struct allocation *wanted, struct charge *charge)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow((uint64_t)*wanted->pitched.pitch, wanted->pitched.height, &bytes))
+        bytes = UINT64_MAX;
+    return bytes <= charge->bytes || charge_more(charge, bytes - charge->bytes);
+}
+
+/* Enter what the driver made. False without memory, or where it took more than fits. */
+static bool enter(const struct alloc_row *row, const struct allocation *wanted, struct charge *charge)
+{
+    uint64_t key = key_of(wanted);
+    if (row->record == RECORD_HANDLE)
+        return physical_enter(charge, key, 0, 0);
+    if (wanted->way == WAY_cuMemAllocPitch_v2 && !charge_pitch(wanted, charge))
+        return false;
+    bool is_in_ranges = row->record == RECORD_POINTER && engine_in_use->uses_ranges;
+    return charge_keep(charge, row->record, key, is_in_ranges ? RECORD_IN_RANGES : 0);
+}
+
+static CUresult allocate_sized(const struct alloc_row *row, const struct allocation *wanted)
+{
+    struct charge charge;
+    enum charge_answer answer = row->charged == ALLOC_SIZED_ON_DEVICE
+                                    ? charge_take_device(&charge, wanted->device, wanted->bytes)
+                                    : charge_take_current(&charge, wanted->bytes);
+    if (answer == CHARGE_PASS)
+        return engine_allocate(wanted);
+    if (answer == CHARGE_REFUSED)
+        return row->record == RECORD_POINTER ? charge_refused() : CUDA_ERROR_OUT_OF_MEMORY;
+    if (row->is_hidden)
+        charge_hide(&charge);
+    charge_enter();
+    CUresult result = engine_allocate(wanted);
+    if (result == CUDA_SUCCESS && !enter(row, wanted, &charge))
+        result = undo(row, wanted);
+    if (result != CUDA_SUCCESS)
+        charge_return(&charge);
+    charge_leave();
+    return result;
+}
+
+/* --- Of another process ---------------------------------------------------------------------------- */
+
+/* Charge what the driver has just mapped at `address`. False if it does not fit. */
+static bool charge_mapped(const struct alloc_row *row, CUdeviceptr address, uint64_t name)
+{
+    CUdeviceptr base;
+    size_t bytes = 0;
+    int device;
+    struct charge charge, current;
+    CUmemorytype type;
+    if (engine_in_use->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+        type == CU_MEMORYTYPE_HOST)
+        return true; /* of a pool of host memory */
+    if (engine_in_use->address_range(&base, &bytes, address) != CUDA_SUCCESS ||
+        engine_in_use->pointer_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) !=
+            CUDA_SUCCESS)
+        return true;
+    enum charge_answer answer = charge_take_import(&charge, device, bytes, name);
+    if (answer != CHARGE_TAKEN)
+        return answer == CHARGE_PASS;
+    charge_place_current(&current);
+    charge.context = current.context;
+    bool is_kept = charge_keep(&charge, row->record, address, 0);
+    if (is_kept)
+        charge_end_move();
+    else
+        charge_return(&charge);
+    return is_kept;
+}
+
+static bool enter_mapped(const struct alloc_row *row, const struct allocation *wanted)
+{
+    bool is_its_own = false;
+    uint64_t key = key_of(wanted), name = wanted->import.name(wanted, &is_its_own);
+    struct record record;
+    if (row->record == RECORD_HANDLE)
+        return physical_enter_import(key, name, is_its_own);
+    /* Its maker in the session noted it and is charged for it. */
+    if (ledger_is_exported(&session_slot()->ledger, name))
+        return true;
+    /* Opened again it has the same address, and must be closed as often. */
+    if (row->record == RECORD_IPC && records_count(memory_records(), RECORD_IPC, key, 1, &record))
+        return true;
+    return charge_mapped(row, key, name);
+}
+
+static CUresult allocate_mapped(const struct alloc_row *row, const struct allocation *wanted)
+{
+    CUresult result = engine_allocate(wanted);
+    if (result != CUDA_SUCCESS || own_calls_depth || session_mode() != SESSION_INSIDE ||
+        enter_mapped(row, wanted))
+        return result;
+    return undo(row, wanted);
+}
+
+/* --- For everyone ---------------------------------------------------------------------------------- */
+
+CUresult allocate(const struct allocation *wanted)
+{
+    const struct alloc_row *row = &alloc_rows[wanted->way];
+    if (!real_ready() || !has_call(row->call))
+        return real_absent();
+    if (wanted->is_uncharged)
+        return engine_allocate(wanted);
+    switch ((enum alloc_charged)row->charged) {
+    case ALLOC_MAPPED:
+        return allocate_mapped(row, wanted);
+    case ALLOC_POOLED:
+        return pool_road_allocate(row, wanted);
+    case ALLOC_CONTEXT:
+        return context_create(wanted);
+    case ALLOC_PRIMARY_CONTEXT:
+        return context_retain(wanted);
+    case ALLOC_SIZED:
+    case ALLOC_SIZED_ON_DEVICE:
+        break;
+    }
+    return allocate_sized(row, wanted);
+}
+
+/* The driver has taken back what `record` stood for, or one reference to it. */
+static void let_go(const struct record *record)
+{
+    if (record->kind == RECORD_HANDLE)
+        physical_let_go(record->hold.physical);
+    else if (record->references == 0)
+        charge_release_record(record);
+}
+
+CUresult release_allocation(enum release_way way, uint64_t key, CUstream stream)
+{
+    const struct release_row *row = &release_rows[way];
+    struct records *records;
+    struct record record;
+    if (!real_ready() || !has_call(row->call))
+        return real_absent();
+    if (row->record == RECORD_CONTEXT)
+        return context_release(way, key);
+    if (!charge_has_any() || !records_count(records = memory_records(), row->record, key, -1, &record)) {
+        CUresult result = engine_release(way, key, stream);
+        if (row->record == RECORD_POINTER && key)
+            pool_charge_refresh(); /* a pool's memory may be freed like this too */
+        return result;
+    }
+    charge_begin_move();
+    charge_enter();
+    CUresult result = engine_release(way, key, stream);
+    if (result == CUDA_SUCCESS)
+        let_go(&record);
+    else
+        records_count_back(records, &record); /* what cannot be put back stays charged: it is still held */
+    charge_leave();
+    return result;
+}
