@@ -17,7 +17,7 @@ struct session_request;
 /* Answer `request`, or see to it that it is answered later. */
 void api_handle(struct http_request *request);
 
-/* --- JSON (api_json.c) ----------------------------------------------------------------------------- */
+/* --- Bodies of requests (api_request.c), and answers (api_json.c) ---------------------------------- */
 
 /* Read the body of a POST (`creating`) or PATCH. Strings in `request` live as long as `*document`, which the
  * caller releases. An empty body is an empty object. */

@@ -2,8 +2,8 @@
  * store.c.
  *
  * damaged   it cannot be read whole, lacks a table or column, or is another program's
- * aside     what `--fresh` does with a file that cannot be used: renamed to state.db.damaged-TIME, never
- * deleted */
+ * aside     where `--fresh` puts a file that cannot be used: it is renamed to state.db.damaged-TIME, and never
+ *           deleted */
 #pragma once
 
 #include <sqlite3.h>

@@ -1,0 +1,283 @@
+/* The bodies of requests for sessions: from JSON to what is asked for (request.h). */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/api/api.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/session/request.h"
+
+static int bad_request(struct error *error, const char *field, const char *expected)
+{
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "'%.80s' is wrong; expected %s", field, expected);
+}
+
+static int parse_object(const char *body, size_t bytes, json_t **document, struct error *error)
+{
+    json_error_t problem;
+    *document = bytes ? json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &problem) : json_object();
+    if (!*document)
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is no JSON: %.200s (line %d, column %d)",
+                         problem.text, problem.line, problem.column);
+    if (json_is_object(*document))
+        return 0;
+    json_decref(*document);
+    *document = NULL;
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is no JSON object; expected {...}");
+}
+
+static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, uint64_t *bytes,
+                       struct error *error)
+{
+    if (!json_is_integer(value) || json_integer_value(value) <= 0)
+        return bad_request(error, field, "a whole number of bytes above 0");
+    *has_bytes = true;
+    *bytes = (uint64_t)json_integer_value(value);
+    return 0;
+}
+
+static int parse_ttl(const char *field, const json_t *value, uint64_t *seconds, struct error *error)
+{
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number <= 0 || number > INT32_MAX)
+        return bad_request(error, field, "a whole number of seconds, 1 to 2147483647");
+    *seconds = (uint64_t)number;
+    return 0;
+}
+
+static int parse_gpu(const struct daemon *daemon, json_t *object, struct session_request *request,
+                     struct error *error)
+{
+    struct session_limit limit = {0};
+    const char *key, *gpu = NULL;
+    json_t *value;
+    int result = 0;
+    json_object_foreach(object, key, value)
+    {
+        if (strcmp(key, "gpu") == 0) {
+            gpu = json_string_value(value);
+            result = gpu ? gpu_find(daemon, gpu, &limit.gpu, error)
+                         : bad_request(error, "gpu", "a string: an index or the beginning of a UUID");
+        } else if (strcmp(key, "memory_bytes") == 0) {
+            result = parse_bytes("memory_bytes", value, &limit.has_bytes, &limit.bytes, error);
+        } else {
+            result = bad_request(error, key, "'gpu' and 'memory_bytes' alone in an element of 'gpus'");
+        }
+        if (result < 0)
+            return result;
+    }
+    if (!gpu)
+        return bad_request(error, "gpus", "an array of objects with 'gpu' and perhaps 'memory_bytes'");
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (request->limits[i].gpu == limit.gpu)
+            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %s is named twice; expected each once",
+                             daemon->gpus[limit.gpu].label);
+    request->limits[request->limit_count++] = limit; /* each card once: no more than there are cards */
+    return 0;
+}
+
+/* --- The fields ------------------------------------------------------------------------------------ */
+
+/* What a field's parser is given. */
+struct field {
+    const struct daemon *daemon;
+    const char *name;
+    json_t *value;
+    struct session_request *request;
+};
+
+static int parse_name(const struct field *field, struct error *error)
+{
+    field->request->name = json_string_value(field->value);
+    return field->request->name ? 0 : bad_request(error, field->name, "a string");
+}
+
+static int parse_gpus(const struct field *field, struct error *error)
+{
+    size_t index;
+    json_t *element;
+    if (!json_is_array(field->value) || json_array_size(field->value) == 0)
+        return bad_request(error, field->name, "an array of objects with 'gpu' and perhaps 'memory_bytes'");
+    json_array_foreach(field->value, index, element)
+    {
+        int result = parse_gpu(field->daemon, element, field->request, error);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static int parse_memory(const struct field *field, struct error *error)
+{
+    return parse_bytes(field->name, field->value, &field->request->has_bytes, &field->request->bytes, error);
+}
+
+static int parse_compute(const struct field *field, struct error *error)
+{
+    const char *text = json_string_value(field->value);
+    struct error cause;
+    field->request->has_compute = true;
+    if (!text)
+        return bad_request(error, field->name, "a string, like \"25%\" or \"20%..60%\"");
+    return units_parse_share(text, &field->request->compute, &cause) < 0
+               ? error_set(error, EINVAL, "ERR_BAD_REQUEST", "'compute': %s", cause.message)
+               : 0;
+}
+
+static int parse_priority(const struct field *field, struct error *error)
+{
+    const char *text = json_string_value(field->value);
+    field->request->has_priority = true;
+    return text && session_priority_parse(text, &field->request->priority)
+               ? 0
+               : bad_request(error, field->name, "\"low\", \"normal\", \"high\" or \"critical\"");
+}
+
+static int parse_time(const struct field *field, struct error *error)
+{
+    field->request->has_ttl = true;
+    return json_is_null(field->value)
+               ? 0
+               : parse_ttl(field->name, field->value, &field->request->ttl_seconds, error);
+}
+
+static int parse_own_socket(const struct field *field, struct error *error)
+{
+    field->request->own_socket = json_is_true(field->value);
+    return field->request->own_socket
+               ? 0
+               : bad_request(error, field->name, "true; a session keeps its own socket");
+}
+
+/* A name as Kubernetes has them; they go into metrics as they are. */
+static int parse_label(const struct field *field, char *text, size_t bytes, struct error *error)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *label = json_string_value(field->value);
+    if (!label || !*label || strlen(label) >= bytes || label[strspn(label, letters)] != '\0') {
+        char expected[64];
+        snprintf(expected, sizeof(expected), "1 to %zu of A-Z a-z 0-9 . _ -", bytes - 1);
+        return bad_request(error, field->name, expected);
+    }
+    strcpy(text, label);
+    return 0;
+}
+
+static int parse_namespace(const struct field *field, struct error *error)
+{
+    struct session_labels *labels = &field->request->labels;
+    return parse_label(field, labels->namespace, sizeof(labels->namespace), error);
+}
+
+static int parse_pod(const struct field *field, struct error *error)
+{
+    struct session_labels *labels = &field->request->labels;
+    return parse_label(field, labels->pod, sizeof(labels->pod), error);
+}
+
+static int parse_container(const struct field *field, struct error *error)
+{
+    struct session_labels *labels = &field->request->labels;
+    return parse_label(field, labels->container, sizeof(labels->container), error);
+}
+
+static int parse_run(const struct field *field, struct error *error)
+{
+    field->request->run = json_is_true(field->value);
+    return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
+}
+
+static int parse_wait(const struct field *field, struct error *error)
+{
+    field->request->wait = json_is_true(field->value);
+    return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
+}
+
+/* In the order in which errors name them. */
+static const struct {
+    const char *name;
+    bool is_creations; /* of a POST alone */
+    int (*parse)(const struct field *field, struct error *error);
+} fields[] = {
+    {"name", false, parse_name},
+    {"gpus", false, parse_gpus},
+    {"memory_bytes", false, parse_memory},
+    {"compute", false, parse_compute},
+    {"priority", false, parse_priority},
+    {"ttl_seconds", false, parse_time},
+    {"own_socket", false, parse_own_socket},
+    {"namespace", false, parse_namespace},
+    {"pod", false, parse_pod},
+    {"container", false, parse_container},
+    {"run", true, parse_run},
+    {"wait", true, parse_wait},
+};
+#define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
+
+static int unknown_field(const char *name, bool creating, struct error *error)
+{
+    char known[256] = "";
+    size_t length = 0;
+    for (size_t i = 0; i < FIELD_COUNT && length < sizeof(known); i++)
+        if (creating || !fields[i].is_creations)
+            length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s", length ? ", " : "",
+                                       fields[i].name);
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "there is no field '%.80s'; expected %s", name, known);
+}
+
+static int parse_field(const struct field *field, bool creating, struct error *error)
+{
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (strcmp(fields[i].name, field->name) == 0 && (creating || !fields[i].is_creations))
+            return fields[i].parse(field, error);
+    return unknown_field(field->name, creating, error);
+}
+
+/* --- Whole bodies ---------------------------------------------------------------------------------- */
+
+int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool creating,
+                      json_t **document, struct session_request *request, struct error *error)
+{
+    struct field field = {.daemon = daemon, .request = request};
+    int result = parse_object(body, bytes, document, error);
+    if (result < 0)
+        return result;
+    json_object_foreach(*document, field.name, field.value)
+    {
+        result = parse_field(&field, creating, error);
+        if (result < 0) {
+            json_decref(*document);
+            *document = NULL;
+            return result;
+        }
+    }
+    return 0;
+}
+
+int api_parse_gslice(const char *body, size_t bytes, struct session_request *request, struct error *error)
+{
+    json_t *document, *value;
+    const char *key;
+    int result = parse_object(body, bytes, &document, error);
+    if (result < 0)
+        return result;
+    json_object_foreach(document, key, value)
+    {
+        if (strcmp(key, "limit_bytes") == 0)
+            result = parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
+        else if (strcmp(key, "ttl_seconds") == 0)
+            result = parse_ttl(key, value, &request->ttl_seconds, error);
+        else
+            result = -EINVAL;
+        if (result < 0) {
+            bad_request(error, key, "limit_bytes (above 0) and ttl_seconds (1 to 2147483647) alone");
+            break;
+        }
+    }
+    json_decref(document);
+    if (result == 0 && !request->has_bytes)
+        return bad_request(error, "limit_bytes", "it to be there, a whole number of bytes above 0");
+    return result;
+}
