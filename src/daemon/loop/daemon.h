@@ -66,15 +66,15 @@ struct daemon {
     struct gpu_sampler *sampler;
 
     struct session *sessions, *last_session; /* oldest first */
-    struct session *sessions_by_id[DAEMON_ID_CHAINS];
-    struct process *processes_by_pid[DAEMON_PID_CHAINS];
+    LIST_HEAD(, session) sessions_by_id[DAEMON_ID_CHAINS];
+    LIST_HEAD(, process) processes_by_pid[DAEMON_PID_CHAINS];
     unsigned session_count;
     uint64_t sessions_seen; /* as there ever were here */
     uint64_t busy_usec;     /* when there last was a session, or the start */
     uint64_t epoch;         /* counts daemons in this state folder */
 
     struct store *store;
-    struct user *users;
+    LIST_HEAD(, user) users; /* descriptor_bounds.h */
     struct attach *attach;
     void (*on_own_socket)(struct daemon *daemon, int fd, struct session *session); /* own_socket.h */
     struct leases *leases;

@@ -11,7 +11,7 @@
 #define PARTS 4
 
 struct user {
-    struct user *next;
+    LIST_ENTRY(user) next;
     uid_t uid;
     unsigned count[USER_USES];
 };
@@ -40,10 +40,12 @@ static unsigned descriptors_of(const struct user *user)
 
 static struct user *find(const struct daemon *daemon, uid_t uid)
 {
-    struct user *user = daemon->users;
-    while (user && user->uid != uid)
-        user = user->next;
-    return user;
+    struct user *user;
+    LIST_FOREACH (user, &daemon->users, next) {
+        if (user->uid == uid)
+            return user;
+    }
+    return NULL;
 }
 
 int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error)
@@ -55,7 +57,8 @@ int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, st
                          (unsigned)uid, count, uses[use].what);
     if (uid == 0 || uid == geteuid())
         return 0;
-    for (const struct user *at = daemon->users; at; at = at->next)
+    const struct user *at;
+    LIST_FOREACH (at, &daemon->users, next)
         all += at->count[use];
     if (all >= uses[use].all_max)
         return error_set(error, EBUSY, "ERR_TOO_MANY", "there are %u %s already; try again later", all,
@@ -75,8 +78,7 @@ void user_add(struct daemon *daemon, uid_t uid, enum user_holding use)
     struct user *user = find(daemon, uid);
     if (!user && (user = calloc(1, sizeof(*user)))) {
         user->uid = uid;
-        user->next = daemon->users;
-        daemon->users = user;
+        LIST_INSERT_HEAD(&daemon->users, user, next);
     }
     if (user)
         user->count[use]++;
@@ -84,15 +86,12 @@ void user_add(struct daemon *daemon, uid_t uid, enum user_holding use)
 
 void user_remove(struct daemon *daemon, uid_t uid, enum user_holding use)
 {
-    struct user **at = &daemon->users;
-    while (*at && (*at)->uid != uid)
-        at = &(*at)->next;
-    struct user *user = *at;
+    struct user *user = find(daemon, uid);
     if (!user || !user->count[use])
         return;
     user->count[use]--;
     if (descriptors_of(user))
         return;
-    *at = user->next;
+    LIST_REMOVE(user, next);
     free(user);
 }

@@ -37,7 +37,8 @@ static struct driver_part *parts_of(struct process *process)
 static void begin(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
-        for (struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
+        struct orphan *orphan;
+        LIST_FOREACH (orphan, &session->orphans, next)
             orphan->is_new = false;
         for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++)
             session->gpus[i].joint_before = ledger_joint_stamp(session->ledger.usage, i);
@@ -193,6 +194,13 @@ static void take_orphan(struct orphan *orphan, unsigned policy_gpu, const struct
     orphan->bytes[policy_gpu] = is_other ? 0 : row->shown_bytes;
 }
 
+static void take_orphans(struct session *session, unsigned policy_gpu, const struct table *table)
+{
+    struct orphan *orphan;
+    LIST_FOREACH (orphan, &session->orphans, next)
+        take_orphan(orphan, policy_gpu, find_row(table, orphan->pid));
+}
+
 /* Call `see` for each process of each session on the card. */
 static void each_part(struct daemon *daemon, unsigned gpu, struct table *table,
                       void (*see)(struct process *, unsigned policy_gpu, struct row *, void *),
@@ -238,9 +246,8 @@ static bool take_gpu(struct daemon *daemon, unsigned gpu)
     each_part(daemon, gpu, &table, see_concluded, &daemon->gpus[gpu]);
     for (struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
-            for (struct orphan *orphan = session->orphans; orphan && session->gpus[i].gpu == (int)gpu;
-                 orphan = orphan->next)
-                take_orphan(orphan, i, find_row(&table, orphan->pid));
+            if (session->gpus[i].gpu == (int)gpu)
+                take_orphans(session, i, &table);
     free(table.rows);
     return any_moved;
 }
@@ -253,10 +260,9 @@ static bool is_over(const struct session *session, const struct orphan *orphan)
     return !orphan->is_new;
 }
 
-static void drop_orphan(struct session *session, struct orphan **at)
+static void drop_orphan(struct session *session, struct orphan *orphan)
 {
-    struct orphan *orphan = *at;
-    *at = orphan->next;
+    LIST_REMOVE(orphan, next);
     session->orphan_count--;
     free(orphan);
 }
@@ -265,11 +271,10 @@ static void drop_orphan(struct session *session, struct orphan **at)
 static void end(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
-        for (struct orphan **at = &session->orphans; *at;) {
-            if (is_over(session, *at))
+        for (struct orphan *at = LIST_FIRST(&session->orphans), *next; at; at = next) {
+            next = LIST_NEXT(at, next);
+            if (is_over(session, at))
                 drop_orphan(session, at);
-            else
-                at = &(*at)->next;
         }
         for (struct process *process = session->processes; process; process = process->next)
             for (unsigned i = 0; process->driver_parts && i < session->gpu_count; i++)
@@ -296,7 +301,8 @@ static uint64_t sum_of_processes(const struct session *session, unsigned policy_
 static uint64_t sum_of_orphans(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
-    for (const struct orphan *orphan = session->orphans; orphan; orphan = orphan->next)
+    const struct orphan *orphan;
+    LIST_FOREACH (orphan, &session->orphans, next)
         sum = add(sum, orphan->bytes[policy_gpu]);
     return sum;
 }
@@ -322,8 +328,7 @@ void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks)
     orphan->pid = pid;
     orphan->start_ticks = start_ticks;
     orphan->is_new = true;
-    orphan->next = session->orphans;
-    session->orphans = orphan;
+    LIST_INSERT_HEAD(&session->orphans, orphan, next);
     session->orphan_count++;
     gpu_sample_soon(session->daemon);
 }
@@ -360,8 +365,8 @@ static void take(void *context, const struct change *change)
         change->process->driver_parts = NULL;
         break;
     case CHANGE_SESSION_GONE:
-        while (change->session->orphans)
-            drop_orphan(change->session, &change->session->orphans);
+        while (!LIST_EMPTY(&change->session->orphans))
+            drop_orphan(change->session, LIST_FIRST(&change->session->orphans));
         break;
     default:
         break;

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -30,7 +31,7 @@ struct driver_part {
 
 /* A dead process that NVML may still show. */
 struct orphan {
-    struct orphan *next;
+    LIST_ENTRY(orphan) next;
     pid_t pid;
     uint64_t start_ticks;
     bool is_new;      /* died after the sample under way was asked for: that one does not tell */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/check.h"
 #include "daemon/session/request.h"
 
 /* --- One GPU --------------------------------------------------------------------------------------- */
@@ -168,6 +169,7 @@ static unsigned find_roomiest(const struct admission_state *state, uint32_t mini
 static int allot_gpu(const struct admission_state *state, const struct session_request *request, unsigned gpu,
                      struct allotment_gpu *allotted, struct error *error)
 {
+    GS_CHECK(gpu < state->gpu_count);
     const struct admission_gpu *card = &state->gpus[gpu];
     const struct session_limit *limit = find_limit(request, gpu);
     *allotted = (struct allotment_gpu){

@@ -17,13 +17,14 @@
 
 /* Usage regions are mapped, read and unmapped by the loop's thread alone, so that a fault in one never meets
  * this list half-changed. */
-static struct session_ledger *mapped_ledgers;
+static LIST_HEAD(, session_ledger) mapped_ledgers;
 
 static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 {
     int saved = errno;
     uintptr_t fault = (uintptr_t)info->si_addr;
-    for (struct session_ledger *ledger = mapped_ledgers; ledger; ledger = ledger->next) {
+    struct session_ledger *ledger;
+    LIST_FOREACH (ledger, &mapped_ledgers, next) {
         uintptr_t start = (uintptr_t)ledger->usage;
         if (fault < start || fault - start >= ledger_usage_bytes())
             continue;
@@ -112,8 +113,7 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
     ledger->usage = usage;
     ledger->usage_fd = steal_fd(&fd);
     ledger->broken = false;
-    ledger->next = mapped_ledgers;
-    mapped_ledgers = ledger;
+    LIST_INSERT_HEAD(&mapped_ledgers, ledger, next);
 
     if (find_maps_name(ledger) < 0)
         log_warning("session %s: its ledger is not in /proc/self/maps; exec'd processes cannot be told",
@@ -158,10 +158,7 @@ bool ledgers_check_length(struct session_ledger *ledger)
 void ledgers_usage_close(struct session_ledger *ledger, bool remove)
 {
     if (ledger->usage) {
-        struct session_ledger **at = &mapped_ledgers;
-        while (*at != ledger)
-            at = &(*at)->next;
-        *at = ledger->next;
+        LIST_REMOVE(ledger, next);
         munmap(ledger->usage, ledger_usage_bytes());
         close(ledger->usage_fd);
         ledger->usage = NULL;

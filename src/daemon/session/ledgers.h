@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/error.h"
 #include "ledger/ledger.h"
@@ -25,7 +26,7 @@ struct session_ledger {
     unsigned maps_major, maps_minor;
     unsigned long maps_inode;
     volatile bool broken;
-    struct session_ledger *next; /* of all that are mapped, for the signal handler */
+    LIST_ENTRY(session_ledger) next; /* of all that are mapped, for the signal handler */
 };
 
 /* Answer SIGBUS in a usage region; other faults keep ending the process. Once, before the first ledger. */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/cleanup.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/daemon.h"
@@ -65,6 +66,8 @@ void policy_publish(struct session *session)
     struct ledger_policy *policy = session->ledger.policy;
     if (!policy)
         return;
+    GS_CHECK(session->gpu_count <= LEDGER_GPUS &&
+             (!policy->gpu_count || policy->gpu_count == session->gpu_count));
     for (unsigned i = 0; i < session->gpu_count; i++) {
         struct session_gpu *gpu = &session->gpus[i];
         struct ledger_policy_gpu *published = &policy->gpus[i];

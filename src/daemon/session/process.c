@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/cleanup.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -28,17 +29,14 @@ static void read_command(pid_t pid, char command[static 16])
     command[strcspn(command, "\n")] = '\0';
 }
 
-static struct process **chain_of(struct daemon *daemon, pid_t pid)
-{
-    return &daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
-}
-
 const struct session *process_session_of(const struct daemon *daemon, pid_t pid)
 {
-    const struct process *process = daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS];
-    while (process && process->pid != pid)
-        process = process->next_of_chain;
-    return process ? process->session : NULL;
+    const struct process *process;
+    LIST_FOREACH (process, &daemon->processes_by_pid[(unsigned)pid % DAEMON_PID_CHAINS], chained) {
+        if (process->pid == pid)
+            return process->session;
+    }
+    return NULL;
 }
 
 int process_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
@@ -73,9 +71,8 @@ int process_add(struct session *session, const struct peer *peer, uint64_t start
     read_command(peer->pid, process->command);
     session->processes = process;
     session->process_count++;
-    struct process **chain = chain_of(session->daemon, process->pid);
-    process->next_of_chain = *chain;
-    *chain = process;
+    LIST_INSERT_HEAD(&session->daemon->processes_by_pid[(unsigned)process->pid % DAEMON_PID_CHAINS], process,
+                     chained);
     user_add(session->daemon, process->uid, USER_PROCESS);
     *process_out = process;
     return 0;
@@ -110,14 +107,13 @@ struct process *process_find_other(const struct session *session, pid_t pid, uin
 void process_forget(struct process *process)
 {
     struct session *session = process->session;
+    GS_CHECK(session->process_count > 0);
     struct process **at = &session->processes;
     while (*at != process)
         at = &(*at)->next;
     *at = process->next;
     session->process_count--;
-    for (at = chain_of(session->daemon, process->pid); *at != process;)
-        at = &(*at)->next_of_chain;
-    *at = process->next_of_chain;
+    LIST_REMOVE(process, chained);
     user_remove(session->daemon, process->uid, USER_PROCESS);
     change_publish(session->daemon,
                    &(struct change){CHANGE_PROCESS_GONE, .session = session, .process = process},

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
@@ -18,8 +19,8 @@ struct peer;
 struct session;
 
 struct process {
-    struct process *next;          /* of the session, the newest first */
-    struct process *next_of_chain; /* daemon.processes_by_pid */
+    struct process *next;        /* of the session, the newest first */
+    LIST_ENTRY(process) chained; /* in daemon.processes_by_pid */
     struct session *session;
     pid_t pid;
     uid_t uid; /* whose descriptors here count as its (descriptor_bounds.h) */

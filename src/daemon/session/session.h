@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
@@ -48,8 +49,8 @@ struct session_runner {
 
 struct session {
     struct session *next, *previous;
-    struct session *next_of_chain; /* daemon.sessions_by_id */
-    uint64_t number;               /* counts this daemon's sessions, from 1: rises along the list */
+    LIST_ENTRY(session) chained; /* in daemon.sessions_by_id */
+    uint64_t number;             /* counts this daemon's sessions, from 1: rises along the list */
     struct daemon *daemon;
     char id[SESSION_ID_TEXT];
     char name[SESSION_NAME_TEXT];
@@ -79,7 +80,7 @@ struct session {
     struct process *processes;
     unsigned process_count;
     struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */
-    struct orphan *orphans;             /* driver_line.h */
+    LIST_HEAD(, orphan) orphans;        /* driver_line.h */
     unsigned orphan_count;
     uint64_t refused_before;          /* requests refused to processes that have gone */
     uint64_t refused_told;            /* events.c: of them, as events told */

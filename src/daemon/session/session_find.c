@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/peer.h"
 #include "daemon/session/session.h"
@@ -23,10 +24,11 @@ static unsigned chain_of(const char *id)
 
 struct session *session_find_id(const struct daemon *daemon, const char *id)
 {
-    for (struct session *session = daemon->sessions_by_id[chain_of(id)]; session;
-         session = session->next_of_chain)
+    struct session *session;
+    LIST_FOREACH (session, &daemon->sessions_by_id[chain_of(id)], chained) {
         if (strcmp(session->id, id) == 0)
             return session;
+    }
     return NULL;
 }
 
@@ -98,9 +100,7 @@ void session_link(struct daemon *daemon, struct session *session)
     session->previous = daemon->last_session;
     *last = session;
     daemon->last_session = session;
-    struct session **chain = &daemon->sessions_by_id[chain_of(session->id)];
-    session->next_of_chain = *chain;
-    *chain = session;
+    LIST_INSERT_HEAD(&daemon->sessions_by_id[chain_of(session->id)], session, chained);
     session->daemon = daemon;
     session->number = ++daemon->sessions_seen;
     daemon->session_count++;
@@ -109,12 +109,10 @@ void session_link(struct daemon *daemon, struct session *session)
 void session_unlink(struct session *session)
 {
     struct daemon *daemon = session->daemon;
+    GS_CHECK(daemon->session_count > 0 && !session->has_ended);
     *(session->previous ? &session->previous->next : &daemon->sessions) = session->next;
     *(session->next ? &session->next->previous : &daemon->last_session) = session->previous;
-    struct session **at = &daemon->sessions_by_id[chain_of(session->id)];
-    while (*at != session)
-        at = &(*at)->next_of_chain;
-    *at = session->next_of_chain;
+    LIST_REMOVE(session, chained);
     daemon->session_count--;
     daemon->busy_usec = daemon_now_usec();
 }

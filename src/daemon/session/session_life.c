@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -312,9 +313,11 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
 static void bury(struct session *session, bool remove)
 {
     struct daemon *daemon = session->daemon;
+    GS_CHECK(!session->has_ended);
     while (session->processes)
         process_forget(session->processes);
     change_publish(daemon, &(struct change){CHANGE_SESSION_GONE, .session = session}, "gone");
+    GS_CHECK(!session->arbitrated && !session->release && LIST_EMPTY(&session->orphans));
     session_unlink(session);
     sd_event_source_disable_unref(session->expiry);
     unwatch_runner(session);

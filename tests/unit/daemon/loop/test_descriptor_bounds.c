@@ -68,7 +68,7 @@ static void nobody_has_more_than_a_quarter_of_the_descriptors(void **state)
     remove_all(&daemon, one(), USER_RUNNER, 2);
     remove_all(&daemon, one(), USER_LEDGER, 19);
     remove_all(&daemon, one(), USER_PROCESS, 20);
-    assert_null(daemon.users);
+    assert_true(LIST_EMPTY(&daemon.users));
 }
 
 static void the_daemons_own_user_has_all_of_them(void **state)
@@ -77,7 +77,7 @@ static void the_daemons_own_user_has_all_of_them(void **state)
     set_descriptors(DESCRIPTORS);
     assert_int_equal(add_all(&daemon, geteuid(), USER_PROCESS, 1000), 1000);
     remove_all(&daemon, geteuid(), USER_PROCESS, 1000);
-    assert_null(daemon.users);
+    assert_true(LIST_EMPTY(&daemon.users));
 }
 
 static void connections_that_said_nothing_yet_are_few_for_everybody(void **state)
@@ -98,7 +98,7 @@ static void connections_that_said_nothing_yet_are_few_for_everybody(void **state
         remove_all(&daemon, geteuid(), use, USER_CONNECTIONS_MAX);
         for (uid_t i = 0; i < users; i++)
             remove_all(&daemon, one() + i, use, USER_CONNECTIONS_MAX);
-        assert_null(daemon.users);
+        assert_true(LIST_EMPTY(&daemon.users));
     }
 }
 

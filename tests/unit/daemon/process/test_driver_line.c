@@ -248,7 +248,7 @@ static void what_is_shown_for_a_dead_process_is_an_orphan_until_it_is_gone(void 
     LEAD(led->process_count = 0);
     sample();
     assert_int_equal(session_used(&session, 0), 0);
-    assert_null(session.orphans);
+    assert_true(LIST_EMPTY(&session.orphans));
     assert_true(ledger_reserve(&slot, 0, LIMIT));
 }
 
@@ -262,7 +262,7 @@ static void a_sample_from_before_a_death_says_nothing_of_the_dead(void **state)
     pthread_mutex_unlock(&led->lock);
     run_until(&done);
     assert_int_equal(session.gpus[0].orphan_bytes, 0);
-    assert_non_null(session.orphans);
+    assert_false(LIST_EMPTY(&session.orphans));
     sample();
     assert_int_equal(session.gpus[0].orphan_bytes, 150);
 }
@@ -274,7 +274,7 @@ static void a_pid_that_is_another_process_by_now_is_no_orphan(void **state)
     driver_line_died(&session, getpid(), 1); /* we did not start with the machine */
     sample();
     assert_int_equal(session.gpus[0].orphan_bytes, 0);
-    assert_null(session.orphans);
+    assert_true(LIST_EMPTY(&session.orphans));
 }
 
 int main(int count, char **arguments)
