@@ -114,6 +114,43 @@ typedef struct nvmlDeviceAttributes_st { /* of a MIG instance */
     unsigned long long memorySizeMB; /* MiB */
 } nvmlDeviceAttributes_t;
 
+typedef struct nvmlBAR1Memory_st {
+    unsigned long long bar1Total, bar1Free, bar1Used; /* bytes */
+} nvmlBAR1Memory_t;
+
+typedef struct nvmlTemperature_v1_st {
+    unsigned int version;    /* NVML_TEMPERATURE_V1, set by the caller */
+    unsigned int sensorType; /* 0: the GPU */
+    int temperature;         /* Celsius */
+} nvmlTemperature_v1_t;
+#define NVML_TEMPERATURE_V1 NVML_STRUCT_VERSION(nvmlTemperature_v1_t, 1)
+
+typedef struct nvmlEventSet_st *nvmlEventSet_t;
+typedef struct nvmlEventData_st {
+    nvmlDevice_t device;
+    unsigned long long eventType;
+    unsigned long long eventData; /* of an Xid its number */
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+
+#define NVML_VALUE_TYPE_UNSIGNED_INT 1u
+#define NVML_VALUE_TYPE_UNSIGNED_LONG_LONG 3u
+typedef struct nvmlFieldValue_st {
+    unsigned int fieldId, scopeId;
+    long long timestamp; /* microseconds of the wall clock */
+    long long latencyUsec;
+    unsigned int valueType; /* NVML_VALUE_TYPE_ */
+    nvmlReturn_t nvmlReturn;
+    union {
+        double dVal;
+        int siVal;
+        unsigned int uiVal;
+        unsigned long ulVal;
+        unsigned long long ullVal;
+        signed long long sllVal;
+    } value;
+} nvmlFieldValue_t;
+
 #define NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE 32
 #define NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE 16
 typedef struct nvmlPciInfo_st {

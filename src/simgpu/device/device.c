@@ -415,6 +415,28 @@ unsigned device_pci_bus(unsigned gpu)
 
 /* --- Lost and hung GPUs ----------------------------------------------------------------------------- */
 
+static _Atomic uint64_t *xids_of(unsigned gpu)
+{
+    return &view.header->xids[device_shape(gpu)->card];
+}
+
+void device_note_xid(unsigned gpu, unsigned number)
+{
+    uint64_t seen = atomic_load(xids_of(gpu));
+    while (!atomic_compare_exchange_weak(xids_of(gpu), &seen, ((seen >> 16) + 1) << 16 | number))
+        continue;
+}
+
+uint64_t device_xid_count(unsigned gpu)
+{
+    return atomic_load(xids_of(gpu)) >> 16;
+}
+
+unsigned device_xid(unsigned gpu)
+{
+    return atomic_load(xids_of(gpu)) & 0xffff;
+}
+
 void device_lose(unsigned gpu)
 {
     atomic_fetch_or(&view.header->lost, 1u << device_shape(gpu)->card);

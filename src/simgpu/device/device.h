@@ -107,6 +107,12 @@ bool device_share_leave(struct device_share *share, bool take_back);
 void device_hide(unsigned gpu, uint64_t bytes);
 void device_unhide(unsigned gpu, uint64_t bytes);
 
+/* An Xid of the GPU's card: the driver's number for what went wrong there (faults.h). For all processes to see: how
+ * many there were, and the last one's number. */
+void device_note_xid(unsigned gpu, unsigned number);
+uint64_t device_xid_count(unsigned gpu);
+unsigned device_xid(unsigned gpu);
+
 /* The GPU's card fell off the bus (faults.h): for all processes, until none of them is left. */
 void device_lose(unsigned gpu);
 bool device_is_lost(unsigned gpu);

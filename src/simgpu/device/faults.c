@@ -6,6 +6,9 @@
 
 #include "base/units.h"
 
+/* NVIDIA's "Xid Errors": a graphics engine exception, and "GPU has fallen off the bus". */
+enum { XID_LAUNCH_FAILED = 13, XID_LOST = 79 };
+
 /* Numbers from which on, and up to which, something fails; 0: never. Written before the threads that read. */
 static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at;
 static atomic_ullong memory_count, work_count;
@@ -73,10 +76,14 @@ CUresult fault_of_work(unsigned gpu)
         return CUDA_SUCCESS;
     uint64_t number = atomic_fetch_add(&work_count, 1) + 1;
     if (number == lost_at) {
+        device_note_xid(gpu, XID_LOST);
         device_lose(gpu);
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
     if (number == hang_at)
         device_hang();
-    return number == xid_at ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+    if (number != xid_at)
+        return CUDA_SUCCESS;
+    device_note_xid(gpu, XID_LAUNCH_FAILED);
+    return CUDA_ERROR_LAUNCH_FAILED;
 }

@@ -43,6 +43,7 @@ struct shared_header {
     struct device_shape shapes[DEVICE_GPUS];
     double constants[SIM_CONSTANTS];      /* those of scope MACHINE (constants.def) */
     _Atomic uint64_t kernel_lock_free_ns; /* when the last in line lets go of the kernel's lock (costs.h) */
+    _Atomic uint64_t xids[DEVICE_CARDS];  /* how many there were, above 16 bits of the last one's number */
     _Atomic uint32_t lost;                /* a bit for each card that is lost */
     _Atomic uint64_t
         hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
@@ -52,7 +53,7 @@ struct shared_header {
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 9u
+#define SHARED_LAYOUT 10u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

@@ -69,7 +69,7 @@ nvmlReturn_t nvmlShutdown(void)
 }
 
 /* NVML_SUCCESS between init and shutdown; a forked child attaches to the device here. */
-static nvmlReturn_t ready(void)
+nvmlReturn_t nvml_ready(void)
 {
     pthread_mutex_lock(&init_lock);
     bool is_ready = init_count;
@@ -81,7 +81,7 @@ static nvmlReturn_t ready(void)
 
 #define TRY_READY()                                                                                          \
     do {                                                                                                     \
-        nvmlReturn_t ready_ = ready();                                                                       \
+        nvmlReturn_t ready_ = nvml_ready();                                                                  \
         if (ready_ != NVML_SUCCESS)                                                                          \
             return ready_;                                                                                   \
     } while (0)
@@ -121,7 +121,7 @@ const char *nvmlErrorString(nvmlReturn_t result)
 /* --- System ---------------------------------------------------------------------------------------- */
 
 /* Answer with a text that has to fit whole. */
-static nvmlReturn_t answer_text(const char *text, char *buffer, unsigned int length)
+nvmlReturn_t nvml_answer_text(const char *text, char *buffer, unsigned int length)
 {
     if (!buffer)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -140,13 +140,13 @@ const char *nvml_driver_version(void)
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
     TRY_READY();
-    return answer_text(nvml_driver_version(), version, length);
+    return nvml_answer_text(nvml_driver_version(), version, length);
 }
 
 /* The versions of the library and of CUDA can be asked for without nvmlInit. */
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
-    return answer_text(NVML_SIMULATED_NVML_VERSION, version, length);
+    return nvml_answer_text(NVML_SIMULATED_NVML_VERSION, version, length);
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
@@ -304,7 +304,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
     unsigned gpu;
     TRY_FIND(device, &gpu);
     char text[PROFILE_NAME_BYTES];
-    return answer_text(profile_gpu_name(gpu, text), name, length);
+    return nvml_answer_text(profile_gpu_name(gpu, text), name, length);
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
@@ -315,7 +315,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
     TRY_FIND(device, &gpu);
     device_uuid(gpu, bytes);
     gpu_uuid_format(bytes, text);
-    return answer_text(device_is_instance(gpu) ? gpu_uuid_set_mig(text) : text, uuid, length);
+    return nvml_answer_text(device_is_instance(gpu) ? gpu_uuid_set_mig(text) : text, uuid, length);
 }
 
 static void pci_info(unsigned gpu, nvmlPciInfo_t *pci)

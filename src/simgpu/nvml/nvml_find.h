@@ -3,6 +3,15 @@
 
 #include "simgpu/nvml/nvml.h"
 
+/* NVML_SUCCESS between nvmlInit and nvmlShutdown. */
+nvmlReturn_t nvml_ready(void);
+
+/* Answer with a text that has to fit whole. */
+nvmlReturn_t nvml_answer_text(const char *text, char *buffer, unsigned int length);
+
+/* What NVML's times are. */
+unsigned long long nvml_wall_clock_us(void);
+
 /* Check that the library is ready and set the handle's GPU: a card or a MIG instance. */
 nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu);
 /* The same where instances are not told of: NOT_SUPPORTED for their handles. (measure) */

@@ -8,14 +8,12 @@
 #include "simgpu/device/costs.h"
 #include "simgpu/device/profile.h"
 #include "simgpu/device/shared.h"
+#include "simgpu/nvml/nvml_card.h"
 #include "simgpu/nvml/nvml_find.h"
 #include "simgpu/time/execution.h"
 
 #define SAMPLE_NS UINT64_C(166666667) /* NVML: "between 1/6 second and 1 second depending on the product" */
 #define SAMPLE_LONGEST_NS UINT64_C(1000000000)
-#define TEMPERATURE_CELSIUS 40u
-#define POWER_MILLIWATTS 70000u
-#define POWER_LIMIT_MILLIWATTS 350000u
 
 /* --- How busy -------------------------------------------------------------------------------------- */
 
@@ -58,7 +56,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return NVML_SUCCESS;
 }
 
-static uint64_t wall_clock_us(void)
+unsigned long long nvml_wall_clock_us(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -83,7 +81,7 @@ static nvmlReturn_t list_activity(nvmlDevice_t device, unsigned int *count, void
         return NVML_ERROR_NOT_SUPPORTED;
     cost_hold_kernel_lock(constant_whole(SIM_NVML_LIST_NS));
     execution_advance(gpu);
-    uint64_t now_ns = monotonic_ns(), now_us = wall_clock_us(), window_ns = SAMPLE_LONGEST_NS;
+    uint64_t now_ns = monotonic_ns(), now_us = nvml_wall_clock_us(), window_ns = SAMPLE_LONGEST_NS;
     if (last_seen_us < now_us && (now_us - last_seen_us) * 1000 < window_ns)
         window_ns = (now_us - last_seen_us) * 1000;
     if (last_seen_us >= now_us)
@@ -180,22 +178,37 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned int sensor, 
 {
     if (sensor != 0) /* NVML_TEMPERATURE_GPU is all there is */
         return NVML_ERROR_INVALID_ARGUMENT;
-    return answer(device, celsius, TEMPERATURE_CELSIUS);
+    return answer(device, celsius, NVML_TEMPERATURE_CELSIUS);
+}
+
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *temperature)
+{
+    unsigned celsius;
+    unsigned gpu;
+    TRY_FIND_CARD(device, &gpu);
+    if (!temperature)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (temperature->version != NVML_TEMPERATURE_V1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    nvmlReturn_t result = nvmlDeviceGetTemperature(device, temperature->sensorType, &celsius);
+    if (result == NVML_SUCCESS)
+        temperature->temperature = (int)celsius;
+    return result;
 }
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwatts)
 {
-    return answer(device, milliwatts, POWER_MILLIWATTS);
+    return answer(device, milliwatts, NVML_POWER_MILLIWATTS);
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *milliwatts)
 {
-    return answer(device, milliwatts, POWER_LIMIT_MILLIWATTS);
+    return nvmlDeviceGetPowerManagementDefaultLimit(device, milliwatts);
 }
 
 nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
 {
-    return answer(device, milliwatts, POWER_LIMIT_MILLIWATTS);
+    return nvmlDeviceGetPowerManagementDefaultLimit(device, milliwatts);
 }
 
 /* In MHz; always as high as they go. Types: graphics, multiprocessors, memory, video. */
