@@ -153,7 +153,7 @@ static int make_place(struct ledger_usage *usage, uint64_t name, uint64_t hold)
         return -1;
     /* The hold comes first: nobody clears what becomes a joint place here. */
     bool has_hold = change_hold(usage, (uint32_t)own, 0, hold);
-    /* With the same in who makes it too: the candidate above is put up before find() looks for others. */
+    /* Pairs with the same fence in another process that makes it: each candidate is up before find() looks for others. */
     atomic_thread_fence(memory_order_seq_cst);
     if (has_hold && find(usage, name, own) < 0 &&
         change_entry(usage, (uint32_t)own, candidate, USAGE_OWNED, 1))

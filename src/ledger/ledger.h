@@ -206,7 +206,7 @@ struct ledger_owner {
 int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation);
 
 /* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, and ends its holds of
- * joint places, so that not even a helper with an old view can grant it more; adds them to `recovered_bytes[gpu]`
+ * joint places, so that not even a helper that read it before can grant it more; adds them to `recovered_bytes[gpu]`
  * (of LEDGER_GPUS) if not NULL. Returns false if it was free already. A slot half cleared by someone who died
  * at it counts as owned until the next call finishes the work. Clears whoever owns the slot: only for the one
  * process that also claims.

@@ -119,7 +119,8 @@ LAUNCHES(cuGraphUpload_ptsz, CU_STREAM_PER_THREAD)
 
 /* --- Instantiation --------------------------------------------------------------------------------- */
 
-/* Where the graph's memory is charged: where it needs most. Elsewhere it is from now on looked at. */
+/* Where the graph's memory is charged: on the device where it needs most. Of its other devices, what graphs reserve is
+ * followed from now on. */
 static enum gpu_place place_of(CUgraph graph, struct graph_need *need, struct charge *charge)
 {
     if (!read_need(graph, need))

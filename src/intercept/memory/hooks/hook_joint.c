@@ -1,18 +1,18 @@
 /* hook_joint.c - memory that processes hand to each other: handles of cuMemCreate, legacy IPC, pointers into
  * pools.
  *
- * The session is charged for it once, as long as any process of it holds it: who exports memory makes its own
- * charge joint memory of the session (charge_make_joint()), and who imports it joins that (charge_take_import()). Both
- * know it by its name: the bytes of an IPC handle, of a fabric handle or of a pool's export data; of a file
- * descriptor the file that it stands for. What another session made is charged to the first that imports it;
- * the others join.
+ * The session is charged for such memory once, as long as any of its processes holds it. A process that exports memory
+ * makes its own charge joint memory of the session (charge_make_joint()); a process that imports it joins that
+ * (charge_take_import()). Both know it by its name: the bytes of an IPC handle, of a fabric handle or of a pool's export
+ * data; of a file descriptor the file that it stands for. What another session made is charged to the first process
+ * that imports it; the others join.
  *
- * Not all names are one allocation's. NVIDIA's driver may give each descriptor the same file, its device
- * node; and what is exported of a pool stays part of the pool's charge. Such an export is only noted, by its
- * name (ledger_export()): while the process that noted it lives, imports of that name are charged to nobody
- * else. What importers keep alive longer is seen in the driver line; and an import from outside the session
- * is not charged while anybody in the session exports under the same name (its maker is charged for it).
- * Without a note each import is charged for itself. */
+ * Not all names belong to one allocation. NVIDIA's driver may give each descriptor the same file, its device node; and
+ * what is exported of a pool stays part of the pool's charge. Such an export is only noted, by its name
+ * (ledger_export()). While the process that noted it lives, imports of that name are charged to nobody else. What
+ * importers keep alive longer is seen in the driver line. An import from outside the session is not charged while any
+ * process of the session exports under the same name, since that one is charged for it. Without a note each import is
+ * charged for itself. */
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
