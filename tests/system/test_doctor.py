@@ -201,9 +201,9 @@ def test_nvidias_runtime_beside_a_program_is_named(daemon, product, tmp_path):
     expect(findings(daemon, program)["program"], "problem", f"{tmp_path}/libcudart.so.12", "refuses simulated")
 
 
-@pytest.mark.parametrize("launcher", ["podman", "/usr/bin/docker", "kubectl"])
+@pytest.mark.parametrize("launcher", ["podman", "/usr/bin/docker", "nerdctl"])
 def test_a_launcher_of_containers_is_named(daemon, launcher):
-    expect(findings(daemon, launcher, "run", "image")["program"], "problem", "containers", "inside")
+    expect(findings(daemon, launcher, "run", "image")["program"], "problem", "containers", "--container")
 
 
 # --- The daemon -------------------------------------------------------------------------------------------

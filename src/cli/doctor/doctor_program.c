@@ -178,27 +178,16 @@ static void try_preload(const struct doctor *doctor, const char *file, const str
                    line);
 }
 
-/* Whether the program hands its command to a container, whose environment is another one. */
-static bool starts_containers(const char *name)
-{
-    static const char *const launchers[] = {"podman", "docker", "nerdctl", "ctr", "crictl", "kubectl"};
-    const char *slash = strrchr(name, '/');
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (strcmp(slash ? slash + 1 : name, launchers[i]) == 0)
-            return true;
-    return false;
-}
-
 void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
 {
     char file[PATH_MAX], interpreter[PATH_MAX];
     const char *name = doctor->command ? doctor->command[0] : "sh";
     struct stat status;
     struct elf elf;
-    if (starts_containers(name)) {
+    if (doctor->command && container_command_starts(doctor->command)) {
         doctor_say(finding, DOCTOR_PROBLEM,
-                   "run 'gpuslice' inside of the container, with GPU Slice and its socket mounted into it",
-                   "%.80s starts programs in containers, which do not get the session's environment", name);
+                   "run it by 'gpuslice run --container', which gives the container the session",
+                   "%.80s starts programs in containers, which do not get the session by themselves", name);
         return;
     }
     if (doctor->command && container_command_starts(doctor->command)) {
