@@ -5,8 +5,9 @@
  *   driver_calls alloc1 N   the same in a program of one thread, for which the C library's mutexes take no
  *                           locked instructions: the first thread more, ours too, ends that
  *   driver_calls launch N   of cuLaunchKernel of an empty grid's worth of work, over N launches
- *   driver_calls attach     ns of the first context's creation (in a session that is where the process
- * attaches) driver_calls hold B     allocate B bytes, print "holding", and wait for standard input to end
+ *   driver_calls attach N   ns of the first context's creation (in a session that is where the process attaches),
+ *                           beside N threads that rest
+ *   driver_calls hold B     allocate B bytes, print "holding", and wait for standard input to end
  *   driver_calls watch      answer each byte on standard input with the ns (CLOCK_MONOTONIC) at which
  * cuMemGetInfo first shows more free memory than when the byte came driver_calls storm N S  N random
  * allocations and frees with seed S; prints how many were granted and denied
@@ -154,6 +155,8 @@ int main(int count, char **arguments)
         use_gpu(0);
         time_batches(number, launch, find_kernel(load_module(PTX(PTX_NOTHING)), "nothing"));
     } else if (strcmp(mode, "attach") == 0) {
+        for (; number > 0; number--)
+            start_a_thread();
         long start = now_ns();
         use_gpu(0);
         printf("%ld\n", now_ns() - start);

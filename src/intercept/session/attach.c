@@ -45,12 +45,22 @@ void attach_close(void)
     attach_let_go(&connection);
 }
 
-/* Out of the way of programs that expect low numbers, or use each number they like. */
+static bool has_threads(void)
+{
+    struct stat status;
+    return stat("/proc/self/task", &status) != 0 || status.st_nlink > 2 + 1;
+}
+
+/* Out of the way of programs that expect low numbers, or use each number they like. In a program with threads the number
+ * stays below 64, which every process has room for: to make room for more, the kernel waits until no thread looks at
+ * the old table, 10 ms. */
 static int move_up(int fd)
 {
     struct rlimit files;
     int lowest = 256;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur >= 64)
+    if (has_threads())
+        lowest = 48;
+    else if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur >= 64)
         lowest = (int)(files.rlim_cur < 1024 ? files.rlim_cur : 1024) - 32;
     int high = fd < lowest ? fcntl(fd, F_DUPFD_CLOEXEC, lowest) : -1;
     if (high < 0)

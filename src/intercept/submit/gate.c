@@ -205,17 +205,29 @@ bool gate_make(struct gate *gate, void (*poke)(void))
     thread_end_made = true;
     private_at_fork(forget_parent);
     gate->poke = poke;
-    bool fenced = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
+    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+    bool fenced = commands < 0 || !(commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED);
     atomic_store_explicit(&gate->fenced, fenced, memory_order_relaxed);
     atomic_store_explicit(&gate->word, GATE_FREE, memory_order_release);
     return true;
 }
 
+/* Registering takes a grace period of the kernel, 10 to 30 ms, in a process with threads: the agent does so when it first has a
+ * lease that can end, and a process whose GPUs nobody shares never does. */
+static void register_for_barriers(struct gate *gate)
+{
+    if (gate->registered || atomic_load_explicit(&gate->fenced, memory_order_relaxed))
+        return;
+    gate->registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
 void gate_barrier(struct gate *gate)
 {
-    /* Registered for a thread's fence alone, it cannot fail any more. */
+    register_for_barriers(gate);
+    /* Registered, it cannot fail any more; the slow form needs no registering. */
     if (!atomic_load_explicit(&gate->fenced, memory_order_relaxed))
-        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+        syscall(SYS_membarrier, gate->registered ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_SHARED,
+                0, 0);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -237,6 +249,8 @@ void gate_open(struct gate *gate, enum gate_state state)
 {
     set_open(gate, state);
     keep_to_the_end(gate);
+    if (state == GATE_PACED)
+        register_for_barriers(gate); /* before the first time that it has to close */
 }
 
 void gate_end(struct gate *gate)

@@ -107,6 +107,8 @@ struct gate {
     _Atomic uint32_t captures;
     /* The kernel gives no membarrier: threads fence themselves. */
     atomic_bool fenced;
+    /* By the agent: the process is registered for membarrier's quick form. */
+    bool registered;
     /* The agent waits for the next submission: tell it. */
     atomic_bool resting;
 

@@ -18,14 +18,14 @@ int main(int count, char **words)
     if (count < 3)
         return 2;
     unsigned long long us = strtoull(words[1], NULL, 10);
-    CHECK(cuInit(0));
-    use_gpu(0);
-    CUfunction spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
     for (int i = count > 3 ? atoi(words[3]) : 0; i > 0; i--) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, rest, NULL) != 0)
             return 1;
     }
+    CHECK(cuInit(0));
+    use_gpu(0);
+    CUfunction spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
     for (int i = atoi(words[2]); i > 0; i--)
         CHECK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&us}, NULL));
     return 0;
