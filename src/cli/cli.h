@@ -53,7 +53,7 @@ struct cli_arguments {
     const char *by;      /* NULL: not given */
     uint64_t since_usec; /* 0: not given */
     const char *folder;  /* NULL: not given */
-    bool kill, follow, csv, container, without_driver;
+    bool kill, follow, csv, open, container, without_driver;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };

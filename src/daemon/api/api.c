@@ -11,6 +11,7 @@
 #include "daemon/gpu/sampler.h"
 #include "daemon/http/http.h"
 #include "daemon/http/http_tcp.h"
+#include "daemon/http/pages.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
@@ -302,6 +303,26 @@ static void list_gpus(struct http_request *request, const char *id)
     gpu_refresh(request->daemon, send_gpus, request);
 }
 
+/* Have the dashboard served. The daemon's user alone may open a port of its. */
+static void open_dashboard(struct http_request *request, const char *id)
+{
+    const char *address = NULL;
+    struct error error;
+    int result = 0;
+    if (request->peer.uid != geteuid() && request->peer.uid != 0)
+        result = error_set(&error, EACCES, "ERR_FORBIDDEN",
+                           "the dashboard shows everybody's sessions; only the daemon's user may open it");
+    if (result == 0)
+        result = http_open_tcp(request->daemon, &address, &error);
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    log_info("HTTP is served on %s, to who has the token", address);
+    http_reply_json(request, 200,
+                    json_pack("{s:s,s:b}", "address", address, "has_pages", pages[0].path != NULL));
+}
+
 static void show_version(struct http_request *request, const char *id)
 {
     http_reply_json(request, 200, json_pack("{s:s,s:i}", "version", GPUSLICE_VERSION, "pid", (int)getpid()));
@@ -354,10 +375,12 @@ static const struct route routes[] = {
     {"POST", "/v1/sessions/*/socket", give_socket, false},
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
+    {"GET", "/v1/scheduler/turns", api_show_turns, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
     {"GET", "/v1/events", api_follow_events, false},
     {"GET", "/v1/history", api_show_history, false},
     {"GET", "/v1/usage", api_show_usage, false},
+    {"POST", "/v1/dashboard", open_dashboard, false},
     {"GET", "/v1/version", show_version, false},
     {"GET", "/v1/config", show_config, false},
     {"GET", "/healthz", show_health, true},
@@ -368,6 +391,18 @@ static const struct route routes[] = {
     {"GET", "/sessions/*", show_session, false},
     {"DELETE", "/sessions/*", release_session, false},
 };
+
+/* The dashboard, for who asks like a browser: it has nothing in it that is anybody's, so it needs no token. */
+static bool show_page(struct http_request *request)
+{
+    for (const struct page *page = pages; page->path; page++) {
+        if (strcmp(page->path, request->path) != 0 || strcmp(request->method, "GET") != 0)
+            continue;
+        http_reply_page(request, page);
+        return true;
+    }
+    return false;
+}
 
 static bool path_matches(const char *pattern, const char *path, char id[static SEGMENT_BYTES])
 {
@@ -424,6 +459,8 @@ void api_handle(struct http_request *request)
         http_reply_error(request, &error);
         return;
     }
+    if (request->door == HTTP_TOKEN && show_page(request))
+        return;
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         const struct route *route = &routes[i];
         if ((request->door == HTTP_METRICS && !route->is_public) ||
@@ -439,7 +476,10 @@ void api_handle(struct http_request *request)
             route->handle(request, id);
         return;
     }
-    if (is_path)
+    if (strcmp(request->path, "/") == 0 && request->door == HTTP_TOKEN)
+        error_set(&error, ENOENT, "ERR_NOT_FOUND",
+                  "this gpusliced was built without the dashboard, as npm was missing; the API is below /v1");
+    else if (is_path)
         error_set(&error, EINVAL, "ERR_METHOD_NOT_ALLOWED",
                   "%.20s is not a method of %.120s; see share/doc/gpuslice/api.md", request->method,
                   request->path);

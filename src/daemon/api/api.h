@@ -43,6 +43,7 @@ void api_list_sessions(struct http_request *request, const char *id);
 
 /* Handlers of /v1/scheduler. */
 void api_show_scheduler(struct http_request *request, const char *id);
+void api_show_turns(struct http_request *request, const char *id);
 void api_change_scheduler(struct http_request *request, const char *id);
 
 /* Handler of GET /v1/events. */

@@ -1,9 +1,14 @@
 /* Sessions and GPUs as answers show them. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "daemon/api/api.h"
+#include "daemon/api/user_names.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
@@ -155,6 +160,7 @@ json_t *api_session_json(const struct session *session)
         is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
         "processes", processes);
+    json_object_set_new(json, "owner", text_json(user_name_of(session->owner)));
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
     json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));
@@ -193,6 +199,23 @@ json_t *api_environment_json(const struct session *session)
     return environment;
 }
 
+/* Who a process is that NVML shows: its command and user, as /proc says; null once it has gone. */
+static void add_program(json_t *process, pid_t pid)
+{
+    char path[64], command[64] = "";
+    struct stat status;
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+    if (stat(path, &status) < 0)
+        return;
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, command, sizeof(command) - 1) : 0;
+    command[length > 0 ? length : 0] = '\0';
+    command[strcspn(command, "\n")] = '\0';
+    json_object_set_new(process, "command", text_json(command));
+    json_object_set_new(process, "user", text_json(user_name_of(status.st_uid)));
+}
+
 /* NVML's percentage of a GPU's time as a ratio; null where it does not say. */
 static json_t *busy_json(int percent)
 {
@@ -210,12 +233,13 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
     json_t *processes = json_array();
     for (unsigned i = 0; i < gpu->process_count; i++) {
         const struct session *session = process_session_of(daemon, gpu->processes[i].pid);
-        json_array_append_new(
-            processes,
-            json_pack("{s:i,s:o,s:o,s:s?}", "pid", (int)gpu->processes[i].pid, "used_bytes",
+        json_t *process =
+            json_pack("{s:i,s:o,s:o,s:s?,s:n,s:n}", "pid", (int)gpu->processes[i].pid, "used_bytes",
                       gpu->processes[i].is_known ? bytes_json(gpu->processes[i].used_bytes) : json_null(),
                       "busy_ratio", busy_json(gpu->processes[i].busy_percent), "session_id",
-                      session ? session->id : NULL));
+                      session ? session->id : NULL, "command", "user");
+        add_program(process, gpu->processes[i].pid);
+        json_array_append_new(processes, process);
     }
     return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index",
                      (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name",

@@ -1,7 +1,9 @@
 /* /v1/scheduler: how the GPUs' time is being shared. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "daemon/api/api.h"
 #include "daemon/gpu/card.h"
@@ -9,6 +11,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/schedule/turns.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
@@ -86,4 +89,47 @@ void api_change_scheduler(struct http_request *request, const char *id)
     log_info("the quantum was set to %llu ms (0: automatic) by uid %u",
              (unsigned long long)quantum_ns / 1000000, (unsigned)request->peer.uid);
     api_show_scheduler(request, id);
+}
+
+/* --- Turns ----------------------------------------------------------------------------------------- */
+
+struct turn_list {
+    const struct http_request *request;
+    json_t *turns;
+};
+
+static void add_turn(const struct turn *turn, void *context)
+{
+    struct turn_list *list = context;
+    uid_t uid = list->request->peer.uid;
+    bool is_visible = uid == 0 || uid == turn->owner;
+    for (unsigned i = 0; i < list->request->daemon->gpu_count; i++)
+        if (turn->gpus >> i & 1)
+            json_array_append_new(
+                list->turns,
+                json_pack("{s:s,s:s?,s:s,s:f,s:o}", "uuid", list->request->daemon->gpus[i].uuid_text,
+                          "session_id", is_visible ? turn->session_id : NULL, "lease",
+                          agents_lease_name(turn->lease), "begin_seconds",
+                          (double)turn->begin_ns / NS_PER_SECOND, "end_seconds",
+                          turn->end_ns ? json_real((double)turn->end_ns / NS_PER_SECOND) : json_null()));
+}
+
+void api_show_turns(struct http_request *request, const char *id)
+{
+    const char *since = http_argument(request, "since_seconds");
+    char *end = NULL;
+    struct error error;
+    struct turn_list list = {.request = request};
+    double seconds = since ? strtod(since, &end) : 0;
+    if (since && (end == since || *end || !(seconds >= 0 && seconds < 1e9))) {
+        error_set(&error, EINVAL, "ERR_BAD_REQUEST",
+                  "since_seconds is '%.40s'; expected a 'now_seconds' of before", since);
+        http_reply_error(request, &error);
+        return;
+    }
+    list.turns = json_array();
+    turns_list(agents_turns(request->daemon), (uint64_t)(seconds * NS_PER_SECOND), add_turn, &list);
+    http_reply_json(
+        request, 200,
+        json_pack("{s:f,s:o}", "now_seconds", (double)monotonic_ns() / NS_PER_SECOND, "turns", list.turns));
 }

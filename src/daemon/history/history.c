@@ -9,6 +9,7 @@
 #include <systemd/sd-event.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/history/history_file.h"
@@ -28,7 +29,9 @@
 #define STOP_SECONDS 5
 #define PRUNE_SECONDS 60
 /* A loop that was held up longer was so with the whole machine: nobody knows what was used. */
-#define TICK_SECONDS_MAX 60
+#define TICK_MS_MAX 60000
+/* A percent of a millisecond. */
+#define NS_PER_MS_PERCENT UINT64_C(10000)
 
 /* One series under way. */
 struct line {
@@ -44,7 +47,7 @@ struct line {
 
 /* A tick under way, of each level. */
 struct level {
-    int64_t seconds; /* that it has */
+    uint64_t milliseconds; /* that it has */
 };
 
 struct history {
@@ -59,6 +62,7 @@ struct history {
     size_t line_count, line_room;
     struct level levels[SAMPLES_LEVELS];
     int64_t last_at, flushed_at, pruned_at; /* seconds since 1970 */
+    uint64_t last_ms;                       /* of the clock that does not jump */
     struct history_series *series;          /* not given to the thread yet, newest first */
     struct history_tick *ticks, **ticks_end;
     bool has_failed; /* the last writing; said once */
@@ -237,7 +241,7 @@ static uint64_t rise(uint64_t now, uint64_t *before)
 }
 
 /* What NVML shows of the session's processes on a GPU whose time nobody measures. */
-static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, int64_t seconds)
+static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, uint64_t milliseconds)
 {
     const struct daemon *daemon = session->daemon;
     int gpu = session->gpus[policy_gpu].gpu;
@@ -251,15 +255,15 @@ static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, i
         if (card->processes[i].busy_percent > 0 &&
             process_session_of(daemon, card->processes[i].pid) == session)
             percent += (unsigned)card->processes[i].busy_percent;
-    return percent * (uint64_t)seconds * 10000000;
+    return percent * milliseconds * NS_PER_MS_PERCENT;
 }
 
-static struct sample sample_session(struct line *line, const struct session *session, int64_t seconds)
+static struct sample sample_session(struct line *line, const struct session *session, uint64_t milliseconds)
 {
     struct sample sample = {.series = line->id, .processes = session->process_count};
     sample.used_bytes = sample.peak_bytes = session_used(session, line->gpu);
     sample.gpu_ns = rise(agents_used_ns(session, line->gpu), &line->gpu_ns);
-    sample.nvml_ns = nvml_ns_of(session, line->gpu, seconds);
+    sample.nvml_ns = nvml_ns_of(session, line->gpu, milliseconds);
     if (line->gpu == 0) { /* of the whole session */
         sample.waited_ns = rise(agents_standing(session).waited_ns, &line->waited_ns);
         sample.refused = rise(session_refused(session), &line->refused);
@@ -267,11 +271,12 @@ static struct sample sample_session(struct line *line, const struct session *ses
     return sample;
 }
 
-static struct sample sample_gpu(const struct line *line, const struct gpu *gpu, int64_t seconds)
+static struct sample sample_gpu(const struct line *line, const struct gpu *gpu, uint64_t milliseconds)
 {
     struct sample sample = {.series = line->id, .processes = gpu->process_count};
     sample.used_bytes = sample.peak_bytes = gpu->used_bytes;
-    sample.gpu_ns = gpu->busy_percent > 0 ? (uint64_t)gpu->busy_percent * (uint64_t)seconds * 10000000 : 0;
+    sample.gpu_ns =
+        gpu->busy_percent > 0 ? (uint64_t)gpu->busy_percent * milliseconds * NS_PER_MS_PERCENT : 0;
     return sample;
 }
 
@@ -282,8 +287,8 @@ static struct history_tick *make_tick(struct history *history, enum samples_leve
         return NULL;
     tick->level = level;
     tick->at = history->last_at;
-    tick->seconds = (uint32_t)history->levels[level].seconds;
-    history->levels[level].seconds = 0;
+    tick->milliseconds = (uint32_t)history->levels[level].milliseconds;
+    history->levels[level].milliseconds = 0;
     *history->ticks_end = tick;
     history->ticks_end = &tick->next;
     return tick;
@@ -295,17 +300,17 @@ static void write_sample(struct history_tick *tick, const struct sample *sample)
         samples_write(&tick->row, sample);
 }
 
-static void keep_sample(struct line *line, const struct sample *sample, int64_t seconds,
+static void keep_sample(struct line *line, const struct sample *sample, uint64_t milliseconds,
                         struct history_tick *tick)
 {
     line->is_there = true;
     write_sample(tick, sample);
     for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
-        sample_sum_add(&line->sums[level], sample, (uint64_t)seconds);
+        sample_sum_add(&line->sums[level], sample, milliseconds);
 }
 
 /* The samples of all that is there, in the order of the lines. */
-static void sample_all(struct history *history, int64_t seconds, struct history_tick *tick)
+static void sample_all(struct history *history, uint64_t milliseconds, struct history_tick *tick)
 {
     const struct daemon *daemon = history->daemon;
     size_t at = 0;
@@ -313,8 +318,8 @@ static void sample_all(struct history *history, int64_t seconds, struct history_
         struct line *line = line_at(history, at, NULL, i);
         if (!line)
             return;
-        struct sample sample = sample_gpu(line, &daemon->gpus[i], seconds);
-        keep_sample(line, &sample, seconds, tick);
+        struct sample sample = sample_gpu(line, &daemon->gpus[i], milliseconds);
+        keep_sample(line, &sample, milliseconds, tick);
     }
     for (const struct session *session = daemon->sessions; session; session = session->next) {
         for (unsigned i = 0; i < session->gpu_count; i++, at++) {
@@ -324,14 +329,14 @@ static void sample_all(struct history *history, int64_t seconds, struct history_
             struct line *line = line_at(history, at, session, i);
             if (!line)
                 return;
-            struct sample sample = sample_session(line, session, seconds);
-            keep_sample(line, &sample, seconds, tick);
+            struct sample sample = sample_session(line, session, milliseconds);
+            keep_sample(line, &sample, milliseconds, tick);
         }
     }
 }
 
 /* What sessions that ended within the tick used in it. */
-static void write_ended(struct history *history, int64_t seconds, struct history_tick *tick)
+static void write_ended(struct history *history, uint64_t milliseconds, struct history_tick *tick)
 {
     for (size_t i = 0; i < history->line_count; i++) {
         struct line *line = &history->lines[i];
@@ -340,7 +345,7 @@ static void write_ended(struct history *history, int64_t seconds, struct history
         line->pending.series = line->id;
         write_sample(tick, &line->pending);
         for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
-            sample_sum_add(&line->sums[level], &line->pending, (uint64_t)seconds);
+            sample_sum_add(&line->sums[level], &line->pending, milliseconds);
         line->pending = (struct sample){0};
     }
 }
@@ -362,7 +367,7 @@ static void drop_lines(struct history *history)
         struct line *line = &history->lines[i];
         bool is_over = !line->is_there;
         for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
-            is_over &= line->sums[level].seconds == 0;
+            is_over &= line->sums[level].length == 0;
         line->is_there = false;
         if (!is_over)
             history->lines[kept++] = *line;
@@ -370,23 +375,33 @@ static void drop_lines(struct history *history)
     history->line_count = kept;
 }
 
+/* The second that ends about now: a timer may be a little early, and late. */
+static int64_t nearest_second(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec + (now.tv_nsec >= 500000000);
+}
+
 /* The end of a tick of a second, and of longer ones where the time says so. */
 static void take_tick(struct history *history)
 {
-    int64_t now = time(NULL), seconds = now - history->last_at;
-    if (seconds == 0)
+    int64_t now = nearest_second(), before = history->last_at;
+    uint64_t now_ms = monotonic_ns() / 1000000, milliseconds = now_ms - history->last_ms;
+    if (now == before)
         return;
-    if (seconds < 0 || seconds > TICK_SECONDS_MAX) /* the clock was set */
-        seconds = 1;
+    if (milliseconds > TICK_MS_MAX)
+        milliseconds = TICK_MS_MAX;
     history->last_at = now;
+    history->last_ms = now_ms;
     for (int level = 0; level < SAMPLES_LEVELS; level++)
-        history->levels[level].seconds += seconds;
+        history->levels[level].milliseconds += milliseconds;
     struct history_tick *tick = make_tick(history, SAMPLES_SECONDS);
-    sample_all(history, seconds, tick);
-    write_ended(history, seconds, tick);
+    sample_all(history, milliseconds, tick);
+    write_ended(history, milliseconds, tick);
     for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++) {
         uint32_t step = samples_levels[level].step_seconds;
-        if (now / step != (now - seconds) / step)
+        if (now / step != before / step)
             end_level(history, (enum samples_level)level);
     }
     drop_lines(history);
@@ -460,7 +475,8 @@ int history_start(struct daemon *daemon, struct error *error)
         return error_set_errno(error, ENOMEM, "cannot keep a history");
     history->daemon = daemon;
     history->ticks_end = &history->ticks;
-    history->last_at = history->flushed_at = time(NULL);
+    history->last_at = history->flushed_at = nearest_second();
+    history->last_ms = monotonic_ns() / 1000000;
     snprintf(path, sizeof(path), "%s/history.db", daemon->paths.state_dir);
     struct error why;
     if (history_file_open(path, &history->file, &history->next_series, &why) < 0) {

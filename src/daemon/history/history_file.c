@@ -25,7 +25,8 @@
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, name TEXT NOT NULL,"
     " owner_uid INTEGER NOT NULL, gpu_uuid TEXT NOT NULL, last_at INTEGER NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS ticks(key INTEGER PRIMARY KEY, seconds INTEGER NOT NULL, samples BLOB NOT "
+    "CREATE TABLE IF NOT EXISTS ticks(key INTEGER PRIMARY KEY, milliseconds INTEGER NOT NULL, samples BLOB "
+    "NOT "
     "NULL);"
     "PRAGMA user_version=1;";
 
@@ -34,7 +35,7 @@ static const char *const texts[STATEMENTS] = {
     [PUT_SERIES] = "INSERT INTO series VALUES(?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name",
     [PUT_TICK] = "INSERT OR REPLACE INTO ticks VALUES(?,?,?)",
     [TOUCH_SERIES] = "UPDATE series SET last_at=? WHERE id=?",
-    [READ_TICKS] = "SELECT key, seconds, samples FROM ticks WHERE key>? AND key<=? ORDER BY key",
+    [READ_TICKS] = "SELECT key, milliseconds, samples FROM ticks WHERE key>? AND key<=? ORDER BY key",
 };
 
 struct history_file {
@@ -187,7 +188,7 @@ static bool put_tick(struct history_file *file, const struct history_tick *tick)
 {
     sqlite3_stmt *put = file->statements[PUT_TICK];
     sqlite3_bind_int64(put, 1, key_of(tick->level, tick->at));
-    sqlite3_bind_int64(put, 2, tick->seconds);
+    sqlite3_bind_int64(put, 2, tick->milliseconds);
     sqlite3_bind_blob(put, 3, tick->row.length ? (const void *)tick->row.bytes : "", (int)tick->row.length,
                       SQLITE_STATIC);
     return run(file, PUT_TICK) && (tick->level != SAMPLES_MINUTES || touch_series(file, tick));
@@ -301,11 +302,16 @@ static int64_t first_end(struct history_file *file, int level, int64_t at, int64
     return read_number(file, sql, otherwise);
 }
 
-/* When the level's first tick after `from` begins; INT64_MAX without one. */
+/* When the level's first tick that ends after `from` begins; INT64_MAX without one. A daemon's first is short. */
 static int64_t first_begin(struct history_file *file, int level, int64_t from)
 {
-    int64_t end = first_end(file, level, from + 1, INT64_MAX);
-    return end == INT64_MAX ? end : end - samples_levels[level].step_seconds;
+    char sql[160];
+    int64_t base = key_of((enum samples_level)level, 0);
+    snprintf(
+        sql, sizeof(sql),
+        "SELECT key-(milliseconds+500)/1000-%lld FROM ticks WHERE key>%lld AND key<%lld ORDER BY key LIMIT 1",
+        (long long)base, (long long)(base + from), (long long)key_of((enum samples_level)(level + 1), 0));
+    return read_number(file, sql, INT64_MAX);
 }
 
 /* Whether the level knows all that there is after `from`. */
@@ -373,7 +379,7 @@ int history_file_read(struct history_file *file, int64_t from, int64_t to,
             struct history_tick tick = {
                 .level = (enum samples_level)level,
                 .at = sqlite3_column_int64(read, 0) - key_of((enum samples_level)level, 0),
-                .seconds = (uint32_t)sqlite3_column_int64(read, 1),
+                .milliseconds = (uint32_t)sqlite3_column_int64(read, 1),
                 .row = {.bytes = (uint8_t *)sqlite3_column_blob(read, 2),
                         .length = (size_t)sqlite3_column_bytes(read, 2)},
             };

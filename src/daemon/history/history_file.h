@@ -29,8 +29,8 @@ struct history_series {
 struct history_tick {
     struct history_tick *next;
     enum samples_level level;
-    int64_t at;       /* its end, in seconds since 1970 */
-    uint32_t seconds; /* its length */
+    int64_t at;            /* its end, in seconds since 1970 */
+    uint32_t milliseconds; /* its length */
     struct sample_bytes row;
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define NS_PER_SECOND 1e9
+#define MS_PER_SECOND 1e3
 #define HOUR_SECONDS 3600.0
 
 /* What samples of one group came to, in a stretch of time. */
@@ -107,7 +108,7 @@ static void take_series(const struct history_series *series, void *context)
 
 /* --- Adding up ------------------------------------------------------------------------------------- */
 
-static void add_sample(struct amount *amount, const struct sample *sample, uint32_t seconds)
+static void add_sample(struct amount *amount, const struct sample *sample, double seconds)
 {
     amount->byte_seconds += (double)sample->used_bytes * seconds;
     amount->gpu_ns += sample->gpu_ns;
@@ -143,31 +144,42 @@ static void take_tick(const struct history_tick *tick, void *context)
         if (group->tick != tick->at) {
             group->tick = tick->at;
             group->tick_bytes = group->tick_processes = 0;
-            group->all.seconds += sample.processes ? tick->seconds : 0;
+            group->all.seconds += sample.processes ? tick->milliseconds / MS_PER_SECOND : 0;
         }
         group->tick_bytes += sample.peak_bytes;
         group->tick_processes += sample.processes;
-        add_sample(&group->all, &sample, tick->seconds);
+        add_sample(&group->all, &sample, tick->milliseconds / MS_PER_SECOND);
         add_peaks(group, &group->all);
     }
 }
 
+/* A tick of a loop that was held up is of several points: an even part for each. */
 static void take_tick_of_plot(const struct history_tick *tick, void *context)
 {
     struct query *query = context;
     struct sample sample;
-    size_t at = 0, point = (size_t)((tick->at - 1 - query->ask->from) / query->step);
-    if (point >= query->point_count)
-        return;
-    query->covered[point] += tick->seconds;
-    while (samples_read(tick->row.bytes, tick->row.length, &at, &sample)) {
-        struct group *group = group_of(query, sample.series);
-        if (!group || !group->points)
+    int64_t last = (tick->at - 1 - query->ask->from) / query->step;
+    double seconds = tick->milliseconds / MS_PER_SECOND;
+    int64_t parts = (int64_t)(seconds / (double)query->step + 0.5);
+    parts = parts < 1 ? 1 : parts > last + 1 ? last + 1 : parts;
+    for (int64_t point = last; point > last - parts; point--) {
+        size_t at = 0;
+        if ((size_t)point >= query->point_count)
             continue;
-        group->tick_bytes = sample.peak_bytes;
-        group->tick_processes = sample.processes;
-        add_sample(&group->points[point], &sample, tick->seconds);
-        add_peaks(group, &group->points[point]);
+        query->covered[point] += seconds / (double)parts;
+        while (samples_read(tick->row.bytes, tick->row.length, &at, &sample)) {
+            struct group *group = group_of(query, sample.series);
+            if (!group || !group->points)
+                continue;
+            group->tick_bytes = sample.peak_bytes;
+            group->tick_processes = sample.processes;
+            sample.gpu_ns /= (uint64_t)parts;
+            sample.nvml_ns /= (uint64_t)parts;
+            sample.waited_ns /= (uint64_t)parts;
+            sample.refused = point == last ? sample.refused : 0;
+            add_sample(&group->points[point], &sample, seconds / (double)parts);
+            add_peaks(group, &group->points[point]);
+        }
     }
 }
 

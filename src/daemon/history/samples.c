@@ -28,11 +28,11 @@ static uint64_t add(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-void sample_sum_add(struct sample_sum *sum, const struct sample *sample, uint64_t seconds)
+void sample_sum_add(struct sample_sum *sum, const struct sample *sample, uint64_t length)
 {
     struct sample *all = &sum->sum;
-    sum->seconds += seconds;
-    sum->byte_seconds += (unsigned __int128)sample->used_bytes * seconds;
+    sum->length += length;
+    sum->byte_length += (unsigned __int128)sample->used_bytes * length;
     if (sample->peak_bytes > all->peak_bytes)
         all->peak_bytes = sample->peak_bytes;
     if (sample->processes > all->processes)
@@ -47,7 +47,7 @@ struct sample sample_sum_take(struct sample_sum *sum, uint32_t series)
 {
     struct sample whole = sum->sum;
     whole.series = series;
-    whole.used_bytes = sum->seconds ? (uint64_t)(sum->byte_seconds / sum->seconds) : 0;
+    whole.used_bytes = sum->length ? (uint64_t)(sum->byte_length / sum->length) : 0;
     *sum = (struct sample_sum){0};
     return whole;
 }

@@ -34,13 +34,13 @@ bool sample_is_nothing(const struct sample *sample);
 
 /* Samples of one series that become one of a longer tick. */
 struct sample_sum {
-    uint64_t seconds;
-    unsigned __int128 byte_seconds;
+    uint64_t length;
+    unsigned __int128 byte_length;
     struct sample sum; /* all but used_bytes */
 };
 
-/* `seconds` is the length of the tick that `sample` is of. */
-void sample_sum_add(struct sample_sum *sum, const struct sample *sample, uint64_t seconds);
+/* `length` is that of the tick that `sample` is of, in any unit. */
+void sample_sum_add(struct sample_sum *sum, const struct sample *sample, uint64_t length);
 /* The sample that they make, and an empty sum again. */
 struct sample sample_sum_take(struct sample_sum *sum, uint32_t series);
 

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/http/http_tcp.h"
+#include "daemon/http/pages.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
@@ -43,7 +44,8 @@ struct server {
 struct http {
     http_handler handle;
     struct server servers[HTTP_DOORS];
-    char token[SESSION_TOKEN_TEXT]; /* of HTTP_TOKEN */
+    char token[SESSION_TOKEN_TEXT];  /* of HTTP_TOKEN */
+    char address[HTTP_ADDRESS_TEXT]; /* the same; "": it is not served */
 };
 
 /* --- Answers --------------------------------------------------------------------------------------- */
@@ -144,6 +146,29 @@ void http_reply_stream(struct http_request *request, const char *type,
     request->status = MHD_HTTP_OK;
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+}
+
+void http_reply_page(struct http_request *request, const struct page *page)
+{
+    static const char *const headers[][2] = {
+        {"Content-Security-Policy",
+         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+        {"X-Content-Type-Options", "nosniff"},
+        {"Referrer-Policy", "no-referrer"},
+        {"Cross-Origin-Opener-Policy", "same-origin"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+        {MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache"},
+    };
+    const char *known = http_header(request, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    bool is_known = known && strcmp(known, page->tag) == 0;
+    request->response = MHD_create_response_from_buffer(is_known ? 0 : page->length, (void *)page->bytes,
+                                                        MHD_RESPMEM_PERSISTENT);
+    request->status = is_known ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK;
+    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, page->type);
+    MHD_add_response_header(request->response, MHD_HTTP_HEADER_ETAG, page->tag);
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
+        MHD_add_response_header(request->response, headers[i][0], headers[i][1]);
 }
 
 void http_stream_wake(struct http_request *request)
@@ -430,6 +455,30 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
 }
 
+static int open_tcp(struct daemon *daemon, const char *where, struct error *error)
+{
+    struct http *http = daemon->http;
+    int fd = http_tcp_listen("http-address (GPUSLICE_HTTP_ADDR)", where, true, error);
+    if (fd < 0)
+        return fd;
+    char address[HTTP_ADDRESS_TEXT];
+    http_tcp_address(fd, address);
+    int result = start_server(daemon, HTTP_TOKEN, fd, error);
+    if (result == 0)
+        result = http_tcp_make_token(&daemon->paths, http->token, error);
+    if (result == 0)
+        strcpy(http->address, address);
+    return result;
+}
+
+int http_open_tcp(struct daemon *daemon, const char **address, struct error *error)
+{
+    struct http *http = daemon->http;
+    int result = http->address[0] ? 0 : open_tcp(daemon, "127.0.0.1:0", error);
+    *address = http->address;
+    return result;
+}
+
 int http_start(struct daemon *daemon, int control_fd, http_handler handle, struct error *error)
 {
     struct http *http = calloc(1, sizeof(*http));
@@ -444,12 +493,8 @@ int http_start(struct daemon *daemon, int control_fd, http_handler handle, struc
             http_tcp_listen("metrics-address (GPUSLICE_METRICS_ADDR)", config->metrics_address, false, error);
         result = fd < 0 ? fd : start_server(daemon, HTTP_METRICS, fd, error);
     }
-    if (result == 0 && config->http_address[0]) {
-        fd = http_tcp_listen("http-address (GPUSLICE_HTTP_ADDR)", config->http_address, true, error);
-        result = fd < 0 ? fd : start_server(daemon, HTTP_TOKEN, fd, error);
-        if (result == 0)
-            result = http_tcp_make_token(&daemon->paths, http->token, error);
-    }
+    if (result == 0 && config->http_address[0])
+        result = open_tcp(daemon, config->http_address, error);
     return result;
 }
 
@@ -460,9 +505,15 @@ const char *http_token(const struct http_request *request)
 
 bool http_is_idle(struct daemon *daemon)
 {
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(daemon->http->servers[HTTP_CONTROL].mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-    return info && info->num_connections == 0;
+    static const enum http_door doors[] = {HTTP_CONTROL, HTTP_TOKEN};
+    for (size_t i = 0; i < sizeof(doors) / sizeof(doors[0]); i++) {
+        struct MHD_Daemon *mhd = daemon->http->servers[doors[i]].mhd;
+        const union MHD_DaemonInfo *info =
+            mhd ? MHD_get_daemon_info(mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS) : NULL;
+        if (info && info->num_connections > 0)
+            return false;
+    }
+    return true;
 }
 
 /* The caller has answered every waiting request. */

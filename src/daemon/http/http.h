@@ -61,7 +61,11 @@ typedef void (*http_handler)(struct http_request *request);
 int http_start(struct daemon *daemon, int control_fd, http_handler handle, struct error *error);
 void http_stop(struct daemon *daemon);
 
-/* Whether no client is connected to the control socket. */
+/* Serve http-address from now on if it is not served yet; where none is set, on a port of the loopback address
+ * that the kernel chooses. `address` (HOST:PORT) is valid while the daemon runs. */
+int http_open_tcp(struct daemon *daemon, const char **address, struct error *error);
+
+/* Whether no client is connected to the control socket or uses the token. */
 bool http_is_idle(struct daemon *daemon);
 
 /* Answer, once a request. `json` is taken over; NULL for none (204). */
@@ -73,6 +77,10 @@ void http_reply_text(struct http_request *request, unsigned status, const char *
 void http_reply_stream(struct http_request *request, const char *type,
                        ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),
                        void *context);
+struct page;
+/* A file of the dashboard, or 304 where the client has it. No script or style but its own may run in it, and no
+ * other page may show it. */
+void http_reply_page(struct http_request *request, const struct page *page);
 void http_stream_wake(struct http_request *request);
 /* {"error": ...} with the status that goes with its code; ERR_INTERNAL for an error without one. */
 void http_reply_error(struct http_request *request, const struct error *error);

@@ -73,6 +73,23 @@ int http_tcp_listen(const char *setting, const char *address, bool loopback_only
     return steal_fd(&fd);
 }
 
+void http_tcp_address(int fd, char text[static HTTP_ADDRESS_TEXT])
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    char host[INET6_ADDRSTRLEN] = "127.0.0.1";
+    getsockname(fd, (struct sockaddr *)&address, &length);
+    if (address.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&address;
+        inet_ntop(AF_INET6, &six->sin6_addr, host, sizeof(host));
+        snprintf(text, HTTP_ADDRESS_TEXT, "[%s]:%u", host, ntohs(six->sin6_port));
+    } else {
+        const struct sockaddr_in *four = (const struct sockaddr_in *)&address;
+        inet_ntop(AF_INET, &four->sin_addr, host, sizeof(host));
+        snprintf(text, HTTP_ADDRESS_TEXT, "%s:%u", host, ntohs(four->sin_port));
+    }
+}
+
 int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOKEN_TEXT], struct error *error)
 {
     char path[PATH_MAX + 16], fresh[PATH_MAX + 24];

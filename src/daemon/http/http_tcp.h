@@ -16,6 +16,10 @@
  * `loopback_only` every address that others can reach is refused. A descriptor, or a negative errno. */
 int http_tcp_listen(const char *setting, const char *address, bool loopback_only, struct error *error);
 
+/* "HOST:PORT" of a listening socket, as a URL has it. */
+#define HTTP_ADDRESS_TEXT 64
+void http_tcp_address(int fd, char text[static HTTP_ADDRESS_TEXT]);
+
 /* Make a token and leave it in RUNTIME_DIR/http-token (0600), in place of an earlier daemon's. */
 int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOKEN_TEXT],
                         struct error *error);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -11,9 +12,12 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/schedule/turns.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "wire/wire.h"
+
+#define TOUCHED_MAX 16u /* sessions; a few agents are granted something at a time */
 
 /* One process's agent. */
 struct agent {
@@ -33,14 +37,39 @@ struct leases {
     sd_event_source *later; /* drops those that are broken */
     struct agent *broken;
     struct observer observer;
+    struct turns *turns;
+    /* Sessions of which a lease may have changed in a call of the arbiter's. */
+    const struct session *touched[TOUCHED_MAX];
+    unsigned touched_count;
 };
 
 _Static_assert(PRIORITY_COUNT == ARBITER_PRIORITIES && PRIORITY_NORMAL == ARBITER_PRIORITY_NORMAL,
                "the arbiter's priorities are the sessions'");
 
+static void touch(struct leases *leases, const struct session *session)
+{
+    if (leases->touched_count < TOUCHED_MAX)
+        leases->touched[leases->touched_count++] = session;
+}
+
+static void note_turn(struct leases *leases, const struct session *session, enum arbiter_lease lease)
+{
+    struct turn turn = {.session = session->number, .owner = session->owner, .lease = lease};
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu >= 0)
+            turn.gpus |= UINT64_C(1) << session->gpus[i].gpu;
+    strcpy(turn.session_id, session->id);
+    turns_note(leases->turns, &turn, monotonic_ns());
+}
+
 /* After each call of the arbiter's. */
 static void set_timer(struct leases *leases)
 {
+    while (leases->touched_count) {
+        const struct session *session = leases->touched[--leases->touched_count];
+        if (session->arbitrated)
+            note_turn(leases, session, arbiter_session_lease(session->arbitrated));
+    }
     uint64_t next = arbiter_next(leases->arbiter);
     if (next == UINT64_MAX) {
         sd_event_source_set_enabled(leases->timer, SD_EVENT_OFF);
@@ -74,6 +103,8 @@ static void post(struct agent *agent, struct wire_message *message)
 static void on_grant(void *owner, uint64_t lease, uint32_t flags)
 {
     struct wire_message message = {.header.type = WIRE_GRANT, .grant = {.lease = lease, .flags = flags}};
+    const struct agent *agent = owner;
+    touch(agent->leases, agent->process->session);
     post(owner, &message);
 }
 
@@ -133,6 +164,7 @@ static void agents_drop(struct agent *agent)
     close(agent->fd);
     if (agent->gate)
         arbiter_process_remove(agent->gate, monotonic_ns());
+    touch(leases, agent->process->session);
     free(agent);
     set_timer(leases);
 }
@@ -196,6 +228,7 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     for (unsigned i = 0; i < fd_count; i++) /* agents have none to send */
         close(fds[i]);
     if (result == 0 && take_message(agent, &message)) {
+        touch(leases, agent->process->session);
         set_timer(leases);
         return 0;
     }
@@ -254,8 +287,10 @@ static void take(void *context, const struct change *change)
             agents_drop(change->process->agent);
         break;
     case CHANGE_SESSION_GONE: /* its processes have gone */
-        if (change->session->arbitrated)
+        if (change->session->arbitrated) {
+            note_turn(change->session->daemon->leases, change->session, LEASE_NONE);
             arbiter_session_remove(change->session->arbitrated);
+        }
         change->session->arbitrated = NULL;
         break;
     default:
@@ -266,6 +301,11 @@ static void take(void *context, const struct change *change)
 const struct arbiter *agents_arbiter(const struct daemon *daemon)
 {
     return daemon->leases ? daemon->leases->arbiter : NULL;
+}
+
+const struct turns *agents_turns(const struct daemon *daemon)
+{
+    return daemon->leases ? daemon->leases->turns : NULL;
 }
 
 struct agents_standing agents_standing(const struct session *session)
@@ -322,7 +362,11 @@ int agents_start(struct daemon *daemon, struct error *error)
     process_ask_for_short_slices();
     struct leases *leases = calloc(1, sizeof(*leases));
     struct arbiter *arbiter = leases ? arbiter_new(&calls, leases, monotonic_ns()) : NULL;
-    if (!arbiter) {
+    if (arbiter)
+        leases->turns = turns_new();
+    if (!arbiter || !leases->turns) {
+        if (arbiter)
+            arbiter_free(arbiter);
         free(leases);
         return error_set_errno(error, ENOMEM, "cannot share the GPUs' time");
     }
@@ -353,6 +397,7 @@ void agents_stop(struct daemon *daemon)
     sd_event_source_disable_unref(leases->timer);
     sd_event_source_disable_unref(leases->later);
     arbiter_free(leases->arbiter);
+    turns_free(leases->turns);
     free(leases);
     daemon->leases = NULL;
 }

@@ -21,6 +21,10 @@ const struct arbiter *agents_arbiter(const struct daemon *daemon);
 /* The longest exclusive turn; 0 is automatic (arbiter.h). */
 void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns);
 
+/* Who had which turn, for those who show it; NULL before agents_start(). */
+struct turns;
+const struct turns *agents_turns(const struct daemon *daemon);
+
 /* How a session stands, as answers and metrics show it. Zero for one that no agent has come for. */
 struct agents_standing {
     enum arbiter_lease lease;

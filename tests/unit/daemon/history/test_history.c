@@ -73,7 +73,7 @@ static void a_sum_has_the_mean_of_bytes_the_most_and_all_the_time(void **state)
     assert_int_equal(whole.peak_bytes, 300);
     assert_int_equal(whole.gpu_ns, 15);
     assert_int_equal(whole.processes, 2);
-    assert_int_equal(sum.seconds, 0);
+    assert_int_equal(sum.length, 0);
 }
 
 /* --- The file -------------------------------------------------------------------------------------- */
@@ -119,7 +119,8 @@ static void put_series(struct world *world, uint32_t id, const char *session, ui
 
 static void put_tick(struct world *world, enum samples_level level, int64_t at, const struct sample *sample)
 {
-    struct history_tick tick = {.level = level, .at = at, .seconds = samples_levels[level].step_seconds};
+    struct history_tick tick = {
+        .level = level, .at = at, .milliseconds = 1000 * samples_levels[level].step_seconds};
     samples_write(&tick.row, sample);
     assert_int_equal(history_file_append(world->file, NULL, &tick, NULL), 0);
     free(tick.row.bytes);
@@ -229,7 +230,7 @@ static void peaks_of_sessions_of_one_user_add_up_within_a_moment(void **state)
     put_series(world, 1, "aaaaaaaaaaaa", 1000);
     put_series(world, 2, "bbbbbbbbbbbb", 1000);
     put_tick(world, SAMPLES_SECONDS, NOON - 1, &(struct sample){.series = 1, .peak_bytes = 50});
-    struct history_tick both = {.level = SAMPLES_SECONDS, .at = NOON, .seconds = 1};
+    struct history_tick both = {.level = SAMPLES_SECONDS, .at = NOON, .milliseconds = 1000};
     samples_write(&both.row, &(struct sample){.series = 1, .peak_bytes = 30});
     samples_write(&both.row, &(struct sample){.series = 2, .peak_bytes = 40});
     assert_int_equal(history_file_append(world->file, NULL, &both, NULL), 0);
@@ -251,7 +252,8 @@ static void the_oldest_goes_where_it_would_be_too_much(void **state)
         samples_write(&row,
                       &(struct sample){.series = 1, .used_bytes = UINT64_MAX, .peak_bytes = UINT64_MAX});
     for (int i = 0; i < 200; i++) {
-        struct history_tick tick = {.level = SAMPLES_SECONDS, .at = NOON + i, .seconds = 1, .row = row};
+        struct history_tick tick = {
+            .level = SAMPLES_SECONDS, .at = NOON + i, .milliseconds = 1000, .row = row};
         assert_int_equal(history_file_append(world->file, NULL, &tick, NULL), 0);
     }
     assert_true(history_file_bytes(world->file) > bounds.bytes);

@@ -1,0 +1,220 @@
+// app.js - the page: asks the daemon again and again, and hands each part what it shows.
+import { Refusal, findToken, follow, forgetToken, get, setToken } from "./api.js";
+import * as dialogs from "./dialogs.js";
+import * as plots from "./plots.js";
+import * as sessions from "./sessions.js";
+import * as turns from "./turns.js";
+import { bytes, clock, colour, element, gpuLabel, gpuName, percent } from "./words.js";
+
+const EVENTS_SHOWN = 200;
+const byId = (id) => document.getElementById(id);
+let list = [];
+let cards = [];
+let sparks = new Map(); // by UUID: what NVML showed in the last ten minutes
+let isStarted = false;
+let wake = () => {};
+
+/* --- GPUs --- */
+
+function fact(what, value) {
+  return element("div", {}, element("dt", { textContent: what }), element("dd", { textContent: value }));
+}
+
+// Who holds the card's memory: sessions, most first; programs outside of sessions; the rest by nobody we know.
+function stackOf(gpu) {
+  const held = list.flatMap((session) => session.gpus.filter((part) => part.uuid === gpu.uuid && part.used_bytes > 0)
+    .map((part) => ({ session, bytes: part.used_bytes }))).sort((a, b) => b.bytes - a.bytes).slice(0, 24);
+  const parts = held.map(({ session, bytes: count }) => {
+    const part = element("i", { title: `${session.name}: ${bytes(count)}` });
+    part.style.background = colour(session.session_id);
+    part.style.width = `${(100 * count) / gpu.total_bytes}%`;
+    return part;
+  });
+  if (gpu.uncovered_bytes) {
+    const part = element("i", { className: "outside", title: `outside of sessions: ${bytes(gpu.uncovered_bytes)}` });
+    part.style.width = `${(100 * gpu.uncovered_bytes) / gpu.total_bytes}%`;
+    parts.push(part);
+  }
+  return element("div", { className: "stack", role: "img", ariaLabel: `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)} in use` }, ...parts);
+}
+
+function outside(gpu) {
+  const processes = gpu.processes.filter((process) => !process.session_id && process.used_bytes);
+  if (!processes.length) return null;
+  return element("ul", { className: "outside-list" }, ...processes.slice(0, 5).map((process) =>
+    element("li", {}, element("b", { textContent: "Outside of sessions: " }),
+      `${process.command || "process"} ${process.pid}${process.user ? `, ${process.user}` : ""}, ${bytes(process.used_bytes)}`)));
+}
+
+function card(gpu) {
+  const values = sparks.get(gpu.uuid) || [];
+  return element("article", { className: "panel gpu" },
+    element("header", {}, element("span", { className: "index", textContent: gpuLabel(gpu) }), element("h3", { textContent: gpuName(gpu.name), title: gpu.uuid }),
+      gpu.healthy ? element("span", { className: "badge", textContent: `${gpu.sessions} ${gpu.sessions === 1 ? "session" : "sessions"}` }) : element("span", { className: "badge bad", textContent: "does not answer" })),
+    stackOf(gpu),
+    element("dl", {}, fact("In use", bytes(gpu.used_bytes)), fact("Of", bytes(gpu.total_bytes)), fact("Reserved", bytes(gpu.reserved_bytes)),
+      fact("Busy", gpu.busy_ratio === null || gpu.busy_ratio === undefined ? "–" : percent(gpu.busy_ratio))),
+    values.length ? plots.spark(values, 1) : null, outside(gpu));
+}
+
+const drawGpus = () => byId("gpu-list").replaceChildren(...cards.map(card));
+
+/* --- Events --- */
+
+const BAD = /denied|broken|overrun|undrain|unhealthy|refused/;
+
+function addEvents(events) {
+  const place = byId("event-list");
+  const made = events.slice(-EVENTS_SHOWN).reverse().map((event) => element("li", {},
+    element("time", { textContent: clock(event.time), dateTime: event.time, title: new Date(event.time).toLocaleString([], { hour12: false }) }),
+    element("span", { className: `kind ${BAD.test(event.kind) ? "bad" : ""}`, textContent: event.kind }),
+    element("span", { className: "who", textContent: event.name || "" }), element("span", { className: "what", textContent: event.message })));
+  place.prepend(...made);
+  while (place.children.length > EVENTS_SHOWN) place.lastChild.remove();
+  wake();
+}
+
+/* --- Asking again and again --- */
+
+function setLink(isOn, text) {
+  byId("link").className = `link ${isOn ? "on" : "off"}`;
+  if (byId("link-text").textContent !== text) byId("link-text").textContent = text;
+}
+
+function lost(problem) {
+  if (problem instanceof Refusal && problem.status === 401) {
+    forgetToken();
+    showDoor("The token is not the daemon's. It has a new one with each start.");
+  } else if (problem instanceof Refusal) setLink(false, problem.message);
+  else setLink(false, "the daemon does not answer");
+}
+
+// Do `work` every `interval()` ms, at least five times as long apart as it takes, and not while nobody looks.
+function repeat(work, interval, onWake) {
+  let timer = null;
+  let took = 0;
+  const round = async () => {
+    clearTimeout(timer);
+    timer = null;
+    const begin = performance.now();
+    if (!document.hidden && !byId("page").hidden) {
+      try {
+        await work();
+        setLink(true, "live");
+      } catch (problem) {
+        lost(problem);
+      }
+    }
+    took = performance.now() - begin;
+    clearTimeout(timer);
+    timer = setTimeout(round, Math.max(interval(), 5 * took));
+  };
+  round();
+  if (onWake)
+    onWake(() => {
+      if (!timer) return;
+      clearTimeout(timer);
+      timer = setTimeout(round, Math.max(50, took));
+    });
+}
+
+async function refreshSessions() {
+  const [listed, scheduler] = await Promise.all([get("/v1/sessions"), get("/v1/scheduler")]);
+  list = listed;
+  sessions.show(list);
+  const shown = dialogs.isShown() && sessions.find(dialogs.isShown());
+  if (shown) dialogs.fillDetail(shown, sessions.ownerName);
+  if (cards.length) {
+    drawGpus();
+    await turns.refresh(list, cards, scheduler);
+  }
+}
+
+async function refreshGpus() {
+  cards = await get("/v1/gpus");
+  drawGpus();
+}
+
+async function refreshSparks() {
+  try {
+    const past = await get("/v1/history?since=10m&points=120&sessions=1");
+    sparks = new Map(past.gpus.map((line) => [line.gpu_uuid, line.gpu_ratio]));
+    drawGpus();
+  } catch (problem) {
+    if (problem.code !== "ERR_NOT_FOUND") throw problem;
+  }
+}
+
+/* --- The page --- */
+
+const THEMES = { auto: ["◐", "as the system"], light: ["☀", "light"], dark: ["☾", "dark"] };
+
+function setTheme(theme) {
+  const [sign, words] = THEMES[theme] || THEMES.auto;
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = sign;
+  byId("theme").setAttribute("aria-label", `Colours: ${words}`);
+  byId("theme").dataset.now = theme;
+}
+
+function startTheme() {
+  setTheme(localStorage.getItem("gpuslice-theme") || "auto");
+  byId("theme").addEventListener("click", () => {
+    const names = Object.keys(THEMES);
+    const next = names[(names.indexOf(byId("theme").dataset.now) + 1) % names.length];
+    localStorage.setItem("gpuslice-theme", next);
+    setTheme(next);
+    if (isStarted) plots.refresh().catch(lost);
+    turns.draw();
+  });
+}
+
+function showDoor(text) {
+  byId("page").hidden = true;
+  byId("door").hidden = false;
+  byId("token-error").textContent = text;
+  setLink(false, "not signed in");
+}
+
+async function start() {
+  byId("door").hidden = true;
+  byId("page").hidden = false;
+  if (isStarted) {
+    follow(addEvents, lost);
+    return;
+  }
+  isStarted = true;
+  turns.start();
+  repeat(refreshGpus, () => 5000);
+  repeat(refreshSessions, () => 1000, (now) => (wake = now));
+  repeat(refreshSparks, () => 5000);
+  repeat(plots.refresh, plots.interval);
+  follow(addEvents, lost);
+}
+
+addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  byId("filter").focus();
+});
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => {
+    if (isStarted) plots.refresh().catch(lost);
+    turns.draw();
+  }, 150);
+});
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  setToken(byId("token").value);
+  byId("token").value = "";
+  start();
+});
+startTheme();
+sessions.start();
+dialogs.start(() => wake());
+plots.start();
+if (findToken()) start();
+else showDoor("");

@@ -1,0 +1,141 @@
+// dialogs.js - a session in full; making, changing and releasing one.
+import { ask, get, sessionPath } from "./api.js";
+import { bytes, colour, element, gpuLabel, gpuName, parseBytes, parseSeconds, percent, seconds, share } from "./words.js";
+
+const find = (id) => document.getElementById(id);
+let shown = null; // the session in the detail dialog
+let edited = null; // NULL: a new one
+let onDone = () => {};
+
+export const isShown = () => (find("detail").open ? shown : null);
+
+function facts(pairs) {
+  return element("dl", { className: "facts" }, ...pairs.map(([what, value]) =>
+    element("div", {}, element("dt", { textContent: what }), element("dd", { textContent: value }))));
+}
+
+function table(heads, rows, empty) {
+  if (!rows.length) return element("p", { className: "muted", textContent: empty });
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col", textContent: head })))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", { textContent: cell }))))));
+}
+
+export function fillDetail(session, ownerName) {
+  shown = session.session_id;
+  find("detail-title").textContent = session.name;
+  find("detail-body").replaceChildren(
+    facts([
+      ["ID", session.session_id], ["Owner", ownerName(session)], ["State", session.declared ? "declared in sessions.conf" : session.state],
+      ["Compute", share(session)], ["Priority", session.priority], ["Lease", session.waiting ? "waits" : session.lease],
+      ["Threads waited", seconds(session.gate_wait_seconds)], ["Overruns", String(session.overruns)],
+      ["Created", new Date(session.created_at).toLocaleString([], { hour12: false })],
+      ["Ends", session.expires_at ? new Date(session.expires_at).toLocaleString([], { hour12: false }) : "when released"],
+    ]),
+    element("h3", { textContent: "GPUs" }),
+    table(["GPU", "Name", "Used", "Limit", "Of it driver", "Last 10 s", "GPU time"], session.gpus.map((gpu) =>
+      [gpuLabel(gpu), gpuName(gpu.name) || "gone", bytes(gpu.used_bytes), bytes(gpu.limit_bytes), bytes(gpu.driver_bytes + gpu.orphan_bytes),
+        session.lease === "free" ? "–" : percent(gpu.compute_achieved_ratio), seconds(gpu.gpu_seconds)]), "It has no GPU yet."),
+    element("h3", { textContent: "Processes" }),
+    table(["PID", "Command", "Used", "Refused", "Since"], session.processes.map((process) =>
+      [String(process.pid), process.command + (process.outdated ? " (outdated)" : ""), bytes(process.used_bytes),
+        String(process.denied_allocations), new Date(process.attached_at).toLocaleString([], { hour12: false })]), "No process is attached."));
+  const buttons = session.declared ? [element("span", { className: "muted", textContent: "sessions.conf alone changes it" })] : [
+    session.state === "queued" ? null : element("button", { type: "button", textContent: "Change", onclick: () => openEditor(session) }),
+    element("button", { type: "button", textContent: "Release", onclick: () => openRelease(session) }),
+  ].filter(Boolean);
+  find("detail-actions").replaceChildren(...buttons);
+}
+
+export function openDetail(session, ownerName) {
+  fillDetail(session, ownerName);
+  if (!find("detail").open) find("detail").showModal();
+}
+
+export function openEditor(session) {
+  edited = session;
+  const form = find("editor-form");
+  form.reset();
+  find("editor-error").textContent = "";
+  find("editor-title").textContent = session ? `Change ${session.name}` : "New session";
+  find("editor-send").textContent = session ? "Change" : "Create";
+  find("editor-gpu").hidden = find("editor-ttl").hidden = !!session;
+  if (session) {
+    form.elements.name.value = session.name;
+    form.elements.memory.value = session.gpus.length && session.gpus.every((gpu) => gpu.limit_bytes === session.gpus[0].limit_bytes)
+      ? bytes(session.gpus[0].limit_bytes).replace(" ", "") : "";
+    form.elements.compute.value = share(session);
+    form.elements.priority.value = session.priority;
+  } else {
+    get("/v1/gpus").then((gpus) => form.elements.gpu.replaceChildren(
+      element("option", { value: "", textContent: "the roomiest" }),
+      ...gpus.map((gpu) => element("option", { value: gpu.uuid, textContent: `${gpuLabel(gpu)}: ${bytes(gpu.unreserved_bytes)} unreserved` })))).catch(() => {});
+  }
+  form.dataset.memory = form.elements.memory.value;
+  find("editor").showModal();
+}
+
+// What the form says and a session that is changed does not have yet.
+function wish(form) {
+  const body = {};
+  const text = (name) => form.elements[name].value.trim();
+  if (text("name") && text("name") !== edited?.name) body.name = text("name");
+  if (text("memory") && text("memory") !== (edited ? form.dataset.memory : "")) {
+    body.memory_bytes = parseBytes(text("memory"));
+    if (!(body.memory_bytes > 0)) throw new Error(`'${text("memory")}' is not a size; expected one like 4GiB or 512M`);
+  }
+  if (text("compute") && text("compute") !== (edited ? share(edited) : "")) body.compute = text("compute");
+  if (text("priority") !== (edited?.priority ?? "normal")) body.priority = text("priority");
+  if (!edited && text("ttl")) {
+    body.ttl_seconds = parseSeconds(text("ttl"));
+    if (!(body.ttl_seconds > 0)) throw new Error(`'${text("ttl")}' is not a duration; expected one like 90s or 2h`);
+  }
+  if (!edited && text("gpu")) body.gpus = [{ gpu: text("gpu") }];
+  return body;
+}
+
+async function send(event) {
+  event.preventDefault();
+  try {
+    const body = wish(find("editor-form"));
+    if (edited && Object.keys(body).length === 0) throw new Error("nothing is different from what it has");
+    await ask(edited ? "PATCH" : "POST", edited ? sessionPath(edited.session_id) : "/v1/sessions", body);
+    find("editor").close();
+    onDone();
+  } catch (problem) {
+    find("editor-error").textContent = problem.message;
+  }
+}
+
+export function openRelease(session) {
+  const count = session.processes.length;
+  find("question-title").textContent = `Release ${session.name}?`;
+  find("question-text").textContent = count
+    ? `${count === 1 ? "One process runs" : `${count} processes run`} in it (${session.processes.slice(0, 3).map((process) => process.command).join(", ")}${count > 3 ? ", …" : ""}). SIGTERM ends ${count === 1 ? "it" : "them"} now, SIGKILL after 10 seconds.`
+    : "No process runs in it.";
+  find("question-error").textContent = "";
+  const yes = find("question-yes");
+  yes.textContent = count ? "End and release" : "Release";
+  yes.onclick = async () => {
+    yes.disabled = true;
+    try {
+      await ask("DELETE", sessionPath(session.session_id) + (count ? "?kill=true" : ""));
+      find("question").close();
+      find("detail").close();
+      onDone();
+    } catch (problem) {
+      find("question-error").textContent = problem.message;
+    }
+    yes.disabled = false;
+  };
+  find("question").showModal();
+}
+
+export function start(done) {
+  onDone = done;
+  find("editor-form").addEventListener("submit", send);
+  for (const button of document.querySelectorAll("dialog [data-close]"))
+    button.addEventListener("click", () => button.closest("dialog").close());
+}
+
+export { colour };

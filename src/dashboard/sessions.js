@@ -1,0 +1,166 @@
+// sessions.js - the table of sessions: sorted, filtered, a part of it at a time, and changed in place.
+import { bytes, colour, element, gpuLabel, percent, seconds, share } from "./words.js";
+import { openDetail, openEditor, openRelease } from "./dialogs.js";
+
+const PART = 100;
+const rows = new Map(); // by ID: the row and its parts
+let sessions = [];
+let limit = PART;
+let sortBy = "memory";
+let isDown = true;
+let filter = "";
+
+export const ownerName = (session) => session.owner || `uid ${session.owner_uid}`;
+const compute = (session) => Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
+const KEYS = {
+  name: (session) => session.name.toLowerCase(), owner: ownerName, state: (session) => session.state, memory: (session) => session.used_bytes,
+  compute, wait: (session) => session.gate_wait_seconds, processes: (session) => session.processes.length,
+};
+
+function meter(label) {
+  const fill = element("i", { className: "fill" });
+  const text = element("span", { className: "text" });
+  const track = element("div", { className: "track" }, fill);
+  return { root: element("div", { className: "meter", title: label }, text, track), fill, text, track };
+}
+
+function setMeter(part, ratio, text) {
+  const shown = Math.max(0, Math.min(1, ratio || 0));
+  part.fill.style.width = `${(100 * shown).toFixed(1)}%`;
+  set(part.text, text);
+}
+
+function set(part, text) {
+  if (part.textContent !== text) part.textContent = text;
+}
+
+function makeRow(session) {
+  const parts = {
+    swatch: element("i", { className: "swatch" }), title: element("span"), id: element("span", { className: "id" }),
+    owner: element("span"), state: element("span", { className: "badge" }), gpu: element("span"),
+    memory: meter("what it holds of what it may hold"), compute: meter("its part of the GPU's time in the last ten seconds"),
+    wait: element("span"), processes: element("span"),
+    min: element("b", { className: "mark" }),
+    change: element("button", { type: "button", textContent: "Change" }), release: element("button", { type: "button", textContent: "Release" }),
+  };
+  parts.compute.track.append(parts.min);
+  parts.swatch.style.background = colour(session.session_id);
+  const current = () => rows.get(session.session_id).session;
+  const name = element("button", { type: "button", className: "name", onclick: () => openDetail(current(), ownerName) }, parts.swatch, parts.title, parts.id);
+  parts.change.onclick = () => openEditor(current());
+  parts.release.onclick = () => openRelease(current());
+  const cell = (label, className, ...children) => {
+    const made = element("td", { className }, ...children);
+    made.dataset.label = label;
+    return made;
+  };
+  const row = element("tr", {}, cell("Session", "", name), cell("Owner", "", parts.owner), cell("State", "", parts.state), cell("GPU", "", parts.gpu),
+    cell("Memory", "", parts.memory.root), cell("Compute, 10 s", "", parts.compute.root), cell("Waited", "number", parts.wait),
+    cell("Processes", "number", parts.processes), cell("", "", element("div", { className: "actions" }, parts.change, parts.release)));
+  row.dataset.session = session.session_id;
+  return { row, parts, session };
+}
+
+function stateOf(session) {
+  if (session.state !== "active") return [session.state === "queued" ? `queued, ${session.queue_position}.` : session.state, "waits"];
+  if (session.undrainable) return ["undrainable", "bad"];
+  if (session.waiting) return ["waits", "waits"];
+  if (session.lease === "exclusive") return ["has the turn", "turn"];
+  if (session.lease === "overlap" || session.lease === "loose") return [session.lease, "turn"];
+  return [session.declared ? "declared" : session.processes.length ? "active" : "idle", ""];
+}
+
+function fillRow({ row, parts, session }) {
+  const used = session.used_bytes;
+  const max = session.vram_limit_bytes;
+  const [state, look] = stateOf(session);
+  set(parts.title, session.name);
+  set(parts.id, session.name === session.session_id ? "" : session.session_id);
+  set(parts.owner, ownerName(session));
+  set(parts.state, state);
+  parts.state.className = `badge ${look}`;
+  set(parts.gpu, session.gpus.map(gpuLabel).join(", ") || "–");
+  const ratio = max ? used / max : 0;
+  parts.memory.root.className = `meter ${ratio >= 0.95 ? "full" : ratio >= 0.8 ? "high" : ""}`;
+  setMeter(parts.memory, ratio, `${bytes(used)} / ${bytes(max)}`);
+  const isFree = session.lease === "free" || (session.lease === "none" && !session.waiting && compute(session) === 0);
+  setMeter(parts.compute, compute(session), isFree ? (share(session) === "0%..100%" ? "free" : `– of ${share(session)}`) : `${percent(compute(session))} of ${share(session)}`);
+  parts.min.hidden = session.compute_min_ratio === 0;
+  parts.min.style.left = `calc(${100 * session.compute_min_ratio}% - 1px)`;
+  set(parts.wait, session.gate_wait_seconds ? seconds(session.gate_wait_seconds) : "–");
+  set(parts.processes, String(session.processes.length));
+  parts.change.hidden = session.declared || session.state === "queued";
+  parts.release.hidden = session.declared;
+  parts.change.setAttribute("aria-label", `Change ${session.name}`);
+  parts.release.setAttribute("aria-label", `Release ${session.name}`);
+  return row;
+}
+
+function chosen() {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const key = KEYS[sortBy];
+  const found = sessions.filter((session) => {
+    const text = `${session.name} ${session.session_id} ${ownerName(session)} ${session.state} ${session.priority} ${session.processes.map((process) => `${process.command} ${process.pid}`).join(" ")}`.toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
+  const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  return found.map((session) => [key(session), session]).sort((a, b) => (isDown ? order(b[0], a[0]) : order(a[0], b[0])) || order(a[1].name, b[1].name)).map(([, session]) => session);
+}
+
+export function draw() {
+  const body = document.getElementById("session-rows");
+  const all = chosen();
+  const shown = all.slice(0, limit);
+  const ids = new Set(shown.map((session) => session.session_id));
+  for (const [id, entry] of rows)
+    if (!ids.has(id)) {
+      entry.row.remove();
+      rows.delete(id);
+    }
+  let at = body.firstChild;
+  for (const session of shown) {
+    let entry = rows.get(session.session_id);
+    if (!entry) rows.set(session.session_id, (entry = makeRow(session)));
+    entry.session = session;
+    fillRow(entry);
+    if (entry.row === at) at = at.nextSibling;
+    else body.insertBefore(entry.row, at);
+  }
+  document.getElementById("session-count").textContent = sessions.length ? `${sessions.length}` : "";
+  const none = document.getElementById("no-sessions");
+  none.hidden = shown.length > 0;
+  none.textContent = sessions.length ? "No session fits the filter." : "No sessions yet. ‘gpuslice run --memory 4GiB -- python train.py’ makes one, and so does the button above.";
+  document.getElementById("more-line").hidden = all.length <= limit;
+  document.getElementById("more-text").textContent = `${shown.length} of ${all.length} are shown.`;
+  for (const button of document.querySelectorAll("th [data-sort]")) {
+    const head = button.closest("th");
+    if (button.dataset.sort === sortBy) head.setAttribute("aria-sort", isDown ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  }
+}
+
+export function show(list) {
+  sessions = list;
+  draw();
+}
+
+export const find = (id) => sessions.find((session) => session.session_id === id);
+
+export function start() {
+  for (const button of document.querySelectorAll("th [data-sort]"))
+    button.addEventListener("click", () => {
+      isDown = sortBy === button.dataset.sort ? !isDown : !["name", "owner", "state"].includes(button.dataset.sort);
+      sortBy = button.dataset.sort;
+      draw();
+    });
+  document.getElementById("filter").addEventListener("input", (event) => {
+    filter = event.target.value;
+    limit = PART;
+    draw();
+  });
+  document.getElementById("more").addEventListener("click", () => {
+    limit += PART;
+    draw();
+  });
+  document.getElementById("create").addEventListener("click", () => openEditor(null));
+}

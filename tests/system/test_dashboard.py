@@ -1,0 +1,285 @@
+"""The dashboard in a real browser, over a live daemon with simulated sessions (docs/dashboard.md)."""
+import json
+import os
+import pathlib
+import socket
+import stat
+import subprocess
+
+import pytest
+
+from browser import Browser, BrowserMissing
+from conftest import GIB, MIB, wait_for
+from test_http_tcp import Tcp
+from test_quota import in_session, start  # noqa: F401 - a fixture
+from test_shares import Worker
+
+
+@pytest.fixture
+def open_daemon(make_daemon, make_gpu):
+    """A daemon whose dashboard has been asked for."""
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_TOTAL_MEM=8 * GIB)).start()
+    answer = daemon.request("POST", "/v1/dashboard")[1]
+    if not answer["has_pages"]:
+        pytest.skip("built without the dashboard")
+    daemon.port = int(answer["address"].rpartition(":")[2])
+    return daemon
+
+
+@pytest.fixture
+def url(open_daemon):
+    return open_daemon.cli("dashboard").stdout.strip()
+
+
+@pytest.fixture
+def browser():
+    try:
+        browser = Browser()
+    except BrowserMissing as missing:
+        pytest.skip(str(missing))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def page(browser, url):
+    """The browser with the page open. It may have no problem until the test ends."""
+    go(browser, url)
+    yield browser
+    assert browser.run("return tools.problems;") == []
+
+
+def go(browser, url):
+    browser.run(f"await page.goto({json.dumps(url)}); await page.waitForSelector('#link.on');")
+
+
+def create(daemon, name, **body):
+    status, session = daemon.request("POST", "/v1/sessions", {"name": name, "memory_bytes": GIB, **body})
+    assert status == 201, session
+    return session
+
+
+def cell(name, number):
+    return f"#session-rows tr:has(.name:has-text('{name}')) td:nth-child({number})"
+
+
+def text(page, selector):
+    return page.run(f"return await page.locator({json.dumps(selector)}).innerText();")
+
+
+def says(page, selector, what):
+    page.run(f"await page.locator({json.dumps(selector)}).filter({{hasText: {json.dumps(what)}}}).waitFor();")
+
+
+def test_the_command_prints_an_address_with_the_token(open_daemon, url):
+    token = (open_daemon.runtime / "simulated" / "http-token").read_text().strip()
+    assert url == f"http://127.0.0.1:{open_daemon.port}/#token={token}"
+    assert open_daemon.cli("dashboard").stdout.strip() == url  # the same one again
+    assert json.loads(open_daemon.cli("dashboard", "--json").stdout)["url"] == url
+
+
+def test_a_browser_is_opened_without_the_token_among_its_words(open_daemon, url, tmp_path):
+    said = tmp_path / "said"
+    opener = tmp_path / "xdg-open"
+    opener.write_text(f'#!/bin/sh\necho "$@" > {said}\n')
+    opener.chmod(0o755)
+    environment = open_daemon.environment(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    open_daemon.cli("dashboard", "--open", env=environment)
+    file = pathlib.Path(said.read_text().strip())
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert url in file.read_text() and url.rpartition("=")[2] not in said.read_text()
+
+
+def test_pages_may_run_nothing_else_and_be_shown_in_nothing(open_daemon, url):
+    with socket.create_connection(("127.0.0.1", open_daemon.port), 20) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += connection.recv(4096)
+    head = head.decode("latin1").lower()
+    assert " 200 " in head and "set-cookie" not in head
+    assert "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self';" in head
+    assert "unsafe" not in head and "frame-ancestors 'none'" in head and "x-content-type-options: nosniff" in head
+    page = (pathlib.Path(__file__).resolve().parents[2] / "src" / "dashboard" / "index.html").read_text()
+    assert "style=" not in page and "onclick" not in page and "<script>" not in page
+    tcp = Tcp(open_daemon, open_daemon.port)
+    assert tcp.ask("GET", "/", host="evil.example")[0] == 403
+    assert tcp.ask("GET", "/v1/sessions")[0] == 401
+    assert tcp.ask("POST", "/")[0] == 404
+
+
+def test_a_page_without_the_token_asks_for_it(open_daemon, url, browser):
+    address, _, token = url.partition("#token=")
+    browser.run(f"""await page.goto({json.dumps(address)}); await page.locator('#token-form').waitFor();
+                    await page.locator('#token').fill('wrong'); await page.keyboard.press('Enter');
+                    await page.locator('#token-error', {{hasText: 'new one with each start'}}).waitFor();
+                    await page.locator('#token').fill({json.dumps(token)}); await page.keyboard.press('Enter');
+                    await page.waitForSelector('#link.on'); await page.waitForSelector('#gpu-list article');""")
+    assert browser.run("return page.url();") == address
+    browser.run("await page.reload(); await page.waitForSelector('#link.on');")  # it is kept for the tab
+
+
+def test_the_token_leaves_the_address_and_no_cookie_is_set(page):
+    assert "token" not in page.run("return page.url();")
+    assert page.run("return [document.cookie, (await page.context().cookies()).length];"
+                    .replace("document.cookie", "await page.evaluate(() => document.cookie)")) == ["", 0]
+
+
+def test_numbers_are_the_apis(open_daemon, page, start):
+    session = create(open_daemon, "train", compute="25%..50%", priority="high")
+    puppet = start(in_session(open_daemon, session))
+    puppet.get("alloc", 768 * MIB)
+    says(page, cell("train", 5), "768 MiB / 1 GiB")
+    assert open_daemon.session("train")["used_bytes"] == 768 * MIB
+    assert "25%..50%" in text(page, cell("train", 6))
+    assert text(page, cell("train", 8)) == "1"
+    (card,) = open_daemon.request("GET", "/v1/gpus")[1]
+    says(page, "#gpu-list article", "1 session")
+    assert card["reserved_bytes"] == GIB
+    shown = page.run("return await page.locator('#gpu-list dd').allInnerTexts();")
+    assert shown[1:3] == ["8 GiB", "1 GiB"]
+    width = page.run("return await page.evaluate(() => document.querySelector('.stack i').style.width);")
+    assert float(width.rstrip("%")) == pytest.approx(100 * 768 / 8192)
+    page.run(f"await page.locator({json.dumps(cell('train', 1))}).locator('.name').click();")
+    detail = text(page, "#detail-body")
+    assert session["session_id"] in detail and "high" in detail and str(puppet.process.pid) in detail
+
+
+def test_a_session_is_made_changed_and_released_from_the_page(open_daemon, page):
+    page.run("""await page.locator('#create').click();
+                await page.locator('#editor [name=name]').fill('made'); await page.locator('#editor [name=memory]').fill('512M');
+                await page.locator('#editor [name=compute]').fill('10%..90%'); await page.locator('#editor-send').click();""")
+    says(page, "#session-rows", "made")
+    made = open_daemon.session("made")
+    assert (made["vram_limit_bytes"], made["compute_min_ratio"]) == (512 * MIB, 0.1)
+    page.run("""await page.getByRole('button', {name: 'Change made'}).click();
+                await page.locator('#editor [name=memory]').fill('2GiB'); await page.locator('#editor [name=priority]').selectOption('low');
+                await page.keyboard.press('Tab'); await page.locator('#editor-send').click();""")
+    says(page, cell("made", 5), "/ 2 GiB")
+    changed = open_daemon.session("made")
+    assert (changed["vram_limit_bytes"], changed["priority"], changed["compute_min_ratio"]) == (2 * GIB, "low", 0.1)
+    page.run("await page.getByRole('button', {name: 'Release made'}).click(); await page.locator('#question-yes').click();"
+             "await page.locator('#no-sessions').waitFor();")
+    assert open_daemon.request("GET", "/v1/sessions") == (200, [])
+
+
+def test_what_the_daemon_refuses_is_said_in_the_dialog(open_daemon, browser, url):
+    go(browser, url)
+    browser.run("""await page.locator('#create').click(); await page.locator('#editor [name=memory]').fill('80GiB');
+                   await page.locator('#editor-send').click();
+                   await page.locator('#editor-error', {hasText: 'GPU 0'}).waitFor();
+                   await page.locator('#editor [name=memory]').fill('lots'); await page.locator('#editor-send').click();
+                   await page.locator('#editor-error', {hasText: "'lots' is not a size"}).waitFor();""")
+    assert open_daemon.request("GET", "/v1/sessions")[1] == []
+
+
+def test_programs_are_ended_only_when_that_was_said(open_daemon, page, start):
+    puppet = start(in_session(open_daemon, create(open_daemon, "busy")))
+    says(page, cell("busy", 8), "1")
+    page.run("await page.getByRole('button', {name: 'Release busy'}).click();")
+    assert "One process runs in it" in text(page, "#question-text")
+    page.run("await page.locator('#question [data-close]').click();")
+    assert puppet.process.poll() is None and open_daemon.session("busy")["state"] == "active"
+    page.run("await page.getByRole('button', {name: 'Release busy'}).click(); await page.locator('#question-yes').click();"
+             "await page.locator('#no-sessions').waitFor();")
+    assert puppet.process.wait(20) != 0
+
+
+def test_events_come_as_they_happen(open_daemon, page):
+    create(open_daemon, "late")
+    says(page, "#event-list li >> nth=0", "session.created")
+    assert "late" in text(page, "#event-list li >> nth=0")
+    open_daemon.cli("release", "late")
+    page.run("await page.locator('#event-list li', {hasText: 'session.ended'}).first().waitFor();")
+
+
+def test_plots_show_what_was_held_and_change(open_daemon, page, start):
+    puppet = start(in_session(open_daemon, create(open_daemon, "train")))
+    puppet.get("alloc", 512 * MIB)
+    page.run("await page.locator('#ranges [data-since=\"10m\"]').click();"
+             "await page.locator('#plot-memory .u-legend', {hasText: 'train'}).waitFor();")
+    picture = "return await page.evaluate(() => document.querySelector('#plot-memory canvas').toDataURL());"
+    before = page.run(picture)
+    wait_for(lambda: page.run(picture) != before, "the plot to change")
+
+
+def test_turns_are_drawn(open_daemon, page, reap):
+    for name in "one", "two":
+        create(open_daemon, name, compute="20%..100%")
+        Worker(open_daemon, reap, None, "500", session=name).begin(60000)
+    page.run("await page.locator('#turns-note', {hasText: 'Full height'}).waitFor();")
+    turns = open_daemon.request("GET", "/v1/scheduler/turns")[1]["turns"]
+    ids = {open_daemon.session(name)["session_id"] for name in ("one", "two")}
+    assert {turn["session_id"] for turn in turns} == ids
+    closed = [turn for turn in turns if turn["end_seconds"] and turn["lease"] == "exclusive"]
+    assert closed and all(0 < turn["end_seconds"] - turn["begin_seconds"] < 10 for turn in closed)
+    colours = page.run("""return await page.evaluate(() => {
+        const canvas = document.getElementById('turns-canvas'), pen = canvas.getContext('2d'), found = new Set();
+        for (let x = 60; x < canvas.width; x++) found.add(pen.getImageData(x, 3, 1, 1).data.slice(0, 3).join());
+        return [...found]; });""")
+    assert "57,135,229" in colours and "229,128,58" in colours  # the first two sessions' colours
+    page.run("await page.locator('#turns-canvas').focus(); await page.keyboard.press('-'); await page.keyboard.press(' ');")
+    assert text(page, "#turns-span") == "2 s"
+    assert page.run("return await page.locator('#turns-hold').getAttribute('aria-pressed');") == "true"
+
+
+def test_the_keyboard_is_enough(open_daemon, page):
+    create(open_daemon, "alpha")
+    create(open_daemon, "beta")
+    says(page, "#session-rows", "beta")
+    page.run("await page.keyboard.press('/'); await page.keyboard.type('alph');"
+             "await page.locator('#session-rows tr', {hasText: 'beta'}).waitFor({state: 'detached'});")
+    page.run("await page.keyboard.press('Tab'); await page.keyboard.press('Shift+Tab');"
+             "await page.locator('#session-rows .name').focus(); await page.keyboard.press('Enter');"
+             "await page.locator('#detail[open]').waitFor();")
+    assert text(page, "#detail-title") == "alpha"
+    page.run("await page.keyboard.press('Escape'); await page.locator('#detail[open]').waitFor({state: 'detached'});")
+    assert "name" in page.run("return await page.evaluate(() => document.activeElement.className);")
+
+
+@pytest.mark.parametrize("scheme, width", [("light", 1440), ("dark", 1440), ("dark", 390)])
+def test_nothing_keeps_people_from_using_it(open_daemon, url, browser, start, scheme, width):
+    puppet = start(in_session(open_daemon, create(open_daemon, "train", compute="20%..60%")))
+    puppet.get("alloc", 1000 * MIB)
+    create(open_daemon, "rest")
+    browser.run(f"page = await tools.newPage({{viewport: {{width: {width}, height: 900}}, colorScheme: '{scheme}'}});")
+    go(browser, url)
+    says(browser, cell("train", 5), "1000 MiB")
+
+    def faults():
+        return [fault for fault in browser.run("return await tools.axe();") if fault["impact"] in ("serious", "critical")]
+
+    assert faults() == []
+    overflow = browser.run("return await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);")
+    assert overflow <= 0
+    browser.run("await page.locator('#session-rows .name').first().click();")
+    assert faults() == []
+    browser.run("await page.locator('#detail-actions button').first().click();")
+    assert faults() == []
+    assert browser.run("return tools.problems;") == []
+
+
+def test_the_page_says_when_the_daemon_has_gone_and_comes_back(open_daemon, browser, url):
+    go(browser, url)
+    open_daemon.kill()
+    browser.run("await page.waitForSelector('#link.off');")
+    assert "does not answer" in text(browser, "#link-text")
+
+
+def test_a_thousand_sessions_are_listed_a_part_at_a_time(open_daemon, page):
+    for number in range(1000):
+        open_daemon.request("POST", "/v1/sessions", {"name": f"s{number:04}"})
+    says(page, "#more-line", "100 of 1000")
+    assert page.run("return await page.locator('#session-rows tr').count();") == 100
+    page.run("await page.locator('#filter').fill('s0777'); await page.locator('#session-rows tr', {hasText: 's0777'}).waitFor();")
+    assert page.run("return await page.locator('#session-rows tr').count();") == 1
+    page.run("await page.locator('#filter').fill(''); await page.locator('#more').click();")
+    assert page.run("return await page.locator('#session-rows tr').count();") == 200
+
+
+def test_no_other_user_opens_the_dashboard(open_daemon):
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    client = subprocess.run(["setpriv", "--reuid=65533", "--clear-groups", open_daemon.product.gpuslice, "dashboard"],
+                            env=open_daemon.environment(), capture_output=True, text=True)
+    assert client.returncode == 1 and "token" not in client.stdout
