@@ -208,9 +208,13 @@ def test_turns_are_drawn(open_daemon, page, reap):
         create(open_daemon, name, compute="20%..100%")
         Worker(open_daemon, reap, None, "500", session=name).begin(60000)
     page.run("await page.locator('#turns-note', {hasText: 'Full height'}).waitFor();")
-    turns = open_daemon.request("GET", "/v1/scheduler/turns")[1]["turns"]
     ids = {open_daemon.session(name)["session_id"] for name in ("one", "two")}
-    assert {turn["session_id"] for turn in turns} == ids
+
+    def turns_of_both():
+        turns = open_daemon.request("GET", "/v1/scheduler/turns")[1]["turns"]
+        return {turn["session_id"] for turn in turns if turn["end_seconds"]} == ids and turns
+
+    turns = wait_for(turns_of_both, "turns of both")
     closed = [turn for turn in turns if turn["end_seconds"] and turn["lease"] == "exclusive"]
     assert closed and all(0 < turn["end_seconds"] - turn["begin_seconds"] < 10 for turn in closed)
     colours = page.run("""return await page.evaluate(() => {
