@@ -15,7 +15,7 @@
 #include "intercept/agent/agent_state.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
-#include "intercept/session/attach.h"
+#include "intercept/session/session.h"
 #include "intercept/session/standalone.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
@@ -23,8 +23,6 @@
 #define STACK_BYTES (512u << 10) /* a driver's functions run on it */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
 #define CHECK_BLIND_NS UINT64_C(10000000) /* how often to look where nobody can poke us */
-
-struct agent_state agent;
 
 static struct gate *gate_area(void)
 {

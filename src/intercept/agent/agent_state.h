@@ -7,7 +7,6 @@
  * alone.c        a cap of the environment's, where there is no daemon */
 #pragma once
 
-#include "intercept/agent/agent.h"
 #include "intercept/session/attach.h"
 #include "intercept/submit/cap_bucket.h"
 #include "intercept/submit/gate_area.h"

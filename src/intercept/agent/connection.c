@@ -7,6 +7,7 @@
 #include "intercept/agent/agent_state.h"
 #include "intercept/resolve/report.h"
 #include "intercept/session/attach.h"
+#include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
 
 #define ANSWER_MS 1000

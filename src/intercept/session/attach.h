@@ -3,7 +3,8 @@
 
 #include <sys/types.h>
 
-#include "intercept/session/session.h"
+#include "base/error.h"
+#include "intercept/session/attachment.h"
 
 /* A descriptor of ours, and which file it is: programs close descriptors that they do not know, and reuse the
  * numbers. */

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "intercept/session/attachment.h"
 #include "intercept/session/private.h"
 #include "ledger/ledger.h"
 #include "wire/wire.h"
@@ -28,25 +29,6 @@ enum session_mode {
     SESSION_INSIDE,
     SESSION_REFUSED,
     SESSION_OUTSIDE,
-};
-
-/* One attached ledger. Never changed and never freed once published, so that threads inside it need no lock:
- * a process keeps the few pages of each daemon that it outlived. */
-struct attachment {
-    struct ledger_slot slot;
-    uint64_t epoch; /* of the usage region, when the slot's policy was mapped */
-    bool standalone;
-    uint16_t version;                   /* of the wire, that the daemon answered in; 0 when standalone */
-    uint64_t usage_device, usage_inode; /* which file the usage region is */
-};
-
-/* What the environment says; read once, as the program may change it, and kept across fork. */
-struct session_settings {
-    char session_id[WIRE_SESSION_ID_BYTES]; /* empty: none */
-    char token[WIRE_TOKEN_BYTES];
-    char socket_path[108];
-    char limit[4096];   /* of memory; empty: none */
-    char compute[4096]; /* empty: no cap */
 };
 
 extern atomic_bool session_outside;

@@ -2,8 +2,9 @@
  * limits in the environment. GPUs are entered in its policy as the process meets them. */
 #pragma once
 
+#include "base/error.h"
 #include "cuda/driver.h"
-#include "intercept/session/session.h"
+#include "intercept/session/attachment.h"
 
 /* Make the ledger, with one slot that is ours, for the settings' limits. 0 or a negative errno. */
 int standalone_open(const struct session_settings *settings, struct lock *lock, struct attachment *attachment,

@@ -1,0 +1,3 @@
+#include "intercept/agent/agent_state.h"
+
+struct agent_state agent;
