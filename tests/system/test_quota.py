@@ -424,6 +424,21 @@ def test_contexts_count_what_they_cost(make_daemon, make_gpu, start):
 # --- Which GPU -----------------------------------------------------------------------------------------------
 
 
+def test_a_limit_alone_counts_contexts_too(make_gpu, start):
+    """As NVML shows them for the process: what that holds is never more than its limit."""
+    gpu = make_gpu(FAKECUDA_CONTEXT_BYTES=24 * MIB)
+    puppet = start(gpu.standalone(LIMIT))
+    assert puppet.free_bytes() == LIMIT - 24 * MIB
+    filled = puppet.get("alloc", LIMIT - 24 * MIB)
+    assert puppet.code("alloc", 1) == OUT_OF_MEMORY
+    assert puppet.code("context", 0) == OUT_OF_MEMORY
+    puppet.get("free", filled)
+    puppet.get("context", 0)
+    assert puppet.free_bytes() == LIMIT - 48 * MIB
+    small = start(gpu.standalone(8 * MIB))
+    assert small.code("alloc", 1) == OUT_OF_MEMORY
+
+
 def test_physical_memory_counts_on_its_own_gpu_and_limits_are_by_gpu(make_gpu, start):
     gpu = make_gpu(FAKECUDA_GPUS=3)
     puppet = start(gpu.standalone('{"0": "64MiB", "1": "32MiB"}'))

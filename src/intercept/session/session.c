@@ -247,12 +247,15 @@ bool session_is_standalone(void)
 uint64_t session_context_cost(uint32_t gpu)
 {
     struct private_area *area = private_get();
-    if (session_is_standalone())
-        return 0;
     int saved_errno = errno;
-    pthread_mutex_lock(&area->deciding);
-    uint64_t bytes = attach_context_cost(gpu, CONTEXT_COST_MS);
-    pthread_mutex_unlock(&area->deciding);
+    uint64_t bytes;
+    if (session_is_standalone()) {
+        bytes = standalone_context_cost(session_slot(), gpu);
+    } else {
+        pthread_mutex_lock(&area->deciding);
+        bytes = attach_context_cost(gpu, CONTEXT_COST_MS);
+        pthread_mutex_unlock(&area->deciding);
+    }
     errno = saved_errno;
     return bytes;
 }

@@ -70,7 +70,8 @@ enum gpu_place {
 /* The ledger's index of a GPU, or -1: the session does not name it. `ordinal` is CUDA's, or -1. */
 int session_gpu(const uint8_t uuid[static 16], int ordinal);
 
-/* What a first context on `gpu` cost, by the daemon's measure; 0 when nobody can tell. May take 200 ms. */
+/* What a first context on `gpu` cost, by the daemon's measure or, in a process on its own, by NVML; 0 when nobody can
+ * tell. May take 200 ms. */
 uint64_t session_context_cost(uint32_t gpu);
 
 /* Tell the daemon that the driver took (or may have taken) memory of its own accord, or that memory was

@@ -6,9 +6,13 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "cuda/nvml_entries.h"
 #include "cuda/uuid.h"
 #include "intercept/resolve/real.h"
 #include "intercept/session/limits.h"
+
+/* NVML shows that many processes on a GPU at most; of more, none is looked at. */
+#define PROCESSES_MOST 256u
 
 /* Read once; a forked child finds them here when it makes a ledger of its own. Without a word about memory
  * there is no limit to it, nor a cap without one about compute. */
@@ -56,22 +60,74 @@ int standalone_open(const struct session_settings *settings, struct lock *lock, 
     return 0;
 }
 
+/* A GPU, or a MIG instance, in NVML; nvmlShutdown() must follow if it is found. */
+static bool find_in_nvml(const uint8_t uuid[static 16], nvmlDevice_t *device)
+{
+    char text[GPU_UUID_TEXT];
+    if (!real_nvml_ready() || !real_nvml(nvmlInit_v2) || !real_nvml(nvmlShutdown) ||
+        !real_nvml(nvmlDeviceGetHandleByUUID) || real_nvml(nvmlInit_v2)() != NVML_SUCCESS)
+        return false;
+    if (real_nvml(nvmlDeviceGetHandleByUUID)(gpu_uuid_format(uuid, text), device) == NVML_SUCCESS)
+        return true;
+    gpu_uuid_set_mig(text);
+    if (real_nvml(nvmlDeviceGetHandleByUUID)(text, device) == NVML_SUCCESS)
+        return true;
+    real_nvml(nvmlShutdown)();
+    return false;
+}
+
 /* NVML's index of a GPU. CUDA's ordinal does where NVML cannot be asked: without CUDA_VISIBLE_DEVICES, they
  * differ only where CUDA puts the fastest GPU first. */
 static int nvml_index(const uint8_t uuid[static 16], int ordinal)
 {
-    char text[GPU_UUID_TEXT];
     nvmlDevice_t device;
     unsigned index;
-    if (!real_nvml_ready() || !real_nvml(nvmlInit_v2) || !real_nvml(nvmlShutdown) ||
-        !real_nvml(nvmlDeviceGetHandleByUUID) || !real_nvml(nvmlDeviceGetIndex) ||
-        real_nvml(nvmlInit_v2)() != NVML_SUCCESS)
+    if (!find_in_nvml(uuid, &device))
         return ordinal;
-    if (real_nvml(nvmlDeviceGetHandleByUUID)(gpu_uuid_format(uuid, text), &device) == NVML_SUCCESS &&
-        real_nvml(nvmlDeviceGetIndex)(device, &index) == NVML_SUCCESS)
+    if (real_nvml(nvmlDeviceGetIndex) && real_nvml(nvmlDeviceGetIndex)(device, &index) == NVML_SUCCESS)
         ordinal = (int)index;
     real_nvml(nvmlShutdown)();
     return ordinal;
+}
+
+/* What NVML shows for this process on a GPU; 0 where it does not. */
+static uint64_t shown_bytes(nvmlDevice_t device)
+{
+    char entries[PROCESSES_MOST * NVML_ENTRY_BYTES_MOST];
+    unsigned count = PROCESSES_MOST;
+    nvmlReturn_t result = NVML_ERROR_FUNCTION_NOT_FOUND;
+    nvml_entries_prepare(entries, PROCESSES_MOST);
+    if (real_nvml(nvmlDeviceGetComputeRunningProcesses_v3))
+        result = real_nvml(nvmlDeviceGetComputeRunningProcesses_v3)(device, &count, (void *)entries);
+    else if (real_nvml(nvmlDeviceGetComputeRunningProcesses_v2))
+        result = real_nvml(nvmlDeviceGetComputeRunningProcesses_v2)(device, &count, (void *)entries);
+    else if (real_nvml(nvmlDeviceGetComputeRunningProcesses))
+        result = real_nvml(nvmlDeviceGetComputeRunningProcesses)(device, &count, (void *)entries);
+    size_t length = result == NVML_SUCCESS ? nvml_entries_length(entries, PROCESSES_MOST, count) : 0;
+    uint64_t sum = 0;
+    for (unsigned i = 0; length && i < count; i++) {
+        nvmlProcessInfo_v1_t head; /* how all forms begin */
+        memcpy(&head, entries + i * length, sizeof(head));
+        if (head.pid == (unsigned)getpid() && head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64)
+            sum += head.usedGpuMemory;
+    }
+    return sum;
+}
+
+uint64_t standalone_context_cost(const struct ledger_slot *slot, uint32_t gpu)
+{
+    /* Ours alone, and writable: every other policy is the daemon's. */
+    struct ledger_policy *policy = (struct ledger_policy *)(uintptr_t)slot->ledger.policy;
+    nvmlDevice_t device;
+    if (atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed) == LEDGER_UNLIMITED ||
+        !find_in_nvml(policy->gpus[gpu].uuid, &device))
+        return 0;
+    uint64_t shown = shown_bytes(device),
+             charged = ledger_slot_shown_bytes(slot->ledger.usage, slot->index, gpu);
+    real_nvml(nvmlShutdown)();
+    uint64_t cost = shown > charged ? shown - charged : 0;
+    atomic_store_explicit(&policy->gpus[gpu].context_bytes, cost, memory_order_relaxed);
+    return cost;
 }
 
 static bool names_an_index(const struct limits *limits)

@@ -10,6 +10,10 @@
 int standalone_open(const struct session_settings *settings, struct lock *lock, struct attachment *attachment,
                     struct error *error);
 
+/* What this process's first context on a GPU of the policy takes, by what NVML shows for it beyond what is charged; later ones
+ * are charged that from the start. 0 where memory is not limited, or NVML cannot tell. */
+uint64_t standalone_context_cost(const struct ledger_slot *slot, uint32_t gpu);
+
 /* The lowest cap on time among these GPUs (a bit for each of the policy), in ten-thousandths. */
 uint32_t standalone_cap(uint64_t gpus);
 
