@@ -32,6 +32,7 @@
 #include "daemon/process/reaper.h"
 #include "daemon/process/release.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/schedule/heartbeat.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/ledgers.h"
 #include "daemon/session/queue.h"
@@ -306,9 +307,10 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        events_start,      api_follow_start, api_wait_start, agents_start, queue_start,
-        driver_line_start, release_start,    store_open,     store_load,   unclaimed_ledgers_sort,
-        history_start,     settings_start,   declared_start, reaper_start,
+        events_start,    api_follow_start, api_wait_start,         agents_start,
+        heartbeat_start, queue_start,      driver_line_start,      release_start,
+        store_open,      store_load,       unclaimed_ledgers_sort, history_start,
+        settings_start,  declared_start,   reaper_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -389,6 +391,7 @@ static void stop(struct program *program)
     session_free_all(daemon);
     release_stop(daemon);
     driver_line_stop(daemon);
+    heartbeat_stop(daemon);
     agents_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);

@@ -62,7 +62,10 @@ struct ledger_policy {
     uint64_t epoch;     /* under which this policy was made; fixed */
     char session_id[LEDGER_SESSION_ID_BYTES];
     _Atomic uint32_t closed; /* not 0: no new memory (released or expired) */
-    uint32_t reserved[7];
+    uint32_t reserved;
+    /* Counts on while the daemon's loop goes round, twice a second; 0: of a daemon that does not count. */
+    _Atomic uint64_t beats;
+    uint32_t reserved_too[4];
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };
 

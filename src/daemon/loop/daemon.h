@@ -78,6 +78,7 @@ struct daemon {
     struct attach *attach;
     void (*on_own_socket)(struct daemon *daemon, int fd, struct session *session); /* own_socket.h */
     struct leases *leases;
+    sd_event_source *heartbeat;
     struct http *http;
     struct queue *queue;
     struct events *events;

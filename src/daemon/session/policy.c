@@ -105,3 +105,10 @@ void policy_close(struct session *session)
         atomic_store_explicit(&session->ledger.policy->closed, 1,
                               memory_order_release); /* with ledger_reserve() */
 }
+
+void policy_beat(struct session *session)
+{
+    struct ledger_policy *policy = session->ledger.policy;
+    if (policy) /* with agent_daemon_is_silent() */
+        atomic_fetch_add_explicit(&policy->beats, 1, memory_order_relaxed);
+}

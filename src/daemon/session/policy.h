@@ -17,5 +17,8 @@ void policy_publish(struct session *session);
 /* Of this, only what the driver holds for the session beyond what was charged. */
 void policy_publish_unseen(struct session *session);
 
+/* Say that the daemon goes on. */
+void policy_beat(struct session *session);
+
 /* No new memory for its processes. */
 void policy_close(struct session *session);

@@ -123,7 +123,8 @@ static void *agent_main(void *unused)
             listen_to_daemon(gate);
             agent_serve(gate);
         }
-        pause_until_something(pause_ns(gate));
+        uint64_t watch_ns = agent_watch_daemon(gate), ns = pause_ns(gate);
+        pause_until_something(watch_ns < ns ? watch_ns : ns);
     }
     return NULL;
 }

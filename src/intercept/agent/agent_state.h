@@ -4,6 +4,7 @@
  * connection.c   how the daemon is reached, spoken to and lost
  * measure.c      how busy the process keeps the GPUs
  * lease.c        what a GRANT and a REVOKE do, and what a lease is given back for
+ * silence.c      a daemon that hangs
  * alone.c        a cap of the environment's, where there is no daemon */
 #pragma once
 
@@ -74,6 +75,12 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns);
 bool agent_is_paced(void);
 /* Say to the daemon what there is to say, and give back what nobody uses. */
 void agent_serve(struct gate *gate);
+
+/* --- silence.c ------------------------------------------------------------------------------------- */
+
+/* Where a thread waits at the closed gate and the daemon gives no sign of life for two seconds, go on without it.
+ * Returns how long until it should be looked at again; UINT64_MAX where nobody waits. */
+uint64_t agent_watch_daemon(struct gate *gate);
 
 /* --- alone.c --------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,33 @@
+/* A daemon that hangs: it does not hang up, so a gate that it closed would stay closed. */
+#include "base/clock.h"
+#include "intercept/agent/agent_state.h"
+#include "intercept/session/session.h"
+
+#define LOOK_NS UINT64_C(500000000)
+#define SILENCE_NS UINT64_C(2000000000)
+
+uint64_t agent_watch_daemon(struct gate *gate)
+{
+    /* The daemon's count (ledger.h) as it was when it last moved, or when a first thread began to wait. */
+    static uint64_t beats, heard_ns;
+    static bool watched;
+    bool waits = agent.connection.open &&
+                 atomic_load_explicit(&gate->word, memory_order_relaxed) >= GATE_DRAINING &&
+                 atomic_load_explicit(&gate->waiters, memory_order_relaxed);
+    if (!waits) {
+        watched = false;
+        return UINT64_MAX;
+    }
+    uint64_t now_ns = monotonic_ns();
+    const struct ledger_policy *policy = session_slot()->ledger.policy;
+    uint64_t counted = atomic_load_explicit(&policy->beats, memory_order_relaxed); /* policy_beat() */
+    if (!watched || counted != beats) {
+        watched = true;
+        beats = counted;
+        heard_ns = now_ns;
+    } else if (counted && now_ns - heard_ns >= SILENCE_NS) {
+        agent_lose_daemon(gate, "it has been silent for two seconds");
+        return 0;
+    }
+    return LOOK_NS;
+}
