@@ -528,16 +528,22 @@ uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum t
     uint64_t submitted = __atomic_load_n(&queue->submitted[engine], __ATOMIC_ACQUIRE);
     if (submitted == 0)
         return 0;
-    uint64_t busy_ns = running_ns(timeline, slot, engine, from_ns, to_ns);
+    uint64_t busy_ns = running_ns(timeline, slot, engine, from_ns, to_ns), oldest_ns = to_ns;
+    bool is_full = true;
     for (uint64_t position = submitted; position-- > 0 && submitted - position <= TIMELINE_RING;) {
         const struct timeline_operation *operation = &queue->ring[engine][position % TIMELINE_RING];
         uint64_t duration_ns = __atomic_load_n(&operation->duration_ns, __ATOMIC_RELAXED);
         struct word128 done = word128_load(&operation->done);
-        if (done.high != position + 1)
-            continue; /* not done yet, or no operation ever had this number */
-        if (done.low < from_ns)
-            break; /* all before it were done earlier */
-        busy_ns += overlap_ns(done.low - duration_ns, done.low, from_ns, to_ns);
+        /* Of one that is not done yet the place remembers when the one before it there was; that took as long, about. */
+        if (done.high != position + 1 && done.high + TIMELINE_RING != position + 1) {
+            is_full = false; /* no operation ever had this number */
+            continue;
+        }
+        uint64_t begin_ns = done.low > duration_ns ? done.low - duration_ns : 0;
+        oldest_ns = begin_ns < oldest_ns ? begin_ns : oldest_ns;
+        busy_ns += overlap_ns(begin_ns, done.low, from_ns, to_ns);
     }
+    if (is_full && submitted >= TIMELINE_RING && oldest_ns > from_ns && oldest_ns < to_ns)
+        busy_ns = (uint64_t)((double)busy_ns * (double)(to_ns - from_ns) / (double)(to_ns - oldest_ns));
     return busy_ns;
 }

@@ -161,9 +161,9 @@ void timeline_gate_done(struct timeline *timeline, uint32_t slot, unsigned gate,
 bool timeline_gate_ready(struct timeline *timeline, uint32_t slot, unsigned gate, uint64_t now_ns,
                          uint64_t *mark);
 
-/* How long the slot's last operations kept the engine busy between two moments, both of them past. What ran
- * longer than the ring remembers is left out; under time slices an operation counts as if it had run in one
- * piece. */
+/* How long the slot's last operations kept the engine busy between two moments, both of them past. Where the ring
+ * does not remember all of that time, what it remembers stands for the rest; under time slices an operation counts
+ * as if it had run in one piece. */
 uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
                           uint64_t from_ns, uint64_t to_ns);
 

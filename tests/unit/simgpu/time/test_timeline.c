@@ -293,6 +293,22 @@ static void a_switch_from_a_process_that_has_nothing_to_run_takes_its_own_time(v
     assert_true(is_reached(timeline, 1, &again, START + 9 * MS + MS / 2));
 }
 
+/* 4,000 operations of 0.1 ms, 0.15 ms apart: the ring remembers a quarter of them. */
+static void how_busy_a_slot_was_is_told_beyond_what_is_remembered(void **state)
+{
+    uint64_t now = START;
+    struct timeline_marks served;
+    for (unsigned i = 0; i < 4000; i++, now += 150 * (MS / 1000)) {
+        submit(*state, 0, TIMELINE_COMPUTE, MS / 10, &nothing, now);
+        timeline_look(*state, 0, now, &served);
+    }
+    timeline_look(*state, 0, now, &served);
+    uint64_t busy = timeline_busy_ns(*state, 0, TIMELINE_COMPUTE, now - 500 * MS, now);
+    assert_in_range(busy, 330 * MS, 337 * MS);
+    assert_in_range(timeline_busy_ns(*state, 0, TIMELINE_COMPUTE, now - 15 * MS, now), 10 * MS - MS / 10,
+                    10 * MS);
+}
+
 #define TIMELINE_TEST(name) cmocka_unit_test_setup_teardown(name, timeline_make, timeline_unmake)
 
 int main(void)
@@ -313,6 +329,7 @@ int main(void)
         TIMELINE_TEST(the_time_that_a_slot_has_had_counts_what_runs_now),
         TIMELINE_TEST(the_time_that_slots_have_had_adds_up_to_all_there_was_when_many_short_ones_compete),
         TIMELINE_TEST(the_time_that_a_slot_has_had_survives_its_owners),
+        TIMELINE_TEST(how_busy_a_slot_was_is_told_beyond_what_is_remembered),
         TIMELINE_TEST(a_switch_takes_time_in_which_nobody_is_served),
         TIMELINE_TEST(a_switch_from_a_process_that_has_nothing_to_run_takes_its_own_time),
         TIMELINE_TEST(a_host_function_holds_up_what_is_behind_it_until_it_returns),
