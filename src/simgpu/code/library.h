@@ -5,12 +5,22 @@
 #include "simgpu/code/module.h"
 #include "simgpu/driver/sim.h"
 
+/* What the launch calls of before CUDA 4 set (launch_old.c). */
+#define OLD_PARAMETER_BYTES 4096u
+struct old_launch {
+    unsigned block[3];
+    unsigned shared_bytes;
+    unsigned parameter_bytes;
+    _Alignas(16) char parameters[OLD_PARAMETER_BYTES];
+};
+
 struct CUfunc_st {
     _Atomic unsigned kind;
     CUmodule module;
     const struct sim_kernel_image *image;
     const struct sim_kernel *kernel;       /* NULL: unknown, takes FAKECUDA_KERNEL_NS and does nothing */
     int attributes[CU_FUNC_ATTRIBUTE_MAX]; /* those that can be set */
+    struct old_launch *old;                /* NULL: none of those was called */
 };
 
 /* A module of one context; a library's module belongs to it. */

@@ -148,8 +148,11 @@ void module_drop(CUmodule module)
     pthread_mutex_lock(&modules_lock);
     LIST_REMOVE(module, entry);
     pthread_mutex_unlock(&modules_lock);
-    for (uint32_t i = 0; i < module->image->kernel_count; i++)
+    for (uint32_t i = 0; i < module->image->kernel_count; i++) {
         atomic_store(&module->functions[i].kind, SIM_DESTROYED);
+        free(module->functions[i].old);
+        module->functions[i].old = NULL;
+    }
     globals_give_back(module);
     code_give_back(module);
     free(module->globals);

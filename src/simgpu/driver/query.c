@@ -238,6 +238,20 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType 
     return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
+/* --- Profilers: none watches ----------------------------------------------------------------------- */
+
+CUresult cuProfilerStart(void)
+{
+    CUcontext context;
+    return context_current(&context);
+}
+
+CUresult cuProfilerStop(void)
+{
+    CUcontext context;
+    return context_current(&context);
+}
+
 /* --- Names of results: need no cuInit -------------------------------------------------------------- */
 
 CUresult cuGetErrorName(CUresult result, const char **name)

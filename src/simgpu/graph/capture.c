@@ -69,6 +69,11 @@ struct capture *capture_of_id(unsigned long long id)
     return NULL;
 }
 
+static bool is_blocking(CUstream stream)
+{
+    return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
 struct capture_stream *capture_stream_add(struct capture *capture, CUstream stream)
 {
     struct capture_stream *part = calloc(1, sizeof(*part));
@@ -76,6 +81,8 @@ struct capture_stream *capture_stream_add(struct capture *capture, CUstream stre
         return NULL;
     part->capture = capture;
     part->stream = stream;
+    part->context = stream->context;
+    part->is_blocking = is_blocking(stream);
     LIST_INSERT_HEAD(&capture->streams, part, entry);
     stream->capture = part;
     return part;
@@ -84,7 +91,8 @@ struct capture_stream *capture_stream_add(struct capture *capture, CUstream stre
 static void part_free(struct capture_stream *part)
 {
     LIST_REMOVE(part, entry);
-    part->stream->capture = NULL;
+    if (part->stream)
+        part->stream->capture = NULL;
     capture_tail_free(&part->tail);
     free(part);
 }
@@ -101,11 +109,6 @@ static void capture_finish(struct capture *capture, bool keeps)
         graph_free(capture->graph);
     free(capture);
     atomic_fetch_sub(&capture_count, 1);
-}
-
-static bool is_blocking(CUstream stream)
-{
-    return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
 /* --- Beginning and ending -------------------------------------------------------------------------- */
@@ -182,6 +185,7 @@ static CUresult end(CUstream stream, CUgraph *graph)
     if (!stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     struct capture *capture = stream->capture->capture;
+    SIM_REQUIRE(graph || !capture->owns_graph); /* the program has that one already */
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != stream_thread())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->origin != stream) {
@@ -193,7 +197,8 @@ static CUresult end(CUstream stream, CUgraph *graph)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (!is_joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    *graph = result == CUDA_SUCCESS ? capture->graph : NULL;
+    if (graph)
+        *graph = result == CUDA_SUCCESS ? capture->graph : NULL;
     capture_finish(capture, result == CUDA_SUCCESS);
     return result;
 }
@@ -213,7 +218,7 @@ static bool has_blocking_capture(CUcontext context, bool invalidates)
     const struct capture_stream *part;
     LIST_FOREACH (capture, &captures, entry)
         LIST_FOREACH (part, &capture->streams, entry)
-            if (part->stream->context == context && is_blocking(part->stream)) {
+            if (part->context == context && part->is_blocking) {
                 has = true;
                 capture->invalid |= invalidates;
             }
@@ -304,7 +309,7 @@ CUresult capture_refuse_all_of(CUcontext context)
     const struct capture_stream *part;
     LIST_FOREACH (capture, &captures, entry)
         LIST_FOREACH (part, &capture->streams, entry)
-            if (part->stream->context == context) {
+            if (part->context == context) {
                 capture->invalid = true;
                 result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
             }
@@ -343,8 +348,8 @@ void capture_stream_gone(CUstream stream)
     if (capture && capture->origin == stream) {
         capture_finish(capture, false); /* nobody can end it any more */
     } else if (capture) {
-        capture->invalid = true;
-        part_free(part);
+        part->stream = NULL; /* its work is the capture's still (driver API reference: cuStreamDestroy) */
+        stream->capture = NULL;
     }
     pthread_mutex_unlock(&capture_lock);
 }

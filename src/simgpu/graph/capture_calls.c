@@ -73,7 +73,6 @@ static CUresult end(CUstream handle, bool per_thread, CUgraph *graph)
     CUcontext context;
     CUstream stream;
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(graph);
     SIM_TRY(stream_find(handle, per_thread, &context, &stream));
     return stream ? capture_end(stream, graph) : CUDA_ERROR_ILLEGAL_STATE;
 }

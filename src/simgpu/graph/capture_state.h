@@ -14,7 +14,9 @@ struct capture_tail {
 
 struct capture_stream {
     struct capture *capture;
-    CUstream stream;
+    CUcontext context; /* the stream's */
+    bool is_blocking;
+    CUstream stream; /* NULL: it was destroyed, and what it did is joined or not */
     struct capture_tail tail;
     LIST_ENTRY(capture_stream) entry; /* of the capture's */
 };

@@ -652,8 +652,47 @@ static void a_stream_that_goes_takes_its_capture_along(void **state)
     assert_cuda(cuEventRecord(forked, stream));
     assert_cuda(cuStreamWaitEvent(gone, forked, 0));
     assert_cuda(cuStreamDestroy_v2(gone));
-    end_invalid(stream);
+    assert_cuda(cuGraphDestroy(end(stream))); /* one that came in only stops being there */
     assert_cuda(cuEventDestroy_v2(forked));
+}
+
+/* What a stream did before it went has to be joined as if it were there. */
+static void a_stream_that_goes_leaves_its_work_to_the_capture(void **state)
+{
+    CUstream gone;
+    CUgraph graph;
+    CUdeviceptr at;
+    CUevent forked = event(), joined = event();
+    assert_cuda(cuMemAlloc_v2(&at, 512));
+    for (unsigned joins = 0; joins < 2; joins++) {
+        assert_cuda(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+        begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        assert_cuda(cuEventRecord(forked, stream));
+        assert_cuda(cuStreamWaitEvent(gone, forked, 0));
+        assert_cuda(fill(at, 1, 1, gone));
+        assert_cuda(cuEventRecord(joined, gone));
+        assert_cuda(cuStreamDestroy_v2(gone));
+        if (joins)
+            assert_cuda(cuStreamWaitEvent(stream, joined, 0));
+        assert_int_equal(cuStreamEndCapture(stream, &graph),
+                         joins ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    }
+    assert_cuda(cuGraphDestroy(graph));
+    assert_cuda(cuEventDestroy_v2(forked));
+    assert_cuda(cuEventDestroy_v2(joined));
+    assert_cuda(cuMemFree_v2(at));
+}
+
+static void a_graph_that_the_program_has_need_not_be_told_at_the_end(void **state)
+{
+    CUgraph graph;
+    assert_cuda(cuGraphCreate(&graph, 0));
+    assert_cuda(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    assert_cuda(cuStreamEndCapture(stream, NULL));
+    assert_cuda(cuGraphDestroy(graph));
+    begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_int_equal(cuStreamEndCapture(stream, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_cuda(cuGraphDestroy(end(stream)));
 }
 
 static int initialise(void **state)
@@ -683,6 +722,8 @@ int main(void)
         cmocka_unit_test(a_capture_of_a_threads_own_stream_is_there_after_work_in_many_contexts),
         cmocka_unit_test(a_capture_goes_into_a_graph_that_is_there),
         cmocka_unit_test(a_stream_that_goes_takes_its_capture_along),
+        cmocka_unit_test(a_stream_that_goes_leaves_its_work_to_the_capture),
+        cmocka_unit_test(a_graph_that_the_program_has_need_not_be_told_at_the_end),
     };
     int failed = cmocka_run_group_tests(tests, initialise, NULL);
     simulated_remove();
