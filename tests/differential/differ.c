@@ -311,9 +311,10 @@ static bool watch_open(void)
     nvml_library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (!nvml_library)
         return false;
-    *(void **)&start = symbol_of(nvml_library, "nvmlInit_v2");
-    *(void **)&get = symbol_of(nvml_library, "nvmlDeviceGetHandleByIndex_v2");
-    *(void **)&watch.real_info = symbol_of(nvml_library, "nvmlDeviceGetMemoryInfo");
+    /* The simulated driver has NVML in the driver's library (src/simgpu/nvml/nvml_link.c). */
+    *(void **)&start = symbol_of(cuda_library, "nvmlInit_v2");
+    *(void **)&get = symbol_of(cuda_library, "nvmlDeviceGetHandleByIndex_v2");
+    *(void **)&watch.real_info = symbol_of(cuda_library, "nvmlDeviceGetMemoryInfo");
     *(void **)&watch.seen_info = dlsym(nvml_library, "nvmlDeviceGetMemoryInfo");
     if (!start || !get || !watch.real_info || start() != NVML_SUCCESS)
         return false;
