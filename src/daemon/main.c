@@ -22,11 +22,13 @@
 #include "daemon/history/history.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
+#include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
 #include "daemon/loop/runtime.h"
 #include "daemon/loop/settings.h"
+#include "daemon/loop/watch.h"
 #include "daemon/process/attach.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/process/reaper.h"
@@ -307,10 +309,10 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        events_start,    api_follow_start, api_wait_start,         agents_start,
-        heartbeat_start, queue_start,      driver_line_start,      release_start,
-        store_open,      store_load,       unclaimed_ledgers_sort, history_start,
-        settings_start,  declared_start,   reaper_start,
+        closer_start,  events_start,    api_follow_start, api_wait_start,
+        agents_start,  heartbeat_start, queue_start,      driver_line_start,
+        release_start, store_open,      store_load,       unclaimed_ledgers_sort,
+        history_start, settings_start,  declared_start,   reaper_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -399,6 +401,7 @@ static void stop(struct program *program)
     events_free(daemon);
     declared_stop(daemon);
     settings_stop(daemon);
+    closer_stop(daemon);
     round_stop(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_unref(daemon->loop);
@@ -434,7 +437,7 @@ int main(int count, char **arguments)
         return EXIT_FAILURE;
     }
     say_ready(&program);
-    result = sd_event_loop(daemon->loop);
+    result = loop_run(daemon);
     stop(&program);
     return result < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

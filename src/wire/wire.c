@@ -143,6 +143,30 @@ int wire_receive(int socket, struct wire_message *message, int fds[static WIRE_F
     return 0;
 }
 
+int wire_receive_plain(int socket, struct wire_message *message)
+{
+    struct iovec part = {.iov_base = message, .iov_len = sizeof(*message)};
+    struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
+    ssize_t length;
+    memset(message, 0, sizeof(*message));
+    /* What is only looked at is not closed here: the packet in the queue still has it. */
+    do
+        length = recvmsg(socket, &packet, MSG_PEEK);
+    while (length < 0 && errno == EINTR);
+    if (length < 0)
+        return -errno;
+    if (packet.msg_flags & MSG_CTRUNC)
+        return -EPROTO;
+    if (length == 0)
+        return -ENOTCONN;
+    do
+        length = recv(socket, message, sizeof(*message), MSG_TRUNC);
+    while (length < 0 && errno == EINTR);
+    if (length < 0)
+        return -errno;
+    return (size_t)length > sizeof(*message) ? -EPROTO : wire_check(message, (size_t)length);
+}
+
 static int is_terminated(const char *text, size_t bytes)
 {
     return memchr(text, '\0', bytes) != NULL;

@@ -241,6 +241,10 @@ int wire_post(int socket, struct wire_message *message);
  * non-blocking socket has none; or another negative errno. */
 int wire_receive(int socket, struct wire_message *message, int fds[static WIRE_FDS_MAX], unsigned *fd_count);
 
+/* The same from a stranger, who has no descriptors to send: a packet that has some is -EPROTO, and is left unread
+ * with them. */
+int wire_receive_plain(int socket, struct wire_message *message);
+
 /* Check a packet of `length` bytes already in memory, as wire_receive() does. 0 or -EPROTO. The text fields
  * of an accepted message are zero-terminated. */
 int wire_check(const struct wire_message *message, size_t length);

@@ -152,13 +152,16 @@ def test_what_is_no_hello_ends_that_connection_alone(daemon, session, bad):
     Client(daemon.attach_socket).attach(session)
 
 
-def test_descriptors_that_come_along_are_closed(daemon, session):
+def test_descriptors_that_come_along_are_refused_or_closed(daemon, session):
     before = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
     for body in (hello(session), b"rubbish"):
         client = Client(daemon.attach_socket)
         with open("/dev/null") as null:
-            socket.send_fds(client.socket, [body], [null.fileno()] * 8)
-        assert client.is_hung_up()
+            try:
+                socket.send_fds(client.socket, [body], [null.fileno()] * 8)
+                assert client.is_hung_up()
+            except PermissionError:
+                pass  # this kernel lets the daemon refuse them (6.16)
         client.close()
     wait_for(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= before, "the descriptors to be closed")
 

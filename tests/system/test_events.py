@@ -34,7 +34,7 @@ def parse(text):
 def kept(daemon, **headers):
     status, text = daemon.request("GET", "/v1/events?follow=false", headers=headers)
     assert status == 200, text
-    return parse(text)
+    return [event for event in parse(text) if event["kind"] != "daemon.held"]  # a busy machine may see one
 
 
 def kinds(events, name=None):

@@ -265,3 +265,52 @@ def test_one_user_cannot_attach_until_the_daemon_has_no_descriptor_left(opened):
     wait_for(lambda: opened.session("greedy")["processes"] == [], "the slots to be free")
     wait_for(lambda: len(opened.request("GET", "/v1/sessions")[1]) == 2, "the sessions of its program to end")
     assert as_user(OTHER_USER, attach_on_and_on)[0] == 15  # nothing was left behind
+
+
+# The loop: nothing that a client does may hold it for long.
+
+def lingering():
+    """A TCP socket whose last close waits for a minute, as nobody reads at its other end, and that end."""
+    server = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname())
+    other, _ = server.accept()
+    client.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while client.send(bytes(1 << 16)):
+            pass
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+    return client, other
+
+
+def send_lingering(path, kind, body):
+    """Whether the socket took a descriptor along with the bytes."""
+    connection = socket.socket(socket.AF_UNIX, kind)
+    connection.connect(str(path))
+    client, other = lingering()
+    try:
+        connection.sendmsg([body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", client.fileno()))])
+        return True
+    except PermissionError:
+        return False
+    finally:
+        client.close()  # what was sent is the daemon's alone by now
+        connection.close()
+        opened_ends.append(other)
+
+
+opened_ends = []
+
+
+def test_descriptors_that_are_slow_to_close_hold_nobody_up(opened):
+    """Where the kernel has SO_PASSRIGHTS (6.16) they are refused; else attach.sock's are closed by a helper."""
+    has_rights_switch = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 16)
+    taken = [send_lingering(opened.attach_socket, socket.SOCK_SEQPACKET, attach_client.hello("000000000000"))
+             for _ in range(4)]
+    if has_rights_switch:
+        taken += [send_lingering(opened.control_socket, socket.SOCK_STREAM, b"GET /healthz HTTP/1.1\r\n\r\n")]
+        assert not any(taken)
+    begin = time.monotonic()
+    assert opened.request("GET", "/healthz")[0] == 200
+    assert time.monotonic() - begin < 30, "not as long as one lingers"
+    while opened_ends:
+        opened_ends.pop().close()

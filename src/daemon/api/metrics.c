@@ -63,6 +63,16 @@ static uint64_t broken_ledgers(const struct subject *subject)
     return subject->daemon->broken_ledgers;
 }
 
+static uint64_t long_holds(const struct subject *subject)
+{
+    return subject->daemon->long_holds;
+}
+
+static uint64_t longest_hold_nano(const struct subject *subject)
+{
+    return subject->daemon->longest_hold_usec * 1000;
+}
+
 static uint64_t start_time(const struct subject *subject)
 {
     return (uint64_t)subject->daemon->started_at;

@@ -87,12 +87,14 @@ struct daemon {
     struct waiters *waiters;          /* for places in the queue, by HTTP */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
     struct round *round;
+    struct worker *closer;             /* closer.h */
     struct observer *release_observer; /* release.h */
     struct driver_line *driver_line;
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;
     uint64_t broken_ledgers;
+    uint64_t long_holds, longest_hold_usec, hold_told_usec; /* of the loop (watch.h) */
     int64_t started_at;
 };
 

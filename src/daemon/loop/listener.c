@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
+#include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 
@@ -59,6 +60,7 @@ int listener_open(struct daemon *daemon, int fd, const char *name, void (*enter)
         return error_set_errno(error, ENOMEM, "cannot serve %s", name);
     *listener =
         (struct listener){.daemon = daemon, .fd = fd, .name = name, .enter = enter, .context = context};
+    closer_refuse_descriptors(fd);
     int result = sd_event_add_io(daemon->loop, &listener->source, fd, EPOLLIN, on_connect, listener);
     if (result < 0) {
         free(listener);

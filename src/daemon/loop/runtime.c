@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/loop/activation.h"
+#include "daemon/loop/closer.h"
 
 #define WAIT_STEP_NS 50000000
 #define WAIT_STEPS 100
@@ -77,6 +78,8 @@ int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, in
     fill_address(&address, path);
     cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(path);
+    if (fd >= 0)
+        closer_refuse_descriptors(fd);
     /* Nobody can connect before listen(), by when the mode is right. */
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
         (group != (gid_t)-1 && chown(path, (uid_t)-1, group) < 0) || chmod(path, mode) < 0 ||

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/loop/changes.h"
+#include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
@@ -90,7 +91,7 @@ static void connection_free(struct connection *connection)
     sd_event_source_disable_unref(connection->source);
     sd_event_source_disable_unref(connection->timeout);
     if (connection->fd >= 0)
-        close(connection->fd);
+        closer_close(connection->attach->daemon, connection->fd);
     free(connection);
 }
 
@@ -281,13 +282,9 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
 {
     struct connection *connection = userdata;
     struct wire_message message;
-    int fds[WIRE_FDS_MAX];
-    unsigned fd_count;
-    int result = wire_receive(fd, &message, fds, &fd_count);
+    int result = wire_receive_plain(fd, &message);
     if (result == -EAGAIN)
         return 0;
-    for (unsigned i = 0; i < fd_count; i++) /* clients have none to send */
-        close(fds[i]);
     if (result == -EPROTO)
         log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,
                  (unsigned)connection->peer.uid);
@@ -312,7 +309,7 @@ static void begin_connection(struct attach *attach, int fd, struct session *sess
         connection->attach = attach;
     if (!connection || peer_credentials(fd, &connection->peer) < 0 || !begin_silence(connection, session)) {
         free(connection);
-        close(fd);
+        closer_close(attach->daemon, fd);
         return;
     }
     connection->fd = fd;

@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
+#include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/schedule/turns.h"
@@ -161,7 +162,7 @@ static void agents_drop(struct agent *agent)
         *at = agent->next_broken;
     agent->process->agent = NULL;
     sd_event_source_disable_unref(agent->source);
-    close(agent->fd);
+    closer_close(leases->daemon, agent->fd);
     if (agent->gate)
         arbiter_process_remove(agent->gate, monotonic_ns());
     touch(leases, agent->process->session);
@@ -220,13 +221,9 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     struct agent *agent = userdata;
     struct leases *leases = agent->leases;
     struct wire_message message;
-    int fds[WIRE_FDS_MAX];
-    unsigned fd_count;
-    int result = wire_receive(fd, &message, fds, &fd_count);
+    int result = wire_receive_plain(fd, &message);
     if (result == -EAGAIN)
         return 0;
-    for (unsigned i = 0; i < fd_count; i++) /* agents have none to send */
-        close(fds[i]);
     if (result == 0 && take_message(agent, &message)) {
         touch(leases, agent->process->session);
         set_timer(leases);

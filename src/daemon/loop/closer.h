@@ -1,0 +1,20 @@
+/* closer.h - the loop closes nothing that a stranger made slow to close.
+ *
+ * A client can send descriptors along with its bytes. When the last copy of one is closed, the kernel ends what it
+ * stands for in the thread that closed it: a TCP socket may linger, a file of a FUSE file system may never end. So
+ * clients' descriptors are refused where the kernel can do that (Linux 6.16), are never received, and connections,
+ * whose unread bytes may have some along, are closed by a helper thread. */
+#pragma once
+
+#include "base/error.h"
+
+struct daemon;
+
+/* Have the kernel refuse descriptors on every connection to this listening socket, where it can. */
+void closer_refuse_descriptors(int listening_fd);
+
+/* Close a client's connection. Never waits. */
+void closer_close(struct daemon *daemon, int fd);
+
+int closer_start(struct daemon *daemon, struct error *error);
+void closer_stop(struct daemon *daemon); /* what is not closed by then is left to the end of the process */

@@ -1,0 +1,76 @@
+#include "daemon/loop/watch.h"
+
+#include <sys/resource.h>
+#include <systemd/sd-event.h>
+#include <time.h>
+
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+
+/* Not more often than this is it told. */
+#define TELL_USEC UINT64_C(10000000)
+
+/* What the thread has done up to a moment. */
+struct mark {
+    uint64_t passed_usec, computed_usec;
+    long waits; /* how often it gave its CPU away */
+};
+
+static struct mark mark_now(void)
+{
+    struct timespec computed;
+    struct rusage usage;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &computed);
+    getrusage(RUSAGE_THREAD, &usage);
+    return (struct mark){
+        .passed_usec = daemon_now_usec(),
+        .computed_usec = (uint64_t)computed.tv_sec * 1000000 + (uint64_t)computed.tv_nsec / 1000,
+        .waits = usage.ru_nvcsw,
+    };
+}
+
+static void judge(struct daemon *daemon, const struct mark *before)
+{
+    uint64_t passed = daemon_now_usec() - before->passed_usec;
+    if (passed <= LOOP_HOLD_USEC) {
+        if (passed > daemon->longest_hold_usec)
+            daemon->longest_hold_usec = passed;
+        return;
+    }
+    struct mark after = mark_now();
+    bool has_waited = after.waits > before->waits;
+    uint64_t held = has_waited ? passed : after.computed_usec - before->computed_usec;
+    if (held > daemon->longest_hold_usec)
+        daemon->longest_hold_usec = held;
+    if (held <= LOOP_HOLD_USEC)
+        return;
+    daemon->long_holds++;
+    if (daemon->hold_told_usec && before->passed_usec - daemon->hold_told_usec < TELL_USEC)
+        return;
+    daemon->hold_told_usec = before->passed_usec;
+    log_warning("one callback held the loop for %.1f ms, %s", (double)held / 1000,
+                has_waited ? "and waited in it" : "computing");
+    change_publish(daemon, &(struct change){CHANGE_LOOP_HELD, .seconds = (double)held / 1e6},
+                   "one callback held the daemon's loop for %.1f ms, %s", (double)held / 1000,
+                   has_waited ? "and waited in it" : "computing");
+}
+
+int loop_run(struct daemon *daemon)
+{
+    while (sd_event_get_state(daemon->loop) != SD_EVENT_FINISHED) {
+        int result = sd_event_prepare(daemon->loop);
+        if (result == 0)
+            result = sd_event_wait(daemon->loop, UINT64_MAX);
+        if (result < 0)
+            return result;
+        if (result == 0)
+            continue;
+        struct mark before = mark_now();
+        result = sd_event_dispatch(daemon->loop);
+        if (result < 0)
+            return result;
+        judge(daemon, &before);
+    }
+    return 0;
+}
