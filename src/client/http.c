@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -33,6 +34,9 @@ int http_connect(struct http_connection *connection)
     strcpy(address.sun_path, connection->socket_path);
     cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
+        return -errno;
+    const struct timeval patience = {.tv_sec = connection->timeout_s};
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0)
         return -errno;
     while (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
         if (errno != EINTR)
@@ -77,6 +81,7 @@ static int send_all(int fd, const char *text)
 
 struct answer {
     const struct http_sink *sink;
+    unsigned timeout_s;
     bool is_refused; /* the sink gave up */
     bool is_complete, may_go_on;
 };
@@ -108,6 +113,9 @@ static int read_answer(int fd, http_parser *parser, struct error *error)
         ssize_t length = recv(fd, bytes, sizeof(bytes), 0);
         if (length < 0 && errno == EINTR)
             continue;
+        if (length < 0 && errno == EAGAIN)
+            return error_set(error, ETIMEDOUT, NULL, "the daemon did not answer within %u s",
+                             answer->timeout_s);
         if (length <= 0 && !has_begun)
             return error_set(error, ECONNRESET, NULL, "the daemon hung up without an answer");
         if (length < 0)
@@ -128,7 +136,7 @@ static int read_answer(int fd, http_parser *parser, struct error *error)
 int http_perform(struct http_connection *connection, const struct http_request *request,
                  const struct http_sink *sink, struct error *error)
 {
-    struct answer answer = {.sink = sink};
+    struct answer answer = {.sink = sink, .timeout_s = connection->timeout_s};
     http_parser parser = {.data = &answer};
     cleanup_free char *head = compose_head(request);
     http_parser_init(&parser, HTTP_RESPONSE);

@@ -15,7 +15,8 @@
 
 struct http_connection {
     const char *socket_path;
-    int fd; /* -1: not connected */
+    int fd;             /* -1: not connected */
+    unsigned timeout_s; /* how long to wait for more of an answer; 0: for ever. From the next connection on */
 };
 
 struct http_request {

@@ -1,0 +1,262 @@
+#include "kube/claim.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/units.h"
+#include "client/session_fields.h"
+
+/* --- Words ----------------------------------------------------------------------------------------- */
+
+int claim_parse_quantity(const char *text, uint64_t *number, struct error *error)
+{
+    static const struct {
+        const char *suffix;
+        double factor;
+    } suffixes[] = {{"", 1},        {"n", 1e-9},    {"u", 1e-6},    {"m", 1e-3},
+                    {"k", 1e3},     {"M", 1e6},     {"G", 1e9},     {"T", 1e12},
+                    {"P", 1e15},    {"E", 1e18},    {"Ki", 0x1p10}, {"Mi", 0x1p20},
+                    {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50}, {"Ei", 0x1p60}};
+    const char *rest = text + strspn(text, "0123456789.");
+    char *end = NULL;
+    /* "1e3" is a number, "1E" is one with a suffix. */
+    if ((*rest == 'e' || *rest == 'E') &&
+        (isdigit((unsigned char)rest[1]) ||
+         ((rest[1] == '+' || rest[1] == '-') && isdigit((unsigned char)rest[2]))))
+        rest += 2 + strspn(rest + 2, "0123456789");
+    double value = rest != text && isdigit((unsigned char)rest[-1]) ? strtod(text, &end) : NAN;
+    for (size_t i = 0; end == rest && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        double whole = ceil(value * suffixes[i].factor);
+        if (strcmp(rest, suffixes[i].suffix) != 0 || !(whole < 0x1p63))
+            continue;
+        *number = (uint64_t)whole;
+        return 0;
+    }
+    return error_set(error, EINVAL, NULL,
+                     "'%.40s' is no quantity; expected one like 4Gi, from 0 to less than 8Ei", text);
+}
+
+char *claim_device_name(const char *uuid)
+{
+    char *name = strdup(uuid);
+    for (char *at = name; at && *at; at++)
+        *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '-';
+    return name;
+}
+
+static json_t *find_gpu(const json_t *gpus, const char *device)
+{
+    size_t i;
+    json_t *gpu;
+    json_array_foreach((json_t *)gpus, i, gpu)
+    {
+        cleanup_free char *name = claim_device_name(session_text(gpu, "uuid"));
+        if (name && strcmp(name, device) == 0)
+            return gpu;
+    }
+    return NULL;
+}
+
+/* --- Devices --------------------------------------------------------------------------------------- */
+
+/* What was consumed of a capacity: 1, or 0 when nothing is said about it. */
+static int consumed(const json_t *result, const char *capacity, uint64_t *number, struct error *error)
+{
+    const json_t *all = json_object_get(result, "consumedCapacity");
+    char qualified[64];
+    snprintf(qualified, sizeof(qualified), CLAIM_DRIVER "/%s", capacity);
+    const json_t *value = json_object_get(all, capacity);
+    value = value ? value : json_object_get(all, qualified);
+    if (!value)
+        return 0;
+    char text[64];
+    if (json_is_integer(value))
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
+    else
+        snprintf(text, sizeof(text), "%.60s", json_string_value(value) ? json_string_value(value) : "?");
+    int parsed = claim_parse_quantity(text, number, error);
+    return parsed < 0 ? parsed : 1;
+}
+
+struct reading {
+    const json_t *gpus;
+    json_t *bytes; /* by GPU's UUID */
+    json_t *devices;
+    uint64_t cores; /* of 100; what each device has */
+    bool has_cores;
+};
+
+static int read_result(struct reading *reading, const json_t *result, struct error *error)
+{
+    const char *device = session_text(result, "device"), *share = session_text(result, "shareID");
+    const json_t *gpu = find_gpu(reading->gpus, device);
+    uint64_t bytes = 0, cores = 100;
+    if (!gpu)
+        return error_set(error, ENODEV, NULL, "device '%.80s' is no GPU of this node", device);
+    const char *uuid = session_text(gpu, "uuid");
+    int has_bytes = consumed(result, "memory", &bytes, error);
+    int has_cores = has_bytes < 0 ? has_bytes : consumed(result, "cores", &cores, error);
+    if (has_cores < 0)
+        return has_cores;
+    if (!has_bytes)
+        bytes = session_number(gpu, "total_bytes"); /* the whole device */
+    if (cores > 100)
+        return error_set(error, EINVAL, NULL,
+                         "device '%.80s': %llu cores were consumed; expected 100 at most", device,
+                         (unsigned long long)cores);
+    if (reading->has_cores && reading->cores != cores)
+        return error_set(error, EINVAL, NULL,
+                         "the devices of a claim have %llu and %llu cores; expected the same of each, as "
+                         "they are one session",
+                         (unsigned long long)reading->cores, (unsigned long long)cores);
+    reading->has_cores = true;
+    reading->cores = cores;
+    json_int_t before = json_integer_value(json_object_get(reading->bytes, uuid));
+    json_object_set_new(reading->bytes, uuid, json_integer(before + (json_int_t)bytes));
+    json_t *entry = json_pack("{s:s,s:s,s:s}", "request", session_text(result, "request"), "pool",
+                              session_text(result, "pool"), "device", device);
+    if (*share)
+        json_object_set_new(entry, "share_id", json_string(share));
+    return json_array_append_new(reading->devices, entry) == 0 ? 0 : -ENOMEM;
+}
+
+static int read_results(struct reading *reading, const json_t *allocation, struct error *error)
+{
+    size_t i;
+    json_t *result;
+    json_array_foreach(json_object_get(allocation, "results"), i, result)
+    {
+        if (strcmp(session_text(result, "driver"), CLAIM_DRIVER) != 0)
+            continue;
+        int read = read_result(reading, result, error);
+        if (read < 0)
+            return read;
+    }
+    return json_array_size(reading->devices)
+               ? 0
+               : error_set(error, EINVAL, NULL, "the claim has no device of " CLAIM_DRIVER);
+}
+
+/* --- Configuration --------------------------------------------------------------------------------- */
+
+struct config {
+    struct share share;
+    const char *priority; /* NULL: not said */
+};
+
+static int read_part(const json_t *value, const char *key, uint32_t *part, struct error *error)
+{
+    const char *text = json_string_value(value);
+    struct share share;
+    struct error cause;
+    if (!text || units_parse_share(text, &share, &cause) < 0 || share.min != share.max)
+        return error_set(error, EINVAL, NULL, "the claim's %s is wrong; expected a part like \"25%%\"", key);
+    *part = share.max;
+    return 0;
+}
+
+static int read_parameter(struct config *config, const char *key, const json_t *value, struct error *error)
+{
+    const char *text = json_string_value(value);
+    if (strcmp(key, "minimumShare") == 0)
+        return read_part(value, key, &config->share.min, error);
+    if (strcmp(key, "maximumShare") == 0)
+        return read_part(value, key, &config->share.max, error);
+    if (strcmp(key, "priority") == 0 && text) {
+        config->priority = text; /* the daemon judges it */
+        return 0;
+    }
+    if (strcmp(key, "apiVersion") == 0 && text && strcmp(text, CLAIM_CONFIG_VERSION) == 0)
+        return 0;
+    if (strcmp(key, "kind") == 0 && text && strcmp(text, CLAIM_CONFIG_KIND) == 0)
+        return 0;
+    if (strcmp(key, "oversubscribe") == 0 || strcmp(key, "hostMemory") == 0)
+        return error_set(error, ENOTSUP, NULL,
+                         "the claim asks for %s, which this version of GPU Slice cannot", key);
+    return error_set(
+        error, EINVAL, NULL,
+        "the claim's configuration has the field '%.40s'; expected apiVersion " CLAIM_CONFIG_VERSION
+        ", kind " CLAIM_CONFIG_KIND ", minimumShare, maximumShare, priority",
+        key);
+}
+
+/* Classes' configurations come before the claim's own, which win. */
+static int read_configs(struct config *config, const json_t *allocation, struct error *error)
+{
+    size_t i;
+    json_t *each, *value;
+    const char *key;
+    json_array_foreach(json_object_get(allocation, "config"), i, each)
+    {
+        const json_t *opaque = json_object_get(each, "opaque");
+        if (strcmp(session_text(opaque, "driver"), CLAIM_DRIVER) != 0)
+            continue;
+        json_object_foreach(json_object_get(opaque, "parameters"), key, value)
+        {
+            int result = read_parameter(config, key, value, error);
+            if (result < 0)
+                return result;
+        }
+    }
+    if (config->share.min > config->share.max)
+        return error_set(error, EINVAL, NULL, "the claim's minimum share is above its maximum");
+    return 0;
+}
+
+/* --- The claim ------------------------------------------------------------------------------------- */
+
+static json_t *make_body(const struct reading *reading, const struct config *config, const json_t *claim,
+                         const char *uid)
+{
+    json_t *gpus = json_array(), *bytes;
+    const char *uuid;
+    char name[64], share[UNITS_SHARE_TEXT];
+    json_object_foreach(reading->bytes, uuid, bytes)
+        json_array_append_new(gpus, json_pack("{s:s,s:O}", "gpu", uuid, "memory_bytes", bytes));
+    snprintf(name, sizeof(name), "claim-%.56s", uid);
+    json_t *body = json_pack("{s:s,s:o,s:s}", "name", name, "gpus", gpus, "compute",
+                             units_format_share(config->share, share));
+    const json_t *metadata = json_object_get(claim, "metadata");
+    const char *namespace = session_text(metadata, "namespace");
+    const char *pod = session_text(
+        json_array_get(json_object_get(json_object_get(claim, "status"), "reservedFor"), 0), "name");
+    if (*namespace)
+        json_object_set_new(body, "namespace", json_string(namespace));
+    if (*pod)
+        json_object_set_new(body, "pod", json_string(pod));
+    if (config->priority)
+        json_object_set_new(body, "priority", json_string(config->priority));
+    return body;
+}
+
+int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t **body, json_t **devices,
+               struct error *error)
+{
+    const json_t *allocation =
+        json_object_get(json_object_get(json_object_get(claim, "status"), "allocation"), "devices");
+    const char *found = session_text(json_object_get(claim, "metadata"), "uid");
+    if (strcmp(found, uid) != 0)
+        return error_set(error, ESTALE, NULL,
+                         "the claim of that name has the UID '%.60s', not '%.60s': it was made anew", found,
+                         uid);
+    if (!allocation)
+        return error_set(error, EAGAIN, NULL, "the claim is not allocated");
+    struct reading reading = {.gpus = gpus, .bytes = json_object(), .devices = json_array()};
+    int result = read_results(&reading, allocation, error);
+    uint32_t share = (uint32_t)(reading.cores * (SHARE_WHOLE / 100));
+    struct config config = {.share = {share, share ? share : SHARE_WHOLE}};
+    if (result == 0)
+        result = read_configs(&config, allocation, error);
+    if (result == 0) {
+        *body = make_body(&reading, &config, claim, uid);
+        *devices = json_incref(reading.devices);
+    }
+    json_decref(reading.bytes);
+    json_decref(reading.devices);
+    return result;
+}

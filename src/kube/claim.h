@@ -1,0 +1,23 @@
+/* claim.h - a ResourceClaim that the scheduler has allocated, read for this node's part of it. Nothing is asked here. */
+#pragma once
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define CLAIM_DRIVER "gpu.gpuslice.io"
+#define CLAIM_CONFIG_VERSION "gpu.gpuslice.io/v1alpha1"
+#define CLAIM_CONFIG_KIND "SessionConfig"
+
+/* A Kubernetes quantity ("4Gi", "1500M", "25", "2.5e9"), rounded up to a whole number. */
+int claim_parse_quantity(const char *text, uint64_t *number, struct error *error);
+
+/* What a GPU is called as a device: its UUID in small letters. The caller frees it. */
+char *claim_device_name(const char *uuid);
+
+/* The session that `claim` asks for, as the body of a POST, and its devices: an array of {request, pool, device, share_id}.
+ * `gpus` are this node's. Fails where the claim has another UID than `uid`, is not allocated, or asks for what cannot be. The
+ * caller drops both. */
+int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t **body, json_t **devices,
+               struct error *error);

@@ -1,0 +1,18 @@
+#include "kube/kubelet.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/un.h>
+
+int kubelet_path(const struct kubelet *kubelet, char path[static PATH_MAX], const char *below,
+                 struct error *error)
+{
+    int length = snprintf(path, PATH_MAX, "%s/%s", kubelet->options.kubelet_dir, below);
+    if (length >= (int)sizeof(((struct sockaddr_un *)0)->sun_path))
+        return error_set(
+            error, ENAMETOOLONG, NULL,
+            "the path %.200s has %d bytes; a socket's has 107 at most; use a kubelet with a shorter "
+            "--root-dir",
+            path, length);
+    return 0;
+}

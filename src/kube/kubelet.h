@@ -1,0 +1,49 @@
+/* kubelet.h - gpuslice-kubelet's whole state: one node's GPUs, offered to its kubelet. One thread owns all of it.
+ *
+ * node     this machine: its daemon (node.h) and its kubelet, whose sockets are below kubelet_dir
+ * slice    an equal part of a GPU, which the device plug-in offers to clusters without DRA
+ * claim    what a pod asked for by DRA; becomes one session
+ *
+ * The daemon keeps all state: a session's name says what it was made for, so that whoever restarts finds it. */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <systemd/sd-event.h>
+
+#include "base/units.h"
+#include "client/client.h"
+#include "client/container.h"
+#include "kube/api_server.h"
+
+struct dra;
+struct slices;
+
+struct kubelet_options {
+    bool simulated;
+    bool slices, dra;           /* which roads are open */
+    const char *node;           /* the node's name */
+    const char *resource;       /* what slices are called in pods */
+    unsigned slice_count;       /* a GPU's */
+    uint64_t slice_bytes;       /* 0: an equal part of the GPU's memory */
+    struct share slice_compute; /* max 0: from an equal part of its time on */
+    enum container_driver driver;
+    const char *kubelet_dir, *cdi_dir;
+    struct api_place api;
+};
+
+struct kubelet {
+    struct kubelet_options options;
+    sd_event *loop;
+    struct client client;
+    bool is_daemon_known;    /* it has answered */
+    uint64_t daemon_lost_ns; /* when it answered no more; 0: it does */
+    json_t *gpus;            /* as the daemon said last; NULL before */
+    struct slices *slices;
+    struct dra *dra;
+};
+
+/* A socket's path below the kubelet's folder. One that no socket can have is an error that says so. */
+int kubelet_path(const struct kubelet *kubelet, char path[static PATH_MAX], const char *below,
+                 struct error *error);

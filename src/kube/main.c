@@ -1,0 +1,260 @@
+/* gpuslice-kubelet: options, start, end. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "kube/dra.h"
+#include "kube/kubelet.h"
+#include "kube/node.h"
+#include "kube/pods.h"
+#include "kube/slices.h"
+
+#define TICK_USEC UINT64_C(1000000)
+#define LOOK_NS (UINT64_C(3) * 1000000000) /* between two looks at the GPUs */
+#define DAEMON_TIMEOUT_S 15
+#define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
+
+static const struct {
+    const char *name, *argument;
+    int letter;
+    const char *help;
+} options[] = {
+    {"mode", "MODE", 'm', "dra, device-plugin or both (dra)"},
+    {"node", "NAME", 'n', "the node's name in the cluster (NODE_NAME)"},
+    {"resource", "NAME", 'r', "what pods ask for by the device plug-in (gpuslice.io/gpu)"},
+    {"slices", "NUMBER", 's', "how many slices a GPU has for the device plug-in (10)"},
+    {"slice-memory", "SIZE", 'M', "memory of a slice; without it, an equal part of the GPU's"},
+    {"slice-compute", "SHARE", 'C',
+     "share of a container with slices; without it, an equal part for each, up to 100%"},
+    {"without-driver", NULL, 'w', "containers get the NVIDIA driver otherwise, as by nvidia.com/gpu"},
+    {"kubelet-dir", "FOLDER", 'k', "the kubelet's folder (/var/lib/kubelet)"},
+    {"cdi-dir", "FOLDER", 'c', "where CDI specifications are written (/var/run/cdi)"},
+    {"api-server", "URL", 'a', "the API server, https://HOST:PORT; without it, the one that pods are told"},
+    {"token-file", "FILE", 't', "the service account's token, read for each request"},
+    {"ca-file", "FILE", 'A', "what the API server's certificate is checked by"},
+    {"simulated", NULL, 'f', "the daemon offers simulated GPUs (also GPUSLICE_SIMULATED=1)"},
+    {"version", NULL, 'V', "print the version"},
+    {"help", NULL, 'h', "print this"},
+};
+#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
+
+static void print_help(void)
+{
+    puts("Usage: gpuslice-kubelet [OPTION]...\n"
+         "Offers this node's GPUs, as GPU Slice shares them, to the node's kubelet.\n");
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char left[40];
+        snprintf(left, sizeof(left), "--%s%s%s", options[i].name, options[i].argument ? " " : "",
+                 options[i].argument ? options[i].argument : "");
+        printf("  %-22s %s\n", left, options[i].help);
+    }
+}
+
+static int wrong(const char *option, const char *message)
+{
+    fprintf(stderr, "gpuslice-kubelet: --%s: %s\n", option, message);
+    return 2;
+}
+
+/* Returns -1 to go on, else the exit status. */
+static int take_option(struct kubelet_options *chosen, int letter, const char *value)
+{
+    struct error error;
+    uint64_t number;
+    switch (letter) {
+    case 'm':
+        chosen->dra = strcmp(value, "dra") == 0 || strcmp(value, "both") == 0;
+        chosen->slices = strcmp(value, "device-plugin") == 0 || strcmp(value, "both") == 0;
+        return chosen->dra || chosen->slices ? -1 : wrong("mode", "expected dra, device-plugin or both");
+    case 's':
+        if (units_parse_number(value, 1000, &number, &error) < 0 || number == 0)
+            return wrong("slices", "expected a number from 1 to 1000");
+        chosen->slice_count = (unsigned)number;
+        return -1;
+    case 'M':
+        return units_parse_bytes(value, &chosen->slice_bytes, &error) < 0
+                   ? wrong("slice-memory", error.message)
+                   : -1;
+    case 'C':
+        return units_parse_share(value, &chosen->slice_compute, &error) < 0
+                   ? wrong("slice-compute", error.message)
+                   : -1;
+    case 'n':
+        chosen->node = value;
+        return -1;
+    case 'r':
+        chosen->resource = value;
+        return -1;
+    case 'w':
+        chosen->driver = CONTAINER_DRIVER_ABSENT;
+        return -1;
+    case 'k':
+        chosen->kubelet_dir = value;
+        return -1;
+    case 'c':
+        chosen->cdi_dir = value;
+        return -1;
+    case 'a':
+        chosen->api.url = value;
+        return -1;
+    case 't':
+        chosen->api.token_file = value;
+        return -1;
+    case 'A':
+        chosen->api.ca_file = value;
+        return -1;
+    case 'f':
+        chosen->simulated = true;
+        return -1;
+    case 'V':
+        printf("gpuslice-kubelet %s\n", GPUSLICE_VERSION);
+        return 0;
+    default:
+        print_help();
+        return 0;
+    }
+}
+
+static int parse_options(struct kubelet_options *chosen, int count, char **arguments)
+{
+    struct option table[OPTION_COUNT + 1] = {0};
+    int status = -1;
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        table[i] = (struct option){.name = options[i].name,
+                                   .has_arg = options[i].argument ? required_argument : no_argument,
+                                   .val = options[i].letter};
+    opterr = 0; /* we say it, in one line */
+    for (int letter; status == -1 && (letter = getopt_long(count, arguments, ":", table, NULL)) != -1;) {
+        if (letter == ':' || letter == '?') {
+            fprintf(stderr, "gpuslice-kubelet: '%.80s' %s; try 'gpuslice-kubelet --help'\n",
+                    arguments[optind - 1],
+                    letter == ':' ? "needs a value" : "is no option, or takes no value");
+            return 2;
+        }
+        status = take_option(chosen, letter, optarg);
+    }
+    if (status == -1 && optind < count) {
+        fprintf(stderr, "gpuslice-kubelet: '%s' is one argument too many; try 'gpuslice-kubelet --help'\n",
+                arguments[optind]);
+        return 2;
+    }
+    return status;
+}
+
+/* What pods are told of their API server. */
+static void find_api_server(struct api_place *api)
+{
+    static char url[300];
+    const char *host = getenv("KUBERNETES_SERVICE_HOST"), *port = getenv("KUBERNETES_SERVICE_PORT");
+    if (api->url || !host || !port)
+        return;
+    snprintf(url, sizeof(url), strchr(host, ':') ? "https://[%.200s]:%.20s" : "https://%.200s:%.20s", host,
+             port);
+    api->url = url;
+    if (!api->token_file)
+        api->token_file = SERVICE_ACCOUNT "token";
+    if (!api->ca_file)
+        api->ca_file = SERVICE_ACCOUNT "ca.crt";
+}
+
+static int check_options(const struct kubelet_options *chosen)
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz-.";
+    const char *node = chosen->node, *slash = strchr(chosen->resource, '/');
+    if (chosen->dra && (!node || !*node || strlen(node) > 253 || node[strspn(node, letters)] != '\0'))
+        return wrong("node", "expected the node's name in the cluster; NODE_NAME can say it too");
+    if (chosen->dra && !chosen->api.url)
+        return wrong("api-server",
+                     "expected https://HOST:PORT; outside of a pod there is no other way to know it");
+    if (chosen->slices && (!slash || slash == chosen->resource || !slash[1]))
+        return wrong("resource", "expected a name like gpuslice.io/gpu");
+    return -1;
+}
+
+/* --- The loop -------------------------------------------------------------------------------------- */
+
+static int on_tick(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct kubelet *kubelet = userdata;
+    static uint64_t looked_ns;
+    static bool is_failure_told;
+    struct error error;
+    if (!looked_ns || monotonic_ns() - looked_ns > LOOK_NS || kubelet->daemon_lost_ns) {
+        looked_ns = monotonic_ns();
+        bool is_lost = node_look(kubelet, &error) < 0;
+        if (is_lost && !is_failure_told)
+            fprintf(stderr, "gpuslice-kubelet: %s; it is asked again\n", error.message);
+        if (is_failure_told && !is_lost)
+            fprintf(stderr, "gpuslice-kubelet: the daemon answers\n");
+        is_failure_told = is_lost;
+    }
+    slices_tick(kubelet);
+    pods_tick(kubelet);
+    dra_tick(kubelet);
+    sd_event_source_set_time_relative(source, TICK_USEC);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+static int run(struct kubelet *kubelet, struct error *error)
+{
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    int result = sd_event_new(&kubelet->loop);
+    if (result >= 0)
+        result = sd_event_add_signal(kubelet->loop, NULL, SIGTERM, NULL, NULL);
+    if (result >= 0)
+        result = sd_event_add_signal(kubelet->loop, NULL, SIGINT, NULL, NULL);
+    if (result >= 0)
+        result = sd_event_add_time_relative(kubelet->loop, NULL, CLOCK_MONOTONIC, 0, 0, on_tick, kubelet);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot start the event loop");
+    if ((kubelet->options.slices && (result = slices_start(kubelet, error)) < 0) ||
+        (kubelet->options.dra && (result = dra_start(kubelet, error)) < 0))
+        return result;
+    result = sd_event_loop(kubelet->loop);
+    return result < 0 ? error_set_errno(error, -result, "the event loop broke") : 0;
+}
+
+int main(int count, char **arguments)
+{
+    static struct kubelet kubelet = {.options = {.dra = true,
+                                                 .resource = "gpuslice.io/gpu",
+                                                 .slice_count = 10,
+                                                 .kubelet_dir = "/var/lib/kubelet",
+                                                 .cdi_dir = "/var/run/cdi"}};
+    const char *simulated = getenv("GPUSLICE_SIMULATED");
+    struct error error;
+    kubelet.options.node = getenv("NODE_NAME");
+    kubelet.options.simulated = simulated && *simulated && strcmp(simulated, "0") != 0;
+    int status = parse_options(&kubelet.options, count, arguments);
+    if (status == -1) {
+        find_api_server(&kubelet.options.api);
+        status = check_options(&kubelet.options);
+    }
+    if (status != -1)
+        return status;
+    int result = client_open(&kubelet.client, kubelet.options.simulated, &error);
+    kubelet.client.connection.timeout_s = DAEMON_TIMEOUT_S;
+    if (result == 0)
+        result = run(&kubelet, &error);
+    pods_stop(&kubelet);
+    slices_stop(&kubelet);
+    dra_stop(&kubelet);
+    if (kubelet.loop)
+        sd_event_unref(kubelet.loop);
+    client_close(&kubelet.client);
+    json_decref(kubelet.gpus);
+    if (result == 0)
+        return EXIT_SUCCESS;
+    fprintf(stderr, "gpuslice-kubelet: %s\n", error.message);
+    return EXIT_FAILURE;
+}

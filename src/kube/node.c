@@ -1,0 +1,111 @@
+#include "kube/node.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "client/cdi.h"
+#include "client/session_fields.h"
+
+/* A daemon that is restarted is back sooner. */
+#define DAEMON_GRACE_NS (UINT64_C(10) * 1000000000)
+
+static void mark_unhealthy(json_t *gpus)
+{
+    size_t i;
+    json_t *gpu;
+    json_array_foreach(gpus, i, gpu) json_object_set_new(gpu, "healthy", json_false());
+}
+
+int node_look(struct kubelet *kubelet, struct error *error)
+{
+    json_t *gpus = NULL;
+    int result = client_request(&kubelet->client, "GET", "/v1/gpus", NULL, &gpus, error);
+    if (result == 0 && !json_is_array(gpus)) {
+        json_decref(gpus);
+        result = error_set(error, EPROTO, NULL,
+                           "the daemon's list of GPUs is not one; install both programs anew");
+    }
+    if (result < 0) {
+        if (!kubelet->daemon_lost_ns)
+            kubelet->daemon_lost_ns = monotonic_ns();
+        if (monotonic_ns() - kubelet->daemon_lost_ns > DAEMON_GRACE_NS)
+            mark_unhealthy(kubelet->gpus);
+        return result;
+    }
+    kubelet->daemon_lost_ns = 0;
+    kubelet->is_daemon_known = true;
+    json_decref(kubelet->gpus);
+    kubelet->gpus = gpus;
+    return 0;
+}
+
+static bool has_code(const struct error *error, const char *code)
+{
+    return error->code && strcmp(error->code, code) == 0;
+}
+
+/* One that is there already, with what its programs need. */
+static int get_session(struct kubelet *kubelet, const char *name, json_t **session, struct error *error)
+{
+    json_t *environment = NULL;
+    int result = client_request_session(&kubelet->client, "POST", name, "/socket", NULL, session, error);
+    if (result == 0)
+        result =
+            client_request_session(&kubelet->client, "GET", name, "/environment", NULL, &environment, error);
+    if (result == 0)
+        json_object_set_new(*session, "environment", environment);
+    return result;
+}
+
+static int post_session(struct kubelet *kubelet, const struct node_wish *wish, json_t **session,
+                        struct error *error)
+{
+    const char *name = session_text(wish->body, "name");
+    struct error why = {0};
+    int result = client_request(&kubelet->client, "POST", "/v1/sessions", wish->body, session, &why);
+    if (result < 0 && has_code(&why, "ERR_NAME_TAKEN")) {
+        if (!wish->replace)
+            return get_session(kubelet, name, session, error);
+        result = node_end_session(kubelet, name, wish->file, error);
+        return result < 0
+                   ? result
+                   : client_request(&kubelet->client, "POST", "/v1/sessions", wish->body, session, error);
+    }
+    if (result < 0)
+        *error = why;
+    return result;
+}
+
+int node_make_session(struct kubelet *kubelet, const struct node_wish *wish, json_t **session, json_t **parts,
+                      struct error *error)
+{
+    const struct kubelet_options *options = &kubelet->options;
+    json_object_set_new(wish->body, "own_socket", json_true());
+    int result = post_session(kubelet, wish, session, error);
+    json_decref(wish->body);
+    if (result == 0)
+        result = container_parts(*session, &kubelet->client.paths, options->driver, parts, error);
+    if (result == 0) {
+        json_t *specification = cdi_specification(wish->kind, wish->names, wish->name_count, *parts);
+        result = cdi_write(options->cdi_dir, wish->file, specification, error);
+        json_decref(specification);
+    }
+    if (result < 0) {
+        json_decref(*session);
+        json_decref(*parts);
+        *session = *parts = NULL;
+    }
+    return result;
+}
+
+int node_end_session(struct kubelet *kubelet, const char *name, const char *file, struct error *error)
+{
+    struct error why = {0};
+    int result = client_request_session(&kubelet->client, "DELETE", name, "?kill=true", NULL, NULL, &why);
+    if (result < 0 && !has_code(&why, "ERR_SESSION_NOT_FOUND")) {
+        *error = why;
+        return result;
+    }
+    return cdi_remove(kubelet->options.cdi_dir, file, error);
+}

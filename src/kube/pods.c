@@ -1,0 +1,258 @@
+#include "kube/pods.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "client/session_fields.h"
+#include "kube/messages.h"
+#include "kube/node.h"
+#include "kube/slices.h"
+
+#define LOOK_NS (UINT64_C(10) * 1000000000) /* between two looks */
+#define SOON_NS (UINT64_C(30) * 1000000000) /* after slices were given, every second */
+#define GRACE_SECONDS 15                    /* until a container that was given slices is listed */
+#define TIMEOUT_USEC UINT64_C(5000000)
+
+/* The looks of a process: there is one kubelet here. */
+static struct {
+    struct kubelet *kubelet;
+    struct grpc_request *request;
+    uint64_t looked_ns, soon_ns;
+    json_t *
+        wanted; /* sessions of living containers by name: {namespace, pod, container}; NULL: not a whole list */
+} pods;
+
+/* --- Annotations ----------------------------------------------------------------------------------- */
+
+/* What other systems for sharing GPUs call the same. */
+static const struct {
+    const char *annotation, *means;
+} annotations_known[] = {
+    {"gpuslice.io/memory", "memory"},          {"gpuslice.io/compute", "compute"},
+    {"gpuslice.io/priority", "priority"},      {"gpuslice.io/oversubscribe", "oversubscribe"},
+    {"tensor-fusion.ai/vram-limit", "memory"}, {"tensor-fusion.ai/compute-percent-limit", "compute"},
+    {"tensor-fusion.ai/qos", "priority"},
+};
+
+static void set_memory(json_t *wish, const char *text, uint64_t limit_bytes, char problem[static 256])
+{
+    uint64_t bytes;
+    struct error error;
+    if (units_parse_bytes(text, &bytes, &error) < 0)
+        snprintf(problem, 256, "memory: %.200s", error.message);
+    else
+        json_object_set_new(wish, "memory_bytes",
+                            json_integer((json_int_t)(bytes < limit_bytes ? bytes : limit_bytes)));
+}
+
+static void set_compute(json_t *wish, const char *text, char problem[static 256])
+{
+    struct share share;
+    struct error error;
+    char number[32], formatted[UNITS_SHARE_TEXT];
+    snprintf(number, sizeof(number), "%.20s%s", text, strchr(text, '%') ? "" : "%");
+    if (units_parse_share(number, &share, &error) < 0)
+        snprintf(problem, 256, "compute: %.200s", error.message);
+    else
+        json_object_set_new(wish, "compute", json_string(units_format_share(share, formatted)));
+}
+
+static void set_priority(json_t *wish, const char *text, char problem[static 256])
+{
+    static const char *const priorities[] = {"low", "normal", "high", "critical"};
+    if (strcmp(text, "medium") == 0)
+        text = "normal";
+    for (size_t i = 0; i < sizeof(priorities) / sizeof(priorities[0]); i++)
+        if (strcmp(text, priorities[i]) == 0) {
+            json_object_set_new(wish, "priority", json_string(text));
+            return;
+        }
+    snprintf(problem, 256, "priority: '%.40s' is none; expected low, normal, high or critical", text);
+}
+
+json_t *pods_wish(const json_t *annotations, uint64_t limit_bytes, char problem[static 256])
+{
+    json_t *wish = json_object();
+    problem[0] = '\0';
+    /* Ours come first, and win. */
+    for (size_t i = sizeof(annotations_known) / sizeof(annotations_known[0]); i-- > 0;) {
+        const char *means = annotations_known[i].means;
+        const char *text = json_string_value(json_object_get(annotations, annotations_known[i].annotation));
+        if (!text)
+            continue;
+        if (strcmp(means, "memory") == 0)
+            set_memory(wish, text, limit_bytes, problem);
+        else if (strcmp(means, "compute") == 0)
+            set_compute(wish, text, problem);
+        else if (strcmp(means, "priority") == 0)
+            set_priority(wish, text, problem);
+        else
+            snprintf(problem, 256, "%s: this version of GPU Slice cannot oversubscribe",
+                     annotations_known[i].annotation);
+    }
+    if (json_object_size(wish))
+        return wish;
+    json_decref(wish);
+    return NULL;
+}
+
+static void narrow(struct kubelet *kubelet, const char *session, const json_t *container,
+                   uint64_t limit_bytes)
+{
+    char path[512], problem[256];
+    struct error error;
+    json_t *pod = NULL, *wish;
+    if (!kubelet->options.api.url)
+        return;
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", session_text(container, "namespace"),
+             session_text(container, "pod"));
+    int status = api_request(&kubelet->options.api, "GET", path, NULL, &pod, &error);
+    if (status > 0 && status != 200)
+        status = api_refused(status, path, pod, &error);
+    if (status < 0) {
+        fprintf(stderr, "gpuslice-kubelet: session %s: the pod's annotations are not known: %s\n", session,
+                error.message);
+        json_decref(pod);
+        return;
+    }
+    wish = pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"), limit_bytes, problem);
+    if (problem[0])
+        fprintf(stderr, "gpuslice-kubelet: pod %s/%s: %s\n", session_text(container, "namespace"),
+                session_text(container, "pod"), problem);
+    if (wish && client_request_session(&kubelet->client, "PATCH", session, "", wish, NULL, &error) < 0)
+        fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", session, error.message);
+    json_decref(wish);
+    json_decref(pod);
+}
+
+/* --- Comparing with the daemon ---------------------------------------------------------------------- */
+
+static bool is_labelled(const json_t *session, const json_t *container)
+{
+    return json_equal(json_object_get(session, "namespace"), json_object_get(container, "namespace")) &&
+           json_equal(json_object_get(session, "pod"), json_object_get(container, "pod")) &&
+           json_equal(json_object_get(session, "container"), json_object_get(container, "container"));
+}
+
+static bool is_young(const json_t *session)
+{
+    struct tm parts = {0};
+    const char *text = session_text(session, "created_at");
+    if (!strptime(text, "%Y-%m-%dT%H:%M:%SZ", &parts))
+        return false;
+    time_t age = time(NULL) - timegm(&parts);
+    return age >= 0 && age < GRACE_SECONDS;
+}
+
+static void compare_session(struct kubelet *kubelet, const json_t *session)
+{
+    const char *name = session_text(session, "name");
+    const json_t *container = json_object_get(pods.wanted, name);
+    struct error error;
+    char file[SLICES_FILE_TEXT];
+    if (strncmp(name, SLICES_PREFIX, strlen(SLICES_PREFIX)) != 0)
+        return;
+    if (container && !is_labelled(session, container)) {
+        uint64_t limit = session_number(json_array_get(json_object_get(session, "gpus"), 0), "limit_bytes");
+        if (client_request_session(&kubelet->client, "PATCH", name, "", container, NULL, &error) < 0)
+            fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
+        else
+            narrow(kubelet, name, container, limit);
+    } else if (!container && !is_young(session)) {
+        slices_file_name(name, file);
+        if (node_end_session(kubelet, name, file, &error) < 0)
+            fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
+        else
+            fprintf(stderr, "gpuslice-kubelet: session %s ended: its container has gone\n", name);
+    }
+}
+
+static void compare(struct kubelet *kubelet)
+{
+    json_t *sessions = NULL, *session;
+    size_t i;
+    if (client_request(&kubelet->client, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0)
+        json_array_foreach(sessions, i, session) compare_session(kubelet, session);
+    json_decref(sessions);
+}
+
+/* --- Asking the kubelet ---------------------------------------------------------------------------- */
+
+static void note_container(const Kubelet__Pod *pod, const Kubelet__PodContainer *container)
+{
+    size_t count = 0;
+    const char **ids = NULL;
+    char name[SLICES_NAME_TEXT];
+    for (size_t i = 0; i < container->n_devices; i++) {
+        const Kubelet__PodDevices *devices = container->devices[i];
+        if (strcmp(devices->resource_name, pods.kubelet->options.resource) != 0)
+            continue;
+        const char **more = reallocarray(ids, count + devices->n_device_ids + 1, sizeof(*ids));
+        if (!more)
+            break;
+        ids = more;
+        for (size_t j = 0; j < devices->n_device_ids; j++)
+            ids[count++] = devices->device_ids[j];
+    }
+    if (count) {
+        slices_session_name(ids, count, name);
+        json_object_set_new(pods.wanted, name,
+                            json_pack("{s:s,s:s,s:s}", "namespace", pod->namespace_, "pod", pod->name,
+                                      "container", container->name));
+    }
+    free(ids);
+}
+
+static void on_list(void *context, const uint8_t *message, size_t bytes)
+{
+    Kubelet__PodList *list = kubelet__pod_list__unpack(NULL, bytes, message);
+    if (!list)
+        return;
+    json_decref(pods.wanted);
+    pods.wanted = json_object();
+    for (size_t i = 0; i < list->n_pods; i++)
+        for (size_t j = 0; j < list->pods[i]->n_containers; j++)
+            note_container(list->pods[i], list->pods[i]->containers[j]);
+    kubelet__pod_list__free_unpacked(list, NULL);
+}
+
+static void on_end(void *context, enum grpc_status status, const char *text)
+{
+    pods.request = NULL;
+    if (status == GRPC_OK && pods.wanted) /* else nobody knows who has gone */
+        compare(pods.kubelet);
+    json_decref(pods.wanted);
+    pods.wanted = NULL;
+}
+
+static const struct grpc_answer on_answer = {on_list, on_end};
+
+void pods_look_soon(struct kubelet *kubelet)
+{
+    pods.soon_ns = monotonic_ns() + SOON_NS;
+}
+
+void pods_tick(struct kubelet *kubelet)
+{
+    char path[PATH_MAX];
+    uint64_t now = monotonic_ns();
+    if (!kubelet->slices || pods.request || (now > pods.soon_ns && now - pods.looked_ns < LOOK_NS) ||
+        kubelet_path(kubelet, path, "pod-resources/kubelet.sock", NULL) < 0)
+        return;
+    pods.kubelet = kubelet;
+    pods.looked_ns = now;
+    pods.request =
+        grpc_ask(kubelet->loop, path, "/v1.PodResourcesLister/List", "", 0, TIMEOUT_USEC, &on_answer, NULL);
+}
+
+void pods_stop(struct kubelet *kubelet)
+{
+    grpc_give_up(pods.request);
+    pods.request = NULL;
+    json_decref(pods.wanted);
+    pods.wanted = NULL;
+}

@@ -1,0 +1,237 @@
+"""What a node has around gpuslice-kubelet: a kubelet that is not ours (tests/kubelet/kubelet.js), and a small API server."""
+import http.server
+import json
+import os
+import pathlib
+import queue
+import shutil
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.parse
+
+import pytest
+
+from conftest import DEADLINE_S, MIB, SOURCE
+
+DRIVER = "gpu.gpuslice.io"
+
+
+class Missing(Exception):
+    """Why it cannot be had here."""
+
+
+class Kubelet:
+    """kubelet.js below a folder of its own."""
+
+    def __init__(self, folder):
+        if not shutil.which("node") or not shutil.which("npm"):
+            raise Missing("needs node and npm")
+        installed = subprocess.run([SOURCE / "scripts" / "install-node-modules", "kubelet"], capture_output=True,
+                                   text=True, timeout=300)
+        if installed.returncode != 0:
+            raise Missing(f"the kubelet's packages cannot be installed: {installed.stderr.strip()[-200:]}")
+        self.folder = pathlib.Path(folder)
+        self.process = subprocess.Popen(["node", SOURCE / "tests" / "kubelet" / "kubelet.js", self.folder],
+                                        env={**os.environ, "NODE_PATH": installed.stdout.strip()},
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.answers, self.events, self.seen = queue.Queue(), queue.Queue(), []
+        threading.Thread(target=self._read, daemon=True).start()
+        self.event("ready")
+
+    def _read(self):
+        for line in self.process.stdout:
+            said = json.loads(line)
+            (self.events if "event" in said else self.answers).put(said)
+
+    def event(self, kind, deadline_s=DEADLINE_S, **wanted):
+        """The next event of the kind in which `wanted` is true; others that came before it are dropped."""
+        end = time.monotonic() + deadline_s
+        while True:
+            said = self.events.get(timeout=max(0.01, end - time.monotonic()))
+            if said["event"] == kind and all(said.get(key) == value for key, value in wanted.items()):
+                return said
+
+    def do(self, what, **words):
+        self.process.stdin.write(json.dumps({"do": what, **words}) + "\n")
+        self.process.stdin.flush()
+        return self.answers.get(timeout=60)
+
+    def must(self, what, **words):
+        said = self.do(what, **words)
+        assert "answer" in said, said
+        return said["answer"]
+
+    def stop(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+
+
+class Plugin:
+    """gpuslice-kubelet beside a daemon and a kubelet."""
+
+    def __init__(self, daemon, kubelet_folder, cdi, *options):
+        self.daemon, self.options = daemon, [
+            "--kubelet-dir", str(kubelet_folder), "--cdi-dir", str(cdi), *map(str, options)]
+        self.cdi = pathlib.Path(cdi)
+        self.log = daemon.folder / "kubelet.log"
+        self.process = None
+
+    def start(self, *more):
+        program = self.daemon.product.prefix / "bin" / "gpuslice-kubelet"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([program, *self.options, *map(str, more)], env=self.daemon.environment(),
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return self
+
+    def log_text(self):
+        return self.log.read_text(errors="replace")
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            assert self.process.wait(20) == 0, self.log_text()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class ApiServer:
+    """Nodes, pods, claims and slices, over TLS. `answers` are what the next requests get instead: statuses, or "hang up"."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.key, self.certificate, self.token_file = (self.folder / name for name in ("api.key", "api.crt", "token"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", self.key, "-out",
+                        self.certificate, "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+                       check=True, capture_output=True)
+        self.token = None
+        self.change_token("first")
+        self.objects, self.requests, self.answers = {}, [], []
+        self.version = 0
+        self.lock = threading.Lock()
+        self.server = None
+        self.port = 0
+        self.start()
+
+    def start(self):
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *words):
+                pass
+
+            def answer(self):
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(length)) if length else None
+                with outer.lock:
+                    reply = outer.handle(self.command, self.path, self.headers.get("Authorization"), body)
+                if reply == "hang up":
+                    self.close_connection = True
+                    return
+                status, document = reply
+                text = document if isinstance(document, bytes) else json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_GET = do_POST = do_PUT = do_DELETE = answer
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    @property
+    def options(self):
+        return ["--api-server", f"https://127.0.0.1:{self.port}", "--ca-file", self.certificate, "--token-file", self.token_file]
+
+    def change_token(self, token):
+        """From now on only this one counts; it is in the file."""
+        self.token = token
+        self.token_file.write_text(token + "\n")
+
+    def put(self, path, document):
+        with self.lock:
+            self.objects[path] = document
+
+    def slices(self):
+        with self.lock:
+            return [document for path, document in self.objects.items() if "/resourceslices/" in path]
+
+    def handle(self, method, url, authorization, body):
+        path, _, query = url.partition("?")
+        self.requests.append((method, path))
+        if self.answers:
+            given = self.answers.pop(0)
+            if given == "hang up":
+                return given
+            if isinstance(given, bytes):
+                return 200, given
+            return given, {"kind": "Status", "message": "as the test wants it"}
+        if authorization != f"Bearer {self.token}":
+            return 401, {"kind": "Status", "message": "Unauthorized"}
+        if method == "GET" and path in self.objects:
+            return 200, self.objects[path]
+        if method == "GET" and path.endswith("/resourceslices"):
+            selector = dict(part.split("=") for part in urllib.parse.parse_qs(query)["fieldSelector"][0].split(","))
+            return 200, {"items": [one for one in self.objects.values() if one.get("kind") == "ResourceSlice"
+                                   and one["spec"]["driver"] == selector["spec.driver"]
+                                   and one["spec"]["nodeName"] == selector["spec.nodeName"]]}
+        self.version += 1
+        if method == "POST" and path.endswith("/resourceslices"):
+            path += "/" + body["metadata"]["name"]
+            if path in self.objects:
+                return 409, {"message": "it exists"}
+        elif method == "PUT" and path in self.objects:
+            if body["metadata"]["resourceVersion"] != self.objects[path]["metadata"]["resourceVersion"]:
+                return 409, {"message": "it has been changed"}
+        elif method == "DELETE" and path in self.objects:
+            del self.objects[path]
+            return 200, {}
+        else:
+            return 404, {"kind": "Status", "message": f"{path} not found"}
+        body["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[path] = body
+        return 201 if method == "POST" else 200, body
+
+
+# --- Fixtures, for tests that import them ------------------------------------------------------------------
+
+@pytest.fixture
+def short_folder():
+    with tempfile.TemporaryDirectory(prefix="gk-") as folder:  # socket paths have 107 bytes
+        yield folder
+
+
+@pytest.fixture
+def kubelet(short_folder):
+    try:
+        made = Kubelet(short_folder)
+    except Missing as why:
+        pytest.skip(str(why))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def machine(make_daemon, make_gpu):
+    """A daemon with two GPUs of 1000 MiB."""
+    return make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=1000 * MIB)).start()
+
+
+def sessions(daemon):
+    return daemon.request("GET", "/v1/sessions")[1]

@@ -1,0 +1,281 @@
+"""The DRA driver: claims are prepared and unprepared by a kubelet that is not ours, beside a small API server over TLS."""
+import json
+import uuid
+
+import pytest
+
+from conftest import MIB, wait_for
+from kube import DRIVER, ApiServer, Plugin, kubelet, machine, sessions, short_folder  # noqa: F401, fixtures among them
+from test_quota import OUT_OF_MEMORY, Puppet
+
+NODE = "node-1"
+REGISTRATION = f"{DRIVER}-reg.sock"
+
+
+@pytest.fixture
+def api(tmp_path):
+    server = ApiServer(tmp_path)
+    server.put(f"/api/v1/nodes/{NODE}", {"metadata": {"name": NODE, "uid": "node-uid"}})
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def plugin(product, machine, kubelet, api, tmp_path):
+    if not (product.prefix / "bin" / "gpuslice-kubelet").exists():
+        pytest.skip("gpuslice-kubelet was left out of this build")
+    made = Plugin(machine, kubelet.folder, tmp_path / "cdi", "--node", NODE, *api.options)
+    yield made.start()
+    made.stop()
+
+
+@pytest.fixture
+def greeted(kubelet, plugin):
+    """The kubelet has found the plug-in and taken it."""
+    greet(kubelet)
+    return kubelet
+
+
+def greet(kubelet):
+    wait_for(lambda: (kubelet.folder / "plugins_registry" / REGISTRATION).exists(), "the plug-in's socket")
+    return wait_for(lambda: kubelet.do("greet", name=REGISTRATION).get("answer"), "the plug-in to answer")
+
+
+def gpu_names(machine):
+    return [gpu["uuid"].lower() for gpu in machine.request("GET", "/v1/gpus")[1]]
+
+
+def result(device, memory="64Mi", cores="25", **more):
+    return {"driver": DRIVER, "request": "gpu", "pool": NODE, "device": device,
+            "consumedCapacity": {"memory": memory, "cores": cores}, **more}
+
+
+def make_claim(api, *results, name=None, config=(), pod="train-0"):
+    """A claim as the scheduler leaves it; what the kubelet says of it."""
+    claim = {"namespace": "team", "uid": str(uuid.uuid4()), "name": name or f"claim-{uuid.uuid4().hex[:8]}"}
+    api.put(f"/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/{claim['name']}", {
+        "metadata": {"name": claim["name"], "namespace": "team", "uid": claim["uid"]},
+        "status": {"reservedFor": [{"resource": "pods", "name": pod, "uid": "pod-uid"}],
+                   "allocation": {"devices": {"results": list(results), "config": list(config)}}}})
+    return claim
+
+
+def prepare(kubelet, *claims, **more):
+    return kubelet.must("prepare", claims=list(claims), **more)["claims"]
+
+
+def unprepare(kubelet, *claims):
+    return kubelet.must("unprepare", claims=list(claims))["claims"]
+
+
+# --- Publishing --------------------------------------------------------------------------------------------
+
+def test_the_kubelet_is_told_where_claims_are_prepared(kubelet, plugin):
+    info = greet(kubelet)
+    assert (info["type"], info["name"], info["supported_versions"]) == ("DRAPlugin", DRIVER, ["v1.DRAPlugin"])
+    assert info["endpoint"] == str(kubelet.folder / "plugins" / DRIVER / "dra.sock")
+
+
+def test_gpus_are_published_when_the_kubelet_has_the_driver(api, machine, kubelet, plugin):
+    wait_for(lambda: (kubelet.folder / "plugins_registry" / REGISTRATION).exists(), "the plug-in's socket")
+    assert api.slices() == []
+    greet(kubelet)
+    (published,) = wait_for(api.slices, "the slice")
+    assert published["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
+    spec = published["spec"]
+    assert (spec["driver"], spec["nodeName"]) == (DRIVER, NODE)
+    assert spec["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+    assert [device["name"] for device in spec["devices"]] == gpu_names(machine)
+    device = spec["devices"][0]
+    assert device["allowMultipleAllocations"] is True
+    assert device["attributes"]["uuid"]["string"].lower() == device["name"]
+    assert device["attributes"]["mig"] == {"bool": False} and device["attributes"]["model"]["string"]
+    assert device["capacity"]["memory"]["value"] == "1000Mi" and device["capacity"]["cores"]["value"] == "100"
+    assert device["capacity"]["memory"]["requestPolicy"] == {"default": "100Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}
+
+
+def test_a_slice_that_the_kubelet_wiped_is_published_again(api, greeted):
+    wait_for(api.slices, "the slice")
+    with api.lock:
+        api.objects = {path: one for path, one in api.objects.items() if "/resourceslices/" not in path}
+    greeted.must("restart")
+    greet(greeted)
+    wait_for(api.slices, "the slice again")
+
+
+def test_strange_slices_of_the_driver_are_removed_and_others_stay(api, kubelet, plugin):
+    path = "/apis/resource.k8s.io/v1/resourceslices/"
+    for name, driver, node in (("old", DRIVER, NODE), ("elsewhere", DRIVER, "node-2"), ("others", "gpu.nvidia.com", NODE)):
+        api.put(path + name, {"kind": "ResourceSlice", "metadata": {"name": name, "resourceVersion": "1"},
+                              "spec": {"driver": driver, "nodeName": node, "pool": {"generation": 1}}})
+    greet(kubelet)
+    wait_for(lambda: {one["metadata"]["name"] for one in api.slices()} == {"elsewhere", "others", f"{NODE}-{DRIVER}"},
+             "the slices to be right")
+
+
+@pytest.mark.parametrize("answers", [[500], [409], [401], ["hang up"], [b"no JSON at all"], [b"[]"], [b"{\"items\":7}", 500],
+                                     [503] * 3])
+def test_publishing_is_tried_again_until_it_is_done(api, kubelet, plugin, answers):
+    wait_for(lambda: (kubelet.folder / "plugins_registry" / REGISTRATION).exists(), "the plug-in's socket")
+    api.answers = list(answers)
+    greet(kubelet)
+    wait_for(api.slices, "the slice")
+    assert not api.answers and plugin.process.poll() is None
+
+
+def test_an_api_server_that_comes_back_is_found(api, kubelet, plugin):
+    wait_for(lambda: (kubelet.folder / "plugins_registry" / REGISTRATION).exists(), "the plug-in's socket")
+    api.stop()
+    greet(kubelet)
+    wait_for(lambda: "cannot ask the API server" in plugin.log_text(), "the failure in the log")
+    api.start()
+    wait_for(api.slices, "the slice")
+    assert plugin.log_text().count("cannot ask the API server") == 1, "it is said once"
+
+
+def test_a_gpu_that_is_gone_is_not_published_any_more(api, machine, greeted):
+    (before,) = wait_for(api.slices, "the slice")
+    machine.stop()
+    wait_for(lambda: api.slices() == [], "the slice to go with the daemon", deadline_s=60)
+    machine.start()
+    (after,) = wait_for(api.slices, "the slice again", deadline_s=60)
+    assert after["spec"]["devices"] == before["spec"]["devices"]
+
+
+# --- Preparing ---------------------------------------------------------------------------------------------
+
+def test_a_claim_is_a_session_with_what_was_consumed(api, machine, greeted, plugin, product, reap):
+    device = gpu_names(machine)[1]
+    claim = make_claim(api, result(device, shareID="share-1", request="gpu/first"))
+    answer = prepare(greeted, claim)
+    assert set(answer) == {claim["uid"]} and answer[claim["uid"]]["error"] == ""
+    (prepared,) = answer[claim["uid"]]["devices"]
+    assert prepared["request_names"] == ["gpu"] and (prepared["pool_name"], prepared["device_name"]) == (NODE, device)
+    assert prepared["cdi_device_ids"] == [f"gpuslice.io/claim={claim['uid']}"] and prepared["share_id"] == "share-1"
+    (session,) = sessions(machine)
+    assert session["gpus"][0]["uuid"].lower() == device and session["vram_limit_bytes"] == 64 * MIB
+    assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.25, 0.25)
+    assert (session["namespace"], session["pod"]) == ("team", "train-0")
+    (file,) = plugin.cdi.iterdir()
+    specification = json.loads(file.read_text())
+    assert f"{specification['kind']}={specification['devices'][0]['name']}" == prepared["cdi_device_ids"][0]
+    environment = dict(entry.split("=", 1) for entry in specification["devices"][0]["containerEdits"]["env"])
+    environment |= {"GPUSLICE_IPC_SOCK": session["own_socket"], "FAKECUDA_FOLDER": "/dev/shm",
+                    "LD_PRELOAD": str(product.interceptor), "LD_LIBRARY_PATH": str(product.simulated)}
+    puppet = Puppet(product, environment)
+    reap(puppet.process)
+    puppet.get("context", 0)
+    puppet.get("alloc", 40 * MIB)
+    assert puppet.code("alloc", 40 * MIB) == OUT_OF_MEMORY
+    puppet.process.kill()
+    assert unprepare(greeted, claim)[claim["uid"]]["error"] == ""
+    assert sessions(machine) == [] and list(plugin.cdi.iterdir()) == []
+
+
+def test_a_claims_configuration_sets_share_and_priority(api, machine, greeted):
+    claim = make_claim(api, result(gpu_names(machine)[0]), config=[{"source": "FromClaim", "opaque": {
+        "driver": DRIVER, "parameters": {"apiVersion": "gpu.gpuslice.io/v1alpha1", "kind": "SessionConfig",
+                                         "minimumShare": "10%", "maximumShare": "80%", "priority": "high"}}}])
+    prepare(greeted, claim)
+    (session,) = sessions(machine)
+    assert (session["compute_min_ratio"], session["compute_max_ratio"], session["priority"]) == (0.1, 0.8, "high")
+
+
+def test_preparing_and_unpreparing_again_changes_nothing(api, machine, greeted, plugin):
+    claim = make_claim(api, result(gpu_names(machine)[0]))
+    first = prepare(greeted, claim)
+    (session,) = sessions(machine)
+    assert prepare(greeted, claim) == first
+    assert [one["session_id"] for one in sessions(machine)] == [session["session_id"]]
+    for file in plugin.cdi.iterdir():
+        file.unlink()  # as a reboot does with /run
+    assert prepare(greeted, claim) == first and len(list(plugin.cdi.iterdir())) == 1
+    for _ in range(2):
+        assert unprepare(greeted, claim)[claim["uid"]]["error"] == ""
+    assert sessions(machine) == []
+
+
+@pytest.mark.parametrize("who", ["plugin", "daemon", "kubelet"])
+def test_claims_outlive_a_restart(api, machine, greeted, plugin, who):
+    claim = make_claim(api, result(gpu_names(machine)[0]))
+    first = prepare(greeted, claim)
+    (session,) = sessions(machine)
+    if who == "plugin":
+        plugin.kill()
+        plugin.start()
+        wait_for(lambda: "has gpu.gpuslice.io" in plugin.log_text(), "")
+    elif who == "daemon":
+        machine.kill()
+        machine.start()
+    else:
+        greeted.must("restart")
+    greet(greeted)
+    assert wait_for(lambda: prepare(greeted, claim), "an answer") == first
+    assert [one["session_id"] for one in sessions(machine)] == [session["session_id"]]
+    other = make_claim(api, result(gpu_names(machine)[0]))
+    answer = wait_for(lambda: (lambda said: said if not said[other["uid"]]["error"] else None)(prepare(greeted, other)),
+                      "another claim")
+    assert answer[other["uid"]]["devices"]
+    unprepare(greeted, claim, other)
+    assert sessions(machine) == []
+
+
+def test_each_claim_has_its_own_answer(api, machine, greeted):
+    device = gpu_names(machine)[0]
+    good = make_claim(api, result(device))
+    missing = {"namespace": "team", "uid": str(uuid.uuid4()), "name": "missing"}
+    anew = {**make_claim(api, result(device)), "uid": str(uuid.uuid4())}
+    unknown = make_claim(api, result("gpu-of-another-node"))
+    too_much = make_claim(api, result(device, memory="990Mi"))
+    odd = {"namespace": "team/../x", "uid": "../../etc", "name": "a b"}
+    answer = prepare(greeted, good, missing, anew, unknown, too_much, odd)
+    assert set(answer) == {claim["uid"] for claim in (good, missing, anew, unknown, too_much, odd)}
+    for claim, words in ((missing, "404"), (anew, "made anew"), (unknown, "gpu-of-another-node"), (too_much, "MiB"),
+                         (odd, "no claim that could be")):
+        assert words in answer[claim["uid"]]["error"] and not answer[claim["uid"]]["devices"], answer[claim["uid"]]
+    assert answer[good["uid"]]["error"] == "" and len(sessions(machine)) == 1
+    answer = unprepare(greeted, good, missing, odd)
+    assert [answer[claim["uid"]]["error"] == "" for claim in (good, missing, odd)] == [True, True, False]
+    assert prepare(greeted) == {} and unprepare(greeted) == {}
+
+
+def test_the_token_is_read_again_when_it_has_changed(api, machine, greeted):
+    claim = make_claim(api, result(gpu_names(machine)[0]))
+    wait_for(api.slices, "the slice")
+    api.token = "second"  # the file still has the first
+    assert "401" in prepare(greeted, claim)[claim["uid"]]["error"]
+    api.change_token("third")
+    assert prepare(greeted, claim)[claim["uid"]]["error"] == ""
+    api.token_file.write_text("")
+    assert "no token" in prepare(greeted, make_claim(api, result(gpu_names(machine)[0]))).popitem()[1]["error"]
+
+
+@pytest.mark.parametrize("answer", [500, "hang up", b"no JSON", b"7", b"{\"metadata\":7}", b"{\"metadata\":{\"uid\":[]}}",
+                                    b"[" * 3000])
+def test_an_answer_that_is_none_fails_that_claim_and_nothing_else(api, machine, greeted, plugin, answer):
+    wait_for(api.slices, "the slice")
+    claim = make_claim(api, result(gpu_names(machine)[0]))
+    with api.lock:
+        api.answers = [answer]
+    said = prepare(greeted, claim)
+    if not said[claim["uid"]]["error"]:  # a look at what is published came first
+        unprepare(greeted, claim)
+        pytest.skip("the answer went to another request")
+    assert sessions(machine) == []
+    assert prepare(greeted, claim)[claim["uid"]]["error"] == "" and plugin.process.poll() is None
+
+
+def test_a_certificate_of_another_authority_is_not_believed(product, api, machine, kubelet, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    stranger = ApiServer(other)
+    plugin = Plugin(machine, kubelet.folder, tmp_path / "cdi2", "--node", NODE, "--api-server",
+                    f"https://127.0.0.1:{api.port}", "--ca-file", stranger.certificate, "--token-file", api.token_file)
+    plugin.start()
+    try:
+        greet(kubelet)
+        wait_for(lambda: "certificate" in plugin.log_text(), "the refusal in the log")
+        assert api.slices() == [] and api.requests == []
+    finally:
+        plugin.stop()
+        stranger.stop()

@@ -1,0 +1,282 @@
+"""The device plug-in: slices of GPUs, given to containers by a kubelet that is not ours."""
+import json
+import os
+import socket
+import struct
+import subprocess
+
+import pytest
+
+from conftest import MIB, wait_for
+from kube import ApiServer, Plugin, kubelet, machine, sessions, short_folder  # noqa: F401, fixtures among them
+from test_quota import OUT_OF_MEMORY, Puppet
+
+RESOURCE = "gpuslice.io/gpu"
+
+
+@pytest.fixture
+def make_plugin(product, kubelet, tmp_path):
+    if not (product.prefix / "bin" / "gpuslice-kubelet").exists():
+        pytest.skip("gpuslice-kubelet was left out of this build")
+    made = []
+
+    def make(daemon, *options):
+        plugin = Plugin(daemon, kubelet.folder, tmp_path / "cdi", "--mode", "device-plugin", *options)
+        made.append(plugin)
+        return plugin
+    yield make
+    for plugin in made:
+        plugin.stop()
+
+
+@pytest.fixture
+def plugin(make_plugin, machine):
+    return make_plugin(machine).start()
+
+
+def ids_of(said):
+    return [device["ID"] for device in said["devices"]]
+
+
+def registered(kubelet):
+    """What the kubelet was told: the registration and the slices."""
+    devices = kubelet.event("devices")
+    return kubelet.event("registered"), devices
+
+
+def pod(name, *ids, namespace="team", container="main"):
+    return {"name": name, "namespace": namespace,
+            "containers": [{"name": container, "devices": [{"resource_name": RESOURCE, "device_ids": list(ids)}]}]}
+
+
+# --- Registration ------------------------------------------------------------------------------------------
+
+def test_every_gpu_is_offered_as_ten_slices(machine, kubelet, plugin):
+    said, devices = registered(kubelet)
+    assert said["request"]["resource_name"] == RESOURCE and said["request"]["version"] == "v1beta1"
+    assert said["options"]["get_preferred_allocation_available"] is True
+    uuids = [gpu["uuid"] for gpu in machine.request("GET", "/v1/gpus")[1]]
+    assert sorted(ids_of(devices)) == sorted(f"{uuid}-slice-{number}" for uuid in uuids for number in range(10))
+    assert {device["health"] for device in devices["devices"]} == {"Healthy"}
+
+
+def test_name_and_number_of_slices_can_be_others(machine, kubelet, make_plugin):
+    make_plugin(machine, "--resource", "nvshare.com/gpu", "--slices", 3).start()
+    said, devices = registered(kubelet)
+    assert said["request"]["resource_name"] == "nvshare.com/gpu" and len(devices["devices"]) == 6
+
+
+def test_a_kubelet_that_starts_anew_is_registered_with_again(kubelet, plugin):
+    registered(kubelet)
+    for _ in range(2):
+        kubelet.must("restart")
+        registered(kubelet)
+    plugin.kill()
+    kubelet.event("watch ended")
+    plugin.start()
+    registered(kubelet)
+
+
+def test_a_refusal_is_said_once_and_asked_again(kubelet, machine, make_plugin):
+    kubelet.must("refuse", why="not today")
+    plugin = make_plugin(machine).start()
+    wait_for(lambda: "not today" in plugin.log_text(), "the refusal in the log")
+    kubelet.must("refuse", why=None)
+    registered(kubelet)
+    assert plugin.log_text().count("not today") == 1
+
+
+def test_gpus_are_unhealthy_when_the_daemon_has_gone_for_good(machine, kubelet, plugin):
+    _, devices = registered(kubelet)
+    machine.kill()
+    later = kubelet.event("devices", deadline_s=40)
+    assert ids_of(later) == ids_of(devices)
+    assert {device["health"] for device in later["devices"]} == {"Unhealthy"}
+    machine.start()
+    assert {device["health"] for device in kubelet.event("devices")["devices"]} == {"Healthy"}
+
+
+# --- Allocating --------------------------------------------------------------------------------------------
+
+def allocate(kubelet, *ids):
+    (container,) = kubelet.must("allocate", containers=[list(ids)])["container_responses"]
+    return container
+
+
+def test_a_containers_slices_are_one_session_with_their_memory_and_time(machine, kubelet, plugin, product, reap):
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))[:3]
+    given = allocate(kubelet, *ids)
+    (session,) = sessions(machine)
+    assert session["gpus"][0]["uuid"] + "-slice-0" == ids[0] and session["vram_limit_bytes"] == 300 * MIB
+    assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.3, 1)
+    assert given["envs"]["GPUSLICE_SESSION"] == session["session_id"]
+    mounts = {mount["container_path"]: mount for mount in given["mounts"]}
+    assert mounts["/run/gpuslice"]["host_path"] == os.path.dirname(session["own_socket"])
+    assert mounts["/run/gpuslice"]["read_only"] and mounts["/etc/ld.so.preload"]["read_only"]
+    assert given["cdi_devices"] == [{"name": f"gpuslice.io/slice={ids[0]}"}]
+    (file,) = plugin.cdi.iterdir()
+    specification = json.loads(file.read_text())
+    assert specification["kind"] == "gpuslice.io/slice"
+    assert [device["name"] for device in specification["devices"]] == ids
+    # A program with what the kubelet hands over, as far as it needs no container.
+    environment = {**given["envs"], "GPUSLICE_IPC_SOCK": session["own_socket"], "FAKECUDA_FOLDER": "/dev/shm",
+                   "LD_PRELOAD": str(product.interceptor), "LD_LIBRARY_PATH": str(product.simulated)}
+    puppet = Puppet(product, environment)
+    reap(puppet.process)
+    puppet.get("context", 0)
+    puppet.get("alloc", 250 * MIB)
+    assert puppet.code("alloc", 60 * MIB) == OUT_OF_MEMORY
+
+
+def test_size_and_share_of_a_slice_can_be_set(machine, kubelet, make_plugin):
+    make_plugin(machine, "--slice-memory", "64MiB", "--slice-compute", "5%..20%").start()
+    _, devices = registered(kubelet)
+    allocate(kubelet, *sorted(ids_of(devices))[:2])
+    (session,) = sessions(machine)
+    assert session["vram_limit_bytes"] == 128 * MIB
+    assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.05, 0.2)
+
+
+def test_slices_that_are_given_again_end_the_session_that_had_them(machine, kubelet, plugin):
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    allocate(kubelet, *ids[:3])
+    allocate(kubelet, *ids[3:6])
+    first, second = [session["session_id"] for session in sessions(machine)]
+    allocate(kubelet, *ids[2:3])  # the kubelet says that its old container has gone
+    left = [session["session_id"] for session in sessions(machine)]
+    assert first not in left and second in left and len(left) == 2
+    assert len(list(plugin.cdi.iterdir())) == 2
+    again = allocate(kubelet, *ids[2:3])  # as after a crash, before the answer was seen
+    assert again["envs"]["GPUSLICE_SESSION"] not in left and len(sessions(machine)) == 2
+
+
+def test_what_is_no_slice_of_this_node_is_refused(machine, kubelet, plugin):
+    _, devices = registered(kubelet)
+    good = ids_of(devices)[0]
+    for ids in (["GPU-none-slice-1"], [good, "nonsense"], [good.replace("-slice-", "-slice-99")], []):
+        said = kubelet.do("allocate", containers=[ids])
+        assert said["code"] == 3, said
+    assert sessions(machine) == []
+    assert kubelet.do("unknown")["code"] == 12
+
+
+def test_slices_of_as_few_gpus_as_possible_are_preferred(kubelet, plugin):
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    first, second = ids[:10], ids[10:]
+
+    def prefer(available, count, must=()):
+        answer = kubelet.must("prefer", available=available, count=count, must=list(must))
+        (chosen,) = answer["container_responses"]
+        assert len(set(chosen["deviceIDs"])) == len(chosen["deviceIDs"])
+        return set(chosen["deviceIDs"])
+
+    assert prefer(first[:4] + second, 4) == set(first[:4]), "they fill a GPU up"
+    assert prefer(first[:3] + second, 4) < set(second)
+    assert prefer(first + second[:2], 2) == set(second[:2])
+    assert prefer(first + second, 3, second[:1]) < set(second)
+    assert len(prefer(first + second, 15)) == 15
+    assert prefer(["nonsense"], 1) == set()
+
+
+# --- Pods --------------------------------------------------------------------------------------------------
+
+def test_a_session_is_called_after_its_pod_and_ends_with_it(machine, kubelet, plugin):
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    allocate(kubelet, *ids[:2])
+    kubelet.must("pods", pods=[pod("train-0", ids[1], ids[0])])
+    session = wait_for(lambda: next((one for one in sessions(machine) if one["pod"]), None), "the pod's name")
+    assert (session["namespace"], session["pod"], session["container"]) == ("team", "train-0", "main")
+    allocate(kubelet, *ids[2:4])
+    kubelet.must("pods", pods=[pod("other", ids[2], ids[3])])
+    wait_for(lambda: {one["pod"] for one in sessions(machine)} == {"train-0", "other"}, "the other pod's name")
+    # Younger sessions are left alone: their containers may not be listed yet.
+    wait_for(lambda: {one["pod"] for one in sessions(machine)} == {"other"}, "the first one's end", deadline_s=60)
+    wait_for(lambda: len(list(plugin.cdi.iterdir())) == 1, "its specification to be removed")
+
+
+def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path):
+    api = ApiServer(tmp_path)
+    api.put("/api/v1/namespaces/team/pods/train-0", {"metadata": {"annotations": {
+        "gpuslice.io/memory": "32MiB", "tensor-fusion.ai/vram-limit": "48MiB", "gpuslice.io/priority": "high",
+        "tensor-fusion.ai/compute-percent-limit": "15"}}})
+    make_plugin(machine, *api.options).start()
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    allocate(kubelet, ids[0])
+    kubelet.must("pods", pods=[pod("train-0", ids[0])])
+    session = wait_for(lambda: next((one for one in sessions(machine) if one["priority"] == "high"), None), "the change")
+    assert session["vram_limit_bytes"] == 32 * MIB and session["compute_max_ratio"] == 0.15
+    api.stop()
+
+
+# --- Peers that break the rules ----------------------------------------------------------------------------
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+SETTINGS = frame(4, 0, 0)
+# :method POST, :path /v1beta1.DevicePlugin/Allocate, as literals that no table needs
+PATH = b"/v1beta1.DevicePlugin/Allocate"
+HEADERS = b"\x83\x86\x04" + bytes([len(PATH)]) + PATH
+
+
+@pytest.mark.parametrize("bytes_sent", [
+    b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), PREFACE, PREFACE + os.urandom(512),
+    PREFACE + SETTINGS + frame(1, 4, 1, b"\xff" * 200),
+    PREFACE + SETTINGS + frame(1, 4, 1, HEADERS) + frame(0, 1, 1, b"\0\0\0\0\5ab"),
+    PREFACE + SETTINGS + frame(1, 4, 1, HEADERS) + frame(0, 1, 1, b"\1\0\0\0\2ab"),
+    PREFACE + SETTINGS + frame(1, 4, 1, HEADERS) + frame(0, 1, 1, b"\0\xff\xff\xff\xff"),
+    PREFACE + SETTINGS + frame(1, 4, 1, HEADERS) + frame(0, 1, 1, b"\0\0\0\0\3\x0a\xff\xff"),
+    PREFACE + SETTINGS + frame(1, 5, 1, HEADERS),
+    PREFACE + SETTINGS + frame(3, 0, 99, b"\0\0\0\0") * 50,
+    PREFACE + SETTINGS + frame(6, 0, 0, b"12345678") * 2000,
+    PREFACE + SETTINGS + b"".join(frame(1, 4, n, HEADERS) + frame(3, 0, n, b"\0\0\0\x08") for n in range(1, 2001, 2)),
+], ids=range(14))
+def test_a_peer_that_breaks_the_protocol_hurts_nobody_else(machine, kubelet, plugin, bytes_sent):
+    _, devices = registered(kubelet)
+    path = kubelet.folder / "device-plugins" / "gpuslice.io-gpu.sock"
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(20)
+        peer.connect(str(path))
+        try:
+            peer.sendall(bytes_sent)
+            peer.shutdown(socket.SHUT_WR)
+            while peer.recv(65536):
+                pass
+        except OSError:
+            pass  # it hung up on us
+    allocate(kubelet, ids_of(devices)[0])
+    assert len(sessions(machine)) == 1 and plugin.process.poll() is None
+
+
+def test_connections_that_say_nothing_do_not_keep_the_kubelet_out_for_good(machine, kubelet, plugin):
+    registered(kubelet)
+    path = kubelet.folder / "device-plugins" / "gpuslice.io-gpu.sock"
+    peers = []
+    for _ in range(100):
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(str(path))
+        peers.append(peer)
+    files = os.listdir(f"/proc/{plugin.process.pid}/fd")
+    assert len(files) < 60, "no more than a few are held"
+    for peer in peers:
+        peer.close()
+    kubelet.must("restart")
+    registered(kubelet)
+
+
+def test_wrong_words_end_with_status_2(product, machine):
+    program = product.prefix / "bin" / "gpuslice-kubelet"
+    for words, said in ((["--mode", "none"], "--mode"), (["--slices", "0"], "--slices"), (["extra"], "extra"),
+                        (["--mode", "device-plugin", "--resource", "gpu"], "--resource"), (["--nonsense"], "--nonsense"),
+                        ([], "--node")):
+        result = subprocess.run([program, *words], env={"PATH": "/bin"}, capture_output=True, text=True, timeout=20)
+        assert result.returncode == 2 and said in result.stderr, result.stderr

@@ -1,0 +1,69 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kube/pods.h"
+
+static void check_wish(const char *annotations_text, const char *expected, const char *words)
+{
+    char problem[256];
+    json_t *annotations = json_loads(annotations_text, 0, NULL);
+    json_t *wish = pods_wish(annotations, 1000, problem);
+    if (expected) {
+        char *text = json_dumps(wish, JSON_SORT_KEYS | JSON_COMPACT);
+        assert_string_equal(text, expected);
+        free(text);
+    } else {
+        assert_null(wish);
+    }
+    if (!strstr(problem, words))
+        fail_msg("'%s' lacks '%s'", problem, words);
+    assert_int_equal(*words == '\0', *problem == '\0');
+    json_decref(wish);
+    json_decref(annotations);
+}
+
+static void annotations_of_ours_and_of_others_ask_for_the_same(void **state)
+{
+    check_wish("{}", NULL, "");
+    check_wish("{\"gpuslice.io/memory\":\"100\",\"gpuslice.io/compute\":\"10%..20%\",\"gpuslice.io/"
+               "priority\":\"low\"}",
+               "{\"compute\":\"10%..20%\",\"memory_bytes\":100,\"priority\":\"low\"}", "");
+    check_wish("{\"tensor-fusion.ai/vram-limit\":\"100\",\"tensor-fusion.ai/compute-percent-limit\":\"30\","
+               "\"tensor-fusion.ai/qos\":\"medium\"}",
+               "{\"compute\":\"30%\",\"memory_bytes\":100,\"priority\":\"normal\"}", "");
+    check_wish("{\"tensor-fusion.ai/vram-limit\":\"100\",\"gpuslice.io/memory\":\"50\"}",
+               "{\"memory_bytes\":50}", "");
+}
+
+static void a_slice_is_narrowed_and_never_widened(void **state)
+{
+    check_wish("{\"gpuslice.io/memory\":\"4GiB\"}", "{\"memory_bytes\":1000}", "");
+}
+
+static void what_cannot_be_read_is_left_out_and_said(void **state)
+{
+    check_wish("{\"gpuslice.io/memory\":\"lots\"}", NULL, "memory");
+    check_wish("{\"gpuslice.io/compute\":\"200%\",\"gpuslice.io/memory\":\"1\"}", "{\"memory_bytes\":1}",
+               "compute");
+    check_wish("{\"gpuslice.io/priority\":\"urgent\"}", NULL, "urgent");
+    check_wish("{\"gpuslice.io/oversubscribe\":\"true\"}", NULL, "oversubscribe");
+    check_wish("{\"gpuslice.io/memory\":7}", NULL, "");
+    check_wish("[]", NULL, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(annotations_of_ours_and_of_others_ask_for_the_same),
+        cmocka_unit_test(a_slice_is_narrowed_and_never_widened),
+        cmocka_unit_test(what_cannot_be_read_is_left_out_and_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
