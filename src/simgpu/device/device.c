@@ -389,6 +389,11 @@ bool device_is_instance(unsigned gpu)
     return device_shape(gpu)->instance != DEVICE_WHOLE;
 }
 
+bool device_reaches(unsigned gpu, unsigned other)
+{
+    return gpu != other && !device_is_instance(gpu) && !device_is_instance(other);
+}
+
 void device_uuid(unsigned gpu, uint8_t uuid[static 16])
 {
     const struct device_shape *shape = device_shape(gpu);

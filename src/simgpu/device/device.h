@@ -56,6 +56,8 @@ struct device_shape {
 /* GPU `gpu` is 0 .. gpu_count-1, the same in all processes (CUDA_VISIBLE_DEVICES does not count here). */
 const struct device_shape *device_shape(unsigned gpu);
 bool device_is_instance(unsigned gpu);
+/* Whether a GPU reaches another one's memory: cards do, MIG instances do not. */
+bool device_reaches(unsigned gpu, unsigned other);
 
 /* A UUID derives from FAKECUDA_NAME and what the GPU is. */
 void device_uuid(unsigned gpu, uint8_t uuid[static 16]);

@@ -6,7 +6,8 @@
  * untyped here: no argument of theirs matters. */
 #include "cuda/driver.h"
 
-CUresult context_current(CUcontext *context); /* sim.h, which has the typed prototypes that must not be seen here */
+CUresult
+context_current(CUcontext *context); /* sim.h, which has the typed prototypes that must not be seen here */
 CUresult sim_ready(void);
 
 static CUresult refuse(void)

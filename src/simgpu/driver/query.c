@@ -185,29 +185,6 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text)
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(can);
-    SIM_TRY(device_check(device));
-    SIM_TRY(device_check(peer));
-    *can = 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer)
-{
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(value && attribute >= CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK &&
-                attribute <= CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED);
-    SIM_TRY(device_check(device));
-    SIM_TRY(device_check(peer));
-    if (device == peer)
-        return CUDA_ERROR_INVALID_DEVICE;
-    *value = 0;
-    return CUDA_SUCCESS;
-}
-
 /* The most elements, whatever their size is; what the memory can hold is less. */
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_format format, unsigned channels,
                                             CUdevice device)

@@ -54,6 +54,7 @@ struct CUctx_st {
     CUsharedconfig shared_config;
     size_t limits[CU_LIMIT_MAX];
     uint64_t charged_bytes; /* what the context itself costs */
+    uint64_t peers;         /* a bit for each GPU whose memory it may reach (peers.c) */
     CUcontext next;         /* all contexts of the process */
 
     /* Under execution_lock(gpu). */

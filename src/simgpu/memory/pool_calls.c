@@ -264,9 +264,9 @@ static CUresult access_set(CUmemoryPool pool, const CUmemAccessDesc *access)
     }
     for (unsigned bit = 0; bit < 2; bit++)
         if ((unsigned)access->flags >> bit & 1)
-            pool->peer_access[bit] |= 1u << gpu;
+            pool->peer_access[bit] |= UINT64_C(1) << gpu;
         else
-            pool->peer_access[bit] &= ~(1u << gpu);
+            pool->peer_access[bit] &= ~(UINT64_C(1) << gpu);
     return CUDA_SUCCESS;
 }
 

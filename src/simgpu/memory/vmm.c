@@ -290,7 +290,8 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
     return result;
 }
 
-/* Access for the device where the memory is, or for the host where it is; peers are not here yet. */
+/* Access for the device where the memory is, a peer of it, or the host. What one of them is allowed reaches all, so a
+ * peer that is allowed nothing more changes nothing. */
 static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access)
 {
     SIM_REQUIRE(is_whole_mappings(address, bytes));
@@ -303,9 +304,14 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
         struct memory_allocation mapping;
         ranges_find(at, &mapping);
         const struct handle *handle = mapping.owner;
-        if (access->location.type == CU_MEM_LOCATION_TYPE_DEVICE && handle->is_device &&
-            simulator.visible[access->location.id] != handle->gpu)
+        bool is_of_peer = access->location.type == CU_MEM_LOCATION_TYPE_DEVICE && handle->is_device &&
+                          simulator.visible[access->location.id] != handle->gpu;
+        if (is_of_peer && !device_reaches(simulator.visible[access->location.id], handle->gpu))
             return CUDA_ERROR_NOT_SUPPORTED;
+        if (is_of_peer && access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            at += mapping.bytes;
+            continue;
+        }
         int protection = (access->flags & 1 ? PROT_READ : 0) | (access->flags & 2 ? PROT_WRITE : 0);
         if (!handle->multicast && mprotect((void *)(uintptr_t)at, mapping.bytes, protection) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -337,7 +343,9 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
         SIM_TRY(device_check(location->id));
         const struct handle *handle = mapping.owner;
-        *flags = !handle->is_device || simulator.visible[location->id] == handle->gpu ? mapping.flags : 0;
+        unsigned gpu = simulator.visible[location->id];
+        bool reaches = !handle->is_device || gpu == handle->gpu || device_reaches(gpu, handle->gpu);
+        *flags = reaches ? mapping.flags : 0;
     } else {
         *flags = mapping.kind == MEMORY_HOST ? mapping.flags : 0;
     }
