@@ -1,12 +1,16 @@
 /* busy.c - keeps the GPU busy with kernels of half a millisecond, and says which part of its time it got.
  *
- *   busy [SECONDS]    how long, 5 without */
+ *   busy [SECONDS]    how long, 5 without
+ *
+ * The kernels do a fixed number of steps, which take the GPU's own time: one that looked at a clock until half a
+ * millisecond has passed would be over though another program had the GPU meanwhile. */
 #include <time.h>
 
 #include "check.h"
 #include "kernels_ptx.h"
 
 #define KERNEL_US 500
+#define TRIES 10
 #define AHEAD 4 /* kernels submitted before the oldest is waited for */
 
 static double now_seconds(void)
@@ -14,6 +18,44 @@ static double now_seconds(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void launch(CUfunction work, uint64_t steps)
+{
+    uint64_t nowhere = 0;
+    CHECK(cuLaunchKernel(work, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&steps, &nowhere}, NULL));
+}
+
+/* What a kernel of so many steps takes, in microseconds: the shortest of some tries, which no other program slowed. */
+static double time_steps(CUfunction work, uint64_t steps)
+{
+    CUevent begin, end;
+    float least_ms = 0;
+    CHECK(cuEventCreate(&begin, CU_EVENT_DEFAULT));
+    CHECK(cuEventCreate(&end, CU_EVENT_DEFAULT));
+    for (int i = 0; i < TRIES; i++) {
+        float ms;
+        CHECK(cuEventRecord(begin, NULL));
+        launch(work, steps);
+        CHECK(cuEventRecord(end, NULL));
+        CHECK(cuEventSynchronize(end));
+        CHECK(cuEventElapsedTime(&ms, begin, end));
+        if (i == 0 || ms < least_ms)
+            least_ms = ms;
+    }
+    CHECK(cuEventDestroy_v2(begin));
+    CHECK(cuEventDestroy_v2(end));
+    return (double)least_ms * 1e3;
+}
+
+/* How many steps are KERNEL_US. */
+static uint64_t find_steps(CUfunction work)
+{
+    uint64_t steps = 1024;
+    while (time_steps(work, steps) < KERNEL_US)
+        steps *= 2;
+    double more_us = time_steps(work, 2 * steps) - time_steps(work, steps);
+    return more_us > 0 ? (uint64_t)(KERNEL_US * (double)steps / more_us) : steps;
 }
 
 int main(int count, char **words)
@@ -26,25 +68,24 @@ int main(int count, char **words)
     CUdevice device;
     CUcontext context;
     CUmodule module;
-    CUfunction spin;
+    CUfunction work;
     CUevent done[AHEAD];
     CHECK(cuInit(0));
     CHECK(cuDeviceGet(&device, 0));
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuModuleLoadData(&module, kernels_ptx));
-    CHECK(cuModuleGetFunction(&spin, module, "gs_spin_us"));
+    CHECK(cuModuleGetFunction(&work, module, "gs_steps_u32"));
     for (int i = 0; i < AHEAD; i++)
         CHECK(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING));
 
-    uint64_t microseconds = KERNEL_US, kernels = 0;
-    void *arguments[] = {&microseconds};
+    uint64_t steps = find_steps(work), kernels = 0;
     double start = now_seconds(), end = start;
     for (; end - start < seconds; kernels++, end = now_seconds()) {
         CUevent oldest = done[kernels % AHEAD];
         if (kernels >= AHEAD)
             CHECK(cuEventSynchronize(oldest));
-        CHECK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+        launch(work, steps);
         CHECK(cuEventRecord(oldest, NULL));
     }
     CHECK(cuCtxSynchronize());

@@ -8,6 +8,7 @@
 #include "gpucheck/checks.h"
 #include "gpucheck/nvml.h"
 #include "gpucheck/part.h"
+#include "gpucheck/work.h"
 
 /* 64 MiB of globals, and 16 KiB of local memory a thread whose places are known only when it runs. */
 static const char heavy_ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
@@ -77,8 +78,6 @@ void check_driver_costs(const struct check *check)
 
 #define BATCH_S 0.004
 
-static CUfunction launched;
-
 static void step_alloc(void)
 {
     CUdeviceptr address;
@@ -95,9 +94,7 @@ static void step_alloc_block(void)
 
 static void step_launch(void)
 {
-    uint64_t microseconds = 0;
-    void *parameters[] = {&microseconds};
-    must(cuLaunchKernel(launched, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+    work_launch_steps(0, NULL);
 }
 
 /* Limits on what is added, in microseconds and as a fraction of the call outside: far above what is to be
@@ -126,7 +123,6 @@ void part_cost(const char *argument)
 {
     const struct call *call = find_call(argument);
     open_context();
-    launched = load_kernel("gs_spin_us");
     for (unsigned i = 0; i < 100; i++)
         call->step();
     must(cuCtxSynchronize());

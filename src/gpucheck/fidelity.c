@@ -1,4 +1,5 @@
-/* fidelity.c - what the simulated GPU claims about the driver (claims/), asked of this one. */
+/* fidelity.c - what the simulated GPU claims about the driver (claims/), asked of this one. A claim that does not hold is a
+ * fault of the simulation's: it is told, and fails nothing here. */
 #include "gpucheck/checks.h"
 #include "gpucheck/claims/claims.h"
 
@@ -15,7 +16,6 @@ static void keep(const struct claim_record *record)
     }
     detail(record->name, "claimed %s, found %s", record->claimed, record->observed);
     seen.failed++;
-    fail("%s: %s: claimed %s, found %s", record->group, record->name, record->claimed, record->observed);
 }
 
 void check_fidelity(const struct check *check)

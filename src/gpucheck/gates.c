@@ -8,6 +8,7 @@
 
 #include "gpucheck/checks.h"
 #include "gpucheck/part.h"
+#include "gpucheck/work.h"
 
 static void set_quantum(const char *quantum)
 {
@@ -18,12 +19,6 @@ static void set_quantum(const char *quantum)
         fail_and_end("'gpuslice scheduler --quantum %s' failed: %s", quantum, output);
 }
 
-static void spin_for(CUfunction spin, uint64_t microseconds, CUstream stream)
-{
-    void *parameters[] = {&microseconds};
-    must(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
-}
-
 /* --- Captures -------------------------------------------------------------------------------------- */
 
 enum { CAPTURES = 30, CAPTURED = 20, KERNEL_US = 200 };
@@ -32,7 +27,6 @@ enum { CAPTURES = 30, CAPTURED = 20, KERNEL_US = 200 };
 
 static struct {
     CUcontext context;
-    CUfunction spin;
     atomic_bool over;
 } beside;
 
@@ -43,7 +37,7 @@ static void *launch_beside(void *unused)
     must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     while (!atomic_load(&beside.over)) {
         for (unsigned i = 0; i < 5; i++)
-            spin_for(beside.spin, KERNEL_US, stream);
+            work_launch(KERNEL_US, stream);
         sleep_s(0.003); /* a capture in the global mode forbids to wait for them */
     }
     return NULL;
@@ -56,7 +50,7 @@ static void capture_once(CUstream stream, unsigned mode)
     size_t nodes = 0, edges = 0;
     must(cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)mode));
     for (unsigned i = 0; i < CAPTURED; i++) {
-        spin_for(beside.spin, KERNEL_US, stream);
+        work_launch(KERNEL_US, stream);
         if (i % 5 == 0)
             sleep_s(0.0003); /* so that gates close in every part of it */
     }
@@ -80,7 +74,6 @@ void part_captures(const char *argument)
     CUstream stream;
     unsigned done = 0;
     open_context();
-    beside.spin = load_kernel("gs_spin_us");
     must(cuCtxGetCurrent(&beside.context));
     must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     part_tell("ready");
@@ -100,6 +93,7 @@ void part_captures(const char *argument)
 void check_capture_gates(const struct check *check)
 {
     struct part rival, captures;
+    work_calibrate();
     part_start(&rival, PART_SHARE("50%..100%"), "work", "");
     part_start(&captures, PART_SHARE("25%..100%"), "captures", "");
     part_hear(&rival);
@@ -136,14 +130,13 @@ void part_submit(const char *argument)
 {
     static struct pause pauses[PAUSES];
     open_context();
-    CUfunction spin = load_kernel("gs_spin_us");
     part_tell("ready");
     for (;;) {
         unsigned count = 0;
         part_listen();
         double last_s = now_s(), end_s = last_s + HANDOVER_S;
         while (last_s < end_s) {
-            spin_for(spin, 0, NULL);
+            work_launch_steps(0, NULL);
             double now = now_s();
             if (now - last_s >= PAUSE_S && count < PAUSES)
                 pauses[count++] = (struct pause){last_s, now};

@@ -8,6 +8,7 @@
 
 #include "gpucheck/checks.h"
 #include "gpucheck/part.h"
+#include "gpucheck/work.h"
 
 static void launch_fill(CUfunction fill, CUdeviceptr at, uint32_t value, uint64_t count, CUstream stream)
 {
@@ -21,9 +22,7 @@ void check_kernels(const struct check *check)
 {
     const uint64_t count = 1 << 20;
     CUdeviceptr memory, sum;
-    CUevent begin, end;
     uint32_t total = 0;
-    float spun_ms;
     open_context();
     must(cuMemAlloc_v2(&memory, count * 4));
     must(cuMemAlloc_v2(&sum, 4));
@@ -35,18 +34,14 @@ void check_kernels(const struct check *check)
     if (total != 3 * count)
         fail("the sum over %llu threes is %u", (unsigned long long)count, total);
 
-    uint64_t microseconds = 5000;
-    void *parameters[] = {&microseconds};
-    must(cuEventCreate(&begin, CU_EVENT_DEFAULT));
-    must(cuEventCreate(&end, CU_EVENT_DEFAULT));
-    must(cuEventRecord(begin, NULL));
-    must(cuLaunchKernel(load_kernel("gs_spin_us"), 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
-    must(cuEventRecord(end, NULL));
-    must(cuEventSynchronize(end));
-    must(cuEventElapsedTime_v2(&spun_ms, begin, end));
-    figure("spin_of_5_ms_by_events", (double)spun_ms, "ms");
-    if (spun_ms < 3.9f) /* some cards' %globaltimer goes on in steps of 1 ms */
-        fail("a kernel that spins for 5 ms took %.3f ms by events", (double)spun_ms);
+    work_calibrate_here();
+    float once_ms = work_time_steps((uint64_t)(5000 * work_steps_per_us())),
+          twice_ms = work_time_steps((uint64_t)(10000 * work_steps_per_us()));
+    figure("steps_a_microsecond", work_steps_per_us(), "count");
+    figure("work_of_5_ms_by_events", (double)once_ms, "ms");
+    figure("work_of_10_ms_by_events", (double)twice_ms, "ms");
+    if (twice_ms < 1.5f * once_ms)
+        fail("twice the work took %.3f ms by events, once the work %.3f", (double)twice_ms, (double)once_ms);
 }
 
 /* --- Another thread during a capture --------------------------------------------------------------- */
@@ -244,28 +239,25 @@ void check_wait_value(const struct check *check)
 
 /* --- Event times of two processes ------------------------------------------------------------------ */
 
-enum { SPINS = 20, SPIN_US = 2000 };
+enum { KERNELS = 20, KERNEL_US = 2000 };
 
-/* events: for each line, SPINS kernels of SPIN_US each; the answer is milliseconds by events. */
+/* events: for each line, KERNELS kernels of KERNEL_US each; the answer is milliseconds by events. */
 void part_events(const char *argument)
 {
     CUevent begin, end;
     float taken_ms;
     open_context();
-    CUfunction spin = load_kernel("gs_spin_us");
     must(cuEventCreate(&begin, CU_EVENT_DEFAULT));
     must(cuEventCreate(&end, CU_EVENT_DEFAULT));
     part_tell("0");
     for (;;) {
         part_listen();
-        uint64_t microseconds = SPIN_US;
-        void *parameters[] = {&microseconds};
         must(cuEventRecord(begin, NULL));
-        for (unsigned i = 0; i < SPINS; i++)
-            must(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+        for (unsigned i = 0; i < KERNELS; i++)
+            work_launch(KERNEL_US, NULL);
         must(cuEventRecord(end, NULL));
         must(cuEventSynchronize(end));
-        must(cuEventElapsedTime_v2(&taken_ms, begin, end));
+        must(cuEventElapsedTime(&taken_ms, begin, end));
         part_tell("%.6f", (double)taken_ms);
     }
 }
@@ -273,6 +265,7 @@ void part_events(const char *argument)
 void check_event_times(const struct check *check)
 {
     struct part one, other;
+    work_calibrate();
     part_start(&one, PART_OUTSIDE, "events", "");
     part_start(&other, PART_OUTSIDE, "events", "");
     part_hear(&one);
@@ -284,11 +277,11 @@ void check_event_times(const struct check *check)
     double first = part_hear_number(&one), second = part_hear_number(&other);
     part_end(&one);
     part_end(&other);
-    figure("kernels", SPINS, "count");
-    figure("a_kernel", SPIN_US, "us");
+    figure("kernels", KERNELS, "count");
+    figure("a_kernel", KERNEL_US, "us");
     figure("alone", alone, "ms");
     figure("first_beside_second", first, "ms");
     figure("second_beside_first", second, "ms");
-    if (alone < SPINS * SPIN_US * 0.5e-3) /* for the same reason */
-        fail("%d kernels of %d us took %.3f ms by events", SPINS, SPIN_US, alone);
+    if (alone < KERNELS * KERNEL_US * 0.5e-3) /* clocks rise, but not that far */
+        fail("%d kernels of %d us took %.3f ms by events", KERNELS, KERNEL_US, alone);
 }

@@ -32,7 +32,7 @@ static cudaError_t entry_point(enum form form, const char *symbol, void **functi
     CUresult result = DRIVER(cuGetProcAddress_v2)(symbol, function, (int)version, flags, &found);
     if (status)
         *status = (enum cudaDriverEntryPointQueryResult)found;
-    return status && result == CUDA_ERROR_NOT_FOUND ? cudaSuccess : runtime_translate(result);
+    return runtime_translate(result);
 }
 EXPORT_FORMS(cudaGetDriverEntryPointByVersion, _ptsz, entry_point,
              (const char *symbol, void **function, unsigned int version, unsigned long long flags,

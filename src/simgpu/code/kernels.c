@@ -121,6 +121,38 @@ static uint64_t duration_spin_us(const struct sim_launch *launch, void *const *a
     return duration_ns;
 }
 
+#define STEP_NS 20 /* assumed: eight dependent multiplications */
+
+/* `count` times x * multiplier + addend, from 1: each doubling of the count applies the map to itself. */
+static uint32_t step_result(uint64_t count)
+{
+    uint32_t x = 1, multiplier = 1664525, addend = 1013904223;
+    for (; count; count >>= 1) {
+        if (count & 1)
+            x = x * multiplier + addend;
+        addend = addend * multiplier + addend;
+        multiplier *= multiplier;
+    }
+    return x;
+}
+
+static CUresult run_steps_u32(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t out = argument_u64(arguments, 1);
+    CUresult result = out ? check(launch, out, 1, sizeof(uint32_t), true) : CUDA_SUCCESS;
+    if (out && result == CUDA_SUCCESS)
+        *(uint32_t *)(uintptr_t)out = step_result(8 * argument_u64(arguments, 0));
+    return result;
+}
+
+static uint64_t duration_steps_u32(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t duration_ns;
+    if (__builtin_mul_overflow(argument_u64(arguments, 0), STEP_NS, &duration_ns))
+        return UINT64_MAX;
+    return duration_ns;
+}
+
 static CUresult run_set_conditional(const struct sim_launch *launch, void *const *arguments)
 {
     uint32_t value;
@@ -148,6 +180,7 @@ static const struct sim_kernel kernels[] = {
     {"gs_saxpy_f32", 4, {8, 4, 8, 8}, run_saxpy_f32, NULL},
     {"gs_set_conditional_u32", 2, {8, 4}, run_set_conditional, NULL},
     {"gs_spin_us", 1, {8}, run_spin_us, duration_spin_us},
+    {"gs_steps_u32", 2, {8, 8}, run_steps_u32, duration_steps_u32},
 };
 
 const struct sim_kernel *sim_kernel_find(const char *name)

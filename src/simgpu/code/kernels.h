@@ -9,6 +9,7 @@
  *   gs_checksum_u32(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^32
  *   gs_checksum_u64(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^64
  *   gs_spin_us(u64 microseconds)                             takes that long
+ *   gs_steps_u32(u64 steps, u64 out)                         takes 20 ns a step; out, unless 0: see the PTX
  *
  * Not in the PTX, as a card needs the device runtime for them:
  *

@@ -261,7 +261,8 @@ CUresult cuGetErrorString(CUresult result, const char **text)
 
 CUresult cuGetProcAddress(const char *name, void **address, int version, cuuint64_t flags)
 {
-    return resolve_entry(name, address, version, flags, NULL);
+    CUresult result = resolve_entry(name, address, version, flags, NULL);
+    return result == CUDA_SUCCESS && !*address ? CUDA_ERROR_NOT_FOUND : result; /* cuda.h 11.7 */
 }
 
 CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuuint64_t flags,

@@ -112,6 +112,20 @@ static void spin_takes_what_was_asked_for(void **state)
     assert_int_equal(kernel->run(&launch, (void *[]){&microseconds}), CUDA_SUCCESS);
 }
 
+static void steps_take_their_time_and_have_a_result(void **state)
+{
+    const struct sim_kernel *kernel = sim_kernel_find("gs_steps_u32");
+    uint64_t steps = 3, none = 0, out = at(0), forever = UINT64_MAX;
+    uint32_t x = 1;
+    for (unsigned i = 0; i < 8 * 3; i++)
+        x = x * 1664525 + 1013904223;
+    assert_int_equal(run("gs_steps_u32", (void *[]){&steps, &out}), CUDA_SUCCESS);
+    assert_int_equal(*(uint32_t *)(void *)mapped.bytes, x);
+    assert_int_equal(run("gs_steps_u32", (void *[]){&steps, &none}), CUDA_SUCCESS);
+    assert_int_equal(kernel->duration_ns(&launch, (void *[]){&steps, &none}), 60);
+    assert_true(kernel->duration_ns(&launch, (void *[]){&forever, &none}) == UINT64_MAX);
+}
+
 static void unmapped_memory_is_an_illegal_address_and_nothing_is_written(void **state)
 {
     unsigned char before[sizeof(mapped.bytes)];
@@ -157,7 +171,7 @@ static void every_ptx_entry_is_a_kernel_with_the_same_parameters(void **state)
     struct error error;
     struct sim_image *image;
     assert_int_equal(sim_image_parse(kernels_ptx, SIM_IMAGE_UNKNOWN_BYTES, 70, &image, &error), CUDA_SUCCESS);
-    assert_int_equal(image->kernel_count, 5);
+    assert_int_equal(image->kernel_count, 6);
     for (uint32_t i = 0; i < image->kernel_count; i++) {
         const struct sim_kernel_image *entry = &image->kernels[i];
         const struct sim_kernel *kernel = sim_kernel_find(entry->name);
@@ -178,6 +192,7 @@ int main(void)
         cmocka_unit_test(saxpy_answers_the_cards_nan),
         cmocka_unit_test(checksums_wrap_and_add_to_what_is_there),
         cmocka_unit_test(spin_takes_what_was_asked_for),
+        cmocka_unit_test(steps_take_their_time_and_have_a_result),
         cmocka_unit_test(unmapped_memory_is_an_illegal_address_and_nothing_is_written),
         cmocka_unit_test(a_crooked_pointer_is_a_misaligned_address),
         cmocka_unit_test(no_elements_touch_no_memory),

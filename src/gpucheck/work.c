@@ -1,0 +1,99 @@
+#include "gpucheck/work.h"
+
+#include <stdlib.h>
+
+#include "gpucheck/check.h"
+#include "gpucheck/checks.h"
+#include "gpucheck/part.h"
+
+#define STEPS_PER_US "GPU_CHECK_STEPS_PER_US" /* for our parts */
+#define LENGTH_MS 4.0f                        /* of a kernel that is measured: far more than events err by */
+enum { TRIES = 5 };
+
+static double steps_per_us;
+
+void work_launch_steps(uint64_t steps, CUstream stream)
+{
+    static CUfunction kernel;
+    uint64_t nowhere = 0;
+    void *parameters[] = {&steps, &nowhere};
+    if (!kernel)
+        kernel = load_kernel("gs_steps_u32");
+    must(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+float work_time_steps(uint64_t steps)
+{
+    CUevent begin, end;
+    float ms;
+    must(cuEventCreate(&begin, CU_EVENT_DEFAULT));
+    must(cuEventCreate(&end, CU_EVENT_DEFAULT));
+    must(cuEventRecord(begin, NULL));
+    work_launch_steps(steps, NULL);
+    must(cuEventRecord(end, NULL));
+    must(cuEventSynchronize(end));
+    must(cuEventElapsedTime(&ms, begin, end)); /* the later form is of CUDA 12.8 */
+    must(cuEventDestroy_v2(begin));
+    must(cuEventDestroy_v2(end));
+    return ms;
+}
+
+static float quickest(uint64_t steps)
+{
+    float least = work_time_steps(steps);
+    for (unsigned i = 1; i < TRIES; i++) {
+        float ms = work_time_steps(steps);
+        least = ms < least ? ms : least;
+    }
+    return least;
+}
+
+void work_calibrate_here(void)
+{
+    uint64_t steps = 1 << 12;
+    while (work_time_steps(steps) < LENGTH_MS && steps < (UINT64_C(1) << 40))
+        steps *= 2;
+    /* The difference of two lengths: what goes before and after a kernel is in both. */
+    float more_ms = quickest(2 * steps) - quickest(steps);
+    if (!(more_ms > 0))
+        fail_and_end("a kernel of %llu steps takes no longer than one of half as many", 2ULL * steps);
+    steps_per_us = (double)steps / ((double)more_ms * 1e3);
+    char text[40];
+    snprintf(text, sizeof(text), "%.9g", steps_per_us);
+    setenv(STEPS_PER_US, text, 1);
+}
+
+/* calibrate: the answer is steps a microsecond. */
+void part_calibrate(const char *argument)
+{
+    open_context();
+    work_calibrate_here();
+    part_tell("%.9g", steps_per_us);
+    part_listen();
+}
+
+void work_calibrate(void)
+{
+    struct part part;
+    char text[40];
+    part_start(&part, PART_OUTSIDE, "calibrate", "");
+    steps_per_us = part_hear_number(&part);
+    part_end(&part);
+    snprintf(text, sizeof(text), "%.9g", steps_per_us);
+    setenv(STEPS_PER_US, text, 1);
+}
+
+double work_steps_per_us(void)
+{
+    const char *told = getenv(STEPS_PER_US);
+    if (steps_per_us <= 0 && told)
+        steps_per_us = strtod(told, NULL);
+    if (!(steps_per_us > 0))
+        fail_and_end("nobody has measured how long a step takes");
+    return steps_per_us;
+}
+
+void work_launch(uint64_t microseconds, CUstream stream)
+{
+    work_launch_steps((uint64_t)((double)microseconds * work_steps_per_us()), stream);
+}
