@@ -4,7 +4,7 @@
 
 const struct cli_verb *const cli_verbs[] = {
     &verb_run,  &verb_create,     &verb_list,    &verb_show,   &verb_set,    &verb_release,
-    &verb_gpus, &verb_scheduler,  &verb_usage, &verb_dashboard,   &verb_events, &verb_doctor, &verb_config,
+    &verb_gpus, &verb_scheduler,  &verb_top, &verb_usage, &verb_dashboard,   &verb_events, &verb_doctor, &verb_config,
     &verb_cdi,  &verb_completion, &verb_version, &verb_help,   NULL,
 };
 

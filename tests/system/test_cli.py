@@ -265,7 +265,7 @@ def test_help_needs_no_daemon_and_names_every_option(make_daemon):
     daemon = make_daemon()
     overview = daemon.cli("help").stdout
     verbs = [line.split()[0] for line in overview.splitlines() if line.startswith("  ") and "gpuslice" not in line[:12]]
-    assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "usage", "dashboard", "events", "doctor", "config",
+    assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "usage", "top", "dashboard", "events", "doctor", "config",
             "cdi", "completion", "version",
             "help"} == set(verbs)
     for verb in verbs:

@@ -217,11 +217,11 @@ def test_turns_are_drawn(open_daemon, page, reap):
     turns = wait_for(turns_of_both, "turns of both")
     closed = [turn for turn in turns if turn["end_seconds"] and turn["lease"] == "exclusive"]
     assert closed and all(0 < turn["end_seconds"] - turn["begin_seconds"] < 10 for turn in closed)
-    colours = page.run("""return await page.evaluate(() => {
+    pixels = """return await page.evaluate(() => {
         const canvas = document.getElementById('turns-canvas'), pen = canvas.getContext('2d'), found = new Set();
         for (let x = 60; x < canvas.width; x++) found.add(pen.getImageData(x, 3, 1, 1).data.slice(0, 3).join());
-        return [...found]; });""")
-    assert "57,135,229" in colours and "229,128,58" in colours  # the first two sessions' colours
+        return [...found]; });"""
+    wait_for(lambda: {"57,135,229", "229,128,58"} <= set(page.run(pixels)), "the first two sessions' colours")
     page.run("await page.locator('#turns-canvas').focus(); await page.keyboard.press('-'); await page.keyboard.press(' ');")
     assert text(page, "#turns-span") == "2 s"
     assert page.run("return await page.locator('#turns-hold').getAttribute('aria-pressed');") == "true"

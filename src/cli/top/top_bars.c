@@ -1,0 +1,54 @@
+#include "cli/top/top_bars.h"
+
+#include <string.h>
+
+/* Eighths of a cell, from the left and from below; the first is an empty one. */
+static const char *const parts[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+static const char *const heights[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+static const char plain_heights[] = " .:-=+*#%";
+
+void top_past_add(struct top_past *past, double value)
+{
+    past->values[past->next] = (float)(value < 0 ? 0 : value > 1 ? 1 : value);
+    past->next = (past->next + 1) % TOP_PAST;
+    past->count += past->count < TOP_PAST;
+}
+
+double top_past_get(const struct top_past *past, unsigned back)
+{
+    return back < past->count ? past->values[(past->next + TOP_PAST - 1 - back) % TOP_PAST] : 0;
+}
+
+/* In eighths; what is above 0 is one at least. */
+static unsigned eighths(double ratio, unsigned cells)
+{
+    double most = 8.0 * cells;
+    unsigned count = ratio >= 1 ? 8 * cells : (unsigned)(ratio * most);
+    return count == 0 && ratio > 0 ? 1 : count;
+}
+
+const char *top_bar(double ratio, unsigned cells, bool is_unicode, char *text)
+{
+    unsigned full = eighths(ratio, cells);
+    char *end = text;
+    for (unsigned i = 0; i < cells; i++) {
+        unsigned part = full >= 8 * (i + 1) ? 8 : full > 8 * i ? full - 8 * i : 0;
+        end = stpcpy(end, is_unicode ? parts[part] : part >= 4 || (i == 0 && part) ? "#" : ".");
+    }
+    *end = '\0';
+    return text;
+}
+
+const char *top_sparkline(const struct top_past *past, unsigned cells, bool is_unicode, char *text)
+{
+    char *end = text;
+    for (unsigned i = cells; i-- > 0;) {
+        unsigned height = eighths(top_past_get(past, i), 1);
+        if (is_unicode)
+            end = stpcpy(end, heights[height]);
+        else
+            *end++ = plain_heights[height];
+    }
+    *end = '\0';
+    return text;
+}

@@ -1,0 +1,25 @@
+/* top_draw.h - the screen of `top`, by ncurses, which is started. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "cli/top/top_rows.h"
+
+enum top_ask { TOP_ASK_NOTHING, TOP_ASK_FILTER, TOP_ASK_CHANGE, TOP_ASK_RELEASE };
+
+struct top_view {
+    struct top_rows rows;
+    bool has_colours, is_unicode;
+    bool shows_detail, shows_help, is_lost, is_paused;
+    double interval_seconds;
+    unsigned first; /* the row at the top of the list */
+    enum top_ask ask;
+    char input[128]; /* what is being typed */
+    char said[256];  /* the last that happened; "": nothing */
+    bool is_bad;     /* that is a refusal */
+};
+
+void top_draw_start(struct top_view *view);
+void top_draw(struct top_view *view);
+/* How many rows the list has room for. */
+unsigned top_draw_page(const struct top_view *view);

@@ -1,0 +1,313 @@
+#include "cli/top/top_rows.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "client/session_fields.h"
+
+static double real(const json_t *object, const char *field)
+{
+    return json_number_value(json_object_get(object, field));
+}
+
+static void *must_grow(void *memory, size_t count, size_t bytes)
+{
+    void *grown = reallocarray(memory, count, bytes);
+    if (!grown)
+        abort(); /* a megabyte: the machine is lost */
+    return grown;
+}
+
+/* --- Sessions -------------------------------------------------------------------------------------- */
+
+static struct top_row *find_row(struct top_rows *rows, unsigned count, const char *id)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (strcmp(rows->rows[i].id, id) == 0)
+            return &rows->rows[i];
+    return NULL;
+}
+
+static void label_gpu(const json_t *gpu, char *text, size_t bytes)
+{
+    const json_t *index = json_object_get(gpu, "index"), *mig = json_object_get(gpu, "mig_index");
+    if (!json_is_integer(index))
+        snprintf(text, bytes, "gone");
+    else if (json_is_integer(mig))
+        snprintf(text, bytes, "%d:%d", (int)json_integer_value(index), (int)json_integer_value(mig));
+    else
+        snprintf(text, bytes, "%d", (int)json_integer_value(index));
+}
+
+static const char *state_of(const json_t *session)
+{
+    const char *state = session_text(session, "state"), *lease = session_text(session, "lease");
+    if (strcmp(state, "active") != 0)
+        return state;
+    if (json_is_true(json_object_get(session, "undrainable")))
+        return "undrainable";
+    if (json_is_true(json_object_get(session, "waiting")))
+        return "waits";
+    if (strcmp(lease, "exclusive") == 0)
+        return "turn";
+    if (strcmp(lease, "overlap") == 0 || strcmp(lease, "loose") == 0)
+        return lease;
+    return json_array_size(json_object_get(session, "processes")) ? "active" : "idle";
+}
+
+static void fill_gpus(struct top_row *row)
+{
+    const json_t *gpu;
+    size_t i, length = 0;
+    bool is_free = strcmp(session_text(row->session, "lease"), "free") == 0;
+    row->gpus[0] = '\0';
+    row->achieved = is_free ? -1 : 0;
+    row->used = row->limit = 0;
+    json_array_foreach(json_object_get(row->session, "gpus"), i, gpu)
+    {
+        char label[16];
+        double achieved = real(gpu, "compute_achieved_ratio");
+        label_gpu(gpu, label, sizeof(label));
+        if (length < sizeof(row->gpus))
+            length +=
+                (size_t)snprintf(row->gpus + length, sizeof(row->gpus) - length, "%s%s", i ? "," : "", label);
+        row->used += session_number(gpu, "used_bytes");
+        row->limit += session_number(gpu, "limit_bytes");
+        if (!is_free && achieved > row->achieved)
+            row->achieved = achieved;
+    }
+}
+
+/* An owner's name comes with the session from a daemon that knows it. */
+static const char *owner_of(const json_t *session)
+{
+    const char *owner = session_text(session, "owner");
+    if (*owner)
+        return owner;
+    const struct passwd *user = getpwuid((uid_t)session_number(session, "owner_uid"));
+    return user ? user->pw_name : "?";
+}
+
+static void fill_row(struct top_row *row, const json_t *session)
+{
+    uint64_t now = monotonic_ns();
+    double waited = real(session, "gate_wait_seconds");
+    double seconds = row->answered_ns ? (double)(now - row->answered_ns) / 1e9 : 0;
+    row->session = session;
+    row->name = session_text(session, "name");
+    row->owner = owner_of(session);
+    row->state = state_of(session);
+    session_share(session, row->share);
+    row->processes = (unsigned)json_array_size(json_object_get(session, "processes"));
+    row->waiting = seconds > 0.1 && waited > row->waited ? (waited - row->waited) / seconds : 0;
+    row->waited = waited;
+    row->answered_ns = now;
+    fill_gpus(row);
+    top_past_add(&row->memory, row->limit ? (double)row->used / (double)row->limit : 0);
+    top_past_add(&row->compute, row->achieved);
+}
+
+static void take_sessions(struct top_rows *rows, json_t *sessions)
+{
+    const unsigned before = rows->count;
+    unsigned count = (unsigned)json_array_size(sessions);
+    struct top_row *fresh = must_grow(NULL, count + 1, sizeof(*fresh));
+    const json_t *session;
+    size_t i;
+    memset(fresh, 0, (count + 1) * sizeof(*fresh));
+    json_array_foreach(sessions, i, session)
+    {
+        const char *id = session_text(session, "session_id");
+        const struct top_row *old = find_row(rows, before, id);
+        if (old)
+            fresh[i] = *old;
+        snprintf(fresh[i].id, sizeof(fresh[i].id), "%s", id);
+        fill_row(&fresh[i], session);
+    }
+    free(rows->rows);
+    json_decref(rows->sessions);
+    rows->rows = fresh;
+    rows->count = count;
+    rows->sessions = sessions;
+}
+
+/* --- GPUs ------------------------------------------------------------------------------------------ */
+
+static void find_outsider(struct top_gpu *gpu, const json_t *answer)
+{
+    const json_t *process;
+    uint64_t most = 0;
+    size_t i;
+    gpu->outsider[0] = '\0';
+    json_array_foreach(json_object_get(answer, "processes"), i, process)
+    {
+        uint64_t used = session_number(process, "used_bytes");
+        if (json_is_string(json_object_get(process, "session_id")) || used <= most)
+            continue;
+        most = used;
+        snprintf(gpu->outsider, sizeof(gpu->outsider), "%s %llu %s", session_text(process, "command"),
+                 (unsigned long long)session_number(process, "pid"), session_text(process, "user"));
+    }
+}
+
+static void take_gpus(struct top_rows *rows, json_t *answer)
+{
+    unsigned count = (unsigned)json_array_size(answer);
+    const json_t *one;
+    size_t i;
+    if (count > rows->gpu_count) {
+        rows->gpus = must_grow(rows->gpus, count, sizeof(*rows->gpus));
+        memset(rows->gpus + rows->gpu_count, 0, (count - rows->gpu_count) * sizeof(*rows->gpus));
+    }
+    rows->gpu_count = count;
+    json_array_foreach(answer, i, one)
+    {
+        struct top_gpu *gpu = &rows->gpus[i];
+        const char *name = session_text(one, "name");
+        const json_t *busy = json_object_get(one, "busy_ratio");
+        snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", session_text(one, "uuid"));
+        label_gpu(one, gpu->label, sizeof(gpu->label));
+        gpu->name = strncmp(name, "NVIDIA ", 7) == 0 ? name + 7 : name;
+        gpu->is_healthy = json_is_true(json_object_get(one, "healthy"));
+        gpu->used = session_number(one, "used_bytes");
+        gpu->total = session_number(one, "total_bytes");
+        gpu->uncovered = session_number(one, "uncovered_bytes");
+        gpu->busy = json_is_number(busy) ? json_number_value(busy) : -1;
+        find_outsider(gpu, one);
+        top_past_add(&gpu->past, gpu->busy);
+    }
+    json_decref(rows->gpus_answer);
+    rows->gpus_answer = answer;
+}
+
+/* --- Order ----------------------------------------------------------------------------------------- */
+
+static bool contains_word(const struct top_row *row, const char *word)
+{
+    const json_t *process;
+    size_t i;
+    if (strcasestr(row->name, word) || strstr(row->id, word) || strcasestr(row->owner, word) ||
+        strcasestr(row->state, word))
+        return true;
+    json_array_foreach(json_object_get(row->session, "processes"), i, process)
+    {
+        if (strcasestr(session_text(process, "command"), word))
+            return true;
+    }
+    return false;
+}
+
+static enum top_order sorted_by;
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct top_row *left = a, *right = b;
+    if (left->is_shown != right->is_shown)
+        return right->is_shown - left->is_shown;
+    double difference = 0;
+    if (sorted_by == TOP_BY_MEMORY)
+        difference = (double)right->used - (double)left->used;
+    else if (sorted_by == TOP_BY_COMPUTE)
+        difference = right->achieved - left->achieved;
+    else if (sorted_by == TOP_BY_WAIT)
+        difference = right->waiting - left->waiting;
+    if (difference != 0)
+        return difference > 0 ? 1 : -1;
+    return strcmp(left->name, right->name);
+}
+
+void top_rows_sort(struct top_rows *rows)
+{
+    rows->shown_count = 0;
+    for (unsigned i = 0; i < rows->count; i++) {
+        struct top_row *row = &rows->rows[i];
+        row->is_shown = !rows->filter[0] || contains_word(row, rows->filter);
+        rows->shown_count += row->is_shown;
+    }
+    sorted_by = rows->order;
+    if (rows->count)
+        qsort(rows->rows, rows->count, sizeof(*rows->rows), compare_rows);
+}
+
+unsigned top_rows_selected(const struct top_rows *rows)
+{
+    for (unsigned i = 0; i < rows->shown_count; i++)
+        if (strcmp(rows->rows[i].id, rows->selected) == 0)
+            return i;
+    return 0;
+}
+
+void top_rows_select(struct top_rows *rows, int place)
+{
+    int last = (int)rows->shown_count - 1;
+    place = place > last ? last : place;
+    place = place < 0 ? 0 : place;
+    if (last >= 0)
+        strcpy(rows->selected, rows->rows[place].id);
+}
+
+const char *top_order_name(enum top_order order)
+{
+    static const char *const names[] = {[TOP_BY_MEMORY] = "memory",
+                                        [TOP_BY_COMPUTE] = "compute",
+                                        [TOP_BY_WAIT] = "waiting",
+                                        [TOP_BY_NAME] = "name"};
+    return names[order];
+}
+
+/* --- Taking ---------------------------------------------------------------------------------------- */
+
+void top_rows_take(struct top_rows *rows, json_t *sessions, json_t *gpus)
+{
+    if (sessions)
+        take_sessions(rows, sessions);
+    if (gpus)
+        take_gpus(rows, gpus);
+    rows->has_answer |= sessions != NULL;
+    top_rows_sort(rows);
+}
+
+/* In the place of the first sample, which is the newest of these too. */
+static void fill_past(struct top_past *past, const json_t *values, double whole)
+{
+    const json_t *value;
+    size_t i;
+    *past = (struct top_past){0};
+    json_array_foreach((json_t *)values, i, value)
+    {
+        if (json_is_number(value) && whole > 0)
+            top_past_add(past, json_number_value(value) / whole);
+    }
+}
+
+void top_rows_take_history(struct top_rows *rows, const json_t *history)
+{
+    const json_t *line;
+    size_t i;
+    json_array_foreach(json_object_get(history, "gpus"), i, line)
+    {
+        for (unsigned gpu = 0; gpu < rows->gpu_count; gpu++)
+            if (strcmp(rows->gpus[gpu].uuid, session_text(line, "gpu_uuid")) == 0)
+                fill_past(&rows->gpus[gpu].past, json_object_get(line, "gpu_ratio"), 1);
+    }
+    json_array_foreach(json_object_get(history, "sessions"), i, line)
+    {
+        struct top_row *row = find_row(rows, rows->count, session_text(line, "session_id"));
+        if (!row)
+            continue;
+        fill_past(&row->memory, json_object_get(line, "used_bytes"), (double)row->limit);
+        fill_past(&row->compute, json_object_get(line, "gpu_ratio"), 1);
+    }
+}
+
+void top_rows_free(struct top_rows *rows)
+{
+    free(rows->rows);
+    free(rows->gpus);
+    json_decref(rows->sessions);
+    json_decref(rows->gpus_answer);
+}

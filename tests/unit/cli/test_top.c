@@ -1,0 +1,99 @@
+/* What `gpuslice top` shows: bars, sparklines, rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli/top/top_rows.h"
+
+static void a_bar_shows_eighths_and_the_least_there_is(void **state)
+{
+    char text[TOP_TEXT(4)];
+    assert_string_equal(top_bar(0, 4, true, text), "    ");
+    assert_string_equal(top_bar(0.0001, 4, true, text), "▏   ");
+    assert_string_equal(top_bar(0.5, 4, true, text), "██  ");
+    assert_string_equal(top_bar(0.53125, 4, true, text), "██▏ ");
+    assert_string_equal(top_bar(7, 4, true, text), "████");
+    assert_string_equal(top_bar(0.5, 4, false, text), "##..");
+    assert_string_equal(top_bar(0.0001, 4, false, text), "#...");
+}
+
+static void a_sparkline_ends_with_the_newest(void **state)
+{
+    struct top_past past = {0};
+    char text[TOP_TEXT(4)];
+    assert_string_equal(top_sparkline(&past, 4, false, text), "    ");
+    top_past_add(&past, 0.5);
+    top_past_add(&past, 1.5);
+    assert_string_equal(top_sparkline(&past, 4, true, text), "  ▄█");
+    for (int i = 0; i < 3 * TOP_PAST; i++)
+        top_past_add(&past, 0);
+    top_past_add(&past, -1);
+    assert_string_equal(top_sparkline(&past, 4, true, text), "    ");
+    assert_int_equal(past.count, TOP_PAST);
+}
+
+static json_t *session(const char *id, const char *name, uint64_t used, double waited)
+{
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:f,s:f,s:f,s:[{s:s,s:i}],s:[{s:i,s:n,s:I,s:I,s:f}]}",
+                     "session_id", id, "name", name, "owner", "ana", "state", "active", "lease", "none",
+                     "waiting", 0, "gate_wait_seconds", waited, "compute_min_ratio", 0.25,
+                     "compute_max_ratio", 0.5, "processes", "command", "python", "pid", 7, "gpus", "index", 1,
+                     "mig_index", "used_bytes", (json_int_t)used, "limit_bytes", (json_int_t)1000,
+                     "compute_achieved_ratio", 0.4);
+}
+
+static void rows_are_sorted_and_filtered_and_stay_selected(void **state)
+{
+    struct top_rows rows = {0};
+    top_rows_take(&rows,
+                  json_pack("[o,o,o]", session("a1", "big", 900, 0), session("b2", "mid", 500, 0),
+                            session("c3", "small", 100, 0)),
+                  NULL);
+    assert_string_equal(rows.rows[0].name, "big");
+    assert_string_equal(rows.rows[0].share, "25%..50%");
+    assert_string_equal(rows.rows[0].gpus, "1");
+    top_rows_select(&rows, 1);
+    assert_string_equal(rows.selected, "b2");
+    top_rows_take(&rows, json_pack("[o,o]", session("b2", "mid", 50, 0), session("c3", "small", 100, 0)),
+                  NULL);
+    assert_int_equal(top_rows_selected(&rows), 1);
+    assert_int_equal(rows.rows[1].memory.count, 2); /* what was before stays */
+    strcpy(rows.filter, "SMA");
+    top_rows_sort(&rows);
+    assert_int_equal(rows.shown_count, 1);
+    assert_string_equal(rows.rows[0].name, "small");
+    strcpy(rows.filter, "python");
+    top_rows_sort(&rows);
+    assert_int_equal(rows.shown_count, 2);
+    top_rows_select(&rows, 99);
+    assert_string_equal(rows.selected, "b2");
+    top_rows_free(&rows);
+}
+
+static void answers_of_another_shape_are_shown_as_far_as_they_go(void **state)
+{
+    struct top_rows rows = {0};
+    top_rows_take(&rows, json_pack("[{},[],{s:i}]", "session_id", 5),
+                  json_pack("[{},{s:s}]", "processes", "none"));
+    assert_int_equal(rows.count, 3);
+    assert_int_equal(rows.gpu_count, 2);
+    top_rows_take_history(&rows, NULL);
+    top_rows_free(&rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bar_shows_eighths_and_the_least_there_is),
+        cmocka_unit_test(a_sparkline_ends_with_the_newest),
+        cmocka_unit_test(rows_are_sorted_and_filtered_and_stay_selected),
+        cmocka_unit_test(answers_of_another_shape_are_shown_as_far_as_they_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
