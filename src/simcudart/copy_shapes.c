@@ -132,6 +132,69 @@ EXPORT_FORMS(cudaMemcpy2DArrayToArray, _ptds, copy_plane,
               size_t width, size_t height, enum cudaMemcpyKind kind),
              (plane_of_array(to, to_x, to_y), plane_of_array(from, from_x, from_y), width, height, kind))
 
+/* Bytes that run on from row to row of an array: `count` of them from byte `x` of row `y` on, to or from memory. */
+struct run {
+    cudaArray_const_t array;
+    size_t x, y;
+    const void *memory;
+    size_t count;
+    enum cudaMemcpyKind kind;
+    bool is_async;
+    cudaStream_t stream;
+};
+
+/* The next rectangle of the run: the rest of a row, or all whole rows. */
+static void run_next(const struct run *run, size_t row_bytes, size_t *width, size_t *height)
+{
+    *width = row_bytes - run->x;
+    *height = 1;
+    if (run->count < *width)
+        *width = run->count;
+    else if (run->x == 0)
+        *height = run->count / row_bytes;
+}
+
+static cudaError_t copy_run(enum form form, enum end array_end, struct run run)
+{
+    CUDA_ARRAY3D_DESCRIPTOR shape;
+    size_t element_bytes;
+    RUNTIME_REQUIRE(run.array && (run.memory || run.count == 0), cudaErrorInvalidValue);
+    RUNTIME_TRY(runtime_need_context());
+    RUNTIME_TRY(runtime_translate(DRIVER(cuArray3DGetDescriptor_v2)(&shape, driver_array(run.array))));
+    RUNTIME_TRY(array_element_bytes(run.array, &element_bytes));
+    size_t row_bytes = shape.Width * element_bytes;
+    RUNTIME_REQUIRE(run.x < row_bytes, cudaErrorInvalidValue);
+    while (run.count > 0) {
+        size_t width, height;
+        run_next(&run, row_bytes, &width, &height);
+        struct plane array = plane_of_array(run.array, run.x, run.y);
+        struct plane memory = plane_of_memory(run.memory, width);
+        struct plane to = array_end == TARGET ? array : memory, from = array_end == TARGET ? memory : array;
+        RUNTIME_TRY(run.is_async ? copy_plane_async(form, to, from, width, height, run.kind, run.stream)
+                                 : copy_plane(form, to, from, width, height, run.kind));
+        run.memory = (const char *)run.memory + width * height;
+        run.count -= width * height;
+        run.x = 0;
+        run.y += height;
+    }
+    return cudaSuccess;
+}
+
+EXPORT_FORMS(cudaMemcpyToArray, _ptds, copy_run,
+             (cudaArray_t to, size_t x, size_t y, const void *from, size_t count, enum cudaMemcpyKind kind),
+             (TARGET, (struct run){to, x, y, from, count, kind, false, NULL}))
+EXPORT_FORMS(cudaMemcpyToArrayAsync, _ptsz, copy_run,
+             (cudaArray_t to, size_t x, size_t y, const void *from, size_t count, enum cudaMemcpyKind kind,
+              cudaStream_t stream),
+             (TARGET, (struct run){to, x, y, from, count, kind, true, stream}))
+EXPORT_FORMS(cudaMemcpyFromArray, _ptds, copy_run,
+             (void *to, cudaArray_const_t from, size_t x, size_t y, size_t count, enum cudaMemcpyKind kind),
+             (SOURCE, (struct run){from, x, y, to, count, kind, false, NULL}))
+EXPORT_FORMS(cudaMemcpyFromArrayAsync, _ptsz, copy_run,
+             (void *to, cudaArray_const_t from, size_t x, size_t y, size_t count, enum cudaMemcpyKind kind,
+              cudaStream_t stream),
+             (SOURCE, (struct run){from, x, y, to, count, kind, true, stream}))
+
 /* The runtime counts positions and extents in elements where an array takes part, the driver always in bytes;
  * and positions in memory are in bytes on both sides. */
 cudaError_t copy_describe(const struct cudaMemcpy3DParms *parameters, CUDA_MEMCPY3D *copy)

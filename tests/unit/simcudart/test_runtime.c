@@ -543,9 +543,32 @@ static void a_reset_by_another_thread_is_noticed(void **state)
     assert_success(cudaFree(pointer));
 }
 
+/* An array of 3 rows of 4 bytes: 7 bytes from the middle of its first row end in the middle of its third. */
+static void bytes_run_on_from_row_to_row_of_an_array(void **state)
+{
+    const struct cudaChannelFormatDesc channels = {8, 0, 0, 0, cudaChannelFormatKindUnsigned};
+    const char bytes[] = "abcdefg";
+    char seen[13] = {0}, part[8] = {0};
+    cudaArray_t array;
+    assert_int_equal(cudaMallocArray(&array, &channels, 4, 3, 0), cudaSuccess);
+    memset(seen, '.', 12);
+    assert_int_equal(cudaMemcpyToArray(array, 0, 0, seen, 12, cudaMemcpyHostToDevice), cudaSuccess);
+    assert_int_equal(cudaMemcpyToArray(array, 2, 0, bytes, 7, cudaMemcpyHostToDevice), cudaSuccess);
+    assert_int_equal(cudaMemcpyFromArray(seen, array, 0, 0, 12, cudaMemcpyDeviceToHost), cudaSuccess);
+    assert_string_equal(seen, "..abcdefg...");
+    assert_int_equal(cudaMemcpyFromArrayAsync(part, array, 3, 0, 6, cudaMemcpyDeviceToHost, NULL),
+                     cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
+    assert_string_equal(part, "bcdefg");
+    assert_int_equal(cudaMemcpyToArray(array, 4, 0, bytes, 1, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemcpyToArray(array, 0, 2, bytes, 7, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    assert_int_equal(cudaFreeArray(array), cudaSuccess);
+}
+
 static void what_cannot_be_done_says_so(void **state)
 {
-    assert_int_equal(cudaMemcpyToArray(NULL, 0, 0, NULL, 0, cudaMemcpyDefault), cudaErrorNotSupported);
+    assert_int_equal(cudaMemcpyArrayToArray(NULL, 0, 0, NULL, 0, 0, 0, cudaMemcpyDefault),
+                     cudaErrorNotSupported);
     assert_int_equal(cudaGetLastError(), cudaErrorNotSupported);
 }
 
@@ -593,6 +616,7 @@ int main(void)
         cmocka_unit_test_setup(contexts_made_with_the_driver_are_used, forget_errors),
         cmocka_unit_test_setup(an_entry_point_is_the_drivers, forget_errors),
         cmocka_unit_test_setup(a_child_of_a_process_that_used_the_gpu_cannot, forget_errors),
+        cmocka_unit_test_setup(bytes_run_on_from_row_to_row_of_an_array, forget_errors),
         cmocka_unit_test_setup(what_cannot_be_done_says_so, forget_errors),
         cmocka_unit_test_setup(a_reset_by_another_thread_is_noticed, forget_errors),
         cmocka_unit_test_setup(a_fault_stays_until_the_device_is_reset, forget_errors),
