@@ -1,4 +1,4 @@
-/* Tests of the launch calls of before CUDA 4, and of the driver's linker. */
+/* Tests of the launch calls of before CUDA 4, of the driver's linker, and of descriptors of tensors. */
 #include "simulated.h"
 
 #include <string.h>
@@ -92,6 +92,32 @@ static void texts_are_linked_into_an_image_that_loads(void **state)
     assert_cuda(cuModuleUnload(linked));
 }
 
+static CUresult tile(CUtensorMap *map, const cuuint64_t *stride, cuuint32_t box)
+{
+    static _Alignas(16) char memory[64];
+    const cuuint64_t extents[] = {64, 64};
+    const cuuint32_t boxes[] = {box, 8}, steps[] = {1, 1};
+    return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, memory, extents, stride, boxes,
+                                  steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                  CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+static void tensors_are_described_as_the_reference_allows(void **state)
+{
+    static _Alignas(16) char elsewhere[64];
+    const cuuint64_t good = 256, odd = 250;
+    CUtensorMap map, other;
+    assert_cuda(tile(&map, &good, 32));
+    assert_int_equal(tile(&other, &good, 33), CUDA_ERROR_INVALID_VALUE); /* not whole 16 bytes */
+    assert_int_equal(tile(&other, &good, 64), CUDA_ERROR_INVALID_VALUE); /* more than the swizzle spans */
+    assert_int_equal(tile(&other, &odd, 32), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tile((CUtensorMap *)(void *)((char *)&other + 8), &good, 32), CUDA_ERROR_INVALID_VALUE);
+    other = map;
+    assert_cuda(cuTensorMapReplaceAddress(&other, elsewhere));
+    assert_memory_not_equal(&map, &other, sizeof(map));
+    assert_int_equal(cuTensorMapReplaceAddress(&other, elsewhere + 4), CUDA_ERROR_INVALID_VALUE);
+}
+
 static void profilers_may_be_started(void **state)
 {
     assert_cuda(cuProfilerStart());
@@ -111,6 +137,7 @@ int main(void)
         cmocka_unit_test(parameters_are_set_one_by_one),
         cmocka_unit_test(what_cannot_be_a_shape_or_a_parameter_is_refused),
         cmocka_unit_test(texts_are_linked_into_an_image_that_loads),
+        cmocka_unit_test(tensors_are_described_as_the_reference_allows),
         cmocka_unit_test(profilers_may_be_started),
     };
     int failed = cmocka_run_group_tests(tests, initialise, NULL);
