@@ -7,7 +7,7 @@ ARCH ?=
 # How long `make fuzz` looks, over all targets, and `make soak` goes on.
 SECONDS = 600
 
-.PHONY: build test fuzz bench bundle deb gpu-check demo run-server install uninstall clean soak
+.PHONY: build test lint fuzz bench bundle deb gpu-check demo demo-fake run-server install uninstall clean soak
 
 build:
 	scripts/install-deps build
@@ -43,8 +43,17 @@ gpu-check: build
 demo:
 	./run-demo
 
+# A program on a simulated GPU of 128 MiB, without a session: two allocations fit, the third is refused.
+demo-fake: build
+	prefix="$$(scripts/stage)" && LD_LIBRARY_PATH="$$prefix/lib/gpuslice/simulated" FAKECUDA_NAME=demo-fake-$$$$ \
+		FAKECUDA_CONTEXT_BYTES=0 FAKECUDA_TOTAL_MEM=134217728 ALLOC_BYTES=67108864 ITERATIONS=5 \
+		"$$prefix/share/gpuslice/examples/bin/target_app"
+
+lint:
+	scripts/lint
+
 run-server: build
-	exec "$$(scripts/stage)"/bin/gpusliced $(if $(SIMULATED),--simulated)
+	exec "$$(scripts/stage)"/bin/gpusliced $(if $(SIMULATED)$(filter-out 0,$(GPUSLICE_SIMULATED)),--simulated)
 
 install: build
 	meson configure build -Dprefix=$(abspath $(PREFIX))

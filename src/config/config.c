@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "config/ini.h"
@@ -179,6 +180,12 @@ static int set_over(struct config *config, const struct config_key *key, const c
                     enum config_origin origin, struct error *error)
 {
     struct error cause;
+    char folder[PATH_MAX / 2], path[PATH_MAX];
+    /* In the environment a path may be relative, to where the daemon was started. */
+    if (key->kind == CONFIG_PATH && origin == CONFIG_BY_ENVIRONMENT && *value != '/' &&
+        getcwd(folder, sizeof(folder)) &&
+        snprintf(path, sizeof(path), "%s/%s", folder, value) < (int)sizeof(path))
+        value = path;
     if (config_key_set(key, section_of(config, key), value, &cause) < 0)
         return error_set(error, cause.status, NULL, "%s: %s",
                          origin == CONFIG_BY_OPTION ? key->option : key->environment, cause.message);

@@ -41,6 +41,7 @@ enum config_kind {
     CONFIG_SECONDS,  /* uint64_t whole seconds, 1 to 2147483647 */
     CONFIG_COUNT,    /* uint32_t, 0 too */
     CONFIG_FLAG,     /* bool: yes, no */
+    CONFIG_COMPAT,   /* bool: gslice, none */
     CONFIG_PRIORITY, /* enum session_priority */
     CONFIG_ADDRESS,  /* char[CONFIG_ADDRESS_BYTES] */
     CONFIG_PATH,     /* char[PATH_MAX], absolute */
@@ -75,9 +76,10 @@ struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     uint64_t history_bytes;
     uint32_t history_days; /* 0: no history is kept */
-    bool metrics_debug, debug, ipc_token_required;
+    bool metrics_debug, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
     char log_file[PATH_MAX];                                                        /* "": none */
+    char audit_file[PATH_MAX];                                                      /* "": none */
     char ipc_token[CONFIG_SECRET_BYTES];                                            /* "": none */
 };
 

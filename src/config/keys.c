@@ -62,6 +62,14 @@ static int set_flag(const char *text, bool *flag, struct error *error)
     return error_set(error, EINVAL, NULL, "'%.80s' is neither yes nor no", text);
 }
 
+static int set_compat(const char *text, bool *as_gslice, struct error *error)
+{
+    *as_gslice = strcmp(text, "gslice") == 0;
+    return *as_gslice || strcmp(text, "none") == 0
+               ? 0
+               : error_set(error, EINVAL, NULL, "'%.80s' is neither gslice nor none", text);
+}
+
 static int set_text(const char *text, char *target, size_t bytes, struct error *error)
 {
     if (strlen(text) >= bytes)
@@ -78,6 +86,10 @@ static int set_address(const char *text, char *target, struct error *error)
     if (!colon || units_parse_number(colon + 1, UINT16_MAX, &port, NULL) < 0)
         return error_set(error, EINVAL, NULL,
                          "'%.80s' is no address; expected HOST:PORT, like 127.0.0.1:9400", text);
+    /* ":8080" means this machine alone: the daemon serves no other. */
+    char whole[CONFIG_ADDRESS_BYTES];
+    if (colon == text && snprintf(whole, sizeof(whole), "127.0.0.1%s", text) < (int)sizeof(whole))
+        text = whole;
     return set_text(text, target, CONFIG_ADDRESS_BYTES, error);
 }
 
@@ -199,6 +211,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         return set_count(text, target, error);
     case CONFIG_FLAG:
         return set_flag(text, target, error);
+    case CONFIG_COMPAT:
+        return set_compat(text, target, error);
     case CONFIG_PRIORITY:
         if (session_priority_parse(text, target))
             return 0;

@@ -18,11 +18,13 @@
 #include "base/units.h"
 #include "daemon/api/api.h"
 #include "daemon/gpu/sampler.h"
+#include "daemon/history/audit.h"
 #include "daemon/history/events.h"
 #include "daemon/history/history.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/closer.h"
+#include "daemon/loop/compat.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
@@ -309,10 +311,11 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,  events_start,    api_follow_start, api_wait_start,
-        agents_start,  heartbeat_start, queue_start,      driver_line_start,
-        release_start, store_open,      store_load,       unclaimed_ledgers_sort,
-        history_start, settings_start,  declared_start,   reaper_start,
+        closer_start,           events_start,  audit_start,     api_follow_start,
+        api_wait_start,         agents_start,  heartbeat_start, queue_start,
+        driver_line_start,      release_start, store_open,      store_load,
+        unclaimed_ledgers_sort, history_start, settings_start,  declared_start,
+        reaper_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -347,6 +350,7 @@ static int start(struct program *program, struct error *error)
     if ((result = runtime_listen(&program->runtime, error)) < 0 ||
         (result = attach_start(daemon, program->runtime.attach_fd, agents_enter, error)) < 0)
         return result;
+    compat_begin(daemon);
     session_announce_all(daemon);
     return http_start(daemon, program->runtime.control_fd, api_handle, error);
 }
@@ -382,9 +386,11 @@ static void stop(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
     sd_notify(0, "STOPPING=1");
+    compat_end(daemon);
     runtime_remove_sockets(&program->runtime);
     api_wait_stop(daemon);
     queue_stop(daemon);
+    audit_stop(daemon);
     events_stop(daemon);
     history_stop(daemon);
     api_follow_stop(daemon);
@@ -417,6 +423,7 @@ int main(int count, char **arguments)
     if (status >= 0)
         return status;
     leave_session(arguments);
+    compat_remember(daemon);
     /* Should the interceptor be in every program of the machine: this one asks nobody for a session. */
     setenv("GPUSLICE_IPC_SOCK", "/dev/null", 1);
     int result = configure(daemon, idle_exit, &error);

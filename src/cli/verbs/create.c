@@ -40,7 +40,6 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_create = {
     .name = "create",
-    .aliases = {"allocate"},
     .summary = "make a session for many programs and print its ID",
     .text = "The session lives until 'gpuslice release', or until its --ttl is over. Starts a daemon if none "
             "is running.",

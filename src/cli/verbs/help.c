@@ -67,7 +67,7 @@ void help_print_overview(void)
     puts("gpuslice - share GPUs between programs, each inside its own quota\n\n"
          "Usage: gpuslice VERB [OPTION]... [OPERAND]...\n\nVerbs:");
     for (size_t i = 0; cli_verbs[i]; i++) {
-        int at = printf("  %-12s", cli_verbs[i]->name);
+        int at = printf("  %-14s", cli_verbs[i]->name);
         char line[256];
         size_t used = (size_t)snprintf(line, sizeof(line), "%s", cli_verbs[i]->summary);
         for (size_t alias = 0; cli_verbs[i]->aliases[alias] && used < sizeof(line); alias++)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/container_command.h"
+#include "cli/gslice.h"
 #include "cli/options.h"
 #include "cli/preload.h"
 #include "cli/session_cells.h"
@@ -156,11 +157,18 @@ static enum cli_status become_command(char **command)
     return status == ENOENT || status == ENOTDIR ? CLI_NOT_FOUND : CLI_CANNOT_EXECUTE;
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status act(const struct cli_arguments *given)
 {
+    const struct cli_arguments *arguments = given;
+    struct cli_arguments meant;
     struct client client;
     struct error error;
     json_t *environment = NULL;
+    if (gslice_is_run(given->operands, given->operand_count)) {
+        if (gslice_read_run(given, &meant, &error) < 0)
+            return cli_report(&error);
+        arguments = &meant;
+    }
     char **command = arguments->operands;
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0 && arguments->container)

@@ -61,7 +61,7 @@ static void on_created(void *argument, int result, const char *message)
     const struct session *session = find_changed(request);
     if (!session)
         return;
-    json_t *json = api_session_json(session);
+    json_t *json = request->as_gslice ? api_gslice_session_json(session) : api_session_json(session);
     json_object_set_new(json, "environment", api_environment_json(session));
     http_reply_json(request, request->as_gslice ? 200 : 201, json);
 }
@@ -76,6 +76,8 @@ static void create(struct http_request *request, struct session_request *wanted)
         wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
     int result = admit_new(request->daemon, wanted, &session, &error);
     if (result < 0) {
+        change_publish(request->daemon, &(struct change){CHANGE_SESSION_REFUSED, .uid = wanted->owner}, "%s",
+                       error.message);
         http_reply_error(request, &error);
         return;
     }
@@ -126,6 +128,12 @@ static void create_gslice_session(struct http_request *request, const char *id)
         create(request, &wanted);
 }
 
+static void list_gslice_sessions(struct http_request *request, const char *id)
+{
+    request->as_gslice = true;
+    api_list_sessions(request, id);
+}
+
 /* The session in the path; NULL: answered. */
 static struct session *find_session(struct http_request *request, const char *id)
 {
@@ -160,6 +168,13 @@ static void show_session(struct http_request *request, const char *id)
     }
     strcpy(request->session_id, session->id);
     api_await_place(request, (unsigned)place, (unsigned)seconds);
+}
+
+static void show_gslice_session(struct http_request *request, const char *id)
+{
+    const struct session *session = find_session(request, id);
+    if (session)
+        http_reply_json(request, 200, api_gslice_session_json(session));
 }
 
 static void show_environment(struct http_request *request, const char *id)
@@ -387,8 +402,8 @@ static const struct route routes[] = {
     {"GET", "/readyz", show_readiness, true},
     {"GET", "/metrics", show_metrics, true},
     {"POST", "/sessions", create_gslice_session, false},
-    {"GET", "/sessions", api_list_sessions, false},
-    {"GET", "/sessions/*", show_session, false},
+    {"GET", "/sessions", list_gslice_sessions, false},
+    {"GET", "/sessions/*", show_gslice_session, false},
     {"DELETE", "/sessions/*", release_session, false},
 };
 

@@ -28,6 +28,8 @@ int api_parse_session(const struct daemon *daemon, const char *body, size_t byte
 int api_parse_gslice(const char *body, size_t bytes, struct session_request *request, struct error *error);
 
 json_t *api_session_json(const struct session *session);
+/* The same with its state as gslice writes it: ACTIVE, EXPIRED. */
+json_t *api_gslice_session_json(const struct session *session);
 json_t *api_environment_json(const struct session *session);
 json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu);
 

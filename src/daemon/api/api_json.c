@@ -1,4 +1,5 @@
 /* Sessions and GPUs as answers show them. */
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,6 +169,17 @@ json_t *api_session_json(const struct session *session)
     json_object_set_new(json, "pod", label_json(session->labels.pod));
     json_object_set_new(json, "container", label_json(session->labels.container));
     json_object_update_new(json, lease_json(session));
+    return json;
+}
+
+json_t *api_gslice_session_json(const struct session *session)
+{
+    json_t *json = api_session_json(session);
+    char state[16];
+    snprintf(state, sizeof(state), "%s", session_state_name(session));
+    for (char *at = state; *at; at++)
+        *at = (char)toupper((unsigned char)*at);
+    json_object_set_new(json, "state", json_string(state));
     return json;
 }
 

@@ -15,6 +15,7 @@ struct listing {
     uid_t uid;
     char id[SESSION_ID_TEXT]; /* what is written, and its session.number */
     uint64_t at;
+    bool as_gslice;
     uint64_t last; /* the number of the newest session as the request came */
     bool is_begun, is_ended;
     char *text; /* what of it waits to be sent; NULL: nothing */
@@ -36,7 +37,9 @@ static bool write_next(struct listing *listing)
 {
     const struct session *session = next_session(listing);
     const char *before = !listing->is_begun ? "[\n" : session ? ",\n" : "\n]\n";
-    json_t *json = session ? api_session_json(session) : NULL;
+    json_t *json = !session             ? NULL
+                   : listing->as_gslice ? api_gslice_session_json(session)
+                                        : api_session_json(session);
     char *body = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(json);
     if (session && !body)
@@ -104,6 +107,7 @@ void api_list_sessions(struct http_request *request, const char *id)
     *listing = (struct listing){
         .daemon = daemon,
         .uid = request->peer.uid,
+        .as_gslice = request->as_gslice,
         .last = daemon->last_session ? daemon->last_session->number : 0,
     };
     http_reply_stream(request, "application/json", on_read, on_gone, listing);

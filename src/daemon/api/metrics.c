@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/gpu/card.h"
 #include "daemon/loop/daemon.h"
@@ -292,8 +293,42 @@ static void write_value(FILE *out, const struct metric *metric, const struct sub
         fprintf(out, " %" PRIu64 "\n", value);
 }
 
+/* gslice has one series of these, without labels, and one metric more. */
+static bool is_one_series(const struct daemon *daemon, const struct metric *metric)
+{
+    static const char *const names[] = {"gpuslice_alloc_events_total", "gpuslice_denied_alloc_total",
+                                        "gpuslice_recovered_bytes_total"};
+    for (size_t i = 0; daemon->config.daemon.metrics_as_gslice && i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(metric->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static uint64_t sum_over_gpus(const struct metric *metric, struct subject *subject)
+{
+    uint64_t sum = 0;
+    for (subject->gpu = 0; subject->gpu < subject->daemon->gpu_count; subject->gpu++)
+        sum += metric->value(subject);
+    return sum;
+}
+
+static void write_gslice_total(FILE *out, const struct daemon *daemon)
+{
+    struct subject subject = {.daemon = daemon};
+    const struct metric used = {.name = "gpuslice_used_bytes_total", .value = used_bytes};
+    if (daemon->config.daemon.metrics_as_gslice)
+        fprintf(out,
+                "# HELP %s Device memory that sessions use, over all GPUs.\n# TYPE %s gauge\n%s %" PRIu64
+                "\n",
+                used.name, used.name, used.name, sum_over_gpus(&used, &subject));
+}
+
 static void write_gpus(FILE *out, const struct metric *metric, struct subject *subject)
 {
+    if (is_one_series(subject->daemon, metric)) {
+        fprintf(out, "%s %" PRIu64 "\n", metric->name, sum_over_gpus(metric, subject));
+        return;
+    }
     for (unsigned i = 0; i < subject->daemon->gpu_count; i++) {
         subject->gpu = i;
         fprintf(out, "%s{gpu=\"%u\",UUID=\"%s\"}", metric->name, subject->daemon->gpus[i].index,
@@ -359,6 +394,7 @@ char *metrics_text(const struct daemon *daemon)
             write_sessions(out, metric, &subject);
         }
     }
+    write_gslice_total(out, daemon);
     if (fclose(out) != 0) {
         free(text);
         return NULL;

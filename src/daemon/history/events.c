@@ -207,6 +207,10 @@ static void look_for_refusals(struct events *events, struct session *session)
     /* A count that has gone down was written by a program: the ledger's are its. */
     if (refused > told && !tell(events, &change))
         return;
+    if (refused > told)
+        change_publish(events->daemon,
+                       &(struct change){CHANGE_MEMORY_REFUSED, .session = session, .bytes = refused - told},
+                       "%s", message);
     session->refused_told = refused;
 }
 

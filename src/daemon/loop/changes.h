@@ -30,6 +30,7 @@ struct change {
     struct process *process; /* NULL: about none, or one that went while no daemon ran */
     const struct gpu *gpu;   /* NULL: about none */
     const char *message;     /* for people, one line; set by change_publish() */
+    uid_t uid;               /* SESSION_REFUSED: whose request it was */
     pid_t pid;               /* PROCESS_*: whose; there may be no record of it */
     const char *command;     /* its name; NULL: not known */
     uint64_t bytes;          /* PROCESS_ENDED: what came back */

@@ -81,6 +81,9 @@ struct daemon {
     sd_event_source *heartbeat;
     struct http *http;
     struct queue *queue;
+    char compat_link[PATH_MAX]; /* compat.h; "": none */
+    bool has_compat_link;
+    struct audit *audit; /* NULL: none is written */
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
     struct history *history;          /* NULL: none is kept */

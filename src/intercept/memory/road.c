@@ -186,7 +186,8 @@ CUresult release_allocation(enum release_way way, uint64_t key, CUstream stream)
     if (result == CUDA_SUCCESS)
         let_go(&record);
     else
-        records_count_back(records, &record); /* what cannot be put back stays charged: the program still has it */
+        records_count_back(records,
+                           &record); /* what cannot be put back stays charged: the program still has it */
     charge_leave();
     return result;
 }

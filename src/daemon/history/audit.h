@@ -1,0 +1,11 @@
+/* audit.h - a file with a line of JSON for each session that was allocated, denied, or ended, for those who keep
+ * such files (docs/gslice.md). The daemon only adds to it. */
+#pragma once
+
+#include "base/error.h"
+
+struct daemon;
+
+/* Follow the daemon's changes, where config.daemon.audit_file says where to. */
+int audit_start(struct daemon *daemon, struct error *error);
+void audit_stop(struct daemon *daemon);

@@ -1,0 +1,57 @@
+#include "daemon/loop/compat.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+
+static const struct {
+    const char *variable, *instead;
+} without_effect[] = {
+    {"GPUSLICE_DB_PATH",
+     "sessions are kept in state.db of the state folder; GPUSLICE_STATE_DIR names another"},
+    {"GPUSLICE_IPC_RATE_PER_SEC",
+     "programs do not ask the daemon for each allocation, and what a user can use up of it is bounded "
+     "(share/doc/gpuslice/security.md)"},
+};
+
+/* Whether `path` is a link that leads nowhere: what a daemon left that was killed. */
+static bool is_left_over(const char *path)
+{
+    char target[PATH_MAX];
+    return readlink(path, target, sizeof(target)) > 0 && access(path, F_OK) != 0;
+}
+
+void compat_remember(struct daemon *daemon)
+{
+    const char *path = getenv("GPUSLICE_IPC_SOCK");
+    if (path && *path == '/' && strlen(path) < sizeof(daemon->compat_link) && !daemon->options.on_demand)
+        strcpy(daemon->compat_link, path);
+}
+
+void compat_begin(struct daemon *daemon)
+{
+    const char *path = daemon->compat_link;
+    for (size_t i = 0; i < sizeof(without_effect) / sizeof(without_effect[0]); i++)
+        if (getenv(without_effect[i].variable))
+            log_info("%s has no effect: %s", without_effect[i].variable, without_effect[i].instead);
+    if (!*path)
+        return;
+    if (is_left_over(path))
+        unlink(path);
+    if (symlink(daemon->paths.attach_socket, path) == 0)
+        daemon->has_compat_link = true;
+    else
+        log_warning("cannot link %s (GPUSLICE_IPC_SOCK) to the attach socket: %s", path, strerror(errno));
+}
+
+void compat_end(struct daemon *daemon)
+{
+    if (daemon->has_compat_link)
+        unlink(daemon->compat_link);
+    daemon->has_compat_link = false;
+}
