@@ -25,6 +25,7 @@ ELSEWHERE = {
     "systemctl ": "needs systemd; test_an_installation_as_in_the_readme",
     "source <(gpuslice completion": "test_completion.py",
     "gpuslice cdi": "test_containers.py",
+    "gpuslice top": "needs a terminal; test_top.py",
     "gpuslice config check [FILE]": "shows the form; the examples check files",
     "bin/gpuslice": "test_bundle.py",
     "gpuslice-": "test_the_bundle_as_in_the_readme",
@@ -76,7 +77,7 @@ class Workplace:
     def __init__(self, daemon, folder):
         self.daemon, self.folder = daemon, folder
         (folder / "bin").mkdir()
-        for name in ("python", "jq", "bin/python"):
+        for name in ("python", "jq", "xdg-open"):
             self.stub(folder / "bin" / pathlib.Path(name).name)
         shutil.copytree(daemon.product.prefix / "share/doc/gpuslice/examples", folder / "etc")
         shutil.copy(folder / "etc" / "gpuslice.conf", folder)
