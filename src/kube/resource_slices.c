@@ -20,14 +20,15 @@ static json_t *device_of(const json_t *gpu)
     cleanup_free char *name = claim_device_name(session_text(gpu, "uuid"));
     uint64_t memory = session_number(gpu, "total_bytes") / MEMORY_STEP * MEMORY_STEP;
     uint64_t part = memory / DEFAULT_PARTS / MEMORY_STEP * MEMORY_STEP;
-    char total[32], least[32];
+    char total[32], least[32], model[65]; /* as long as an attribute may be */
+    snprintf(model, sizeof(model), "%s", session_text(gpu, "name"));
     snprintf(total, sizeof(total), "%lluMi", (unsigned long long)(memory / MEMORY_STEP));
     snprintf(least, sizeof(least), "%lluMi", (unsigned long long)((part ? part : MEMORY_STEP) / MEMORY_STEP));
-    json_t *attributes = json_pack("{s:{s:s},s:{s:s},s:{s:b},s:{s:b},s:{s:I}}", "uuid", "string",
-                                   session_text(gpu, "uuid"), "model", "string", session_text(gpu, "name"),
-                                   "mig", "bool", json_is_integer(json_object_get(gpu, "mig_index")),
-                                   "simulated", "bool", json_is_true(json_object_get(gpu, "simulated")),
-                                   "index", "int", (json_int_t)session_number(gpu, "index"));
+    json_t *attributes =
+        json_pack("{s:{s:s},s:{s:s},s:{s:b},s:{s:b},s:{s:I}}", "uuid", "string", session_text(gpu, "uuid"),
+                  "model", "string", model, "mig", "bool", json_is_integer(json_object_get(gpu, "mig_index")),
+                  "simulated", "bool", json_is_true(json_object_get(gpu, "simulated")), "index", "int",
+                  (json_int_t)session_number(gpu, "index"));
     json_t *capacity =
         json_pack("{s:{s:s,s:{s:s,s:{s:s,s:s}}},s:{s:s,s:{s:s,s:{s:s,s:s}}}}", "memory", "value", total,
                   "requestPolicy", "default", least, "validRange", "min", "1Mi", "step", "1Mi", "cores",

@@ -233,5 +233,18 @@ def machine(make_daemon, make_gpu):
     return make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=1000 * MIB)).start()
 
 
+def manifests(*words, **more):
+    """Run tests/kubernetes/manifests.js to its end."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("needs node and npm")
+    installed = subprocess.run([SOURCE / "scripts" / "install-node-modules", "kubernetes"], capture_output=True, text=True,
+                               timeout=300)
+    if installed.returncode != 0:
+        pytest.skip(f"the packages cannot be installed: {installed.stderr.strip()[-200:]}")
+    return subprocess.run(["node", SOURCE / "tests" / "kubernetes" / "manifests.js", *map(str, words)],
+                          env={**os.environ, "NODE_PATH": installed.stdout.strip()}, capture_output=True, text=True,
+                          timeout=60, **more)
+
+
 def sessions(daemon):
     return daemon.request("GET", "/v1/sessions")[1]

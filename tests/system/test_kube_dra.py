@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from conftest import MIB, wait_for
-from kube import DRIVER, ApiServer, Plugin, kubelet, machine, sessions, short_folder  # noqa: F401, fixtures among them
+from kube import DRIVER, ApiServer, Plugin, kubelet, machine, manifests, sessions, short_folder  # noqa: F401, fixtures among them
 from test_quota import OUT_OF_MEMORY, Puppet
 
 NODE = "node-1"
@@ -86,6 +86,7 @@ def test_gpus_are_published_when_the_kubelet_has_the_driver(api, machine, kubele
     assert (spec["driver"], spec["nodeName"]) == (DRIVER, NODE)
     assert spec["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
     assert [device["name"] for device in spec["devices"]] == gpu_names(machine)
+    assert manifests("check-json", input=json.dumps(published)).stdout == ""
     device = spec["devices"][0]
     assert device["allowMultipleAllocations"] is True
     assert device["attributes"]["uuid"]["string"].lower() == device["name"]

@@ -1,0 +1,102 @@
+"""The chart and the manifests of packaging/kubernetes: valid, alike, and what the image's scripts do on a node."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from conftest import SOURCE
+from kube import manifests
+
+FOLDER = SOURCE / "packaging" / "kubernetes"
+
+
+def test_manifests_and_examples_are_valid():
+    files = [FOLDER / "gpuslice.yaml", *sorted((FOLDER / "examples").glob("*.yaml"))]
+    assert len(files) > 4
+    result = manifests("check", *files)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ("kind: DaemonSet", "kind: DeamonSet", "no schema"),
+    ("hostPID: true", "hostPid: true", "hostPid"),
+    ("hostPID: true", "hostPID: yes please", "hostPID must be boolean"),
+    ("verbs: [get]", "verbs: [see]", "verbs/0"),
+    ("mountPath: /run/gpuslice", "mountpath: /run/gpuslice", "mountPath"),
+    ("name: gpuslice", "name: GPU_Slice", "metadata/name"),
+])
+def test_a_mistake_is_found(tmp_path, old, new, said):
+    text = (FOLDER / "gpuslice.yaml").read_text()
+    assert old in text
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(text.replace(old, new, 1))
+    result = manifests("check", wrong)
+    assert result.returncode == 1 and said in result.stdout, result.stdout
+
+
+def test_the_plain_manifests_are_the_chart_with_its_own_values():
+    text = (FOLDER / "gpuslice.yaml").read_text()
+    assert text.split("\n", 1)[1] == manifests("render").stdout, "run scripts/kubernetes-manifests"
+
+
+@pytest.mark.parametrize("values, there, not_there", [
+    ({"mode": "device-plugin", "resource": "nvshare.com/gpu"}, ["--mode=device-plugin", "--resource=nvshare.com/gpu"],
+     ["kind: DeviceClass", "kind: Namespace"]),
+    ({"createNamespace": True, "simulated": "true"}, ["kind: Namespace", 'value: "1"'], ['value: "0"', "--without-driver"]),
+    ({"withoutDriver": "true", "kubeletDir": "/srv/kubelet"}, ["--without-driver", "path: /srv/kubelet/plugins,"],
+     ["/var/lib/kubelet"]),
+])
+def test_values_of_the_chart_do_what_they_say(tmp_path, values, there, not_there):
+    text = manifests("render", json.dumps(values)).stdout
+    for words in there:
+        assert words in text
+    for words in not_there:
+        assert words not in text
+    (tmp_path / "made.yaml").write_text(text)
+    assert manifests("check", tmp_path / "made.yaml").stdout == ""
+
+
+# --- On a node ---------------------------------------------------------------------------------------------
+
+def install(from_, to):
+    subprocess.run([FOLDER / "install-on-node", from_, to], check=True, timeout=60)
+
+
+def tree(tmp_path, version, content):
+    made = tmp_path / f"bundle-{version}-{content}"
+    (made / "lib").mkdir(parents=True)
+    (made / "version").write_text(version + "\n")
+    (made / "lib" / "library").write_text(content)
+    return made
+
+
+def test_an_upgrade_writes_over_no_file_that_is_in_use(tmp_path):
+    node = tmp_path / "node"
+    node.mkdir()
+    install(tree(tmp_path, "1.0", "first"), node)
+    library = node / "current" / "lib" / "library"
+    before = os.stat(library)
+    with open(library) as in_use:
+        install(tree(tmp_path, "1.0", "again"), node)
+        assert os.stat(library).st_ino == before.st_ino, "a version that is there stays"
+        install(tree(tmp_path, "2.0", "second"), node)
+        assert library.read_text() == "second" and in_use.read() == "first"
+    assert (node / "1.0" / "lib" / "library").read_text() == "first", "the one before stays, for what starts just now"
+    install(tree(tmp_path, "3.0", "third"), node)
+    assert sorted(os.listdir(node)) == ["2.0", "3.0", "current"]
+    (node / ".new" / "lib").mkdir(parents=True)  # of one that was interrupted
+    install(tree(tmp_path, "4.0", "fourth"), node)
+    assert library.read_text() == "fourth" and sorted(os.listdir(node)) == ["3.0", "4.0", "current"]
+
+
+def test_a_node_without_a_gpu_waits(tmp_path):
+    if os.path.exists("/proc/driver/nvidia/version"):
+        pytest.skip("there is a driver")
+    waiting = subprocess.Popen([FOLDER / "run-daemon", tmp_path], stdout=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    assert "no NVIDIA driver" in waiting.stdout.readline()
+    assert waiting.poll() is None
+    os.killpg(waiting.pid, 15)
+    waiting.wait(20)
+    waiting.stdout.close()
