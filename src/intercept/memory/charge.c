@@ -180,6 +180,21 @@ void charge_end_move_slow(void)
     charge_moved = NULL;
 }
 
+void charge_set_aside(struct charge_aside *aside)
+{
+    if (own_calls_depth == 0) /* the program jumped out of it */
+        charge_end_move();
+    *aside = (struct charge_aside){own_calls_depth, charge_moved};
+    own_calls_depth = 0;
+    charge_moved = NULL;
+}
+
+void charge_take_up(const struct charge_aside *aside)
+{
+    own_calls_depth = aside->depth;
+    charge_moved = aside->moved;
+}
+
 static _Atomic(charge_relief *) relief;
 
 void charge_on_shortage(charge_relief *relieve)

@@ -47,7 +47,7 @@ static inline void charge_end_move(void)
 /* Around the driver call of a hook: what the driver calls of itself in there is part of what was charged. */
 static inline void charge_enter(void)
 {
-    own_calls_depth++;
+    own_calls_enter();
 }
 
 static inline void charge_leave(void)
@@ -56,6 +56,15 @@ static inline void charge_leave(void)
     if (--own_calls_depth == 0)
         charge_end_move();
 }
+
+/* What a thread was doing when the program called a hook out of it (own_calls_is_program()): the call is one like
+ * any other, and what it interrupted goes on afterwards. */
+struct charge_aside {
+    unsigned depth;
+    struct ledger_slot *moved;
+};
+void charge_set_aside(struct charge_aside *aside);
+void charge_take_up(const struct charge_aside *aside);
 
 /* Whether this process may hold something that was charged, and this call is the program's own. Decides
  * nothing: a process that only frees never attaches. */

@@ -133,7 +133,7 @@ static CUresult allocate_mapped(const struct alloc_row *row, const struct alloca
 
 /* --- For everyone ---------------------------------------------------------------------------------- */
 
-CUresult allocate(const struct allocation *wanted)
+static CUresult take_the_road(const struct allocation *wanted)
 {
     const struct alloc_row *row = &alloc_rows[wanted->way];
     if (!real_ready() || !has_call(row->call))
@@ -165,7 +165,7 @@ static void let_go(const struct record *record)
         charge_release_record(record);
 }
 
-CUresult release_allocation(enum release_way way, uint64_t key, CUstream stream)
+static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream)
 {
     const struct release_row *row = &release_rows[way];
     struct records *records;
@@ -189,5 +189,29 @@ CUresult release_allocation(enum release_way way, uint64_t key, CUstream stream)
         records_count_back(records,
                            &record); /* what cannot be put back stays charged: the program still has it */
     charge_leave();
+    return result;
+}
+
+/* --- From hooks ------------------------------------------------------------------------------------ */
+
+CUresult road_allocate(const struct allocation *wanted, const void *caller)
+{
+    if (__builtin_expect(own_calls_depth == 0, true) || !own_calls_is_program(caller))
+        return take_the_road(wanted);
+    struct charge_aside aside;
+    charge_set_aside(&aside);
+    CUresult result = take_the_road(wanted);
+    charge_take_up(&aside);
+    return result;
+}
+
+CUresult road_release(enum release_way way, uint64_t key, CUstream stream, const void *caller)
+{
+    if (__builtin_expect(own_calls_depth == 0, true) || !own_calls_is_program(caller))
+        return take_it_back(way, key, stream);
+    struct charge_aside aside;
+    charge_set_aside(&aside);
+    CUresult result = take_it_back(way, key, stream);
+    charge_take_up(&aside);
     return result;
 }

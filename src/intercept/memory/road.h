@@ -14,7 +14,19 @@
 #include "intercept/memory/allocation.h"
 
 /* The driver's answer, or CUDA_ERROR_OUT_OF_MEMORY where the session's quota refuses it. */
-CUresult allocate(const struct allocation *wanted);
+CUresult road_allocate(const struct allocation *wanted, const void *caller);
 
 /* Give back what has this key, by this way; `stream`: where the way has one. The driver's answer. */
-CUresult release_allocation(enum release_way way, uint64_t key, CUstream stream);
+CUresult road_release(enum release_way way, uint64_t key, CUstream stream, const void *caller);
+
+/* For hooks: `caller` is who called the hook. */
+__attribute__((always_inline)) static inline CUresult allocate(const struct allocation *wanted)
+{
+    return road_allocate(wanted, __builtin_return_address(0));
+}
+
+__attribute__((always_inline)) static inline CUresult release_allocation(enum release_way way, uint64_t key,
+                                                                         CUstream stream)
+{
+    return road_release(way, key, stream, __builtin_return_address(0));
+}

@@ -1,8 +1,13 @@
 #include "intercept/resolve/own_calls.h"
 
+#include <signal.h>
+#include <stdint.h>
+
 #include "intercept/resolve/real.h"
+#include "intercept/resolve/resolve.h"
 
 __thread unsigned own_calls_depth;
+__thread const void *own_calls_outermost;
 atomic_bool own_calls_captured;
 
 static void exchange_mode(CUstreamCaptureMode *mode)
@@ -15,6 +20,23 @@ static bool is_current(CUcontext context)
 {
     CUcontext current;
     return real(cuCtxGetCurrent) && real(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context;
+}
+
+/* A handler of a signal may have a stack of its own, which says nothing about that of the call that it interrupted. */
+static bool is_on_another_stack(void)
+{
+    stack_t stack;
+    return sigaltstack(NULL, &stack) != 0 || (stack.ss_flags & SS_ONSTACK);
+}
+
+bool own_calls_is_program(const void *caller)
+{
+    if (resolve_library_of(caller, RESOLVE_DRIVER_FILE))
+        return false;
+    /* Stacks grow downwards: an outermost call below this one is no more. */
+    if ((uintptr_t)own_calls_outermost < (uintptr_t)__builtin_frame_address(0) && !is_on_another_stack())
+        own_calls_depth = 0;
+    return true;
 }
 
 bool own_calls_push(CUcontext context)
@@ -32,7 +54,7 @@ void own_calls_pop(void)
 bool own_calls_begin(struct own_calls *calls, CUcontext context)
 {
     *calls = (struct own_calls){.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
-    own_calls_depth++;
+    own_calls_enter();
     exchange_mode(&calls->mode);
     if (context && !is_current(context)) {
         calls->has_pushed = own_calls_push(context);

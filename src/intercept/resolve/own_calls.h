@@ -19,6 +19,20 @@
 /* How deep this thread is in calls that are part of another call: of our own, or of the driver inside a hook. Hooks
  * at depth 0 are called by the program. */
 extern __thread unsigned own_calls_depth;
+/* Where the outermost of these calls stands on the thread's stack. */
+extern __thread const void *own_calls_outermost;
+
+/* One deeper. */
+static inline void own_calls_enter(void)
+{
+    if (own_calls_depth++ == 0)
+        own_calls_outermost = __builtin_frame_address(0);
+}
+
+/* At a hook that `caller` called at a depth: whether the program did, and not the driver inside another hook. It does in
+ * a handler of a signal, and after it has jumped out of a hook (siglongjmp). The second is seen by the stack, where it can be: then
+ * the depth is 0 again. */
+bool own_calls_is_program(const void *caller);
 
 struct own_calls {
     CUstreamCaptureMode mode; /* the thread's own, to be restored */

@@ -139,12 +139,23 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
     errno = saved_errno;
 }
 
-/* --- Captures -------------------------------------------------------------------------------------- */
-
-bool gate_capture_begin(struct gate *gate)
+bool gate_begins_anew(const void *caller)
 {
     struct gate_self *self = &gate_self;
-    if (self->depth || own_calls_depth)
+    if (own_calls_is_program(caller)) {
+        self->nested = 0;
+        return true;
+    }
+    self->nested++;
+    return false;
+}
+
+/* --- Captures -------------------------------------------------------------------------------------- */
+
+bool gate_capture_begin(struct gate *gate, const void *caller)
+{
+    struct gate_self *self = &gate_self;
+    if ((self->is_submitting || own_calls_depth) && !own_calls_is_program(caller))
         return false;
     int saved_errno = errno;
     if (!self->thread)

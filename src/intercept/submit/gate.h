@@ -26,7 +26,9 @@ struct gate_self {
     struct gate_thread *thread;
     /* Of the last submission, and all of this thread's. */
     struct in_flight_entry *entry, *entries;
-    unsigned depth;
+    /* Inside a submitting call; and how deep in calls that the driver makes of itself in there, which count as a part. */
+    bool is_submitting;
+    unsigned nested;
     /* The kernel gives no membarrier. */
     bool fenced;
     /* This call is counted towards a mark, or may be on a captured stream. */
@@ -47,6 +49,10 @@ static inline struct gate *gate_of(void)
 void gate_enter_slow(struct gate *gate, CUstream stream);
 void gate_leave_slow(struct gate *gate, CUstream stream);
 
+/* In a thread that is inside a hook already: whether the call is the program's own nevertheless, as in a handler of a
+ * signal, or after it jumped out of a hook (own_calls.h). Else it counts as a part of the outer call. */
+bool gate_begins_anew(const void *caller);
+
 static inline void gate_go_inside(struct gate_self *self)
 {
     atomic_store_explicit(&self->thread->inside, 1, memory_order_relaxed);
@@ -62,8 +68,10 @@ static inline void gate_go_inside(struct gate_self *self)
 __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
-    if (self->depth++ || own_calls_depth)
+    if (__builtin_expect(self->is_submitting | own_calls_depth, 0) &&
+        !gate_begins_anew(__builtin_return_address(0)))
         return;
+    self->is_submitting = true;
     if (self->thread) {
         gate_go_inside(self);
         if (atomic_load_explicit(&gate->word, memory_order_acquire) == GATE_FREE &&
@@ -77,9 +85,11 @@ __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, 
 __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
-    GS_CHECK(self->depth > 0);
-    if (--self->depth || own_calls_depth)
+    if (__builtin_expect(self->nested, 0)) {
+        self->nested--;
         return;
+    }
+    self->is_submitting = false;
     struct in_flight_entry *entry = self->entry;
     if (self->attentive || !entry || atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream) {
         gate_leave_slow(gate, stream);
@@ -99,8 +109,8 @@ static inline void gate_context_changed(void)
 
 /* Before a capture begins on `stream`; waits while a drain goes on. What was submitted so far has its marks
  * afterwards: while a capture is open, nobody but the threads that submit says anything to the driver.
- * Returns whether gate_capture_begun() must follow. */
-bool gate_capture_begin(struct gate *gate);
+ * Returns whether gate_capture_begun() must follow. `caller` is the hook's. */
+bool gate_capture_begin(struct gate *gate, const void *caller);
 void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result);
 /* The stream may be captured no more. */
 void gate_capture_ended(struct gate *gate, CUstream stream);

@@ -17,7 +17,7 @@
         real_needed(symbol);                                                                                 \
         own_calls_note_capture();                                                                            \
         struct gate *gate = gate_of();                                                                       \
-        bool counted = gate && gate_capture_begin(gate);                                                     \
+        bool counted = gate && gate_capture_begin(gate, __builtin_return_address(0));                        \
         CUresult result = real(symbol) arguments;                                                            \
         if (counted)                                                                                         \
             gate_capture_begun(gate, form(stream), result);                                                  \

@@ -6,6 +6,7 @@
 #include "intercept/resolve/real.h"
 
 _Thread_local CUresult fake_next_result;
+_Thread_local void (*fake_next_interruption)(void);
 _Atomic unsigned fake_allocations;
 CUstream fake_capturing;
 size_t fake_card_total = (size_t)8 << 30, fake_card_free = (size_t)8 << 30;
@@ -85,6 +86,10 @@ static CUdeviceptr address_of(unsigned block)
 
 static CUresult linear(CUdeviceptr *address, size_t bytes)
 {
+    void (*interrupt)(void) = fake_next_interruption;
+    fake_next_interruption = NULL;
+    if (interrupt)
+        interrupt();
     CUresult result = outcome();
     if (result != CUDA_SUCCESS)
         return result;

@@ -18,6 +18,9 @@ extern _Thread_local CUresult fake_next_result;
 
 /* Bytes that the fake driver holds on a device: linear, VMM and what its pool reserves. */
 unsigned long long fake_held(CUdevice device);
+/* Called by the next allocation of this thread, inside the driver: as a handler of a signal would be. */
+extern _Thread_local void (*fake_next_interruption)(void);
+
 /* How often cuMemAlloc_v2 reached it. */
 extern _Atomic unsigned fake_allocations;
 /* The stream that is being captured. */

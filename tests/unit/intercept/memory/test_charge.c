@@ -280,6 +280,69 @@ static void *linear_until_refused(void *argument)
     return (void *)granted;
 }
 
+static sigjmp_buf way_out;
+
+static void jump_out(void)
+{
+    siglongjmp(way_out, 1);
+}
+
+static void be_jumped_out_of(void)
+{
+    if (sigsetjmp(way_out, 1))
+        return;
+    fake_next_interruption = jump_out;
+    linear(MIB);
+    fail_msg("it was not jumped out of");
+}
+
+/* What the interrupted call had reserved stays charged: nobody knows whether the driver gave it. */
+static void a_call_that_was_jumped_out_of_frees_nobody_of_the_limit(void **state)
+{
+    be_jumped_out_of();
+    assert_int_equal(used(), MIB);
+    assert_int_equal(linear(LIMIT), 0);
+    CUdeviceptr rest = linear(LIMIT - MIB);
+    assert_int_not_equal(rest, 0);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(linear(1), 0);
+    assert_int_equal(cuMemFree_v2(rest), CUDA_SUCCESS);
+    assert_int_equal(used(), MIB);
+    assert_null(charge_moved); /* samples of the card are believed again */
+    ledger_release(session_slot(), 0, MIB);
+}
+
+static CUdeviceptr in_between;
+
+static void allocate_in_between(void)
+{
+    in_between = linear(LIMIT / 2);
+}
+
+static void ask_for_too_much_in_between(void)
+{
+    in_between = linear(LIMIT);
+}
+
+static void a_handler_that_interrupts_the_driver_is_charged_too(void **state)
+{
+    fake_next_interruption = allocate_in_between;
+    CUdeviceptr first = linear(LIMIT / 2);
+    assert_int_not_equal(first, 0);
+    assert_int_not_equal(in_between, 0);
+    assert_int_equal(used(), LIMIT);
+    assert_int_equal(cuMemFree_v2(in_between), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT / 2);
+    fake_next_interruption = ask_for_too_much_in_between;
+    CUdeviceptr second = linear(1);
+    assert_int_not_equal(second, 0);
+    assert_int_equal(in_between, 0);
+    assert_int_equal(cuMemFree_v2(first), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(second), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    assert_null(charge_moved);
+}
+
 static void racing_threads_are_granted_exactly_the_limit(void **state)
 {
     pthread_t threads[8];
@@ -429,6 +492,8 @@ int main(void)
         TEST(a_pool_that_grows_past_the_limit_is_cut_back),
         TEST(a_captured_allocation_passes_through),
         TEST(a_program_sees_a_smaller_gpu),
+        TEST(a_call_that_was_jumped_out_of_frees_nobody_of_the_limit),
+        TEST(a_handler_that_interrupts_the_driver_is_charged_too),
         TEST(racing_threads_are_granted_exactly_the_limit),
         TEST(what_threads_gave_back_is_all_back),
         TEST(contexts_come_and_go_in_threads_and_nothing_is_left),

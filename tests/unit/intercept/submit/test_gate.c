@@ -53,11 +53,19 @@ static CUresult submit_any(void)
     return CUDA_SUCCESS;
 }
 
+/* The next launch of this thread is jumped out of, as by a handler of a signal. */
+static _Thread_local bool jumps_out;
+static sigjmp_buf way_out;
+
 static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                        unsigned bz, unsigned shared, CUstream stream, void **parameters, void **extra)
 {
     (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
     (void)parameters, (void)extra;
+    if (jumps_out) {
+        jumps_out = false;
+        siglongjmp(way_out, 1);
+    }
     put[number(stream ? stream : CU_STREAM_LEGACY)]++;
     return submit_any();
 }
@@ -329,6 +337,8 @@ static void every_submitting_call_waits_at_a_closed_gate(void **state)
     }
 }
 
+static atomic_bool jumped_out, closed;
+
 static void call_launch(void)
 {
     launch_on(STREAM(1));
@@ -350,6 +360,36 @@ static void a_call_under_way_is_waited_for(void **state)
     assert_true(comes_true(nobody_is_inside));
     gate_open(gate, GATE_FREE);
     pthread_join(thread, NULL);
+}
+
+static void call_launch_after_jumping_out_of_one(void)
+{
+    jumps_out = true;
+    if (!sigsetjmp(way_out, 1))
+        launch_on(STREAM(1));
+    atomic_store(&jumped_out, true);
+    while (!atomic_load(&closed))
+        sched_yield();
+    launch_on(STREAM(1));
+}
+
+static void a_thread_that_jumped_out_of_a_call_waits_like_others(void **state)
+{
+    pthread_t thread;
+    void (*call)(void) = call_launch_after_jumping_out_of_one;
+    (void)state;
+    pthread_create(&thread, NULL, in_a_thread, &call);
+    while (!atomic_load(&jumped_out))
+        sched_yield();
+    unsigned before = calls;
+    gate_close(gate);
+    atomic_store(&closed, true);
+    assert_true(comes_true(one_waits));
+    assert_true(comes_true(nobody_is_inside));
+    assert_int_equal(calls, before);
+    gate_open(gate, GATE_FREE);
+    pthread_join(thread, NULL);
+    assert_int_equal(calls, before + 1);
 }
 
 /* Each thread counts what it submits under an open gate; closed and left, the count stands still. */
@@ -601,6 +641,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_submitting_call_waits_at_a_closed_gate),
         TEST(a_call_under_way_is_waited_for),
+        TEST(a_thread_that_jumped_out_of_a_call_waits_like_others),
         TEST(a_closed_and_left_gate_lets_nothing_through),
         TEST(unmarked_work_is_found_by_asking_its_stream),
         TEST(a_default_stream_belongs_to_the_current_context),
