@@ -1,4 +1,5 @@
 #include "intercept/memory/charge.h"
+#include "intercept/resolve/guard.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -44,11 +45,11 @@ static void add_charged(const struct record *record, void *argument)
 
 static void add_pool(struct pool *pool, struct charged *charged)
 {
-    pthread_mutex_lock(&pool->lock); /* nobody who has it asks for `deciding` */
+    guard_lock(&pool->lock); /* nobody who has it asks for `deciding` */
     charged->bytes[pool->gpu] += pool->charged_bytes;
     if (pool->is_managed)
         charged->hidden_bytes[pool->gpu] += pool->charged_bytes;
-    pthread_mutex_unlock(&pool->lock);
+    guard_unlock(&pool->lock);
 }
 
 /* Enter in `slot` what this process holds: session_when_slot_changes(). */

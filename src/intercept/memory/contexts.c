@@ -1,4 +1,5 @@
 #include "intercept/memory/contexts.h"
+#include "intercept/resolve/guard.h"
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
@@ -9,12 +10,12 @@
 
 void context_lock(uint32_t gpu)
 {
-    pthread_mutex_lock(&memory_area()->context_locks[gpu]);
+    guard_lock(&memory_area()->context_locks[gpu]);
 }
 
 void context_unlock(uint32_t gpu)
 {
-    pthread_mutex_unlock(&memory_area()->context_locks[gpu]);
+    guard_unlock(&memory_area()->context_locks[gpu]);
 }
 
 static uint64_t key_of(CUcontext context)

@@ -1,4 +1,5 @@
 #include "intercept/memory/pool_charge.h"
+#include "intercept/resolve/guard.h"
 
 #include "base/check.h"
 #include "cuda/driver_more.h"
@@ -45,13 +46,13 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
     struct pool *found = pool_charge_find(handle);
     if (found)
         return found;
-    pthread_mutex_lock(&area->pools_lock);
+    guard_lock(&area->pools_lock);
     found = pool_charge_find(handle);
     for (struct pool *pool = area->pools; !found && pool < area->pools + POOLS_MAX; pool++) {
         void *there = handle_of(pool);
         if (there && there != GONE)
             continue;
-        pthread_mutex_lock(&pool->lock);
+        guard_lock(&pool->lock);
         pool->gpu = gpu;
         pool->charged_bytes = 0;
         pool->is_made = kind.is_made;
@@ -62,12 +63,12 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pool->is_asleep = false;
         atomic_store_explicit(&pool->is_dying, false, memory_order_relaxed);
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
-        pthread_mutex_unlock(&pool->lock);
+        guard_unlock(&pool->lock);
         found = pool;
     }
     charge_on_shortage(pool_charge_trim);
     atomic_store_explicit(&area->uses_pools, true, memory_order_relaxed);
-    pthread_mutex_unlock(&area->pools_lock);
+    guard_unlock(&area->pools_lock);
     return found;
 }
 
@@ -213,12 +214,14 @@ static bool trim_all(uint32_t gpu, struct pool *own)
 {
     bool any = false;
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        if (pool != own && (own ? pthread_mutex_trylock(&pool->lock) : pthread_mutex_lock(&pool->lock)) != 0)
+        if (own && pool != own && !guard_trylock(&pool->lock))
             continue;
+        if (!own)
+            guard_lock(&pool->lock);
         if (pool->gpu == gpu)
             any |= trim(pool);
         if (pool != own)
-            pthread_mutex_unlock(&pool->lock);
+            guard_unlock(&pool->lock);
     }
     return any;
 }
@@ -233,7 +236,7 @@ bool pool_charge_prepare(struct pool *pool, uint64_t bytes)
 bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
 {
     struct own_calls calls;
-    pthread_mutex_lock(&pool->lock);
+    guard_lock(&pool->lock);
     pool->is_asleep = false;
     if (exec && pool->mapped_by == exec)
         return true;
@@ -242,7 +245,7 @@ bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
                 (!is_hopeless(pool->gpu, bytes) && trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
     own_calls_end(&calls);
     if (!fits)
-        pthread_mutex_unlock(&pool->lock);
+        guard_unlock(&pool->lock);
     return fits;
 }
 
@@ -266,7 +269,7 @@ bool pool_charge_correct(struct pool *pool)
 
 void pool_charge_done(struct pool *pool)
 {
-    pthread_mutex_unlock(&pool->lock);
+    guard_unlock(&pool->lock);
 }
 
 void pool_charge_give_up(struct pool *pool)
@@ -275,7 +278,7 @@ void pool_charge_give_up(struct pool *pool)
     own_calls_begin(&calls, NULL);
     trim(pool);
     own_calls_end(&calls);
-    pthread_mutex_unlock(&pool->lock);
+    guard_unlock(&pool->lock);
 }
 
 void pool_charge_accept(struct pool *pool)
@@ -284,7 +287,7 @@ void pool_charge_accept(struct pool *pool)
     own_calls_begin(&calls, NULL);
     set_charge(pool);
     own_calls_end(&calls);
-    pthread_mutex_unlock(&pool->lock);
+    guard_unlock(&pool->lock);
 }
 
 /* --- Giving back ----------------------------------------------------------------------------------- */
@@ -307,7 +310,7 @@ CUresult pool_charge_trim_graphs(CUdevice device)
     struct own_calls calls;
     if (!pool)
         return real(cuDeviceGraphMemTrim)(device);
-    pthread_mutex_lock(&pool->lock);
+    guard_lock(&pool->lock);
     CUresult result = real(cuDeviceGraphMemTrim)(device);
     uint64_t before = pool->charged_bytes;
     own_calls_begin(&calls, NULL);
@@ -315,7 +318,7 @@ CUresult pool_charge_trim_graphs(CUdevice device)
     own_calls_end(&calls);
     if (pool->charged_bytes != before)
         pool->mapped_by = 0;
-    pthread_mutex_unlock(&pool->lock);
+    guard_unlock(&pool->lock);
     return result;
 }
 
@@ -324,12 +327,12 @@ void pool_charge_refresh_graphs(void)
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        pthread_mutex_lock(&pool->lock);
+        guard_lock(&pool->lock);
         if (pool->is_of_graphs) {
             pool->is_asleep = false;
             set_charge(pool);
         }
-        pthread_mutex_unlock(&pool->lock);
+        guard_unlock(&pool->lock);
     }
     own_calls_end(&calls);
 }
@@ -339,10 +342,10 @@ void pool_charge_forget_exec(CUdevice device, uint64_t exec)
     struct pool *pool = pool_charge_find_graphs(device);
     if (!pool)
         return;
-    pthread_mutex_lock(&pool->lock);
+    guard_lock(&pool->lock);
     if (pool->mapped_by == exec)
         pool->mapped_by = 0;
-    pthread_mutex_unlock(&pool->lock);
+    guard_unlock(&pool->lock);
 }
 
 /* Destroying the current pool of a device makes its default one current (CUDA driver API, cuMemPoolDestroy).
@@ -376,7 +379,7 @@ CUresult pool_charge_destroy(struct pool *pool)
 {
     struct own_calls calls;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&pool->lock);
+    guard_lock(&pool->lock);
     own_calls_begin(&calls, NULL);
     if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed)) {
         result = CUDA_ERROR_INVALID_VALUE;
@@ -392,7 +395,7 @@ CUresult pool_charge_destroy(struct pool *pool)
         trim(pool);
     }
     own_calls_end(&calls);
-    pthread_mutex_unlock(&pool->lock);
+    guard_unlock(&pool->lock);
     return result;
 }
 
@@ -406,7 +409,7 @@ void pool_charge_forget(struct pool *pool)
 void pool_charge_forget_gpu(uint32_t gpu)
 {
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        pthread_mutex_lock(&pool->lock);
+        guard_lock(&pool->lock);
         bool is_dying = atomic_load_explicit(&pool->is_dying, memory_order_relaxed);
         if (pool->gpu == gpu && is_dying) {
             real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
@@ -418,7 +421,7 @@ void pool_charge_forget_gpu(uint32_t gpu)
             pool->mapped_by = 0;
             pool->is_asleep = true;
         }
-        pthread_mutex_unlock(&pool->lock);
+        guard_unlock(&pool->lock);
     }
 }
 
@@ -429,12 +432,12 @@ void pool_charge_refresh_all(void)
         return;
     own_calls_begin(&calls, NULL);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        pthread_mutex_lock(&pool->lock);
+        guard_lock(&pool->lock);
         if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed) && !has_allocations(pool))
             destroy_empty(pool);
         else
             set_charge(pool);
-        pthread_mutex_unlock(&pool->lock);
+        guard_unlock(&pool->lock);
     }
     own_calls_end(&calls);
 }

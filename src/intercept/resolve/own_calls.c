@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdint.h>
 
+#include "intercept/resolve/guard.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/resolve.h"
 
@@ -54,6 +55,7 @@ void own_calls_pop(void)
 bool own_calls_begin(struct own_calls *calls, CUcontext context)
 {
     *calls = (struct own_calls){.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    guard_begin();
     own_calls_enter();
     exchange_mode(&calls->mode);
     if (context && !is_current(context)) {
@@ -72,4 +74,5 @@ void own_calls_end(struct own_calls *calls)
         own_calls_pop();
     exchange_mode(&calls->mode);
     own_calls_depth--;
+    guard_end();
 }

@@ -1,4 +1,5 @@
 #include "intercept/session/session.h"
+#include "intercept/resolve/guard.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -203,7 +204,7 @@ enum session_mode session_mode_slow(void)
     if (mode != SESSION_UNDECIDED && next_try_ns && monotonic_ns() < next_try_ns)
         return mode;
 
-    pthread_mutex_lock(&area->deciding);
+    guard_lock(&area->deciding);
     if (!settings_read)
         read_settings();
     mode = atomic_load_explicit(&area->mode, memory_order_relaxed);
@@ -218,7 +219,7 @@ enum session_mode session_mode_slow(void)
         else
             mode = attach(area, attachment);
     }
-    pthread_mutex_unlock(&area->deciding);
+    guard_unlock(&area->deciding);
     errno = saved_errno;
     return mode;
 }
@@ -230,11 +231,11 @@ int session_gpu(const uint8_t uuid[static 16], int ordinal)
     int gpu = ledger_gpu_find(attachment->slot.ledger.policy, uuid);
     if (gpu >= 0 || !attachment->standalone)
         return gpu;
-    pthread_mutex_lock(&area->deciding);
+    guard_lock(&area->deciding);
     gpu = ledger_gpu_find(attachment->slot.ledger.policy, uuid);
     if (gpu < 0)
         gpu = standalone_add_gpu(&attachment->slot.ledger, uuid, ordinal);
-    pthread_mutex_unlock(&area->deciding);
+    guard_unlock(&area->deciding);
     return gpu;
 }
 
@@ -252,9 +253,9 @@ uint64_t session_context_cost(uint32_t gpu)
     if (session_is_standalone()) {
         bytes = standalone_context_cost(session_slot(), gpu);
     } else {
-        pthread_mutex_lock(&area->deciding);
+        guard_lock(&area->deciding);
         bytes = attach_context_cost(gpu, CONTEXT_COST_MS);
-        pthread_mutex_unlock(&area->deciding);
+        guard_unlock(&area->deciding);
     }
     errno = saved_errno;
     return bytes;
@@ -274,9 +275,9 @@ void session_notice(enum wire_notice_kind kind)
         return;
     /* The thread that has the lock waits for the daemon. If for the cost of a context, it gives notice itself, later. */
     int saved_errno = errno;
-    if (pthread_mutex_trylock(&area->deciding) == 0) {
+    if (guard_trylock(&area->deciding)) {
         attach_notice(kind);
-        pthread_mutex_unlock(&area->deciding);
+        guard_unlock(&area->deciding);
     } else {
         atomic_store_explicit(&area->noticed_ns, 0, memory_order_relaxed);
     }

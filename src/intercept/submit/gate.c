@@ -1,4 +1,5 @@
 #include "intercept/submit/gate.h"
+#include "intercept/resolve/guard.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -99,6 +100,7 @@ void gate_enter_slow(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
     int saved_errno = errno;
+    guard_begin();
     if (!self->thread)
         register_thread(gate);
     for (;;) {
@@ -118,6 +120,7 @@ void gate_enter_slow(struct gate *gate, CUstream stream)
             wait_closed(gate);
         }
     }
+    guard_end();
     errno = saved_errno;
 }
 
@@ -125,6 +128,7 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
     int saved_errno = errno;
+    guard_begin();
     bool attentive = self->attentive;
     self->attentive = false;
     if (!attentive ||
@@ -136,6 +140,7 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
         atomic_store_explicit(&gate->resumed_ns, monotonic_ns(), memory_order_release); /* agent.c */
         gate->poke();
     }
+    guard_end();
     errno = saved_errno;
 }
 
@@ -170,7 +175,7 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
             futex_wait(&gate->word, GATE_DRAINING);
         atomic_fetch_sub_explicit(&gate->capture_waiters, 1, memory_order_relaxed);
     }
-    pthread_mutex_lock(&gate->lock);
+    guard_lock(&gate->lock);
     atomic_fetch_add_explicit(&gate->captures, 1, memory_order_seq_cst);
     in_flight_cover_all(gate);
     errno = saved_errno;
@@ -189,13 +194,13 @@ void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result)
         gate->capturing[i] = (struct gate_capture){stream, context};
     else
         atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&gate->lock);
+    guard_unlock(&gate->lock);
     go_outside(&gate_self);
 }
 
 void gate_capture_ended(struct gate *gate, CUstream stream)
 {
-    pthread_mutex_lock(&gate->lock);
+    guard_lock(&gate->lock);
     for (unsigned i = 0; i < GATE_CAPTURES; i++) {
         if (gate->capturing[i].stream != stream)
             continue;
@@ -204,7 +209,7 @@ void gate_capture_ended(struct gate *gate, CUstream stream)
         atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
         break;
     }
-    pthread_mutex_unlock(&gate->lock);
+    guard_unlock(&gate->lock);
 }
 
 /* --- The agent's side ------------------------------------------------------------------------------ */
@@ -271,11 +276,13 @@ void gate_end(struct gate *gate)
     until.tv_sec++;
     /* Whoever holds the lock may be asking the driver; if it is the thread that ends the process, from a handler
      * of a signal, it would wait for itself. */
+    guard_begin();
     bool locked = pthread_mutex_timedlock(&gate->lock, &until) == 0;
     atomic_store_explicit(&gate->ended, true, memory_order_seq_cst);
     set_open(gate, GATE_FREE);
     if (locked)
         pthread_mutex_unlock(&gate->lock);
+    guard_end();
 }
 
 void gate_close(struct gate *gate)

@@ -1,4 +1,5 @@
 #include "intercept/submit/in_flight.h"
+#include "intercept/resolve/guard.h"
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -101,7 +102,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
         entry->next = self->entries;
         self->entries = entry;
     }
-    pthread_mutex_lock(&gate->lock);
+    guard_lock(&gate->lock);
     CUcontext before = context_in(entry);
     if (before != context && before) {
         bool pushed = own_calls_push(before);
@@ -115,7 +116,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
-    pthread_mutex_unlock(&gate->lock);
+    guard_unlock(&gate->lock);
     return entry;
 }
 
@@ -190,14 +191,14 @@ static void cover(struct in_flight_entry *entry)
         if (pushed)
             own_calls_pop();
     }
-    pthread_mutex_unlock(&entry->lock);
+    guard_unlock(&entry->lock);
 }
 
 static void cover_own(struct in_flight_entry *entry)
 {
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
-    pthread_mutex_lock(&entry->lock);
+    guard_lock(&entry->lock);
     cover(entry);
     own_calls_end(&calls);
 }
@@ -206,7 +207,7 @@ static void cover_own(struct in_flight_entry *entry)
  * stream is full. */
 static void cover_other(struct in_flight_entry *entry)
 {
-    if (pthread_mutex_trylock(&entry->lock) == 0)
+    if (guard_trylock(&entry->lock))
         cover(entry);
 }
 
@@ -313,9 +314,9 @@ bool in_flight_is_full(struct gate *gate, CUstream stream)
     struct in_flight_entry *entry = entry_of(gate, stream);
     if (!entry || !is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return false;
-    pthread_mutex_lock(&entry->lock);
+    guard_lock(&entry->lock);
     bool full = !has_room(gate, entry, monotonic_ns());
-    pthread_mutex_unlock(&entry->lock);
+    guard_unlock(&entry->lock);
     return full;
 }
 
@@ -344,7 +345,7 @@ void in_flight_wait(struct gate *gate)
     own_calls_begin(&calls, NULL);
     atomic_fetch_add_explicit(&gate->held, 1, memory_order_relaxed);
     for (bool watched = false;; watched = true) {
-        pthread_mutex_lock(&entry->lock);
+        guard_lock(&entry->lock);
         settle(gate, entry, watched);
         uint64_t now_ns = monotonic_ns(), nap_ns = nap_for(gate, entry, now_ns);
         uint32_t marks_before = marks;
@@ -358,7 +359,7 @@ void in_flight_wait(struct gate *gate)
         if (room && watched)
             atomic_store_explicit(&gate->ahead_ns, work_estimate_ahead(ahead_ns(gate), marks == 0),
                                   memory_order_relaxed);
-        pthread_mutex_unlock(&entry->lock);
+        guard_unlock(&entry->lock);
         if (room)
             break;
         nap(nap_ns);
@@ -424,22 +425,22 @@ static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
     if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return true;
     /* As in cover_other(). */
-    if (pthread_mutex_trylock(&entry->lock) != 0)
+    if (!guard_trylock(&entry->lock))
         return false;
     bool pushed = own_calls_push(context_in(entry));
     bool finished = !pushed || is_finished(gate, entry); /* a context that has gone has nothing to do */
     if (pushed)
         own_calls_pop();
-    pthread_mutex_unlock(&entry->lock);
+    guard_unlock(&entry->lock);
     return finished;
 }
 
 bool in_flight_is_finished(struct gate *gate)
 {
     bool finished = true;
-    pthread_mutex_lock(&gate->lock);
+    guard_lock(&gate->lock);
     if (atomic_load_explicit(&gate->ended, memory_order_relaxed)) { /* under the lock: gate_end() */
-        pthread_mutex_unlock(&gate->lock);
+        guard_unlock(&gate->lock);
         return true;
     }
     struct own_calls calls;
@@ -448,7 +449,7 @@ bool in_flight_is_finished(struct gate *gate)
     for (uint32_t i = 0; i < count && finished; i++)
         finished = ask_entry(gate, &gate->entries[i]);
     own_calls_end(&calls);
-    pthread_mutex_unlock(&gate->lock);
+    guard_unlock(&gate->lock);
     return finished;
 }
 
@@ -462,12 +463,12 @@ uint64_t in_flight_left_ns(struct gate *gate)
             continue;
         uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate);
         if (!piece_ns || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
-            pthread_mutex_trylock(&entry->lock) != 0)
+            !guard_trylock(&entry->lock))
             return UINT64_MAX;
         uint64_t unmarked = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
                             atomic_load_explicit(&entry->covered, memory_order_relaxed);
         uint64_t entry_ns = left_ns(entry, now_ns) + unmarked * piece_ns;
-        pthread_mutex_unlock(&entry->lock);
+        guard_unlock(&entry->lock);
         most_ns = entry_ns > most_ns ? entry_ns : most_ns;
     }
     return most_ns;
@@ -501,7 +502,7 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
     bool capturing = in_flight_is_capturing(stream);
-    pthread_mutex_lock(&gate->lock);
+    guard_lock(&gate->lock);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
@@ -514,7 +515,7 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
         atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
     }
     drop_capture(gate, stream, NULL);
-    pthread_mutex_unlock(&gate->lock);
+    guard_unlock(&gate->lock);
     own_calls_end(&calls);
 }
 
@@ -522,24 +523,24 @@ void in_flight_forget_context(struct gate *gate, CUcontext context)
 {
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
-    pthread_mutex_lock(&gate->lock);
+    guard_lock(&gate->lock);
     bool pushed = own_calls_push(context);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
         if (context_in(entry) != context)
             continue;
-        pthread_mutex_lock(&entry->lock);
+        guard_lock(&entry->lock);
         drop_events(entry);
         atomic_store_explicit(&entry->context, NULL, memory_order_relaxed);
         atomic_store_explicit(&entry->covered, atomic_load_explicit(&entry->submitted, memory_order_relaxed),
                               memory_order_relaxed);
         atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
-        pthread_mutex_unlock(&entry->lock);
+        guard_unlock(&entry->lock);
     }
     if (pushed)
         own_calls_pop();
     drop_capture(gate, NULL, context);
-    pthread_mutex_unlock(&gate->lock);
+    guard_unlock(&gate->lock);
     own_calls_end(&calls);
 }
