@@ -15,7 +15,7 @@ static enum cli_status no_such_verb(const char *word)
         used +=
             (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? " " : "", cli_verbs[i]->name);
     if (word)
-        error_set(&error, EINVAL, NULL, "there is no verb '%.80s'; expected one of %s", word, known);
+        error_set(&error, EINVAL, NULL, "'%.80s' is not a verb; expected one of %s", word, known);
     else
         error_set(&error, EINVAL, NULL, "the verb is missing; expected one of %s", known);
     return cli_report_usage(NULL, &error);

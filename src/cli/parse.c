@@ -28,7 +28,7 @@ static int check_verb(const char *text, struct error *error)
 {
     if (cli_verb_find(text))
         return 0;
-    return error_set(error, EINVAL, NULL, "there is no verb '%.80s'; expected one that 'gpuslice help' lists",
+    return error_set(error, EINVAL, NULL, "'%.80s' is not a verb; expected one that 'gpuslice help' lists",
                      text);
 }
 

@@ -126,7 +126,8 @@ static int begin_section(struct reading *reading, const struct ini_entry *entry,
         return add_ceiling(reading->config, name, entry->line, &reading->ceiling, error);
     return error_set(
         error, EINVAL, NULL,
-        "there is no section [%.80s]; expected [daemon], [defaults], [user:NAME] or [group:NAME]", name);
+        "the section [%.80s] does not exist; expected [daemon], [defaults], [user:NAME] or [group:NAME]",
+        name);
 }
 
 static int take_entry(void *context, const struct ini_entry *entry, struct error *error)
@@ -144,7 +145,7 @@ static int take_entry(void *context, const struct ini_entry *entry, struct error
         return result;
     if (key->kind == CONFIG_SECRET)
         return error_set(error, EINVAL, NULL,
-                         "'%s' does not belong into a file that others read; set %s for the daemon",
+                         "'%s' does not belong in a file that others can read; set %s for the daemon",
                          key->name, key->environment);
     struct config_entry *kept = find_entry(config, key, entry->section);
     if (kept && kept->origin == CONFIG_BY_FILE)
@@ -243,7 +244,7 @@ int config_load_file(struct config *config, const char *path, struct error *erro
     if (result == 0)
         result = read_file(config, error);
     if (result == 0 && !config->is_there)
-        result = error_set(error, ENOENT, NULL, "there is no file %s", path);
+        result = error_set(error, ENOENT, NULL, "%s does not exist", path);
     if (result < 0)
         config_free(config);
     return result;

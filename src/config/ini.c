@@ -45,7 +45,7 @@ static int begin_section(char *text, struct ini_entry *entry, struct error *erro
 {
     char *end = strchr(text, ']');
     if (!end || end[1] != '\0')
-        return error_set(error, EINVAL, NULL, "'%.80s' is no section; expected [NAME] alone on its line",
+        return error_set(error, EINVAL, NULL, "'%.80s' is not a section; expected [NAME] alone on its line",
                          text);
     *end = '\0';
     entry->section = trim(text + 1);

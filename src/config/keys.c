@@ -47,7 +47,8 @@ int config_key_find(enum config_section section, const char *name, const struct 
         if (used < sizeof(known))
             used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "", at->name);
     }
-    return error_set(error, EINVAL, NULL, "there is no key '%.80s' here; expected one of %s", name, known);
+    return error_set(error, EINVAL, NULL, "the key '%.80s' does not exist here; expected one of %s", name,
+                     known);
 }
 
 static int set_flag(const char *text, bool *flag, struct error *error)
@@ -85,7 +86,7 @@ static int set_address(const char *text, char *target, struct error *error)
     uint64_t port;
     if (!colon || units_parse_number(colon + 1, UINT16_MAX, &port, NULL) < 0)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is no address; expected HOST:PORT, like 127.0.0.1:9400", text);
+                         "'%.80s' is not an address; expected HOST:PORT, like 127.0.0.1:9400", text);
     /* ":8080" means this machine alone: the daemon serves no other. */
     char whole[CONFIG_ADDRESS_BYTES];
     if (colon == text && snprintf(whole, sizeof(whole), "127.0.0.1%s", text) < (int)sizeof(whole))
@@ -113,7 +114,7 @@ static int set_seconds(const char *text, uint64_t *seconds, struct error *error)
         return result;
     if (usec % 1000000 || usec / 1000000 > SECONDS_MAX)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is no whole number of seconds; expected one, like 90s or 2h", text);
+                         "'%.80s' is not a whole number of seconds; expected one, like 90s or 2h", text);
     *seconds = usec / 1000000;
     return 0;
 }
@@ -168,7 +169,7 @@ static int set_words(const char *text, char **words, struct error *error)
         const char *end = at + length + strspn(at + length, " \t");
         if (length == 0 || (*end && *end != ',')) {
             free(made);
-            return error_set(error, EINVAL, NULL, "'%.80s' is no list; expected words with commas between",
+            return error_set(error, EINVAL, NULL, "'%.80s' is not a list; expected words with commas between",
                              text);
         }
         memcpy(made + used, at, length);
@@ -217,12 +218,12 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         if (session_priority_parse(text, target))
             return 0;
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is no priority; expected low, normal, high or critical", text);
+                         "'%.80s' is not a priority; expected low, normal, high or critical", text);
     case CONFIG_ADDRESS:
         return set_address(text, target, error);
     case CONFIG_PATH:
         if (*text != '/')
-            return error_set(error, EINVAL, NULL, "'%.80s' is no absolute path; expected /...", text);
+            return error_set(error, EINVAL, NULL, "'%.80s' is not an absolute path; expected /...", text);
         return set_text(text, target, PATH_MAX, error);
     case CONFIG_SECRET:
         return set_text(text, target, CONFIG_SECRET_BYTES, error);

@@ -44,7 +44,7 @@ static int parse_rule(const char *word, struct config_rule *rule, struct error *
         return rule->path ? 0 : error_set_errno(error, ENOMEM, "cannot keep a setting");
     }
     return error_set(error, EINVAL, NULL,
-                     "'%.80s' is no rule; expected user:NAME, group:NAME, or exe: and an absolute path",
+                     "'%.80s' is not a rule; expected user:NAME, group:NAME, or exe: and an absolute path",
                      word);
 }
 

@@ -25,7 +25,7 @@ static int add_session(struct config_sessions *sessions, const char *name, unsig
 {
     if (!is_name(name))
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is no session name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
+                         "'%.80s' is not a session's name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
     struct config_session *grown = sessions->count < CONFIG_SECTIONS_MAX
                                        ? realloc(sessions->sessions, (sessions->count + 1) * sizeof(*grown))
                                        : NULL;
@@ -119,9 +119,10 @@ static int take_line(struct config_sessions *sessions, char *text, unsigned line
     uint64_t bytes;
     if (count != 4 || !parse_ratio(words[1], &share.min) || !parse_ratio(words[2], &share.max) ||
         units_parse_number(words[3], INT64_MAX, &bytes, NULL) < 0)
-        return error_set(error, EINVAL, NULL,
-                         "this is no line ID REQUEST LIMIT GPU_MEM; expected two ratios up to 1 and bytes, "
-                         "like client1 0.2 0.5 4294967296");
+        return error_set(
+            error, EINVAL, NULL,
+            "this is not a line ID REQUEST LIMIT GPU_MEM; expected two ratios up to 1 and bytes, "
+            "like client1 0.2 0.5 4294967296");
     if (share.max == 0 || share.min > share.max || bytes == 0)
         return error_set(error, ERANGE, NULL, "expected REQUEST up to LIMIT, and LIMIT and GPU_MEM above 0");
     for (char *at = words[0]; *at; at++) /* a pod's NAMESPACE/NAME */
@@ -195,7 +196,7 @@ static int load(struct config_sessions *sessions, bool must_be, struct error *er
     if (result < 0)
         return result;
     if (!text)
-        return must_be ? error_set(error, ENOENT, NULL, "there is no file %s", sessions->path) : 0;
+        return must_be ? error_set(error, ENOENT, NULL, "%s does not exist", sessions->path) : 0;
     sessions->is_there = true;
     return config_sessions_parse(sessions, text, error);
 }

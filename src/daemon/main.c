@@ -140,7 +140,7 @@ static int parse_options(struct daemon_options *chosen, const char **idle_exit, 
             return 0;
         default:
             fprintf(stderr, "gpusliced: '%.80s' %s; try 'gpusliced --help'\n", arguments[optind - 1],
-                    letter == ':' ? "needs a value" : "is no option, or takes no value");
+                    letter == ':' ? "needs a value" : "is not an option, or takes no value");
             return 2;
         }
     }

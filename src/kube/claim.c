@@ -38,7 +38,7 @@ int claim_parse_quantity(const char *text, uint64_t *number, struct error *error
         return 0;
     }
     return error_set(error, EINVAL, NULL,
-                     "'%.40s' is no quantity; expected one like 4Gi, from 0 to less than 8Ei", text);
+                     "'%.40s' is not a quantity; expected one like 4Gi, from 0 to less than 8Ei", text);
 }
 
 char *claim_device_name(const char *uuid)

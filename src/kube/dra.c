@@ -72,7 +72,7 @@ static int check_claim(const Kubelet__Claim *claim, struct error *error)
         claim->uid[0] == '-' || !*claim->name || claim->name[strspn(claim->name, names)] != '\0' ||
         strlen(claim->name) > 253 || !*claim->namespace_ ||
         claim->namespace_[strspn(claim->namespace_, names)] != '\0' || strlen(claim->namespace_) > 63)
-        return error_set(error, EINVAL, NULL, "'%.60s/%.60s' with UID '%.60s' is no claim that could be",
+        return error_set(error, EINVAL, NULL, "'%.60s/%.60s' with UID '%.60s' is not a claim that could be",
                          claim->namespace_, claim->name, claim->uid);
     return 0;
 }

@@ -133,7 +133,7 @@ static int parse_options(struct kubelet_options *chosen, int count, char **argum
         if (letter == ':' || letter == '?') {
             fprintf(stderr, "gpuslice-kubelet: '%.80s' %s; try 'gpuslice-kubelet --help'\n",
                     arguments[optind - 1],
-                    letter == ':' ? "needs a value" : "is no option, or takes no value");
+                    letter == ':' ? "needs a value" : "is not an option, or takes no value");
             return 2;
         }
         status = take_option(chosen, letter, optarg);

@@ -60,7 +60,7 @@ def test_check_names_the_line_and_changes_nothing(make_daemon, tmp_path):
     assert daemon.cli("config", "check", good).stderr == ""
     assert "resource-config.txt:2: expected REQUEST up to LIMIT" in daemon.cli("config", "check", gemini, check=False).stderr
     missing = daemon.cli("config", "check", tmp_path / "none.conf", check=False)
-    assert (missing.returncode, missing.stderr) == (1, f"gpuslice: there is no file {tmp_path}/none.conf\n")
+    assert (missing.returncode, missing.stderr) == (1, f"gpuslice: {tmp_path}/none.conf does not exist\n")
     assert daemon.cli("config", "test", check=False).returncode == 2
 
 
@@ -115,7 +115,7 @@ def test_a_mistake_changes_nothing_and_is_told_until_it_is_mended(make_daemon):
     daemon.start()
     write(daemon, "[defaults]\nmemory = 48MiB\npriority = urgent\n")
     said = wait_for(lambda: problems(daemon), "the mistake to be told")
-    assert said == [f"{daemon.config}/gpuslice.conf:3: priority: 'urgent' is no priority; expected low, normal, high "
+    assert said == [f"{daemon.config}/gpuslice.conf:3: priority: 'urgent' is not a priority; expected low, normal, high "
                     "or critical"]
     assert said[0] in daemon.log_text()
     assert said[0] in daemon.cli("config").stdout

@@ -132,7 +132,7 @@ def start_in_vain(daemon):
 
 @pytest.mark.parametrize("address, said", [
     ("0.0.0.0:0", "can be reached from other machines"),
-    ("[::]:0", "can be reached from other machines"), ("nowhere", "is no address"), ("127.0.0.1:99999", "is no address"),
+    ("[::]:0", "can be reached from other machines"), ("nowhere", "is not an address"), ("127.0.0.1:99999", "is not an address"),
 ])
 def test_an_address_that_others_reach_is_refused(make_daemon, address, said):
     line = start_in_vain(make_daemon(GPUSLICE_HTTP_ADDR=address))

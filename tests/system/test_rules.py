@@ -239,8 +239,8 @@ def test_the_first_rule_in_the_file_decides(make_daemon, product, start):
 
 @pytest.mark.parametrize("value, words", [
     ("user:no-such-user", "there is no user 'no-such-user'"), ("group:no-such-group", "there is no group"),
-    ("exe:relative", "'exe:relative' is no rule"), ("python", "'python' is no rule"), ("", "is no list"),
-    ("user:", "there is no user ''"), ("uid:0", "'uid:0' is no rule"),
+    ("exe:relative", "'exe:relative' is not a rule"), ("python", "'python' is not a rule"), ("", "is not a list"),
+    ("user:", "there is no user ''"), ("uid:0", "'uid:0' is not a rule"),
 ])
 def test_a_bad_rule_is_named_with_its_line(make_daemon, product, value, words):
     daemon = make_daemon().start()

@@ -224,7 +224,8 @@ static int unknown_field(const char *name, bool creating, struct error *error)
         if (creating || !fields[i].is_creations)
             length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s", length ? ", " : "",
                                        fields[i].name);
-    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "there is no field '%.80s'; expected %s", name, known);
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the field '%.80s' does not exist; expected %s", name,
+                     known);
 }
 
 static int parse_field(const struct field *field, bool creating, struct error *error)

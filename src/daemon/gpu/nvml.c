@@ -204,7 +204,7 @@ static const char *read_processes(const char *entries, unsigned room, unsigned c
         sample->processes[sample->process_count++] = (struct nvml_process){
             .pid = (pid_t)head.pid, .is_known = is_known, .used_bytes = is_known ? head.usedGpuMemory : 0};
     }
-    return sample->processes ? NULL : "there is no memory to list processes";
+    return sample->processes ? NULL : "there is not enough memory to list processes";
 }
 
 /* NVML says how many there are, and by the next call there may be more. */

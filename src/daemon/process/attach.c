@@ -273,7 +273,7 @@ static enum outcome take_message(struct connection *connection, const struct wir
     for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++)
         if (messages[i].type == message->header.type && messages[i].is_attached == !!connection->process)
             return messages[i].take(connection, message);
-    log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,
+    log_info("process %d of uid %u sent something that is not a message here", (int)connection->peer.pid,
              (unsigned)connection->peer.uid);
     return HANG_UP;
 }
@@ -286,7 +286,7 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     if (result == -EAGAIN)
         return 0;
     if (result == -EPROTO)
-        log_info("process %d of uid %u sent what is no message here", (int)connection->peer.pid,
+        log_info("process %d of uid %u sent something that is not a message here", (int)connection->peer.pid,
                  (unsigned)connection->peer.uid);
     if (result < 0 || take_message(connection, &message) == HANG_UP)
         hang_up(connection);

@@ -230,7 +230,7 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
         return 0;
     }
     if (result == 0 || result == -EPROTO)
-        log_info("session %s: the agent of process %d sent what is no message here",
+        log_info("session %s: the agent of process %d sent something that is not a message here",
                  agent->process->session->id, (int)agent->process->pid);
     agents_drop(agent);
     return 0;

@@ -84,7 +84,7 @@ int session_check_name(const struct daemon *daemon, uid_t owner, const char *nam
 {
     if (!identity_is_valid(name))
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "'%.80s' is no session name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
+                         "'%.80s' is not a session's name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         if (session != self && session->owner == owner && strcmp(session->name, name) == 0)
             return error_set(error, EEXIST, "ERR_NAME_TAKEN",

@@ -175,7 +175,7 @@ static void wrong_words_are_refused(void **state)
          {"a"},
          "what to change is missing; expected --memory, --compute, --priority, --ttl or --name"},
         {&verb_completion, {"csh"}, "'csh' is not a shell with completion here; expected bash, zsh or fish"},
-        {&verb_help, {"fly"}, "there is no verb 'fly'; expected one that 'gpuslice help' lists"},
+        {&verb_help, {"fly"}, "'fly' is not a verb; expected one that 'gpuslice help' lists"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct cli_arguments arguments;

@@ -122,23 +122,23 @@ static void every_mistake_names_its_file_and_line(void **state)
         {"[daemon]\nrecovery-interval = soon\n", ":2: recovery-interval: 'soon' is not a duration"},
         {"[daemon]\nidle-exit = 1s\nidle-exit = 2s\n", ":3: 'idle-exit' is there twice, first on line 2"},
         {"[daemon]\n\nnothing = 1\n",
-         ":3: there is no key 'nothing' here; expected one of recovery-interval"},
+         ":3: the key 'nothing' does not exist here; expected one of recovery-interval"},
         {"[defaults]\nmemory = 0\n", ":2: memory: size '0' is out of range"},
         {"[defaults]\nmemory = 16EiB\n", ":2: memory: '16EiB' is not a size"},
         {"[defaults]\nmemory = 99999999999999999999\n", ":2: memory: size"},
         {"[defaults]\ncompute = 60%..20%\n", ":2: compute: share '60%..20%' is upside down"},
-        {"[defaults]\nttl = 500ms\n", ":2: ttl: '500ms' is no whole number of seconds"},
-        {"[defaults]\npriority = urgent\n", ":2: priority: 'urgent' is no priority"},
+        {"[defaults]\nttl = 500ms\n", ":2: ttl: '500ms' is not a whole number of seconds"},
+        {"[defaults]\npriority = urgent\n", ":2: priority: 'urgent' is not a priority"},
         {"[daemon]\n[daemon]\n", ":2: [daemon] is there twice"},
         {"[user:a]\n[user:a]\n", ":2: [user:a] is there twice, first on line 1"},
         {"[user:]\n", ":1: [user:] names no user"},
         {"[user:a]\ncompute = 10%..20%\n", ":2: compute: '10%..20%' is a range"},
         {"[user:a]\nsessions = -1\n", ":2: sessions: '-1' is not a number"},
-        {"[users]\n", ":1: there is no section [users]"},
+        {"[users]\n", ":1: the section [users]"},
         {"memory = 1\n", ":1: 'memory' is in no section"},
-        {"[daemon]\nipc-token = secret\n", ":2: 'ipc-token' does not belong into a file"},
-        {"[daemon]\nlog-file = here.log\n", ":2: log-file: 'here.log' is no absolute path"},
-        {"[daemon]\nmetrics-address = 9400\n", ":2: metrics-address: '9400' is no address"},
+        {"[daemon]\nipc-token = secret\n", ":2: 'ipc-token' does not belong in a file"},
+        {"[daemon]\nlog-file = here.log\n", ":2: log-file: 'here.log' is not an absolute path"},
+        {"[daemon]\nmetrics-address = 9400\n", ":2: metrics-address: '9400' is not an address"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_true(load(wrong[i].text) < 0);
@@ -163,7 +163,7 @@ static void a_file_that_is_none_is_refused(void **state)
     snprintf(path, sizeof(path), "%s/" CONFIG_FILE, folder);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(config_load(&config, folder, NULL, &error), -EINVAL);
-    assert_non_null(strstr(error.message, "is no plain file"));
+    assert_non_null(strstr(error.message, "is not a plain file"));
     unlink(path);
     FILE *file = fopen(path, "w");
     fwrite("[daemon]\n\0x", 1, 11, file);
