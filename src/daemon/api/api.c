@@ -368,8 +368,20 @@ static void show_readiness(struct http_request *request, const char *id)
 
 static void show_metrics(struct http_request *request, const char *id)
 {
-    cleanup_free char *text = metrics_text(request->daemon);
-    http_reply_text(request, text ? 200 : 500, "text/plain; version=0.0.4", text ? text : "out of memory\n");
+    static const char *const types[] = {[METRICS_PROMETHEUS] = "text/plain; version=0.0.4",
+                                        [METRICS_INFLUX] = "text/plain; charset=utf-8",
+                                        [METRICS_JSON] = "application/x-ndjson"};
+    const char *named = http_argument(request, "format");
+    enum metrics_format format = METRICS_PROMETHEUS;
+    struct error error;
+    if (named && !metrics_format_parse(named, &format)) {
+        error_set(&error, EINVAL, "ERR_BAD_REQUEST", "format is '%.40s'; expected prometheus, influx or json",
+                  named);
+        http_reply_error(request, &error);
+        return;
+    }
+    cleanup_free char *text = metrics_text(request->daemon, format);
+    http_reply_text(request, text ? 200 : 500, types[format], text ? text : "out of memory\n");
 }
 
 /* --- Routes ---------------------------------------------------------------------------------------- */

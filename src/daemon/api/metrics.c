@@ -1,11 +1,15 @@
 #include "daemon/api/metrics.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "daemon/gpu/card.h"
+#include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
@@ -14,6 +18,7 @@
 #include "daemon/session/session_show.h"
 
 #define NANO UINT64_C(1000000000)
+#define UNKNOWN UINT64_MAX /* there is no sample then */
 
 /* One value of one metric: of the daemon, of a GPU, or of a session on one of its GPUs. */
 struct subject {
@@ -24,7 +29,7 @@ struct subject {
 };
 
 /* What a metric has a series for. */
-enum scope { OF_DAEMON, OF_GPU, OF_SESSION, OF_SESSION_GPU };
+enum scope { OF_BUILD, OF_DAEMON, OF_GPU, OF_SESSION, OF_SESSION_GPU };
 
 /* --- Values ---------------------------------------------------------------------------------------- */
 
@@ -77,6 +82,36 @@ static uint64_t longest_hold_nano(const struct subject *subject)
 static uint64_t start_time(const struct subject *subject)
 {
     return (uint64_t)subject->daemon->started_at;
+}
+
+static uint64_t one(const struct subject *subject)
+{
+    return 1;
+}
+
+static uint64_t sessions_queued(const struct subject *subject)
+{
+    uint64_t count = 0;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        count += session->state == SESSION_QUEUED;
+    return count;
+}
+
+static uint64_t daemon_cpu_nano(const struct subject *subject)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * NANO + (uint64_t)used.tv_nsec;
+}
+
+static uint64_t daemon_resident_bytes(const struct subject *subject)
+{
+    unsigned long long pages;
+    FILE *file = fopen("/proc/self/statm", "re");
+    bool is_read = file && fscanf(file, "%*u %llu", &pages) == 1;
+    if (file)
+        fclose(file);
+    return is_read ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : UNKNOWN;
 }
 
 /* Call `add` for each process of each session on the subject's GPU. */
@@ -176,6 +211,26 @@ static uint64_t gpu_total(const struct subject *subject)
 static uint64_t gpu_used(const struct subject *subject)
 {
     return subject->daemon->gpus[subject->gpu].used_bytes;
+}
+
+static uint64_t gpu_busy_nano(const struct subject *subject)
+{
+    int percent = subject->daemon->gpus[subject->gpu].busy_percent;
+    return percent < 0 ? UNKNOWN : (uint64_t)percent * (NANO / 100);
+}
+
+static uint64_t gpu_uncovered_bytes(const struct subject *subject)
+{
+    return promises_outside_bytes(subject->daemon, subject->gpu);
+}
+
+static uint64_t gpu_uncovered_processes(const struct subject *subject)
+{
+    const struct gpu *card = &subject->daemon->gpus[subject->gpu];
+    uint64_t count = 0;
+    for (unsigned i = 0; i < card->process_count; i++)
+        count += !process_session_of(subject->daemon, card->processes[i].pid);
+    return count;
 }
 
 static uint64_t gpu_context(const struct subject *subject)
@@ -283,14 +338,92 @@ static const struct metric {
 #undef METRIC
 };
 
-/* What goes behind the labels. */
-static void write_value(FILE *out, const struct metric *metric, const struct subject *subject)
+/* --- Writing --------------------------------------------------------------------------------------- */
+
+#define LABELS_MAX 8
+/* The longest label's value: a driver's version. */
+#define LABEL_BYTES 96
+
+/* One sample under way. */
+struct sample_line {
+    FILE *out;
+    enum metrics_format format;
+    const struct metric *metric;
+    uint64_t now_ns; /* of the wall clock */
+    unsigned count;
+    struct {
+        const char *name;
+        char value[LABEL_BYTES];
+    } labels[LABELS_MAX];
+};
+
+__attribute__((format(printf, 3, 4))) static void add_label(struct sample_line *line, const char *name,
+                                                            const char *format, ...)
 {
-    uint64_t value = metric->value(subject);
-    if (metric->unit == METRIC_NANO)
-        fprintf(out, " %" PRIu64 ".%09" PRIu64 "\n", value / NANO, value % NANO);
+    va_list arguments;
+    va_start(arguments, format);
+    line->labels[line->count].name = name;
+    vsnprintf(line->labels[line->count++].value, LABEL_BYTES, format, arguments);
+    va_end(arguments);
+}
+
+/* Values of labels hold no character that a format would have to escape: names of sessions, numbers, UUIDs and
+ * versions. */
+static void write_labels(const struct sample_line *line)
+{
+    static const char *const begins[] = {
+        [METRICS_PROMETHEUS] = "{", [METRICS_INFLUX] = ",", [METRICS_JSON] = ""};
+    for (unsigned i = 0; i < line->count; i++) {
+        const char *name = line->labels[i].name, *value = line->labels[i].value;
+        fputs(i ? "," : begins[line->format], line->out);
+        if (line->format == METRICS_PROMETHEUS)
+            fprintf(line->out, "%s=\"%s\"", name, value);
+        else if (line->format == METRICS_INFLUX)
+            fprintf(line->out, "%s=%s", name, value);
+        else
+            fprintf(line->out, "\"%s\":\"%s\"", name, value);
+    }
+    if (line->count && line->format == METRICS_PROMETHEUS)
+        fputc('}', line->out);
+}
+
+static void write_value(const struct sample_line *line, uint64_t value)
+{
+    if (line->metric->unit == METRIC_NANO)
+        fprintf(line->out, "%" PRIu64 ".%09" PRIu64, value / NANO, value % NANO);
     else
-        fprintf(out, " %" PRIu64 "\n", value);
+        fprintf(line->out, "%" PRIu64, value);
+}
+
+/* The sample and no more labels; what is not known is left out. */
+static void end_sample(struct sample_line *line, uint64_t value)
+{
+    if (value != UNKNOWN) {
+        fputs(line->format == METRICS_JSON ? "{\"metric\":\"" : "", line->out);
+        fputs(line->metric->name, line->out);
+        fputs(line->format == METRICS_JSON ? "\",\"labels\":{" : "", line->out);
+        write_labels(line);
+        fputs(line->format == METRICS_JSON     ? "},\"value\":"
+              : line->format == METRICS_INFLUX ? " value="
+                                               : " ",
+              line->out);
+        write_value(line, value);
+        if (line->format == METRICS_JSON)
+            fprintf(line->out, ",\"time\":%" PRIu64 ".%03" PRIu64 "}", line->now_ns / NANO,
+                    line->now_ns % NANO / 1000000);
+        else if (line->format == METRICS_INFLUX)
+            fprintf(line->out, " %" PRIu64, line->now_ns);
+        fputc('\n', line->out);
+    }
+    line->count = 0;
+}
+
+static void write_build(struct sample_line *line, struct subject *subject)
+{
+    add_label(line, "version", "%s", GPUSLICE_VERSION);
+    if (subject->daemon->driver_version[0])
+        add_label(line, "driver_version", "%s", subject->daemon->driver_version);
+    end_sample(line, line->metric->value(subject));
 }
 
 /* gslice has one series of these, without labels, and one metric more. */
@@ -312,92 +445,134 @@ static uint64_t sum_over_gpus(const struct metric *metric, struct subject *subje
     return sum;
 }
 
-static void write_gslice_total(FILE *out, const struct daemon *daemon)
+static void write_gpus(struct sample_line *line, struct subject *subject)
 {
-    struct subject subject = {.daemon = daemon};
-    const struct metric used = {.name = "gpuslice_used_bytes_total", .value = used_bytes};
-    if (daemon->config.daemon.metrics_as_gslice)
-        fprintf(out,
-                "# HELP %s Device memory that sessions use, over all GPUs.\n# TYPE %s gauge\n%s %" PRIu64
-                "\n",
-                used.name, used.name, used.name, sum_over_gpus(&used, &subject));
-}
-
-static void write_gpus(FILE *out, const struct metric *metric, struct subject *subject)
-{
-    if (is_one_series(subject->daemon, metric)) {
-        fprintf(out, "%s %" PRIu64 "\n", metric->name, sum_over_gpus(metric, subject));
+    if (is_one_series(subject->daemon, line->metric)) {
+        end_sample(line, sum_over_gpus(line->metric, subject));
         return;
     }
     for (unsigned i = 0; i < subject->daemon->gpu_count; i++) {
         subject->gpu = i;
-        fprintf(out, "%s{gpu=\"%u\",UUID=\"%s\"}", metric->name, subject->daemon->gpus[i].index,
-                subject->daemon->gpus[i].uuid_text);
-        write_value(out, metric, subject);
+        add_label(line, "gpu", "%u", subject->daemon->gpus[i].index);
+        add_label(line, "UUID", "%s", subject->daemon->gpus[i].uuid_text);
+        end_sample(line, line->metric->value(subject));
     }
 }
 
-static void write_labels(FILE *out, const struct session_labels *labels)
+static void add_pod(struct sample_line *line, const struct session_labels *labels)
 {
     if (labels->namespace[0])
-        fprintf(out, ",namespace=\"%s\"", labels->namespace);
+        add_label(line, "namespace", "%s", labels->namespace);
     if (labels->pod[0])
-        fprintf(out, ",pod=\"%s\"", labels->pod);
+        add_label(line, "pod", "%s", labels->pod);
     if (labels->container[0])
-        fprintf(out, ",container=\"%s\"", labels->container);
+        add_label(line, "container", "%s", labels->container);
 }
 
-/* Names are unique an owner, so the owner is a label too. They hold no character that needs escaping. */
-static void write_sessions(FILE *out, const struct metric *metric, struct subject *subject)
+/* Names are unique an owner, so the owner is a label too. */
+static void write_session(struct sample_line *line, struct subject *subject)
+{
+    const struct session *session = subject->session;
+    const int gpu = session->gpus[subject->policy_gpu].gpu;
+    char uuid[GPU_UUID_TEXT];
+    add_label(line, "session", "%s", session->name);
+    add_label(line, "owner", "%u", (unsigned)session->owner);
+    if (subject->daemon->config.daemon.metrics_debug)
+        add_label(line, "session_id", "%s", session->id);
+    if (gpu >= 0 && line->metric->scope == OF_SESSION_GPU)
+        add_label(line, "gpu", "%u", subject->daemon->gpus[gpu].index);
+    if (line->metric->scope == OF_SESSION_GPU)
+        add_label(line, "UUID", "%s", session_gpu_uuid(&session->gpus[subject->policy_gpu], uuid));
+    add_pod(line, &session->labels);
+    end_sample(line, line->metric->value(subject));
+}
+
+static void write_sessions(struct sample_line *line, struct subject *subject)
 {
     unsigned count = 0;
     for (const struct session *session = subject->daemon->sessions; session && count < METRICS_SESSIONS_MAX;
          session = session->next, count++) {
         subject->session = session;
-        const unsigned series = metric->scope == OF_SESSION ? 1 : session->gpu_count;
-        for (unsigned i = 0; i < series; i++) {
-            const int gpu = session->gpus[i].gpu;
-            char uuid[GPU_UUID_TEXT];
-            subject->policy_gpu = i;
-            fprintf(out, "%s{session=\"%s\",owner=\"%u\"", metric->name, session->name,
-                    (unsigned)session->owner);
-            if (subject->daemon->config.daemon.metrics_debug)
-                fprintf(out, ",session_id=\"%s\"", session->id);
-            if (gpu >= 0 && metric->scope == OF_SESSION_GPU)
-                fprintf(out, ",gpu=\"%u\"", subject->daemon->gpus[gpu].index);
-            if (metric->scope == OF_SESSION_GPU)
-                fprintf(out, ",UUID=\"%s\"", session_gpu_uuid(&session->gpus[i], uuid));
-            write_labels(out, &session->labels);
-            fputs("}", out);
-            write_value(out, metric, subject);
-        }
+        const unsigned series = line->metric->scope == OF_SESSION ? 1 : session->gpu_count;
+        for (subject->policy_gpu = 0; subject->policy_gpu < series; subject->policy_gpu++)
+            write_session(line, subject);
+        subject->policy_gpu = 0;
     }
 }
 
-char *metrics_text(const struct daemon *daemon)
+static void write_head(const struct sample_line *line)
+{
+    const struct metric *metric = line->metric;
+    if (line->format == METRICS_PROMETHEUS)
+        fprintf(line->out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
+                metric->type);
+}
+
+static void write_metric(struct sample_line *line, struct subject *subject)
+{
+    const struct metric *metric = line->metric;
+    write_head(line);
+    switch (metric->scope) {
+    case OF_BUILD:
+        write_build(line, subject);
+        break;
+    case OF_DAEMON:
+        end_sample(line, line->metric->value(subject));
+        break;
+    case OF_GPU:
+        write_gpus(line, subject);
+        break;
+    default:
+        write_sessions(line, subject);
+    }
+}
+
+static void write_gslice_total(struct sample_line *line, struct subject *subject)
+{
+    static const struct metric used = {.name = "gpuslice_used_bytes_total",
+                                       .type = "gauge",
+                                       .help = "Device memory that sessions use, over all GPUs.",
+                                       .value = used_bytes};
+    if (!subject->daemon->config.daemon.metrics_as_gslice)
+        return;
+    line->metric = &used;
+    write_head(line);
+    end_sample(line, sum_over_gpus(&used, subject));
+}
+
+char *metrics_text(const struct daemon *daemon, enum metrics_format format)
 {
     char *text = NULL;
     size_t bytes;
+    struct timespec now;
     FILE *out = open_memstream(&text, &bytes);
     if (!out)
         return NULL;
+    clock_gettime(CLOCK_REALTIME, &now);
+    struct sample_line line = {
+        .out = out, .format = format, .now_ns = (uint64_t)now.tv_sec * NANO + (uint64_t)now.tv_nsec};
+    struct subject subject = {.daemon = daemon};
     for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
-        const struct metric *metric = &metrics[i];
-        struct subject subject = {.daemon = daemon};
-        fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name, metric->type);
-        if (metric->scope == OF_DAEMON) {
-            fputs(metric->name, out);
-            write_value(out, metric, &subject);
-        } else if (metric->scope == OF_GPU) {
-            write_gpus(out, metric, &subject);
-        } else {
-            write_sessions(out, metric, &subject);
-        }
+        line.metric = &metrics[i];
+        subject = (struct subject){.daemon = daemon};
+        write_metric(&line, &subject);
     }
-    write_gslice_total(out, daemon);
+    write_gslice_total(&line, &subject);
     if (fclose(out) != 0) {
         free(text);
         return NULL;
     }
     return text;
+}
+
+bool metrics_format_parse(const char *text, enum metrics_format *format)
+{
+    static const char *const names[] = {
+        [METRICS_PROMETHEUS] = "prometheus", [METRICS_INFLUX] = "influx", [METRICS_JSON] = "json"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(text, names[i]) == 0) {
+            *format = (enum metrics_format)i;
+            return true;
+        }
+    return false;
 }

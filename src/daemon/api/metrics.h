@@ -1,10 +1,18 @@
-/* metrics.h - the state in Prometheus' text format 0.0.4. */
+/* metrics.h - the state as monitors read it: Prometheus' text format 0.0.4, InfluxDB's line protocol, or lines of
+ * JSON. */
 #pragma once
+
+#include <stdbool.h>
 
 struct daemon;
 
 /* Series labelled by session are for the first so many, lest a thousand sessions drown a monitor. */
 #define METRICS_SESSIONS_MAX 256
 
+enum metrics_format { METRICS_PROMETHEUS, METRICS_INFLUX, METRICS_JSON };
+
+/* "prometheus", "influx" or "json". */
+bool metrics_format_parse(const char *text, enum metrics_format *format);
+
 /* The whole page, for the caller to free; NULL without memory. */
-char *metrics_text(const struct daemon *daemon);
+char *metrics_text(const struct daemon *daemon, enum metrics_format format);
