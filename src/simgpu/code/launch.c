@@ -166,6 +166,7 @@ static CUresult launch_run(const struct launch *launch)
     SIM_REQUIRE(!(launch->parameters && launch->extra));
     SIM_TRY(launch_check(function, launch->grid, launch->block, launch->shared_bytes));
     SIM_TRY(module_load_code(function->module));
+    SIM_TRY(context_need_local(context, function->image->local_bytes));
     uint64_t duration_ns = constant_whole(SIM_KERNEL_NS);
     struct touched touched = {.device = context->device};
     if (function->kernel)

@@ -30,6 +30,7 @@ struct sim_kernel_image {
     uint32_t parameter_count;
     uint32_t parameter_bytes; /* of all, with the padding between them */
     uint32_t shared_bytes;    /* static; 0 where the image does not say (PTX) */
+    uint64_t local_bytes;     /* of each thread: arrays in PTX; 0 where the image does not say (cubins) */
     uint32_t max_threads;     /* a block, by .maxntid or .reqntid; 0: no limit of its own */
     struct sim_parameter *parameters;
 };

@@ -6,6 +6,8 @@
 
 #include "simgpu/code/ptx_tokens.h"
 
+#define LOCAL_BYTES_MAX                                                                                      \
+    (UINT64_C(512) << 10)     /* of a thread (CUDA programming guide, "Technical Specifications") */
 #define PTX_VERSION_NEWEST 90 /* of CUDA 13.0 */
 #define VARIABLE_BYTES_MAX (UINT64_C(1) << 40)
 #define INITIAL_BYTES_MAX (UINT64_C(1) << 28)
@@ -88,6 +90,54 @@ static uint32_t read_thread_count(struct ptx *ptx)
     return (uint32_t)threads;
 }
 
+/* What `.local .align 16 .b8 name[64]` takes, behind `.local`; 0 where something else follows, as in st.local. */
+static uint64_t local_bytes(struct ptx ptx)
+{
+    uint64_t bytes = 0, count;
+    ptx.error = NULL;
+    while (!ptx_is_name(&ptx)) {
+        if (type_bytes(&ptx))
+            bytes = type_bytes(&ptx);
+        else if (ptx.kind == TOKEN_END || ptx_is(&ptx, ";") || ptx_is(&ptx, "["))
+            return 0;
+        ptx_next(&ptx);
+    }
+    ptx_next(&ptx);
+    if (!bytes || !ptx_is(&ptx, "["))
+        return 0;
+    while (ptx_accept(&ptx, "[")) {
+        if (ptx.kind != TOKEN_NUMBER)
+            return 0;
+        count = ptx_number(&ptx);
+        if (!ptx_accept(&ptx, "]") || __builtin_mul_overflow(bytes, count, &bytes) || bytes > LOCAL_BYTES_MAX)
+            return 0;
+    }
+    return bytes;
+}
+
+/* An entry point's body, of which we need to know how much local memory it has. */
+static void skip_body(struct ptx *ptx, struct sim_kernel_image *kernel)
+{
+    unsigned depth = 0, line = ptx->line;
+    do {
+        if (ptx->kind == TOKEN_END) {
+            if (!ptx->result)
+                ptx_fail(ptx, CUDA_ERROR_INVALID_PTX, "the { of line %u is never closed", line);
+            return;
+        }
+        bool is_local = ptx_is(ptx, ".local");
+        if (ptx_is(ptx, "{"))
+            depth++;
+        else if (ptx_is(ptx, "}"))
+            depth--;
+        ptx_next(ptx);
+        if (is_local)
+            kernel->local_bytes += local_bytes(*ptx);
+    } while (depth);
+    if (kernel->local_bytes > LOCAL_BYTES_MAX)
+        kernel->local_bytes = LOCAL_BYTES_MAX;
+}
+
 /* After .entry. */
 static void read_entry(struct ptx *ptx)
 {
@@ -116,7 +166,7 @@ static void read_entry(struct ptx *ptx)
             ptx_next(ptx);
     }
     if (ptx_is(ptx, "{")) {
-        ptx_skip_brackets(ptx, "{", "}");
+        skip_body(ptx, kernel);
         return;
     }
     /* A declaration alone: what it declares is elsewhere, or later here. */

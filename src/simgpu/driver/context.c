@@ -82,6 +82,7 @@ static CUresult context_start(CUcontext context, unsigned flags)
     context->id = atomic_fetch_add(&next_id, 1) + 1;
     context->attach_count = 1;
     context->peers = 0;
+    context->local_bytes = 0;
     context_settings_begin(context);
     atomic_store(&context->sticky, CUDA_SUCCESS);
     atomic_store_explicit(&context->kind, SIM_CONTEXT, memory_order_release); /* with context_is_alive */

@@ -88,6 +88,33 @@ static uint64_t limit_bytes(unsigned gpu, CUlimit limit, size_t value)
     return __builtin_mul_overflow(value - usual, unit, &bytes) ? UINT64_MAX : bytes;
 }
 
+static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A thread's local memory holds its stack: the larger one counts. */
+static size_t limit_in_force(CUcontext context, CUlimit limit, size_t value)
+{
+    uint64_t local_bytes = atomic_load(&context->local_bytes);
+    return limit == CU_LIMIT_STACK_SIZE && value < local_bytes ? local_bytes : value;
+}
+
+CUresult context_need_local(CUcontext context, uint64_t bytes)
+{
+    if (constant(SIM_LOCAL_MEMORY) == 0 || bytes <= atomic_load(&context->local_bytes))
+        return CUDA_SUCCESS;
+    pthread_mutex_lock(&limits_lock);
+    size_t stack = limit_in_force(context, CU_LIMIT_STACK_SIZE, context->limits[CU_LIMIT_STACK_SIZE]);
+    uint64_t held = limit_bytes(context->gpu, CU_LIMIT_STACK_SIZE, stack);
+    uint64_t wanted = limit_bytes(context->gpu, CU_LIMIT_STACK_SIZE, bytes > stack ? bytes : stack);
+    bool fits = wanted <= held || device_charge(context->gpu, wanted - held);
+    if (fits) {
+        context->charged_bytes += wanted - held;
+        if (bytes > atomic_load(&context->local_bytes))
+            atomic_store(&context->local_bytes, bytes);
+    }
+    pthread_mutex_unlock(&limits_lock);
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     CUcontext context;
@@ -95,10 +122,9 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     SIM_REQUIRE(limit < CU_LIMIT_MAX);
     if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE || limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&limits_lock);
-    uint64_t held = limit_bytes(context->gpu, limit, context->limits[limit]);
-    uint64_t wanted = limit_bytes(context->gpu, limit, value);
+    uint64_t held = limit_bytes(context->gpu, limit, limit_in_force(context, limit, context->limits[limit]));
+    uint64_t wanted = limit_bytes(context->gpu, limit, limit_in_force(context, limit, value));
     bool fits = wanted <= held || device_charge(context->gpu, wanted - held);
     if (fits) {
         if (wanted < held)

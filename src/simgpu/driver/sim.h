@@ -53,9 +53,10 @@ struct CUctx_st {
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     size_t limits[CU_LIMIT_MAX];
-    uint64_t charged_bytes; /* what the context itself costs */
-    uint64_t peers;         /* a bit for each GPU whose memory it may reach (peers.c) */
-    CUcontext next;         /* all contexts of the process */
+    uint64_t charged_bytes;       /* what the context itself costs */
+    _Atomic uint64_t local_bytes; /* the most that a kernel needed of local memory, a thread */
+    uint64_t peers;               /* a bit for each GPU whose memory it may reach (peers.c) */
+    CUcontext next;               /* all contexts of the process */
 
     /* Under execution_lock(gpu). */
     struct timeline_marks legacy;   /* the legacy stream's last work */
@@ -106,6 +107,8 @@ CUresult context_check(CUcontext context);
 CUresult context_named(CUcontext *context);
 /* What a new context's settings are (context_settings.c). */
 void context_settings_begin(CUcontext context);
+/* Have local memory for a kernel that needs so much a thread. OUT_OF_MEMORY. */
+CUresult context_need_local(CUcontext context, uint64_t bytes);
 /* Whether the ordinal is one. */
 CUresult device_check(CUdevice device);
 

@@ -66,6 +66,7 @@ static CUresult draft_kernel(struct draft *draft, const CUgraphNodeParams *given
                          (const unsigned[3]){kernel->blockDimX, kernel->blockDimY, kernel->blockDimZ},
                          kernel->sharedMemBytes));
     SIM_TRY(module_load_code(function->module));
+    SIM_TRY(context_need_local(function->module->context, function->image->local_bytes));
     SIM_TRY(arguments_copy(draft, function, kernel->kernelParams, kernel->extra));
     draft->params.kernel.func = function;
     draft->params.kernel.kern = NULL; /* named by its function from here on */

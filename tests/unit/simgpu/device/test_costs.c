@@ -109,6 +109,39 @@ static void code_is_loaded_inside_the_first_launch_and_takes_memory(void **state
     assert_in_range(simulated_free_bytes(), before, UINT64_MAX);
 }
 
+/* What is beyond the usual stack of 1 KiB, for all threads that can be resident; given back with the context. */
+static void a_kernel_with_local_memory_takes_it_for_all_threads(void **state)
+{
+    CUmodule module;
+    CUfunction function;
+    CUcontext own;
+    int processors, threads;
+    assert_cuda(cuCtxCreate_v2(&own, 0, 0));
+    assert_cuda(cuModuleLoadData(&module, ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                          ".visible .entry local(){\n.local .align 16 .b8 stack[65][8];\n"
+                                          ".local .b32 x;\nst.local.u32 [stack], %r1;\nret;}\n"));
+    assert_cuda(cuModuleGetFunction(&function, module, "local"));
+    assert_cuda(cuFuncLoad(function));
+    assert_cuda(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 512)); /* what a kernel needs counts whatever this says */
+    assert_cuda(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+    assert_cuda(cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 0));
+    uint64_t before = simulated_free_bytes();
+    assert_cuda(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    assert_int_equal(before, simulated_free_bytes()); /* 520 bytes fit the usual stack */
+    assert_cuda(cuModuleUnload(module));
+    assert_cuda(cuModuleLoadData(&module, ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                          ".visible .entry local(){\n.local .b8 stack[1280];\nret;}\n"));
+    assert_cuda(cuModuleGetFunction(&function, module, "local"));
+    assert_cuda(cuFuncLoad(function));
+    before = simulated_free_bytes();
+    for (unsigned i = 0; i < 2; i++) {
+        assert_cuda(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+        assert_int_equal(before - simulated_free_bytes(), 256u * (unsigned)processors * (unsigned)threads);
+    }
+    assert_cuda(cuCtxDestroy_v2(own));
+    assert_cuda(cuCtxSetCurrent(context));
+}
+
 static void *launch_in_a_thread(void *function)
 {
     return (void *)(uintptr_t)(cuCtxSetCurrent(context) || launch(function));
@@ -264,6 +297,7 @@ int main(int argc, char *argv[])
         cmocka_unit_test(a_wait_ends_some_time_after_the_work),
         cmocka_unit_test(a_kernel_that_is_not_known_takes_some_time_too),
         cmocka_unit_test(code_is_loaded_inside_the_first_launch_and_takes_memory),
+        cmocka_unit_test(a_kernel_with_local_memory_takes_it_for_all_threads),
         cmocka_unit_test(code_is_loaded_under_a_lock_of_the_process),
         cmocka_unit_test(processes_allocate_one_after_the_other),
         cmocka_unit_test(a_call_with_a_handle_crashes_after_the_driver_s_exit_handler),
