@@ -51,8 +51,8 @@ static void add_library(json_t *parts, const char *path)
     const char *slash = strrchr(path, '/');
     for (size_t i = 0; i < sizeof(library_folders) / sizeof(library_folders[0]); i++) {
         char to[PATH_MAX];
-        snprintf(to, sizeof(to), "%s/%s", library_folders[i], slash ? slash + 1 : path);
-        add_mount(parts, path, to, false);
+        if (snprintf(to, sizeof(to), "%s/%s", library_folders[i], slash ? slash + 1 : path) < (int)sizeof(to))
+            add_mount(parts, path, to, false);
     }
 }
 

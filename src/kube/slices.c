@@ -225,7 +225,7 @@ static json_t *next_gpu(const struct kubelet *kubelet, char *const *available, s
     {
         size_t taken = count_of_gpu(kubelet, gpu, chosen, chosen_count);
         size_t left = count_of_gpu(kubelet, gpu, available, count) - taken;
-        size_t score = (taken > 0) * 1000000 + (left >= wanted ? 500000 - left : left);
+        size_t score = (taken > 0 ? 1000000 : 0) + (left >= wanted ? 500000 - left : left);
         if (left > 0 && left <= count && score > best_score) {
             best = gpu;
             best_score = score;

@@ -67,7 +67,7 @@ static void watch_signals(void)
 
 static void say(struct top_view *view, bool is_bad, const char *text)
 {
-    snprintf(view->said, sizeof(view->said), "%s", text);
+    snprintf(view->said, sizeof(view->said), "%.*s", (int)sizeof(view->said) - 1, text);
     view->is_bad = is_bad;
 }
 

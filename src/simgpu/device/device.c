@@ -27,7 +27,9 @@ static struct shared_view view;
 static char device_key[NAME_MAX]; /* the file's name: what UUIDs derive from */
 static char device_folder[PATH_MAX - 64] = "/dev/shm";
 static bool
-    is_folder_given; /* in a container: who gave it vouches for the files, whose users are others there */
+    is_folder_given;     /* in a container: who gave it vouches for the files, whose users are others there */
+static int open_fd = -1; /* holds LOCK_OPEN, and is shared with whom we fork */
+static bool has_forked;
 static uint64_t own_namespace;
 static uid_t device_owner;     /* whose file it is */
 static bool device_is_for_all; /* FAKECUDA_OWNER was given: other users' programs share it */
@@ -97,8 +99,10 @@ static int open_device(const char *path, uint32_t slot)
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
-    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
+        open_fd = fd;
         return 0;
+    }
     int result = -errno;
     close(fd);
     return result;
@@ -275,6 +279,29 @@ static void slot_begin(void)
     }
 }
 
+static void note_fork(void)
+{
+    has_forked = true;
+}
+
+/* The last process on a simulated machine takes its files along. What a process forks keeps them, as does one
+ * that was killed: who comes next finds that nobody lives, and begins anew in them. */
+__attribute__((destructor)) static void remove_files(void)
+{
+    struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_len = 1};
+    char path[SHARED_PATH_BYTES];
+    if (!device_is_attached() || has_forked || shares_are_held())
+        return;
+    lock.l_start = LOCK_OPEN(view.slot);
+    if (fcntl(open_fd, F_OFD_SETLK, &lock) != 0 || !lock_take(shared_fd, F_WRLCK, 0, LOCK_ALL))
+        return;
+    /* Nobody else lives, and who opens the file now sees that it has lost its name (slot_open). */
+    if (is_named(shared_fd, shared_path("", path))) {
+        unlink(path);
+        unlink(shared_path(".shares", path));
+    }
+}
+
 /* A forked child has the parent's memory but not its slot: mappings stay out of it (MADV_DONTFORK), and it
  * attaches anew if it wants to. */
 static void forget_in_child(void)
@@ -284,13 +311,15 @@ static void forget_in_child(void)
     if (shared_fd >= 0)
         close(shared_fd);
     shared_fd = -1;
+    open_fd = -1; /* stays open, and with it the device: the lock is ours too */
+    has_forked = false;
     atomic_store(&attached, false);
     shares_forget_in_child();
 }
 
 static void prepare_once(void)
 {
-    pthread_atfork(NULL, NULL, forget_in_child);
+    pthread_atfork(note_fork, NULL, forget_in_child);
     const char *name = secure_getenv("FAKECUDA_NAME");
     const char *owner = secure_getenv("FAKECUDA_OWNER");
     const char *folder = secure_getenv("FAKECUDA_FOLDER");

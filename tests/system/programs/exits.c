@@ -11,6 +11,7 @@ static void *rest(void *unused)
     (void)unused;
     for (;;)
         pause();
+    return NULL;
 }
 
 int main(int count, char **words)
