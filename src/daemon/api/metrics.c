@@ -341,8 +341,8 @@ static const struct metric {
 /* --- Writing --------------------------------------------------------------------------------------- */
 
 #define LABELS_MAX 8
-/* The longest label's value: a driver's version. */
-#define LABEL_BYTES 96
+/* The longest label's value: a pod's name, of 253 bytes. */
+#define LABEL_BYTES 256
 
 /* One sample under way. */
 struct sample_line {
