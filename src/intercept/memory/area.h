@@ -8,6 +8,7 @@
  *   pools_lock             to add a pool
  *   pool->lock             while a pool may grow by us, and while its charge is set right; a second one by trylock
  *                          alone
+ *   the swap engine's      while its extents change, or move
  *   a shard of `records`   for a few dozen instructions
  *   the range map          likewise
  *   slot_lock              the ledger's, of this process's slot, likewise */
@@ -48,6 +49,9 @@ struct pool {
 };
 #define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
 
+/* What the engine remembers: its layout is known there alone (engine/swap.h). */
+#define MEMORY_ENGINE_BYTES 512
+
 struct memory_area {
     struct records records;
     _Atomic uint64_t physical_count; /* numbers given to physical memory */
@@ -58,6 +62,8 @@ struct memory_area {
 
     pthread_mutex_t pools_lock;
     struct pool pools[POOLS_MAX];
+
+    _Alignas(64) unsigned char engine[MEMORY_ENGINE_BYTES];
 };
 _Static_assert(sizeof(struct memory_area) <= PRIVATE_MEMORY_BYTES, "it has room in the private area");
 

@@ -330,17 +330,23 @@ enum charge_answer charge_take_context(struct charge *charge, CUdevice device)
                        : 0);
 }
 
-CUresult charge_refused(void)
+CUresult charge_capture_forbids(void)
 {
     CUdeviceptr address;
     if (!own_calls_has_captured() || !real(cuMemAlloc_v2) || !real(cuMemFree_v2))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return CUDA_SUCCESS;
     charge_enter();
     CUresult result = real(cuMemAlloc_v2)(&address, SIZE_MAX / 2);
     if (result == CUDA_SUCCESS)
         real(cuMemFree_v2)(address);
     charge_leave();
-    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_SUCCESS;
+}
+
+CUresult charge_refused(void)
+{
+    return charge_capture_forbids() == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY
+                                                    : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 void charge_hide(struct charge *charge)

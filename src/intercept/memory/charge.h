@@ -88,6 +88,9 @@ enum charge_answer charge_take_context(struct charge *charge, CUdevice device);
  * card has. */
 CUresult charge_refused(void);
 
+/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED where an open capture forbids calls for linear memory; else CUDA_SUCCESS. */
+CUresult charge_capture_forbids(void);
+
 /* Reserve `bytes` more for a charge that was taken. False, with a line on stderr, if they do not fit. */
 bool charge_more(struct charge *charge, uint64_t bytes);
 

@@ -3,7 +3,7 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
-#include "intercept/memory/engine/engine.h"
+#include "intercept/memory/engine/swap.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
@@ -31,6 +31,7 @@ static void enter(struct charge *charge, CUcontext context)
     struct memory_area *area = memory_area();
     struct record known;
     charge->context = context;
+    swap_choose();
     agent_meet(charge->gpu);
     if (records_find(&area->records, RECORD_CONTEXT, key_of(context), &known)) {
         charge_return(charge);
@@ -58,12 +59,12 @@ CUresult context_create(const struct allocation *wanted)
     struct charge charge;
     enum charge_answer answer = charge_take_context(&charge, wanted->device);
     if (answer == CHARGE_PASS)
-        return engine_allocate(wanted);
+        return plain_allocate(wanted);
     if (answer == CHARGE_REFUSED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint32_t gpu = charge.gpu;
     charge_enter();
-    CUresult result = engine_allocate(wanted);
+    CUresult result = plain_allocate(wanted);
     if (result == CUDA_SUCCESS) {
         context_lock(gpu);
         enter(&charge, *(CUcontext *)wanted->got);
@@ -146,7 +147,7 @@ static CUresult retain(const struct allocation *wanted, struct charge *charge, b
     if (!is_primary_active(wanted->device) && charge_take_context(charge, wanted->device) != CHARGE_TAKEN)
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge_enter();
-    CUresult result = engine_allocate(wanted);
+    CUresult result = plain_allocate(wanted);
     if (result != CUDA_SUCCESS) {
         charge_return(charge);
     } else if (wanted->way == WAY_cuGreenCtxCreate) {
@@ -166,7 +167,7 @@ CUresult context_retain(const struct allocation *wanted)
     bool is_new;
     enum gpu_place place = charge_place_device(&charge, wanted->device);
     if (place == PLACE_NOWHERE)
-        return engine_allocate(wanted);
+        return plain_allocate(wanted);
     if (place == PLACE_FORBIDDEN) {
         charge_say_refused(false, 0, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -236,6 +237,8 @@ static void bury(uint64_t context, uint32_t gpu)
             ledger_unhide(session_slot(), i, death.hidden_bytes[i]);
         charge_release(i, death.bytes[i]);
     }
+    if (engine_of_process()->forget_context)
+        engine_of_process()->forget_context((CUcontext)(uintptr_t)context);
     if (death.has_arrays && atomic_load_explicit(&area->uses_tiles, memory_order_relaxed))
         physical_let_go_all(RECORD_TILE, array_is_gone, NULL);
     records_each(&area->records, see_other, &death);
@@ -253,7 +256,7 @@ static void bury(uint64_t context, uint32_t gpu)
 static CUresult ask_driver(enum release_way way, uint64_t key)
 {
     charge_enter();
-    CUresult result = engine_release(way, key, NULL);
+    CUresult result = plain_release(way, key, NULL);
     charge_leave();
     return result;
 }
@@ -300,14 +303,14 @@ static CUresult release_primary(enum release_way way, CUdevice device)
     struct record record;
     CUcontext context = NULL;
     if (!charge_has_any() || charge_place_device(&charge, device) != PLACE_ON_GPU)
-        return engine_release(way, (uint64_t)device, NULL);
+        return plain_release(way, (uint64_t)device, NULL);
     context_lock(charge.gpu);
     charge_enter();
     bool is_known = find_primary(device, &context);
     bool has_others = is_known && has_other_references(way, context);
     if (is_known && !has_others)
         agent_leave_context(context);
-    CUresult result = engine_release(way, (uint64_t)device, NULL);
+    CUresult result = plain_release(way, (uint64_t)device, NULL);
     bool is_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
     charge_leave();
     if (is_gone)
@@ -336,7 +339,7 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     struct record taken;
     charge_enter();
     bool is_known = device_of(own, &device) && find_primary(device, &primary);
-    CUresult result = engine_release(RELEASE_cuGreenCtxDestroy, (uint64_t)(uintptr_t)green, NULL);
+    CUresult result = plain_release(RELEASE_cuGreenCtxDestroy, (uint64_t)(uintptr_t)green, NULL);
     bool is_primary_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
     charge_leave();
     /* One that is the primary context itself lives as long as that is retained. */
@@ -364,10 +367,10 @@ CUresult context_release(enum release_way way, uint64_t key)
         break;
     }
     if (!charge_has_any())
-        return engine_release(way, key, NULL);
+        return plain_release(way, key, NULL);
     uint64_t context = is_green ? key_of(context_of_green((CUgreenCtx)(uintptr_t)key)) : key;
     if (!records_find(memory_records(), RECORD_CONTEXT, context, &record))
-        return engine_release(way, key, NULL);
+        return plain_release(way, key, NULL);
     if (!is_green)
         return destroy(way, key, record.gpu);
     context_lock(record.gpu);

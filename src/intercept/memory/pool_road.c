@@ -82,14 +82,14 @@ static enum gpu_place find_pool(const struct allocation *wanted, struct pool **p
 /* With the pool's lock, which it gives back. */
 static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, const struct allocation *wanted)
 {
-    CUresult result = engine_allocate(wanted);
+    CUresult result = plain_allocate(wanted);
     if (pool_charge_correct(pool)) {
         pool_charge_done(pool);
         return result;
     }
     /* It needed more than asked: whole blocks, or its unused memory was in pieces. */
     if (result == CUDA_SUCCESS)
-        engine_release(row->undo, *(CUdeviceptr *)wanted->got, wanted->pooled.stream);
+        plain_release(row->undo, *(CUdeviceptr *)wanted->got, wanted->pooled.stream);
     uint32_t gpu = pool->gpu;
     pool_charge_give_up(pool);
     charge_say_refused(true, gpu, wanted->bytes);
@@ -104,7 +104,7 @@ CUresult pool_road_allocate(const struct alloc_row *row, const struct allocation
     if (own_calls_depth == 0 && session_mode() != SESSION_OUTSIDE)
         place = find_pool(wanted, &pool, &gpu);
     if (place == PLACE_NOWHERE)
-        return engine_allocate(wanted);
+        return plain_allocate(wanted);
     if (place == PLACE_FORBIDDEN || !pool_charge_prepare(pool, wanted->bytes)) {
         charge_say_refused(place == PLACE_ON_GPU, gpu, wanted->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;

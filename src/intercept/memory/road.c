@@ -50,7 +50,7 @@ static bool enter(const struct alloc_row *row, const struct allocation *wanted, 
         return physical_enter(charge, key, 0, 0);
     if (wanted->way == WAY_cuMemAllocPitch_v2 && !charge_pitch(wanted, charge))
         return false;
-    bool is_in_ranges = row->record == RECORD_POINTER && engine_in_use->uses_ranges;
+    bool is_in_ranges = row->record == RECORD_POINTER && engine_of_process()->uses_ranges;
     return charge_keep(charge, row->record, key, is_in_ranges ? RECORD_IN_RANGES : 0);
 }
 
@@ -61,13 +61,13 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
                                     ? charge_take_device(&charge, wanted->device, wanted->bytes)
                                     : charge_take_current(&charge, wanted->bytes);
     if (answer == CHARGE_PASS)
-        return engine_allocate(wanted);
+        return plain_allocate(wanted);
     if (answer == CHARGE_REFUSED)
         return row->record == RECORD_POINTER ? charge_refused() : CUDA_ERROR_OUT_OF_MEMORY;
     if (row->is_hidden)
         charge_hide(&charge);
     charge_enter();
-    CUresult result = engine_allocate(wanted);
+    CUresult result = engine_allocate(wanted, charge.context);
     if (result == CUDA_SUCCESS && !enter(row, wanted, &charge))
         result = undo(row, wanted);
     if (result != CUDA_SUCCESS)
@@ -86,12 +86,11 @@ static bool charge_mapped(const struct alloc_row *row, CUdeviceptr address, uint
     int device;
     struct charge charge, current;
     CUmemorytype type;
-    if (engine_in_use->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+    if (engine_plain.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
         type == CU_MEMORYTYPE_HOST)
         return true; /* of a pool of host memory */
-    if (engine_in_use->address_range(&base, &bytes, address) != CUDA_SUCCESS ||
-        engine_in_use->pointer_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) !=
-            CUDA_SUCCESS)
+    if (engine_plain.address_range(&base, &bytes, address) != CUDA_SUCCESS ||
+        engine_plain.pointer_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
         return true;
     enum charge_answer answer = charge_take_import(&charge, device, bytes, name);
     if (answer != CHARGE_TAKEN)
@@ -124,7 +123,7 @@ static bool enter_mapped(const struct alloc_row *row, const struct allocation *w
 
 static CUresult allocate_mapped(const struct alloc_row *row, const struct allocation *wanted)
 {
-    CUresult result = engine_allocate(wanted);
+    CUresult result = plain_allocate(wanted);
     if (result != CUDA_SUCCESS || own_calls_depth || session_mode() != SESSION_INSIDE ||
         enter_mapped(row, wanted))
         return result;
@@ -139,7 +138,7 @@ static CUresult take_the_road(const struct allocation *wanted)
     if (!real_ready() || !has_call(row->call))
         return real_absent();
     if (wanted->is_uncharged)
-        return engine_allocate(wanted);
+        return plain_allocate(wanted);
     switch ((enum alloc_charged)row->charged) {
     case ALLOC_MAPPED:
         return allocate_mapped(row, wanted);
@@ -175,7 +174,7 @@ static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream
     if (row->record == RECORD_CONTEXT)
         return context_release(way, key);
     if (!charge_has_any() || !records_count(records = memory_records(), row->record, key, -1, &record)) {
-        CUresult result = engine_release(way, key, stream);
+        CUresult result = plain_release(way, key, stream);
         if (row->record == RECORD_POINTER && key)
             pool_charge_refresh(); /* a pool's memory may be freed like this too */
         return result;

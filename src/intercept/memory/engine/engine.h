@@ -1,10 +1,12 @@
 /* engine.h - how a session's device memory is backed.
  *
  * plain   the driver's own calls (plain.c)
+ * swap    physical memory of ours behind addresses that stay, so that it can leave the card and come back (swap.h)
  *
- * The road (road.h) charges and records; the engine has the memory made and taken back, and answers what the
- * program asks about addresses. An engine is fixed when the process attaches. One that puts memory at addresses of its
- * own makes what alloc.def says MOVES, and passes everything else on to plain. */
+ * The road (road.h) charges and records. For what is charged by a size that the program names, the engine has the memory
+ * made and taken back, and answers what the program asks about addresses. Everything else is the driver's. An engine is
+ * fixed before the process's first allocation. One that puts memory at addresses of its own makes what alloc.def says
+ * MOVES, and passes the rest on to plain. */
 #pragma once
 
 #include <stddef.h>
@@ -16,9 +18,13 @@ struct engine {
     /* Pointers are entered in the range map: the engine answers by it. */
     bool uses_ranges;
 
-    /* What the driver would do and answer. */
-    CUresult (*allocate)(const struct allocation *wanted);
+    /* What the driver would do and answer. `context`: that the memory goes with. */
+    CUresult (*allocate)(const struct allocation *wanted, CUcontext context);
     CUresult (*release)(enum release_way way, uint64_t key, CUstream stream);
+    /* The context is gone, and the records of all that was its own with it. NULL: nothing is left to be done. */
+    void (*forget_context)(CUcontext context);
+    /* Whether it put physical memory of its own there, of which the program knows nothing. NULL: it has none. */
+    bool (*has_physical_memory)(CUdeviceptr address);
     CUresult (*address_range)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address);
     CUresult (*pointer_attribute)(void *value, CUpointer_attribute which, CUdeviceptr address);
     CUresult (*pointer_attributes)(unsigned count, CUpointer_attribute *which, void **values,
@@ -27,26 +33,42 @@ struct engine {
 
 extern const struct engine engine_plain;
 
-/* This process's. Set before its first allocation and never changed. */
-extern const struct engine *engine_in_use;
+/* This process's: plain, unless another one was chosen with its first context. */
+extern const struct engine *_Atomic engine_in_use;
 
-/* What plain does, for engines that pass on what they do not do themselves (plain.c). */
-CUresult plain_allocate(const struct allocation *wanted);
-CUresult plain_release(enum release_way way, uint64_t key, CUstream stream);
-
-/* Most processes are plain, and programs call two ways in their loops: these go to the driver from here, as each call
- * by a pointer, and each from file to file, costs nanoseconds. */
-static inline CUresult engine_allocate(const struct allocation *wanted)
+static inline const struct engine *engine_of_process(void)
 {
-    if (__builtin_expect(engine_in_use != &engine_plain, false))
-        return engine_in_use->allocate(wanted);
+    return atomic_load_explicit(&engine_in_use, memory_order_relaxed);
+}
+
+/* What the driver does and answers, by any way. */
+CUresult plain_allocate_by_row(const struct allocation *wanted);
+CUresult plain_release_by_row(enum release_way way, uint64_t key, CUstream stream);
+
+/* Programs call two ways in their loops: these go to the driver from here, as each call by a pointer, and each from file
+ * to file, costs nanoseconds. */
+static inline CUresult plain_allocate(const struct allocation *wanted)
+{
     return wanted->way == WAY_cuMemAlloc_v2 ? real(cuMemAlloc_v2)(wanted->got, wanted->bytes)
-                                            : plain_allocate(wanted);
+                                            : plain_allocate_by_row(wanted);
+}
+
+static inline CUresult plain_release(enum release_way way, uint64_t key, CUstream stream)
+{
+    return way == RELEASE_cuMemFree_v2 ? real(cuMemFree_v2)(key) : plain_release_by_row(way, key, stream);
+}
+
+/* Most processes are plain. */
+static inline CUresult engine_allocate(const struct allocation *wanted, CUcontext owner)
+{
+    if (__builtin_expect(engine_of_process() != &engine_plain, false))
+        return engine_of_process()->allocate(wanted, owner);
+    return plain_allocate(wanted);
 }
 
 static inline CUresult engine_release(enum release_way way, uint64_t key, CUstream stream)
 {
-    if (__builtin_expect(engine_in_use != &engine_plain, false))
-        return engine_in_use->release(way, key, stream);
-    return way == RELEASE_cuMemFree_v2 ? real(cuMemFree_v2)(key) : plain_release(way, key, stream);
+    if (__builtin_expect(engine_of_process() != &engine_plain, false))
+        return engine_of_process()->release(way, key, stream);
+    return plain_release(way, key, stream);
 }

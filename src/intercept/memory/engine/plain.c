@@ -2,7 +2,7 @@
 #include "intercept/memory/engine/engine.h"
 #include "intercept/resolve/real.h"
 
-const struct engine *engine_in_use = &engine_plain;
+const struct engine *_Atomic engine_in_use = &engine_plain;
 
 /* The arguments of each form in alloc.def. */
 #define OF_LINEAR (w->got, w->bytes)
@@ -28,7 +28,7 @@ const struct engine *engine_in_use = &engine_plain;
 #define OF_PRIMARY (w->got, w->device)
 #define OF_GREEN (w->got, w->context.resources, w->device, w->context.flags)
 
-CUresult plain_allocate(const struct allocation *w)
+CUresult plain_allocate_by_row(const struct allocation *w)
 {
     switch (w->way) {
 #define ALLOCATES(symbol, form, ...)                                                                         \
@@ -50,7 +50,7 @@ CUresult plain_allocate(const struct allocation *w)
 #define OUT_OF_DEVICE ((CUdevice)key)
 #define OUT_OF_GREEN ((CUgreenCtx)(uintptr_t)key)
 
-CUresult plain_release(enum release_way way, uint64_t key, CUstream stream)
+CUresult plain_release_by_row(enum release_way way, uint64_t key, CUstream stream)
 {
     switch (way) {
 #define RELEASES(symbol, form, ...)                                                                          \
@@ -61,6 +61,13 @@ CUresult plain_release(enum release_way way, uint64_t key, CUstream stream)
         break;
     }
     return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Whatever was made in a context goes with it. */
+static CUresult allocate(const struct allocation *wanted, CUcontext context)
+{
+    (void)context;
+    return plain_allocate(wanted);
 }
 
 static CUresult plain_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
@@ -83,8 +90,8 @@ static CUresult plain_pointer_attributes(unsigned count, CUpointer_attribute *wh
 }
 
 const struct engine engine_plain = {
-    .allocate = plain_allocate,
-    .release = plain_release,
+    .allocate = allocate,
+    .release = plain_release_by_row,
     .address_range = plain_address_range,
     .pointer_attribute = plain_pointer_attribute,
     .pointer_attributes = plain_pointer_attributes,

@@ -6,7 +6,7 @@
 /* What the driver asks of itself inside another call it shall be told by itself. */
 static const struct engine *engine_of_call(void)
 {
-    return own_calls_depth ? &engine_plain : engine_in_use;
+    return own_calls_depth ? &engine_plain : engine_of_process();
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)

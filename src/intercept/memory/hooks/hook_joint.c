@@ -68,7 +68,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     size_t bytes;
     if (result != CUDA_SUCCESS || !handle)
         return result;
-    engine_in_use->address_range(&base, &bytes, address);
+    engine_of_process()->address_range(&base, &bytes, address);
     hand_out(RECORD_POINTER, base, name_of(handle, sizeof(*handle)), true);
     return result;
 }

@@ -1,4 +1,5 @@
 /* hook_vmm.c - physical memory of its own, mapped where the program likes (physical.h). */
+#include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
@@ -56,12 +57,21 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     return result;
 }
 
+/* To the program, memory of cuMemAlloc is not physical memory that it could unmap or get a handle of. */
+static bool is_the_engines(CUdeviceptr address)
+{
+    const struct engine *engine = engine_of_process();
+    return engine->has_physical_memory && charge_has_any() && engine->has_physical_memory(address);
+}
+
 /* Addresses stay reserved across this call, so nobody can map anything there before it returns: records are
  * taken out when the driver is done. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     struct record mapping;
     real_needed(cuMemUnmap);
+    if (is_the_engines(address))
+        return CUDA_ERROR_INVALID_VALUE;
     charge_enter();
     CUresult result = real(cuMemUnmap)(address, bytes);
     charge_leave();
@@ -78,6 +88,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 {
     struct record record, displaced;
     real_needed(cuMemRetainAllocationHandle);
+    if (is_the_engines((CUdeviceptr)(uintptr_t)address))
+        return CUDA_ERROR_INVALID_VALUE;
     charge_enter();
     CUresult result = real(cuMemRetainAllocationHandle)(handle, address);
     charge_leave();

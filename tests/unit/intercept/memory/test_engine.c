@@ -19,10 +19,10 @@
 
 static CUdeviceptr drivers[MOST]; /* the driver's address of ELSEWHERE + i * APART; 0: free */
 
-static CUresult allocate_elsewhere(const struct allocation *wanted)
+static CUresult allocate_elsewhere(const struct allocation *wanted, CUcontext owner)
 {
     CUdeviceptr *address = wanted->got;
-    CUresult result = engine_plain.allocate(wanted);
+    CUresult result = plain_allocate(wanted);
     const struct alloc_row *row = &alloc_rows[wanted->way];
     if (result != CUDA_SUCCESS || row->record != RECORD_POINTER || !row->can_move)
         return result;
@@ -44,7 +44,7 @@ static CUdeviceptr *driver_of(CUdeviceptr address)
 static CUresult release_elsewhere(enum release_way way, uint64_t key, CUstream stream)
 {
     CUdeviceptr *driver = release_rows[way].record == RECORD_POINTER ? driver_of(key) : NULL;
-    CUresult result = engine_plain.release(way, driver ? *driver : key, stream);
+    CUresult result = plain_release(way, driver ? *driver : key, stream);
     if (result == CUDA_SUCCESS && driver)
         *driver = 0;
     return result;

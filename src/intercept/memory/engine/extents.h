@@ -1,0 +1,71 @@
+/* extents.h - which addresses of the swap engine are whose.
+ *
+ * extent   a piece of device memory that moves as a whole: a range of addresses that stays, and physical memory behind
+ *          it while it is resident
+ * whole    an extent of one allocation
+ * shared   an extent of EXTENT_SHARED_BYTES for small allocations, in blocks of EXTENT_BLOCK_BYTES
+ *
+ * Nothing here calls the driver, and nothing is thread-safe: the engine has a lock. Memory comes from mmap, never from
+ * malloc: hooks run inside other people's allocators. Zeroed memory is an empty table. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+#include "intercept/memory/ranges.h"
+
+#define EXTENT_SHARED_BYTES (UINT64_C(2) << 20) /* what the driver takes for small allocations too */
+#define EXTENT_BLOCK_BYTES UINT64_C(512)        /* alignment of the driver's own allocations */
+#define EXTENT_BLOCKS (EXTENT_SHARED_BYTES / EXTENT_BLOCK_BYTES)
+#define EXTENTS_MAX 65536u
+
+struct extent {
+    uint64_t address, bytes;
+    /* It goes with this one. */
+    CUcontext context;
+    CUdevice device;
+    bool is_used, is_shared;
+    /* Physical memory is mapped there. */
+    bool is_resident;
+    /* Evicted: what it held is in the arena at `arena_offset`. Memory that was born evicted held nothing. */
+    bool has_copy;
+    /* While a restore goes on: its physical memory was made for it. */
+    bool is_returning;
+    CUmemGenericAllocationHandle handle;
+    uint64_t arena_offset;
+
+    /* Of a shared one: a bit for each block that is taken, and for each that is the last of its allocation. */
+    uint32_t free_blocks;
+    uint64_t taken[EXTENT_BLOCKS / 64], ends[EXTENT_BLOCKS / 64];
+};
+
+struct extents {
+    struct extent *table; /* of EXTENTS_MAX; pages that nobody touches cost nothing */
+    uint32_t end;         /* places from here on were never used */
+    uint32_t spare_count; /* unused places before that */
+    struct ranges by_address;
+};
+
+/* Enter an extent. NULL without room. */
+struct extent *extents_add(struct extents *extents, const struct extent *extent);
+void extents_remove(struct extents *extents, struct extent *extent);
+
+/* The extent around an address, or NULL. */
+struct extent *extents_find(struct extents *extents, uint64_t address);
+
+/* The extents one after the other: NULL begins, and ends. */
+struct extent *extents_next(struct extents *extents, struct extent *before);
+
+/* The address of `bytes` in a shared extent; 0 where it has no room for them in one piece. */
+uint64_t extent_take(struct extent *extent, uint64_t bytes);
+
+/* Whether an allocation begins there; and let go of it. */
+bool extent_has(const struct extent *extent, uint64_t address);
+void extent_give_back(struct extent *extent, uint64_t address);
+
+/* Of a shared one: nothing is allocated there. */
+static inline bool extent_is_empty(const struct extent *extent)
+{
+    return extent->free_blocks == EXTENT_BLOCKS;
+}

@@ -1,0 +1,463 @@
+/* The swap engine on the simulated driver: memory leaves the card and comes back at the same addresses with the same
+ * bytes, whatever was allocated and freed meanwhile; what fails changes nothing. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "intercept/memory/charge.h"
+#include "intercept/memory/engine/swap.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define CARD (256 * MIB)
+#define LIMIT (1024 * MIB)
+
+static CUcontext context;
+
+static uint64_t card_free(void)
+{
+    size_t free_bytes, total_bytes;
+    assert_int_equal(real(cuMemGetInfo_v2)(&free_bytes, &total_bytes), CUDA_SUCCESS);
+    return free_bytes;
+}
+
+static uint64_t used(void)
+{
+    return ledger_used(&session_slot()->ledger, 0);
+}
+
+static struct swap *state_of_swap(void)
+{
+    return (struct swap *)(void *)memory_area()->engine;
+}
+
+static CUdeviceptr take(uint64_t bytes)
+{
+    CUdeviceptr address = 0;
+    return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;
+}
+
+/* Bytes that tell where they are and whose. */
+static void fill(CUdeviceptr address, uint64_t bytes, unsigned seed)
+{
+    unsigned char *pattern = malloc(bytes);
+    for (uint64_t i = 0; i < bytes; i++)
+        pattern[i] = (unsigned char)((i * 131 + (i >> 8) * 7) ^ seed);
+    assert_int_equal(cuMemcpyHtoD_v2(address, pattern, bytes), CUDA_SUCCESS);
+    free(pattern);
+}
+
+static void check(CUdeviceptr address, uint64_t bytes, unsigned seed)
+{
+    unsigned char *seen = malloc(bytes);
+    assert_int_equal(cuMemcpyDtoH_v2(seen, address, bytes), CUDA_SUCCESS);
+    for (uint64_t i = 0; i < bytes; i++)
+        if (seen[i] != (unsigned char)((i * 131 + (i >> 8) * 7) ^ seed))
+            fail_msg("byte %llu of %llu is wrong", (unsigned long long)i, (unsigned long long)bytes);
+    free(seen);
+}
+
+static uint64_t free_at_first;
+
+static int make_context(void **state)
+{
+    if (cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS)
+        return -1;
+    free_at_first = card_free();
+    return 0;
+}
+
+/* Whatever a test left: all is given back with the context, on the card, in the ledger and in the table. */
+static int destroy_context(void **state)
+{
+    state_of_swap()->arena.limit_bytes = 0;
+    state_of_swap()->is_evicted = false;
+    int result = cuCtxDestroy_v2(context) == CUDA_SUCCESS && used() == 0 ? 0 : -1;
+    struct swap_bytes bytes = swap_bytes();
+    return result == 0 && bytes.resident_bytes == 0 && bytes.evicted_bytes == 0 ? 0 : -1;
+}
+
+static void an_oversubscribed_session_has_this_engine(void **state)
+{
+    assert_ptr_equal(engine_of_process(), &engine_swap);
+}
+
+static void small_allocations_share_what_the_driver_would_take_for_one(void **state)
+{
+    CUdeviceptr first = take(1000), second = take(1000), large = take(3 * MIB);
+    assert_int_equal(second, first + 1024);
+    assert_true(large && large % (2 * MIB) == 0);
+    assert_int_equal(used(), 2000 + 3 * MIB); /* what was asked for */
+    assert_int_equal(card_free(), free_at_first - 6 * MIB);
+    assert_int_equal(cuMemFree_v2(first), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(first), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemFree_v2(large), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(second), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    assert_int_equal(card_free(), free_at_first - 2 * MIB); /* one empty extent is kept for the next */
+    assert_int_equal(take(5), first);
+    assert_int_equal(cuMemFree_v2(first), CUDA_SUCCESS);
+}
+
+static void *churn(void *argument)
+{
+    unsigned seed = (unsigned)(uintptr_t)argument;
+    CUdeviceptr kept[16] = {0};
+    cuCtxSetCurrent(context);
+    for (unsigned round = 0; round < 2000; round++) {
+        unsigned at = (unsigned)rand_r(&seed) % 16;
+        if (kept[at] && cuMemFree_v2(kept[at]) != CUDA_SUCCESS)
+            return "free";
+        kept[at] = kept[at] ? 0 : take(1 + (unsigned)rand_r(&seed) % (1 << 18));
+    }
+    for (unsigned at = 0; at < 16; at++)
+        if (kept[at] && cuMemFree_v2(kept[at]) != CUDA_SUCCESS)
+            return "last free";
+    return NULL;
+}
+
+static void threads_allocate_and_free_side_by_side(void **state)
+{
+    pthread_t threads[4];
+    void *failure;
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        pthread_join(threads[i], &failure);
+        assert_null(failure);
+    }
+    assert_int_equal(used(), 0);
+    assert_int_equal(swap_bytes().resident_bytes, 2 * MIB);
+}
+
+static void a_full_card_takes_back_what_is_freed(void **state)
+{
+    CUdeviceptr kept = take(100 * MIB), small = take(100), others;
+    assert_int_equal(real(cuMemAlloc_v2)(&others, card_free()), CUDA_SUCCESS); /* another program's */
+    assert_int_equal(take(3 * MIB), 0);
+    assert_int_equal(used(), 100 * MIB + 100);
+    assert_int_equal(cuMemFree_v2(small), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(kept), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    assert_int_equal(real(cuMemFree_v2)(others), CUDA_SUCCESS);
+}
+
+static void memory_leaves_the_card_and_comes_back_where_it_was(void **state)
+{
+    size_t pitch;
+    CUdeviceptr small = take(1000), large = take(5 * MIB + 3), pitched;
+    assert_int_equal(cuMemAllocPitch_v2(&pitched, &pitch, 1000, 3000, 4), CUDA_SUCCESS);
+    uint64_t used_bytes = used();
+    fill(small, 1000, 1);
+    fill(large, 5 * MIB + 3, 2);
+    fill(pitched, pitch * 3000, 3);
+    for (unsigned round = 0; round < 3; round++) {
+        assert_int_equal(swap_evict(), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first);
+        assert_int_equal(swap_bytes().resident_bytes, 0);
+        assert_int_equal(used(), used_bytes);
+        assert_int_equal(swap_restore(), CUDA_SUCCESS);
+        assert_int_equal(swap_bytes().evicted_bytes, 0);
+        check(small, 1000, 1);
+        check(large, 5 * MIB + 3, 2);
+        check(pitched, pitch * 3000, 3);
+    }
+}
+
+static void an_evicted_process_allocates_and_frees_without_the_card(void **state)
+{
+    CUdeviceptr kept = take(3 * MIB), freed = take(3 * MIB), small = take(100), new_small, new_large;
+    fill(kept, 3 * MIB, 1);
+    fill(small, 100, 2);
+    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(freed), CUDA_SUCCESS);
+    new_small = take(200);
+    new_large = take(10 * MIB);
+    assert_true(new_small && new_large);
+    assert_int_equal(used(), 3 * MIB + 100 + 200 + 10 * MIB);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    check(kept, 3 * MIB, 1);
+    check(small, 100, 2);
+    fill(new_large, 10 * MIB, 3);
+    fill(new_small, 200, 4);
+    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    check(new_large, 10 * MIB, 3);
+    check(new_small, 200, 4);
+    check(small, 100, 2);
+}
+
+static void addresses_are_answered_for_while_evicted(void **state)
+{
+    CUdeviceptr address = take(3 * MIB), base = 0;
+    size_t bytes = 0;
+    CUmemorytype type = 0;
+    int device = -1;
+    CUcontext owner = NULL;
+    for (unsigned evicted = 0; evicted < 2; evicted++) {
+        assert_int_equal(cuMemGetAddressRange_v2(&base, &bytes, address + MIB), CUDA_SUCCESS);
+        assert_int_equal(base, address);
+        assert_int_equal(bytes, 3 * MIB);
+        assert_int_equal(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
+                         CUDA_SUCCESS);
+        assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
+        assert_int_equal(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, address), CUDA_SUCCESS);
+        assert_ptr_equal(owner, context);
+        assert_int_equal(cuPointerGetAttributes(2,
+                                                (CUpointer_attribute[]){CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                                                        CU_POINTER_ATTRIBUTE_RANGE_SIZE},
+                                                (void *[]){&device, &bytes}, address + 5),
+                         CUDA_SUCCESS);
+        assert_int_equal(device, 0);
+        assert_int_equal(bytes, 3 * MIB);
+        type = 0, device = -1, owner = NULL;
+        assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    }
+    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+}
+
+static void an_eviction_without_room_changes_nothing(void **state)
+{
+    CUdeviceptr address = take(100 * MIB);
+    fill(address, 100 * MIB, 1);
+    state_of_swap()->arena.limit_bytes = 64 * MIB;
+    assert_int_equal(swap_evict(), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(swap_bytes().resident_bytes, 100 * MIB);
+    check(address, 100 * MIB, 1);
+    state_of_swap()->arena.limit_bytes = 0;
+    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    check(address, 100 * MIB, 1);
+}
+
+static void a_restore_without_room_changes_nothing(void **state)
+{
+    CUdeviceptr first = take(60 * MIB), second = take(60 * MIB), others;
+    fill(first, 60 * MIB, 1);
+    fill(second, 60 * MIB, 2);
+    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(real(cuMemAlloc_v2)(&others, card_free() - 80 * MIB),
+                     CUDA_SUCCESS); /* another program's */
+    uint64_t left = card_free();
+    assert_int_equal(swap_restore(), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(card_free(), left);
+    assert_int_equal(swap_bytes().evicted_bytes, 120 * MIB);
+    assert_int_equal(real(cuMemFree_v2)(others), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    check(first, 60 * MIB, 1);
+    check(second, 60 * MIB, 2);
+}
+
+/* --- A driver that fails on the way ---------------------------------------------------------------- */
+
+static unsigned calls_left; /* until all fail */
+static CUresult (*driver_unmap)(CUdeviceptr, size_t);
+static CUresult (*driver_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+static CUresult (*driver_out)(void *, CUdeviceptr, size_t);
+static CUresult (*driver_in)(CUdeviceptr, const void *, size_t);
+
+static bool is_served(void)
+{
+    return calls_left && calls_left--;
+}
+
+static CUresult unmap_or_fail(CUdeviceptr address, size_t bytes)
+{
+    return is_served() ? driver_unmap(address, bytes) : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult map_or_fail(CUdeviceptr address, size_t bytes, size_t offset,
+                            CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    return is_served() ? driver_map(address, bytes, offset, handle, flags) : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult out_or_fail(void *place, CUdeviceptr address, size_t bytes)
+{
+    return is_served() ? driver_out(place, address, bytes) : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult in_or_fail(CUdeviceptr address, const void *place, size_t bytes)
+{
+    return is_served() ? driver_in(address, place, bytes) : CUDA_ERROR_UNKNOWN;
+}
+
+#define SET(symbol, function) atomic_store(&real_functions[CUDA_ID_##symbol], (void *)(function))
+
+enum { EXTENTS = 4 };
+
+static void a_move_that_fails_at_any_step_loses_nothing(void **state)
+{
+    CUdeviceptr addresses[EXTENTS];
+    driver_unmap = real(cuMemUnmap), driver_map = real(cuMemMap);
+    driver_out = real(cuMemcpyDtoH_v2), driver_in = real(cuMemcpyHtoD_v2);
+    for (unsigned i = 0; i < EXTENTS; i++) {
+        addresses[i] = take(2 * MIB);
+        fill(addresses[i], 2 * MIB, i + 1);
+    }
+    for (unsigned step = 0; step < EXTENTS; step++) {
+        for (unsigned way = 0; way < 2; way++) {
+            calls_left = step;
+            if (way)
+                SET(cuMemUnmap, unmap_or_fail);
+            else
+                SET(cuMemcpyDtoH_v2, out_or_fail);
+            assert_int_equal(swap_evict(), CUDA_ERROR_UNKNOWN);
+            SET(cuMemUnmap, driver_unmap);
+            SET(cuMemcpyDtoH_v2, driver_out);
+            assert_int_equal(swap_bytes().evicted_bytes, 0);
+            for (unsigned i = 0; i < EXTENTS; i++)
+                check(addresses[i], 2 * MIB, i + 1);
+        }
+        for (unsigned way = 0; way < 2; way++) {
+            assert_int_equal(swap_evict(), CUDA_SUCCESS);
+            calls_left = step;
+            if (way)
+                SET(cuMemMap, map_or_fail);
+            else
+                SET(cuMemcpyHtoD_v2, in_or_fail);
+            assert_int_equal(swap_restore(), CUDA_ERROR_UNKNOWN);
+            SET(cuMemMap, driver_map);
+            SET(cuMemcpyHtoD_v2, driver_in);
+            assert_int_equal(swap_bytes().resident_bytes, 0);
+            assert_int_equal(card_free(), free_at_first);
+            assert_int_equal(swap_restore(), CUDA_SUCCESS);
+            for (unsigned i = 0; i < EXTENTS; i++)
+                check(addresses[i], 2 * MIB, i + 1);
+        }
+    }
+}
+
+/* Eviction stops half-way, and what has gone cannot return at once. */
+static void what_is_half_evicted_is_whole_again_after_the_next_restore(void **state)
+{
+    CUdeviceptr addresses[EXTENTS];
+    for (unsigned i = 0; i < EXTENTS; i++) {
+        addresses[i] = take(2 * MIB);
+        fill(addresses[i], 2 * MIB, i + 1);
+    }
+    calls_left = 2;
+    SET(cuMemUnmap, unmap_or_fail);
+    SET(cuMemMap, map_or_fail);
+    assert_int_equal(swap_evict(), CUDA_ERROR_UNKNOWN);
+    SET(cuMemUnmap, driver_unmap);
+    SET(cuMemMap, driver_map);
+    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().evicted_bytes, 0);
+    for (unsigned i = 0; i < EXTENTS; i++)
+        check(addresses[i], 2 * MIB, i + 1);
+}
+
+static void extents_go_with_their_context(void **state)
+{
+    CUcontext other;
+    CUdeviceptr kept = take(3 * MIB);
+    fill(kept, 3 * MIB, 1);
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    assert_true(take(4 * MIB) && take(10));
+    assert_int_equal(swap_bytes().resident_bytes, 4 * MIB + 4 * MIB + 2 * MIB);
+    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().evicted_bytes, 4 * MIB);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    check(kept, 3 * MIB, 1);
+}
+
+/* Allocations, frees and fills at random, with evictions at random moments. */
+static void no_byte_is_wrong_after_random_moves(void **state)
+{
+    enum { KEPT = 40, ROUNDS = 1500 };
+    struct {
+        CUdeviceptr address;
+        uint64_t bytes;
+        unsigned seed; /* 0: never filled */
+    } kept[KEPT] = {0};
+    unsigned seed = 7;
+    bool is_evicted = false;
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        unsigned at = (unsigned)rand_r(&seed) % KEPT, choice = (unsigned)rand_r(&seed) % 16;
+        if (choice == 0) {
+            assert_int_equal(is_evicted ? swap_restore() : swap_evict(), CUDA_SUCCESS);
+            is_evicted = !is_evicted;
+        } else if (!kept[at].address) {
+            bool is_large = rand_r(&seed) % 4 == 0;
+            kept[at].bytes = 1 + (unsigned)rand_r(&seed) % (is_large ? 3 << 20 : 20000);
+            kept[at].address = take(kept[at].bytes);
+            kept[at].seed = 0;
+            assert_true(kept[at].address);
+        } else if (choice < 6) {
+            assert_int_equal(cuMemFree_v2(kept[at].address), CUDA_SUCCESS);
+            kept[at].address = 0;
+        } else if (!is_evicted && !kept[at].seed) {
+            kept[at].seed = round;
+            fill(kept[at].address, kept[at].bytes, round);
+        } else if (!is_evicted) {
+            check(kept[at].address, kept[at].bytes, kept[at].seed);
+        }
+    }
+    if (is_evicted)
+        assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    for (unsigned at = 0; at < KEPT; at++) {
+        if (kept[at].address && kept[at].seed)
+            check(kept[at].address, kept[at].bytes, kept[at].seed);
+        if (kept[at].address)
+            assert_int_equal(cuMemFree_v2(kept[at].address), CUDA_SUCCESS);
+    }
+    assert_int_equal(used(), 0);
+    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(swap_bytes().evicted_bytes, 0);
+}
+
+/* The simulated machine is this test's alone. */
+static void remove_machine(void)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "/dev/shm/fakecuda-%u-%s", (unsigned)geteuid(), getenv("FAKECUDA_NAME"));
+    unlink(path);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_context)
+
+int main(void)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "swap%d", (int)getpid());
+    setenv("FAKECUDA_NAME", name, 1);
+    atexit(remove_machine);
+    setenv("FAKECUDA_TOTAL_MEM", "268435456", 1);
+    setenv("FAKECUDA_CONTEXT_BYTES", "0", 1);
+    setenv("GPUSLICE_MEMORY_LIMIT", "1GiB", 1);
+    setenv("GPUSLICE_OVERSUBSCRIBE", "swap", 1);
+    if (!real_find(true) || !real_driver_function(CUDA_ID_cuInit)) {
+        fprintf(stderr, "there is no libcuda.so.1: LD_LIBRARY_PATH leads to the simulated one\n");
+        return 1;
+    }
+    if (((CUresult(*)(unsigned))real_driver_function(CUDA_ID_cuInit))(0) != CUDA_SUCCESS)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        TEST(an_oversubscribed_session_has_this_engine),
+        TEST(small_allocations_share_what_the_driver_would_take_for_one),
+        TEST(threads_allocate_and_free_side_by_side),
+        TEST(a_full_card_takes_back_what_is_freed),
+        TEST(memory_leaves_the_card_and_comes_back_where_it_was),
+        TEST(an_evicted_process_allocates_and_frees_without_the_card),
+        TEST(addresses_are_answered_for_while_evicted),
+        TEST(an_eviction_without_room_changes_nothing),
+        TEST(a_restore_without_room_changes_nothing),
+        TEST(a_move_that_fails_at_any_step_loses_nothing),
+        TEST(what_is_half_evicted_is_whole_again_after_the_next_restore),
+        TEST(extents_go_with_their_context),
+        TEST(no_byte_is_wrong_after_random_moves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
