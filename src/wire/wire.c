@@ -23,6 +23,8 @@ static size_t packet_bytes(unsigned type)
         [WIRE_RETURNED] = sizeof(struct wire_returned),
         [WIRE_REPORT] = sizeof(struct wire_report),
         [WIRE_CLOSED] = sizeof(struct wire_closed),
+        [WIRE_PROGRESS] = sizeof(struct wire_progress),
+        [WIRE_BURST] = sizeof(struct wire_burst),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0 ||
         (type >= WIRE_AGENT && WIRE_VERSION < WIRE_VERSION_AGENT))

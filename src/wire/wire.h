@@ -29,6 +29,8 @@
  *   CLOSED                 ->       it is closed, and so long it takes until nothing is before the GPUs
  *   RETURNED               ->       it is closed and nothing is before the GPUs, or that cannot be had
  *   REPORT                 ->       how busy the process kept the GPUs, now and then, where GRANT asks for it
+ *   PROGRESS               ->       the same and how many calls were done, where GRANT asks for that
+ *   BURST                  ->       work begins after a rest, or is over, where GRANT asks for it
  *
  * HELLO and AGENT travel in the oldest version, so that any daemon can read which ones the client knows; the
  * daemon answers in the newest that both know, and both keep to that. */
@@ -64,6 +66,9 @@ enum wire_type {
     WIRE_RETURNED = 11,
     WIRE_REPORT = 12,
     WIRE_CLOSED = 13,
+    /* of version 2, but only where a GRANT asks for it: daemons and agents that do not know them never meet */
+    WIRE_PROGRESS = 14,
+    WIRE_BURST = 15,
 };
 
 struct wire_header {
@@ -152,11 +157,20 @@ struct wire_want {
     uint64_t gpus; /* a bit for each GPU of the policy on which the process has a context; 0: none yet */
 };
 
+/* An agent does what it knows of these, and ignores the others. */
 enum wire_lease_flags {
-    WIRE_LEASE_FREE = 1, /* no share counts on these GPUs: the gate is open, and nothing is to be bounded */
-    WIRE_LEASE_WANTED =
-        2, /* others wait: give the lease back when there has been nothing to do for a while */
-    WIRE_LEASE_REPORT = 4, /* report how busy the process is, every WIRE_REPORT_NS in which it was at all */
+    /* No share counts on these GPUs: the gate is open, and nothing is to be bounded. */
+    WIRE_LEASE_FREE = 1,
+    /* Others wait: give the lease back when there has been nothing to do for a while. */
+    WIRE_LEASE_WANTED = 2,
+    /* Report how busy the process is, every WIRE_REPORT_NS in which it was at all. */
+    WIRE_LEASE_REPORT = 4,
+    /* Do so by PROGRESS, also before RETURNED; REPORT is not sent then, and RETURNED tells of no time. */
+    WIRE_LEASE_PROGRESS = 8,
+    /* Tell by BURST when work begins after a rest, and when it is over. */
+    WIRE_LEASE_BURSTS = 16,
+    /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
+    WIRE_LEASE_STILL = 32,
 };
 #define WIRE_REPORT_NS UINT64_C(20000000)
 
@@ -165,7 +179,9 @@ enum wire_lease_flags {
 struct wire_grant {
     uint64_t lease; /* number, new each time the gate is to open; rises; 0 with WIRE_LEASE_FREE */
     uint32_t flags; /* enum wire_lease_flags */
-    uint32_t reserved;
+    /* How much work a stream may have before it when a thread adds to it; 0: the agent decides. Older agents
+     * take no notice. */
+    uint32_t ahead_us;
 };
 
 /* The gate must close. Answered by RETURNED once, also where it was closed already, or never open. */
@@ -196,6 +212,19 @@ struct wire_report {
     uint64_t busy_ns, longest_ns, waited_ns;
 };
 
+/* Since GRANT or the last of these. */
+struct wire_progress {
+    uint64_t lease;
+    uint64_t busy_ns, longest_ns, waited_ns;
+    uint64_t calls; /* that gave the GPUs work, and whose work is done */
+};
+
+struct wire_burst {
+    uint64_t lease;
+    uint32_t begins; /* 1: work has begun; 0: there is none any more */
+    uint32_t reserved;
+};
+
 /* Between REVOKE and RETURNED, where it can be told: no thread submits any more. Another session's gate may
  * open when nearly all is done, so that the GPUs always have something before them. */
 struct wire_closed {
@@ -219,6 +248,8 @@ struct wire_message {
         struct wire_returned returned;
         struct wire_report report;
         struct wire_closed closed;
+        struct wire_progress progress;
+        struct wire_burst burst;
     };
 };
 

@@ -73,18 +73,11 @@ static void listen_to_daemon(struct gate *gate)
 
 static uint64_t pause_ns(struct gate *gate)
 {
-    uint64_t now_ns = monotonic_ns(),
-             most_ns = attach_is_ours(&agent.pokes[0]) ? AGENT_CHECK_NS : CHECK_BLIND_NS;
+    uint64_t most_ns = attach_is_ours(&agent.pokes[0]) ? AGENT_CHECK_NS : CHECK_BLIND_NS;
     if (!agent.connection.open)
         return TRY_AGAIN_NS;
-    if (!agent_is_paced())
-        return most_ns;
-    if (!atomic_load_explicit(&gate->resting, memory_order_relaxed) ||
-        ((agent.flags & WIRE_LEASE_WANTED) && agent.idle_from_ns))
-        return AGENT_TICK_NS;
-    if (agent.flags & WIRE_LEASE_REPORT)
-        return agent.next_report_ns > now_ns ? agent.next_report_ns - now_ns : 0;
-    return most_ns;
+    uint64_t ns = agent_is_paced() ? agent_lease_pause_ns(gate) : most_ns;
+    return ns < most_ns ? ns : most_ns;
 }
 
 static void pause_until_something(uint64_t ns)

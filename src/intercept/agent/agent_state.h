@@ -13,8 +13,9 @@
 #include "intercept/submit/gate_area.h"
 #include "wire/wire.h"
 
-/* How often the agent looks at a busy process under a lease that can end. */
+/* How often the agent looks at a busy process where it has to know when there is no work any more. */
 #define AGENT_TICK_NS UINT64_C(1000000)
+#define AGENT_SHORTEST_LOOK_NS UINT64_C(50000)
 /* How often it looks at all: whether its descriptors are still its own. */
 #define AGENT_CHECK_NS UINT64_C(5000000000)
 
@@ -34,9 +35,21 @@ struct agent_state {
     /* By the last WANT. */
     uint64_t told_gpus;
     uint64_t next_report_ns;
-    /* How long there was work since GRANT or the last REPORT. One of the last two is 0. */
-    uint64_t busy_ns, busy_from_ns, idle_from_ns;
-    uint64_t submitted;
+    /* Since when there is no work; 0: there is. */
+    uint64_t idle_from_ns;
+    /* What BURST told last. */
+    bool told_burst;
+    struct {
+        /* Since GRANT or the last measure; and what was done by then and not told of. */
+        uint64_t from_ns, untold_ns;
+        /* How often the agent looked meanwhile, and saw work. */
+        uint32_t looks, busy_looks;
+        /* Several streams had work, by the last measure. */
+        bool is_parallel;
+        /* How long the program leaves the GPU idle between two calls. */
+        uint64_t gap_ns;
+        uint32_t chance;
+    } measure;
     /* Alone: there is no daemon, and a cap of the environment's is all there is to keep. */
     bool alone;
     struct cap_bucket cap;
@@ -57,12 +70,21 @@ void agent_tell_want(struct gate *gate);
 
 /* --- measure.c ------------------------------------------------------------------------------------- */
 
-/* Begin to count at `now_ns`. `busy`: there is work already. */
-void agent_count_from(struct gate *gate, uint64_t now_ns, bool busy);
-/* Under a lease: look whether there is work, submitted since the last look or not done yet. */
-void agent_look(struct gate *gate);
-/* How long there was work since the last such question. */
-uint64_t agent_busy_until(uint64_t now_ns);
+void agent_count_from(struct gate *gate, uint64_t now_ns);
+
+/* Since the last measure: how long there was work before the GPUs, waiting for others included, and how many
+ * calls were done. */
+struct agent_measure {
+    uint64_t busy_ns, calls;
+};
+struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns);
+
+/* Look whether there is work. Where there is none, the next submission wakes the agent. */
+bool agent_look(struct gate *gate);
+/* How long there must be none until none is thought to come soon. A program's usual short gaps are not. */
+uint64_t agent_rest_ns(void);
+/* When to look again at a process that has work. */
+uint64_t agent_next_look_ns(struct gate *gate);
 
 /* --- lease.c --------------------------------------------------------------------------------------- */
 
@@ -75,6 +97,8 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns);
 bool agent_is_paced(void);
 /* Say to the daemon what there is to say, and give back what nobody uses. */
 void agent_serve(struct gate *gate);
+/* How long the agent may sleep under the lease if nothing happens. */
+uint64_t agent_lease_pause_ns(struct gate *gate);
 
 /* --- silence.c ------------------------------------------------------------------------------------- */
 

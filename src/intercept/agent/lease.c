@@ -11,9 +11,7 @@
 #define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
 #define SOON_NAPS 100u               /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
-#define IDLE_NS UINT64_C(1000000) /* so long without work gives an unwanted lease back */
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
-#define REPORT_NS UINT64_C(20000000)
 
 static void nap(struct gate *gate, uint64_t ns)
 {
@@ -62,58 +60,77 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns)
     return true;
 }
 
+/* What is behind: by PROGRESS or REPORT. `returned` takes what they do not tell. */
+static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returned *returned)
+{
+    struct agent_measure measure = agent_measure(gate, now_ns);
+    if (!returned && !measure.calls)
+        return;
+    uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
+    uint64_t waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
+    struct wire_message message = {.header.type = WIRE_REPORT,
+                                   .report = {agent.lease, measure.busy_ns, longest_ns, waited_ns}};
+    if (agent.flags & WIRE_LEASE_PROGRESS)
+        message = (struct wire_message){
+            .header.type = WIRE_PROGRESS,
+            .progress = {agent.lease, measure.busy_ns, longest_ns, waited_ns, measure.calls}};
+    else if (returned)
+        *returned = (struct wire_returned){.busy_ns = measure.busy_ns, .waited_ns = waited_ns};
+    if (!returned || (agent.flags & WIRE_LEASE_PROGRESS))
+        agent_tell(gate, &message);
+}
+
 void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, enum wire_outcome outcome)
 {
     bool was_closed = atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
     bool was_free = atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_FREE;
+    struct wire_message message = {.header.type = WIRE_RETURNED};
     if (!was_closed && !agent_drain(gate, patience_ns)) {
         if (!agent.connection.open)
             return;
         outcome = WIRE_OUTCOME_UNDRAINED;
     }
     uint64_t now_ns = monotonic_ns();
-    struct wire_message message = {
-        .header.type = WIRE_RETURNED,
-        .returned = {.lease = lease,
-                     .busy_ns = was_closed || was_free ? 0 : agent_busy_until(now_ns),
-                     .longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed),
-                     .outcome = outcome,
-                     .waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed)},
-    };
-    agent_count_from(gate, now_ns, outcome == WIRE_OUTCOME_UNDRAINED);
+    if (agent.held && !was_closed && !was_free)
+        tell_measure(gate, now_ns, &message.returned);
+    else
+        message.returned.waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
+    message.returned.lease = lease;
+    message.returned.longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
+    message.returned.outcome = outcome;
+    agent_count_from(gate, now_ns);
     agent.held = outcome == WIRE_OUTCOME_UNDRAINED;
     agent.flags = 0;
     agent.wanted = false;
     agent_tell(gate, &message);
 }
 
+static void set_ahead(struct gate *gate, uint32_t ahead_us)
+{
+    uint64_t least_ns = (uint64_t)ahead_us * 1000;
+    if (atomic_exchange_explicit(&gate->ahead_least_ns, least_ns, memory_order_relaxed) != least_ns)
+        atomic_store_explicit(&gate->ahead_ns, least_ns, memory_order_relaxed);
+}
+
 void agent_grant(struct gate *gate, const struct wire_grant *grant)
 {
-    uint64_t now_ns = monotonic_ns();
     bool another = !agent.held || agent.lease != grant->lease;
     agent.held = true;
     agent.wanted = false;
     agent.lease = grant->lease;
     agent.flags = grant->flags;
+    set_ahead(gate, grant->ahead_us);
     if (another) {
+        uint64_t now_ns = monotonic_ns();
         atomic_store_explicit(&gate->resting, false, memory_order_relaxed);
-        agent_count_from(gate, now_ns, atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0);
-        agent.next_report_ns = now_ns + REPORT_NS;
+        agent_count_from(gate, now_ns);
+        agent.told_burst = false;
+        agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     }
-    gate_open(gate, grant->flags & WIRE_LEASE_FREE ? GATE_FREE : GATE_PACED);
-}
-
-static void report(struct gate *gate, uint64_t now_ns)
-{
-    struct wire_message message = {
-        .header.type = WIRE_REPORT,
-        .report = {.lease = agent.lease,
-                   .busy_ns = agent_busy_until(now_ns),
-                   .longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed),
-                   .waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed)},
-    };
-    agent.next_report_ns = now_ns + REPORT_NS;
-    agent_tell(gate, &message);
+    if (grant->flags & WIRE_LEASE_STILL)
+        gate_close(gate);
+    else
+        gate_open(gate, grant->flags & WIRE_LEASE_FREE ? GATE_FREE : GATE_PACED);
 }
 
 bool agent_is_paced(void)
@@ -121,18 +138,73 @@ bool agent_is_paced(void)
     return agent.held && !(agent.flags & WIRE_LEASE_FREE);
 }
 
+/* Whether the agent has to know soon when there is no work any more. */
+static bool is_watched(void)
+{
+    return (agent.flags & WIRE_LEASE_WANTED) || ((agent.flags & WIRE_LEASE_BURSTS) && agent.told_burst);
+}
+
+static bool is_resting(const struct gate *gate)
+{
+    return agent.idle_from_ns && atomic_load_explicit(&gate->resting, memory_order_relaxed);
+}
+
+static void tell_burst(struct gate *gate, bool begins)
+{
+    struct wire_message message = {.header.type = WIRE_BURST,
+                                   .burst = {.lease = agent.lease, .begins = begins}};
+    agent.told_burst = begins;
+    agent_tell(gate, &message);
+}
+
+static void serve_lease(struct gate *gate)
+{
+    bool was_resting = is_resting(gate);
+    uint64_t now_ns = monotonic_ns();
+    if (!(agent.flags & WIRE_LEASE_REPORT))
+        agent.next_report_ns = now_ns + WIRE_REPORT_NS;
+    /* Where nobody has to know at once whether there is work, the agent looks when it reports. */
+    if (!was_resting && !is_watched() && !agent.measure.is_parallel && !agent.idle_from_ns &&
+        now_ns < agent.next_report_ns)
+        return;
+    bool busy = agent_look(gate);
+    now_ns = monotonic_ns();
+    if ((agent.flags & WIRE_LEASE_BURSTS) && busy && !agent.told_burst)
+        tell_burst(gate, true);
+    if ((agent.flags & WIRE_LEASE_REPORT) && now_ns >= agent.next_report_ns && !was_resting) {
+        agent.next_report_ns = now_ns + WIRE_REPORT_NS;
+        tell_measure(gate, now_ns, NULL);
+    }
+    if (!agent_is_paced() || !agent.idle_from_ns || now_ns - agent.idle_from_ns < agent_rest_ns())
+        return;
+    if ((agent.flags & WIRE_LEASE_BURSTS) && agent.told_burst)
+        tell_burst(gate, false);
+    if (agent.flags & WIRE_LEASE_WANTED)
+        agent_give_back(gate, agent.lease, IDLE_PATIENCE_NS, WIRE_OUTCOME_IDLE);
+}
+
+uint64_t agent_lease_pause_ns(struct gate *gate)
+{
+    uint64_t now_ns = monotonic_ns(), report_ns = UINT64_MAX;
+    if (agent.flags & WIRE_LEASE_REPORT)
+        report_ns = agent.next_report_ns > now_ns ? agent.next_report_ns - now_ns : 0;
+    if (is_resting(gate)) {
+        uint64_t rests_at_ns = agent.idle_from_ns + agent_rest_ns();
+        if (!is_watched())
+            return AGENT_CHECK_NS;
+        return rests_at_ns > now_ns ? rests_at_ns - now_ns : 0;
+    }
+    if (!is_watched() && !agent.measure.is_parallel)
+        return report_ns < AGENT_CHECK_NS ? report_ns : AGENT_CHECK_NS;
+    uint64_t look_ns = agent_next_look_ns(gate);
+    return look_ns < report_ns ? look_ns : report_ns;
+}
+
 /* What there is to say of itself. */
 void agent_serve(struct gate *gate)
 {
-    if (agent_is_paced()) {
-        agent_look(gate);
-        uint64_t now_ns = monotonic_ns();
-        if ((agent.flags & WIRE_LEASE_REPORT) && now_ns >= agent.next_report_ns)
-            report(gate, now_ns);
-        if (agent_is_paced() && (agent.flags & WIRE_LEASE_WANTED) && agent.idle_from_ns &&
-            now_ns - agent.idle_from_ns >= IDLE_NS)
-            agent_give_back(gate, agent.lease, IDLE_PATIENCE_NS, WIRE_OUTCOME_IDLE);
-    }
+    if (agent_is_paced())
+        serve_lease(gate);
     bool waits = !agent.held && !agent.wanted &&
                  atomic_load_explicit(&gate->waiters, memory_order_seq_cst) > 0 &&
                  atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;

@@ -110,8 +110,10 @@ void gate_enter_slow(struct gate *gate, CUstream stream)
         self->attentive = captures || word != GATE_FREE;
         if (word == GATE_FREE || (captures && in_flight_is_capturing(stream)))
             break;
-        if (word == GATE_PACED && !in_flight_is_full(gate, stream))
+        if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
+            in_flight_begin_sample(gate);
             break;
+        }
         go_outside(self);
         if (word == GATE_PACED) {
             in_flight_wait(gate);
@@ -136,10 +138,8 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
         in_flight_count(gate, stream, attentive);
     go_outside(self);
     if (attentive && atomic_load_explicit(&gate->resting, memory_order_relaxed) &&
-        atomic_exchange_explicit(&gate->resting, false, memory_order_acq_rel)) {
-        atomic_store_explicit(&gate->resumed_ns, monotonic_ns(), memory_order_release); /* agent.c */
+        atomic_exchange_explicit(&gate->resting, false, memory_order_acq_rel))
         gate->poke();
-    }
     guard_end();
     errno = saved_errno;
 }

@@ -46,8 +46,10 @@ struct in_flight_mark {
     uint64_t from_ns, recorded_ns;
     /* Calls since the mark before. */
     uint32_t pieces;
-    /* Behind the mark before: the GPU goes from one to the other. */
+    /* Behind the mark before, which was not reached yet: the GPU went from one to the other without a gap. */
     bool queued;
+    /* Behind a mark right before its one call. */
+    bool sample;
 };
 /* One less before a stream: the last that was reached is kept, to measure from. */
 #define IN_FLIGHT_MARKS 8u
@@ -73,10 +75,22 @@ struct in_flight_entry {
     pthread_mutex_t lock;
     /* The rest: under `lock`. How long a call's work takes, and how many calls make a mark. */
     struct work_estimate estimate;
+    /* Of calls that are done and nobody was told of yet. */
+    struct in_flight_counts {
+        /* Those between two marks without a gap, and how long the GPU had them: waiting for others included. */
+        uint64_t chained, chained_ns;
+        /* Single calls, chosen by chance; the others are taken to be like them. */
+        uint64_t sampled, sampled_ns, others;
+    } counts;
+    /* What single calls took on average when it was told last. */
+    uint64_t sample_ns;
+    uint32_t chance;
     /* Index of the oldest mark that is not reached. */
     uint32_t first;
     /* The driver refused an event. */
     bool unmarkable;
+    /* The last mark was recorded right before a call, to measure this one. */
+    bool sampling;
     /* When the last mark was recorded, and when the last one was seen reached. */
     uint64_t recorded_ns, reached_ns;
     /* That one was not reached yet, a moment before. */
@@ -120,10 +134,8 @@ struct gate {
     _Atomic uint32_t capture_waiters;
     /* How long threads waited at the gate, since it was last told. */
     _Atomic uint64_t waited_ns;
-    /* When the submission came that `resting` waited for. */
-    _Atomic uint64_t resumed_ns;
-    /* What a stream may have before it when a thread adds to it. */
-    _Atomic uint64_t ahead_ns;
+    /* What a stream may have before it when a thread adds to it; and as little as the lease allows. */
+    _Atomic uint64_t ahead_ns, ahead_least_ns;
     /* The longest that one piece of work took. */
     _Atomic uint64_t longest_ns;
     /* A bit for each GPU of the policy that has contexts. */

@@ -153,29 +153,39 @@ void in_flight_thread_ended(int32_t tid)
 
 /* --- Marks ----------------------------------------------------------------------------------------- */
 
-/* Under the entry's lock, in its context. */
-static void record(struct in_flight_entry *entry, CUstream stream)
+/* Whether the newest mark is not reached yet: what was submitted since then came in time. */
+static bool is_newest_pending(const struct in_flight_entry *entry, uint32_t marks)
+{
+    const struct in_flight_mark *newest = &entry->ring[(entry->first + marks - 1) % IN_FLIGHT_MARKS];
+    return marks > 0 && real(cuEventQuery)(newest->event) == CUDA_ERROR_NOT_READY;
+}
+
+/* Under the entry's lock, in its context. Returns whether there is a mark now. */
+static bool record(struct in_flight_entry *entry, CUstream stream)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     struct in_flight_mark *mark = &entry->ring[(entry->first + marks) % IN_FLIGHT_MARKS];
     if (marks == IN_FLIGHT_MARKS - 1 || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
-        return;
+        return false;
     if (!mark->event && real(cuEventCreate)(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
         mark->event = NULL;
         entry->unmarkable = true;
-        return;
+        return false;
     }
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    mark->sample = entry->sampling;
+    mark->queued = mark->sample || is_newest_pending(entry, marks);
+    entry->sampling = false;
     if (real(cuEventRecord)(mark->event, stream) != CUDA_SUCCESS) {
         entry->unmarkable = true;
-        return;
+        return false;
     }
     mark->from_ns = entry->recorded_ns;
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
-    mark->queued = marks > 0;
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
+    return true;
 }
 
 /* With the entry's lock, which it gives back. */
@@ -211,10 +221,17 @@ static void cover_other(struct in_flight_entry *entry)
         cover(entry);
 }
 
+static uint64_t ahead_least_ns(const struct gate *gate)
+{
+    uint64_t ns = atomic_load_explicit(&gate->ahead_least_ns, memory_order_relaxed);
+    return ns ? ns : AHEAD_LEAST_NS;
+}
+
 static uint64_t ahead_ns(const struct gate *gate)
 {
-    uint64_t ns = atomic_load_explicit(&gate->ahead_ns, memory_order_relaxed);
-    return ns < AHEAD_LEAST_NS ? AHEAD_LEAST_NS : ns;
+    uint64_t ns = atomic_load_explicit(&gate->ahead_ns, memory_order_relaxed),
+             least_ns = ahead_least_ns(gate);
+    return ns < least_ns ? least_ns : ns;
 }
 
 /* How long the GPU took from the mark before to this one, both reached; 0 where nobody can tell. The GPU's
@@ -230,19 +247,38 @@ static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in
     return (uint64_t)((double)ms * 1e6);
 }
 
+/* Calls are done. `measured_ns`: how long their work took, 0 where nothing tells. */
+static void count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns, bool is_sample)
+{
+    struct in_flight_counts *counts = &entry->counts;
+    if (!measured_ns) {
+        counts->others += calls;
+    } else if (is_sample) {
+        counts->sampled += calls;
+        counts->sampled_ns += measured_ns;
+    } else {
+        counts->chained += calls;
+        counts->chained_ns += measured_ns;
+    }
+}
+
 /* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
  * ago. */
 static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
                   uint64_t now_ns, bool watched)
 {
-    uint64_t pieces = mark->pieces ? mark->pieces : 1, took_ns = measured_ns(entry, mark);
+    uint64_t pieces = mark->pieces, measured = measured_ns(entry, mark), took_ns = measured;
     /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
      * before, or when they came to an idle stream. */
-    uint64_t began_ns = mark->queued ? entry->reached_ns : mark->recorded_ns;
-    if (!took_ns && watched && (mark->queued ? entry->reached_watched : pieces == 1) && now_ns > began_ns)
+    bool follows = mark->queued && !mark->sample;
+    uint64_t began_ns = follows ? entry->reached_ns : mark->recorded_ns;
+    if (!took_ns && watched && (follows ? entry->reached_watched : pieces == 1) && now_ns > began_ns)
         took_ns = now_ns - began_ns;
     entry->reached_ns = now_ns;
     entry->reached_watched = watched;
+    if (!pieces)
+        return;
+    count_done(entry, pieces, measured, mark->sample);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
         return;
@@ -276,11 +312,40 @@ static uint64_t left_ns(const struct in_flight_entry *entry, uint64_t now_ns)
     if (marks == 0)
         return 0;
     const struct in_flight_mark *oldest = &entry->ring[entry->first];
-    uint64_t from_ns = oldest->queued && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
+    uint64_t from_ns =
+        oldest->queued && !oldest->sample && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
     for (uint32_t i = 1; i < marks; i++)
         others += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces;
     return work_estimate_left_ns(&entry->estimate, oldest->pieces ? oldest->pieces : 1,
                                  now_ns > from_ns ? now_ns - from_ns : 0, others);
+}
+
+/* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
+ * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. */
+static uint32_t calls_to_mark(struct in_flight_entry *entry, bool sampled)
+{
+    uint32_t chunk = work_estimate_chunk(&entry->estimate);
+    if (!sampled || chunk == 1)
+        return chunk;
+    entry->chance = entry->chance * 1664525u + 1013904223u;
+    return 1 + (entry->chance >> 8) % (2 * chunk - 1);
+}
+
+void in_flight_begin_sample(struct gate *gate)
+{
+    struct in_flight_entry *entry = gate_self.entry;
+    if (!entry || entry->left > 1 || atomic_load_explicit(&gate->captures, memory_order_relaxed))
+        return;
+    CUstreamCaptureMode mode = calls_begin();
+    pthread_mutex_lock(&entry->lock);
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    settle(gate, entry, false);
+    /* What is before the stream has ended, but for what no mark is behind: a mark here is where the GPU begins
+     * with this call. */
+    if (stream && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+        entry->sampling = record(entry, stream);
+    pthread_mutex_unlock(&entry->lock);
+    calls_end(mode);
 }
 
 void in_flight_count(struct gate *gate, CUstream stream, bool marks)
@@ -296,8 +361,10 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
         entry->left--;
         return;
     }
+    bool sampled = entry->sampling;
     cover_own(entry);
-    entry->left = work_estimate_chunk(&entry->estimate);
+    entry->sampling = false;
+    entry->left = calls_to_mark(entry, sampled);
 }
 
 /* Whether a thread may put something more before the stream. Under the entry's lock. */
@@ -357,7 +424,8 @@ void in_flight_wait(struct gate *gate)
             atomic_store_explicit(&entry->stuck, true, memory_order_relaxed);
         bool room = has_room(gate, entry, now_ns);
         if (room && watched)
-            atomic_store_explicit(&gate->ahead_ns, work_estimate_ahead(ahead_ns(gate), marks == 0),
+            atomic_store_explicit(&gate->ahead_ns,
+                                  work_estimate_ahead(ahead_ns(gate), ahead_least_ns(gate), marks == 0),
                                   memory_order_relaxed);
         guard_unlock(&entry->lock);
         if (room)
@@ -416,6 +484,7 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
     if (stream && real(cuStreamQuery)(stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream) ==
                       CUDA_ERROR_NOT_READY)
         return false;
+    count_done(entry, submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed), 0, false);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     return true;
 }
@@ -481,6 +550,45 @@ uint64_t in_flight_submitted(struct gate *gate)
     for (uint32_t i = 0; i < count; i++)
         sum += atomic_load_explicit(&gate->entries[i].submitted, memory_order_relaxed);
     return sum;
+}
+
+/* What an entry has to tell, with what is reached by now. Under its lock. */
+static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
+{
+    if (atomic_load_explicit(&entry->marks, memory_order_relaxed) && push_context(context_in(entry))) {
+        settle(gate, entry, false);
+        pop_context();
+    }
+    struct in_flight_counts counts = entry->counts;
+    uint64_t calls = counts.chained + counts.sampled + counts.others;
+    if (!calls)
+        return;
+    if (counts.sampled)
+        entry->sample_ns = counts.sampled_ns / counts.sampled;
+    else if (!entry->sample_ns)
+        entry->sample_ns = work_estimate_piece_ns(&entry->estimate);
+    entry->counts = (struct in_flight_counts){0};
+    done->calls += calls;
+    done->ns += counts.chained_ns + counts.sampled_ns + counts.others * entry->sample_ns;
+    done->streams++;
+}
+
+struct in_flight_done in_flight_take_done(struct gate *gate)
+{
+    struct in_flight_done done = {0};
+    CUstreamCaptureMode mode = calls_begin();
+    pthread_mutex_lock(&gate->lock);
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (pthread_mutex_trylock(&entry->lock) != 0)
+            continue; /* next time */
+        take_counts(gate, entry, &done);
+        pthread_mutex_unlock(&entry->lock);
+    }
+    pthread_mutex_unlock(&gate->lock);
+    calls_end(mode);
+    return done;
 }
 
 /* Under the gate's lock. */

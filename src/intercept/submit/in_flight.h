@@ -2,10 +2,15 @@
  *
  * While the gate is paced, every thread counts what it submits to each stream, and after about 0.5 ms of work
  * records an event there: a mark. How many calls that are follows from how long they take, by the GPU's own
- * clock from mark to mark. Who would begin another such chunk while there are more than 1.5 ms of work before
- * the stream waits, outside. So a revoked lease ends soon, while the GPU always has the next piece before it,
- * also when a thread is late by a millisecond. Where threads are later than that, as on a machine whose CPUs
+ * clock from mark to mark. A thread that would begin another such chunk while there are more than 1.5 ms of work
+ * before the stream waits, outside. So a revoked lease ends soon, while the GPU always has the next piece before
+ * it, also when a thread is late by a millisecond. Where threads are later than that, as on a machine whose CPUs
  * are all busy, it becomes more, up to 6 ms.
+ *
+ * Marks also tell how long the process had work before the GPU. From a mark to the next, where that one was
+ * recorded before the first was reached, the GPU had no gap. Where the stream is idle between calls, one call
+ * chosen by chance has a mark right before it and one right after: the others are taken to take as long as such
+ * calls do on average.
  *
  * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
@@ -25,6 +30,9 @@
 bool in_flight_is_full(struct gate *gate, CUstream stream);
 /* Wait until the stream of in_flight_is_full() has room, the gate changes, or it has taken too long. */
 void in_flight_wait(struct gate *gate);
+
+/* Inside, after in_flight_is_full(): the call that follows may be one to measure by itself. */
+void in_flight_begin_sample(struct gate *gate);
 
 /* A call was made. `marks`: it counts towards a mark. Inside. */
 void in_flight_count(struct gate *gate, CUstream stream, bool marks);
@@ -51,6 +59,14 @@ uint64_t in_flight_left_ns(struct gate *gate);
 
 /* How many calls there were; only differences mean something. */
 uint64_t in_flight_submitted(struct gate *gate);
+
+/* What was done since the last question: how many calls, and how long the GPUs had their work, the waiting for
+ * others included. Streams that work side by side count each for itself: `streams` is how many there were. */
+struct in_flight_done {
+    uint64_t ns, calls;
+    uint32_t streams;
+};
+struct in_flight_done in_flight_take_done(struct gate *gate);
 
 /* Before the program destroys a stream or a context. */
 void in_flight_forget_stream(struct gate *gate, CUstream stream);

@@ -45,11 +45,11 @@ uint64_t work_estimate_left_ns(const struct work_estimate *estimate, uint64_t pi
     return passed_ns / pieces * others; /* they take longer than was thought: so may the others */
 }
 
-uint64_t work_estimate_ahead(uint64_t ns, bool dry)
+uint64_t work_estimate_ahead(uint64_t ns, uint64_t least_ns, bool dry)
 {
-    if (ns < AHEAD_LEAST_NS)
-        ns = AHEAD_LEAST_NS;
+    if (ns < least_ns)
+        ns = least_ns;
     if (dry)
-        return ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS;
-    return ns - (ns - AHEAD_LEAST_NS) / AHEAD_DECAY;
+        return ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS > least_ns ? AHEAD_MOST_NS : least_ns;
+    return ns - (ns - least_ns) / AHEAD_DECAY;
 }

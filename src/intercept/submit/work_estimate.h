@@ -33,9 +33,9 @@ void work_estimate_bounded(struct work_estimate *estimate, uint64_t pieces, uint
 uint64_t work_estimate_left_ns(const struct work_estimate *estimate, uint64_t pieces, uint64_t passed_ns,
                                uint64_t others);
 
-/* What a stream may have before it, after a thread has waited for room; `ns` is what it was (0: the least).
- * `dry`: the wait was so long that nothing was left before the stream. */
-uint64_t work_estimate_ahead(uint64_t ns, bool dry);
+/* What a stream may have before it, after a thread has waited for room; `ns` is what it was, `least_ns` what
+ * it is at least. `dry`: the wait was so long that nothing was left before the stream. */
+uint64_t work_estimate_ahead(uint64_t ns, uint64_t least_ns, bool dry);
 
 static inline uint64_t work_estimate_piece_ns(const struct work_estimate *estimate)
 {
