@@ -66,7 +66,7 @@ function stateOf(session) {
   if (session.undrainable) return ["undrainable", "bad"];
   if (session.waiting) return ["waits", "waits"];
   if (session.lease === "exclusive") return ["has the turn", "turn"];
-  if (session.lease === "overlap" || session.lease === "loose") return [session.lease, "turn"];
+  if (session.lease === "guest" || session.lease === "loose") return [session.lease, "turn"];
   return [session.declared ? "declared" : session.processes.length ? "active" : "idle", ""];
 }
 

@@ -54,7 +54,7 @@ static const char *state_of(const json_t *session)
         return "waits";
     if (strcmp(lease, "exclusive") == 0)
         return "turn";
-    if (strcmp(lease, "overlap") == 0 || strcmp(lease, "loose") == 0)
+    if (strcmp(lease, "guest") == 0 || strcmp(lease, "loose") == 0)
         return lease;
     return json_array_size(json_object_get(session, "processes")) ? "active" : "idle";
 }

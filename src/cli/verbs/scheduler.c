@@ -10,7 +10,7 @@
 
 static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
-     "the longest turn while others wait, from 1ms to 1s; auto: a hundred times what a change of turns "
+     "the longest turn while others wait, from 1ms to 1s; auto: fifty times what a change of turns "
      "costs, "
      "within "
      "15 to 50 ms"},

@@ -101,9 +101,11 @@ static void post(struct agent *agent, struct wire_message *message)
     sd_event_source_set_enabled(agent->leases->later, SD_EVENT_ONESHOT);
 }
 
-static void on_grant(void *owner, uint64_t lease, uint32_t flags)
+static void on_grant(void *owner, uint64_t lease, uint32_t flags, uint64_t ahead_ns)
 {
-    struct wire_message message = {.header.type = WIRE_GRANT, .grant = {.lease = lease, .flags = flags}};
+    struct wire_message message = {
+        .header.type = WIRE_GRANT,
+        .grant = {.lease = lease, .flags = flags, .ahead_us = (uint32_t)(ahead_ns / 1000)}};
     const struct agent *agent = owner;
     touch(agent->leases, agent->process->session);
     post(owner, &message);
@@ -210,6 +212,12 @@ static bool take_message(struct agent *agent, const struct wire_message *message
         return true;
     case WIRE_REPORT:
         arbiter_report(agent->gate, &message->report, now);
+        return true;
+    case WIRE_PROGRESS:
+        arbiter_progress(agent->gate, &message->progress, now);
+        return true;
+    case WIRE_BURST:
+        arbiter_burst(agent->gate, &message->burst, now);
         return true;
     default:
         return false;
@@ -341,8 +349,8 @@ void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns)
 const char *agents_lease_name(enum arbiter_lease lease)
 {
     static const char *const names[] = {
-        [LEASE_NONE] = "none",       [LEASE_FREE] = "free",   [LEASE_EXCLUSIVE] = "exclusive",
-        [LEASE_OVERLAP] = "overlap", [LEASE_LOOSE] = "loose",
+        [LEASE_NONE] = "none",   [LEASE_FREE] = "free",   [LEASE_EXCLUSIVE] = "exclusive",
+        [LEASE_GUEST] = "guest", [LEASE_LOOSE] = "loose",
     };
     return names[lease];
 }

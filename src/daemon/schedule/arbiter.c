@@ -22,17 +22,21 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
 }
 
 /* Up to the time that passed since the last such number: a process can claim no more. */
-static void take_busy(struct arbiter_process *process, uint64_t busy_ns, uint64_t longest_ns,
-                      uint64_t waited_ns)
+static void take_measure(struct arbiter_process *process, uint64_t busy_ns, uint64_t calls,
+                         uint64_t longest_ns, uint64_t waited_ns)
 {
     struct arbiter_session *session = process->session;
-    uint64_t now = session->arbiter->now;
-    uint64_t most = now - process->reported_at;
+    uint64_t now = session->arbiter->now, from = process->reported_at;
+    uint64_t most = now - from;
     process->reported_at = now;
     process->longest_ns = longest_ns;
     session->waited_ns += waited_ns;
-    if (is_held(session))
-        session->busy_ns += (double)(busy_ns < most ? busy_ns : most);
+    if (!is_held(session))
+        return;
+    double busy = (double)(busy_ns < most ? busy_ns : most);
+    session->busy_ns += busy;
+    session->calls += (double)calls;
+    arbiter_learn(session, from, busy, (double)calls);
 }
 
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
@@ -70,7 +74,8 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
         return;
     }
     bool was_counted = process->gate != PROCESS_OVERDUE;
-    take_busy(process, was_counted ? returned->busy_ns : 0, returned->longest_ns, returned->waited_ns);
+    take_measure(process, was_counted ? returned->busy_ns : 0, 0, returned->longest_ns, returned->waited_ns);
+    process->is_bursting = false;
     process->gate = PROCESS_CLOSED;
     if (returned->outcome == WIRE_OUTCOME_UNDRAINED)
         arbiter_become_loose(session);
@@ -81,17 +86,43 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     arbiter_decide(session->arbiter);
 }
 
-void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now)
+/* Told under a lease that is over, it counts for nothing. */
+static bool is_current(const struct arbiter_process *process, uint64_t lease)
+{
+    return lease == process->lease && (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING);
+}
+
+static void take_report(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now)
 {
     struct arbiter_session *session = process->session;
     arbiter_settle(session->arbiter, now);
-    if (report->lease != process->lease ||
-        (process->gate != PROCESS_OPEN && process->gate != PROCESS_CLOSING))
+    if (!is_current(process, progress->lease))
         return;
-    take_busy(process, report->busy_ns, report->longest_ns, report->waited_ns);
+    take_measure(process, progress->busy_ns, progress->calls, progress->longest_ns, progress->waited_ns);
     if (is_exclusive(session) && now - session->charged_at >= CHARGE_EVERY_NS)
         arbiter_charge(session);
     arbiter_decide(session->arbiter);
+}
+
+void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now)
+{
+    struct wire_progress progress = {report->lease, report->busy_ns, report->longest_ns, report->waited_ns,
+                                     0};
+    take_report(process, &progress, now);
+}
+
+void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now)
+{
+    take_report(process, progress, now);
+}
+
+void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now)
+{
+    arbiter_settle(process->session->arbiter, now);
+    if (!is_current(process, burst->lease))
+        return;
+    process->is_bursting = burst->begins != 0;
+    arbiter_decide(process->session->arbiter);
 }
 
 /* --- Coming and going ------------------------------------------------------------------------------ */
@@ -130,6 +161,7 @@ struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner
     session->priority = priority;
     session->weight = 1;
     session->tokens = BUCKET_NS;
+    arbiter_forget(session);
     session->next = arbiter->sessions;
     arbiter->sessions = session;
     arbiter->session_count++;
@@ -145,6 +177,7 @@ void arbiter_session_set(struct arbiter_session *session, struct share share, un
             session->use[gpu].vt = arbiter->gpus[gpu].clock[priority];
     session->share = share;
     session->priority = priority;
+    arbiter_forget_need(session);
     if (!is_capped(session))
         session->tokens = BUCKET_NS;
     arbiter_throttle(session);
@@ -190,7 +223,7 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     struct arbiter *arbiter = session->arbiter;
     arbiter_settle(arbiter, now);
     if (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING)
-        take_busy(process, UINT64_MAX, process->longest_ns, 0);
+        take_measure(process, UINT64_MAX, 0, process->longest_ns, 0);
     struct arbiter_process **at = &session->processes;
     while (*at != process)
         at = &(*at)->next;
@@ -209,7 +242,7 @@ void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns)
 
 uint64_t arbiter_quantum(const struct arbiter *arbiter)
 {
-    uint64_t quantum = (uint64_t)(arbiter->gap_ns * 100);
+    uint64_t quantum = (uint64_t)(arbiter->gap_ns * QUANTUM_GAPS);
     if (arbiter->quantum_fixed_ns)
         return arbiter->quantum_fixed_ns;
     if (arbiter->gap_ns == 0)

@@ -5,11 +5,23 @@
  *
  * session   a set of processes that share one lease over all GPUs they use (all of them, or none)
  * process   has one gate, which is open while its session holds the lease and the process asked for it
- * lease     the right to submit. Exclusive; in overlap, beside others that leave the GPU idle half the time;
- *           or loose: the session's work does not drain, and runs on beside that of the session whose turn it is
- * clock     of a GPU and a priority: how far the session that is furthest behind has come, in GPU time by
- *           weight. The session that is least ahead of it comes first. Time in which a session was idle is not
- *           made up for, but for one quantum
+ * lease     the right to submit. Exclusive, which is a turn; a guest's, beside others; or loose: the session's
+ *           work does not drain, and runs on beside that of the session whose turn it is
+ * dense     a program that would keep the GPU busy all the time if it had it alone
+ * guest     a session whose gate is open beside the holder of a turn, and beside other guests. Who is not dense
+ *           is a guest, as long as that keeps every session's minimum
+ * needy     a session that gets less than its minimum as a guest. It takes turns for a while, and so do those
+ *           who use more than was promised to them
+ * cost      GPU time that a call of the session takes when nobody else's gate is open
+ * used      GPU time of a session's work, by cost. Maxima count it
+ * held      time for which others were kept from the GPU: of a turn, what guests did not use; of a guest, its
+ *           own work. Turns are balanced by it
+ * progress  the session's speed as part of its speed alone: the part of the time in which it has no work before
+ *           the GPU, and the part it uses
+ * clock     of a GPU and a priority: how far the session that is furthest behind has come, in held time by
+ *           weight. Of those who take turns, the session that is least ahead of it comes first. Time in which a
+ *           session was idle is not made up for, but for one quantum
+ * burst     of work, by a session of a higher priority: those of lower ones hold still until it is over
  * free      a GPU on which no share counts: gates are open and nothing is measured
  *
  * Times are nanoseconds of one clock that never goes back. Shares are ten-thousandths (base/units.h). */
@@ -42,7 +54,7 @@ struct arbiter_process;
 
 enum arbiter_mode { ARBITER_MODE_FREE, ARBITER_MODE_SHARES };
 
-enum arbiter_lease { LEASE_NONE, LEASE_FREE, LEASE_EXCLUSIVE, LEASE_OVERLAP, LEASE_LOOSE };
+enum arbiter_lease { LEASE_NONE, LEASE_FREE, LEASE_EXCLUSIVE, LEASE_GUEST, LEASE_LOOSE };
 
 enum arbiter_event {
     ARBITER_OVERRUN,     /* a process did not answer REVOKE in time; the lease moved on without it */
@@ -54,7 +66,8 @@ enum arbiter_event {
 /* Made while the arbiter is at work: they must not call it, nor make processes or sessions go away. `process`
  * and `session` are what these were added with. */
 struct arbiter_calls {
-    void (*grant)(void *process, uint64_t lease, uint32_t flags); /* enum wire_lease_flags */
+    /* `flags`: enum wire_lease_flags. `ahead_ns`: how much work may be before a stream; 0: the agent decides. */
+    void (*grant)(void *process, uint64_t lease, uint32_t flags, uint64_t ahead_ns);
     void (*revoke)(void *process, uint64_t lease, uint64_t patience_ns);
     /* `ns`: how long it had been closing by then. */
     void (*event)(void *session, enum arbiter_event event, uint64_t ns);
@@ -80,16 +93,18 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now);
 
 /* WANT: it uses these GPUs (bits), and waits for a lease unless it has one. */
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now);
-/* CLOSED, RETURNED, REPORT. Numbers beyond what can be are cut down to it. */
+/* CLOSED, RETURNED, REPORT, PROGRESS, BURST. Numbers beyond what can be are cut down to it. */
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
 void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now);
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
+void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now);
+void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now);
 
 /* Do what is due. To be called at arbiter_next(), which changes with every call above (UINT64_MAX: never). */
 void arbiter_tick(struct arbiter *arbiter, uint64_t now);
 uint64_t arbiter_next(const struct arbiter *arbiter);
 
-/* The longest exclusive turn: fixed, or 0 for a hundred times the measured gap of a hand-over within
+/* The longest exclusive turn: fixed, or 0 for fifty times the measured gap of a hand-over within
  * 15..50 ms. */
 void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns);
 uint64_t arbiter_quantum(const struct arbiter *arbiter); /* as it is now */
@@ -106,6 +121,9 @@ enum arbiter_lease arbiter_session_lease(const struct arbiter_session *session);
 bool arbiter_session_waits(const struct arbiter_session *session);
 bool arbiter_session_is_undrainable(const struct arbiter_session *session);
 uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu); /* of GPU time, in all */
+uint64_t arbiter_session_held(const struct arbiter_session *session, unsigned gpu);
+/* Of late, 0..1: of the time in which it wanted the GPU. */
+double arbiter_session_progress(const struct arbiter_session *session);
 /* Its part of the last ARBITER_WINDOW_S whole seconds, or of those since it first wanted the GPU; 0..1. */
 double arbiter_session_achieved(const struct arbiter_session *session, unsigned gpu, uint64_t now);
 uint64_t arbiter_session_waited(const struct arbiter_session *session); /* at gates, over all threads */

@@ -4,12 +4,15 @@
 #include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
-/* A lease that nobody wants away is asked about from then on. */
-#define REPORT_AFTER_NS UINT64_C(1000000000)
+/* What a stream may have before it where a session of a higher priority may have a burst at any time. */
+#define AHEAD_BELOW_NS UINT64_C(500000)
 /* A capped session that has used up its bucket starts again with this much, or what it gets in this time. */
 #define BUCKET_START_NS 20000000.0
 #define BUCKET_START_PERIOD_NS 100000000.0
 #define EXTENSION_MIN_NS UINT64_C(1000000)
+
+/* What a session with gaps must be behind its minimum to cut another's turn short. */
+#define BEHIND_NS 4000000.0
 
 /* --- Who competes ---------------------------------------------------------------------------------- */
 
@@ -30,8 +33,6 @@ static void set_free(struct arbiter_session *session)
 {
     if (session->lease == LEASE_FREE && !session->closing)
         return;
-    if (session->lease == LEASE_OVERLAP)
-        arbiter_charge_overlaps(session->arbiter);
     arbiter_charge(session);
     session->tries = 0;
     arbiter_begin_lease(session, LEASE_FREE);
@@ -50,6 +51,8 @@ static void set_gpus(struct arbiter_session *session, uint64_t gpus)
     if (session->lease == LEASE_FREE) {
         session->held = gpus;
         arbiter_begin_closing(session);
+    } else if (session->lease == LEASE_GUEST) {
+        session->held = gpus;
     } else if (is_held(session) && (gpus & ~session->held)) {
         arbiter_begin_closing(session);
     } else if (is_held(session) && gpus != session->held) {
@@ -149,18 +152,27 @@ static bool precedes(const struct arbiter_session *a, const struct arbiter_sessi
     return a->waits_since != b->waits_since ? a->waits_since < b->waits_since : a->serial < b->serial;
 }
 
-/* Whether `waiter` may have `holder`'s lease taken away once its turn is over. Of sessions that overlap only
- * one that cannot join them does. */
+/* Whether `waiter` may have `holder`'s turn taken away once it is over. A guest waits for those alone that are
+ * being measured. */
 static bool presses(const struct arbiter_session *waiter, const struct arbiter_session *holder)
 {
     if (!is_eligible(waiter) || !(waiter->gpus & holder->held) || standing(waiter) < standing(holder))
         return false;
-    if (holder->lease == LEASE_OVERLAP)
-        return standing(waiter) > standing(holder) || !waiter->is_sparse;
-    return precedes(waiter, holder);
+    return waiter->takes_turns ? precedes(waiter, holder) : is_measuring(holder);
 }
 
 /* --- Taking leases away ---------------------------------------------------------------------------- */
+
+/* Whether a session that would fall behind its minimum, because its bursts wait for whole turns, has the turn
+ * taken away at once of one that is ahead. */
+static bool is_cut_short(const struct arbiter_session *holder)
+{
+    for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
+        if (presses(at, holder) && !at->is_dense && at->needy_until > at->arbiter->now &&
+            at->owed_ns >= BEHIND_NS && arbiter_owed(holder) < 0)
+            return true;
+    return false;
+}
 
 static bool is_pressed(const struct arbiter_session *holder)
 {
@@ -173,8 +185,7 @@ static bool is_pressed(const struct arbiter_session *holder)
 static bool is_waited_for(const struct arbiter_session *holder)
 {
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (is_eligible(at) && (at->gpus & holder->held) &&
-            (holder->lease != LEASE_OVERLAP || !at->is_sparse || at->priority != holder->priority))
+        if (is_eligible(at) && (at->gpus & holder->held) && (at->takes_turns || is_measuring(holder)))
             return true;
     return false;
 }
@@ -192,53 +203,27 @@ static void give_up_closing(struct arbiter_session *session)
     arbiter_end_lease_if_returned(session, false);
 }
 
-/* Others than itself that overlap with it. */
-static bool has_company(const struct arbiter_session *session)
+/* Whether another session's turn, or gate, on its GPUs forbids it a turn now. */
+static bool is_obstructed(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (at != session && at->lease == LEASE_OVERLAP && (at->held & session->held))
+        if (at != session && (at->held & session->gpus) &&
+            (arbiter_is_in_the_way(at) || (is_measuring(session) && at->lease != LEASE_LOOSE)))
             return true;
     return false;
 }
 
-static void end_overlap(struct arbiter_session *session)
+/* Those whose role has changed: in place where nothing forbids it. */
+static void change_roles(struct arbiter *arbiter)
 {
-    for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (at != session && at->lease == LEASE_OVERLAP && (at->held & session->held))
-            arbiter_begin_closing(at);
-    arbiter_begin_closing(session);
-}
-
-static void become_exclusive(struct arbiter_session *session)
-{
-    struct arbiter *arbiter = session->arbiter;
-    session->lease = LEASE_EXCLUSIVE;
-    session->charged_at = session->since = arbiter->now;
-    session->turn_ends = arbiter->now + arbiter_quantum(arbiter);
-    session->busy_ns = 0;
-    FOR_GPUS (gpu, session->held)
-        session->use[gpu].open_ns = 0;
-}
-
-static void balance_overlaps(struct arbiter *arbiter)
-{
-    bool has_overlap = false;
-    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        has_overlap |= at->lease == LEASE_OVERLAP;
-    if (!has_overlap || arbiter->now < arbiter->overlap_since + WIRE_REPORT_NS)
-        return;
-    uint64_t contended = arbiter_charge_overlaps(arbiter);
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        session->lag = arbiter_lag(session);
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        if (session->lease != LEASE_OVERLAP || session->closing)
+        if (session->closing)
             continue;
-        if (!has_company(session))
-            become_exclusive(session);
-        else if (!session->is_sparse)
-            end_overlap(session);
-        else if ((session->held & contended) &&
-                 session->lag * session->weight > (double)arbiter_quantum(arbiter))
+        if (session->lease == LEASE_EXCLUSIVE && !session->takes_turns)
+            arbiter_convert_lease(session, LEASE_GUEST);
+        else if (session->lease == LEASE_GUEST && session->takes_turns && !is_obstructed(session))
+            arbiter_convert_lease(session, LEASE_EXCLUSIVE);
+        else if (session->lease == LEASE_GUEST && session->takes_turns)
             arbiter_begin_closing(session);
     }
 }
@@ -248,10 +233,16 @@ static uint64_t until_overtaken(const struct arbiter_session *holder)
 {
     double ns = (double)arbiter_quantum(holder->arbiter);
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (is_eligible(at) && (at->gpus & holder->held) && at->priority == holder->priority &&
-            (at->lag - holder->lag) * holder->weight < ns)
+        if (is_eligible(at) && at->takes_turns && (at->gpus & holder->held) &&
+            at->priority == holder->priority && (at->lag - holder->lag) * holder->weight < ns)
             ns = (at->lag - holder->lag) * holder->weight;
     return ns < (double)EXTENSION_MIN_NS ? EXTENSION_MIN_NS : (uint64_t)ns;
+}
+
+/* What a turn has used that is not charged yet, as far as can be told. */
+static double expected_use(const struct arbiter_session *session)
+{
+    return session->lease == LEASE_EXCLUSIVE ? arbiter_uncharged(session) * session->density : 0;
 }
 
 static void take_away(struct arbiter *arbiter)
@@ -267,16 +258,18 @@ static void take_away(struct arbiter *arbiter)
                 arbiter_begin_closing(session);
             continue;
         }
-        if (!arbiter_is_in_the_way(session))
+        if (session->lease != LEASE_GUEST && !arbiter_is_in_the_way(session))
             continue;
-        double left = session->tokens - (session->lease == LEASE_EXCLUSIVE ? arbiter_uncharged(session) : 0);
+        double left = session->tokens - expected_use(session);
         if (is_capped(session) && left <= 0) {
             session->is_throttled = true;
             arbiter_begin_closing(session);
-        } else if (arbiter->now >= session->turn_ends) {
+        } else if (session->lease == LEASE_EXCLUSIVE && is_cut_short(session)) {
+            arbiter_begin_closing(session);
+        } else if (session->lease == LEASE_EXCLUSIVE && arbiter->now >= session->turn_ends) {
             if (is_pressed(session))
                 arbiter_begin_closing(session);
-            else if (session->lease == LEASE_EXCLUSIVE)
+            else
                 session->turn_ends = arbiter->now + until_overtaken(session);
         }
     }
@@ -288,38 +281,6 @@ static int compare(const void *a, const void *b)
 {
     const struct arbiter_session *const *left = a, *const *right = b;
     return precedes(*left, *right) ? -1 : precedes(*right, *left);
-}
-
-/* Whether it may run beside all that hold its GPUs: neither side keeps them busy, nobody else waits who
- * does, and it is not ahead of them. */
-static bool may_overlap(const struct arbiter_session *session)
-{
-    const struct arbiter *arbiter = session->arbiter;
-    if (!session->is_sparse || session->lag * session->weight > (double)arbiter_quantum(arbiter) / 2)
-        return false;
-    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
-        if (arbiter_is_in_the_way(at) && (at->held & session->gpus) &&
-            (at->lease == LEASE_FREE || at->closing || !at->is_sparse || at->priority != session->priority))
-            return false;
-        if (is_eligible(at) && (at->gpus & session->gpus) && !at->is_sparse &&
-            at->priority >= session->priority)
-            return false;
-    }
-    return true;
-}
-
-static void overlap(struct arbiter_session *session)
-{
-    struct arbiter *arbiter = session->arbiter;
-    arbiter_charge_overlaps(arbiter);
-    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
-        if (at->lease != LEASE_EXCLUSIVE || at->closing || !(at->held & session->gpus))
-            continue;
-        arbiter_charge(at);
-        arbiter_begin_overlap(at);
-    }
-    arbiter_begin_lease(session, LEASE_OVERLAP);
-    arbiter_begin_overlap(session);
 }
 
 /* A session that waits for several GPUs, of which some stand idle: they are kept for it, if those who hold
@@ -346,27 +307,79 @@ static uint64_t gpus_in_the_way(const struct arbiter *arbiter)
     return gpus;
 }
 
+/* A session is measured once its GPUs' guests have left. */
+static void close_guests(struct arbiter_session *measured)
+{
+    for (struct arbiter_session *at = measured->arbiter->sessions; at; at = at->next)
+        if (at->lease == LEASE_GUEST && !at->closing && (at->held & measured->gpus))
+            arbiter_begin_closing(at);
+}
+
+static void give_turns(struct arbiter *arbiter, unsigned count)
+{
+    uint64_t kept = 0;
+    for (unsigned i = 0; i < count; i++) {
+        struct arbiter_session *session = arbiter->order[i];
+        uint64_t taken = gpus_in_the_way(arbiter);
+        if (!session->takes_turns || (session->gpus & kept))
+            continue;
+        if (!is_obstructed(session)) {
+            arbiter_begin_lease(session, LEASE_EXCLUSIVE);
+        } else if (!(session->gpus & taken)) {
+            close_guests(session);
+            kept |= session->gpus;
+            arbiter->measured |= session->gpus;
+        } else if ((session->gpus & ~taken) && keep_for(session)) {
+            kept |= session->gpus;
+        }
+    }
+}
+
 static void give(struct arbiter *arbiter)
 {
     unsigned count = 0;
-    uint64_t kept = 0;
+    arbiter->measured = 0;
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
         if (is_eligible(at))
             arbiter->order[count++] = at;
     if (count > 1)
         qsort(arbiter->order, count, sizeof(struct arbiter_session *), compare);
-    for (unsigned i = 0; i < count; i++) {
-        struct arbiter_session *session = arbiter->order[i];
-        uint64_t taken = gpus_in_the_way(arbiter);
-        if (session->gpus & kept)
+    give_turns(arbiter, count);
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (at->lease == LEASE_EXCLUSIVE && is_measuring(at))
+            arbiter->measured |= at->held;
+    for (unsigned i = 0; i < count; i++)
+        if (!arbiter->order[i]->takes_turns && !(arbiter->order[i]->gpus & arbiter->measured))
+            arbiter_begin_lease(arbiter->order[i], LEASE_GUEST);
+}
+
+static bool has_burst(const struct arbiter_session *session)
+{
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at->is_bursting)
+            return true;
+    return false;
+}
+
+/* What holds for a lease, by who else is there. */
+static uint32_t flags_of(const struct arbiter_session *session, uint64_t *ahead_ns)
+{
+    uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS;
+    *ahead_ns = 0;
+    if (session->lease == LEASE_EXCLUSIVE && (is_capped(session) || is_waited_for(session)))
+        flags |= WIRE_LEASE_WANTED;
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
+        if (at == session || !(at->gpus & session->gpus) || at->priority == session->priority)
             continue;
-        if (!(session->gpus & taken))
-            arbiter_begin_lease(session, LEASE_EXCLUSIVE);
-        else if (may_overlap(session))
-            overlap(session);
-        else if ((session->gpus & ~taken) && keep_for(session))
-            kept |= session->gpus;
+        if (at->priority < session->priority) {
+            flags |= session->lease == LEASE_GUEST ? WIRE_LEASE_BURSTS : 0;
+            continue;
+        }
+        *ahead_ns = AHEAD_BELOW_NS;
+        if (at->lease == LEASE_GUEST && !at->closing && has_burst(at) && !session->is_due)
+            flags |= WIRE_LEASE_STILL;
     }
+    return flags;
 }
 
 static void open_gates(struct arbiter *arbiter)
@@ -375,12 +388,9 @@ static void open_gates(struct arbiter *arbiter)
         if (session->lease == LEASE_NONE || session->closing)
             continue;
         if (is_held(session)) {
-            uint32_t flags = 0;
-            if (is_capped(session) || is_waited_for(session))
-                flags |= WIRE_LEASE_WANTED;
-            if (session->lease != LEASE_EXCLUSIVE || arbiter->now - session->since >= REPORT_AFTER_NS)
-                flags |= WIRE_LEASE_REPORT;
-            arbiter_raise_flags(session, flags);
+            uint64_t ahead_ns;
+            uint32_t flags = flags_of(session, &ahead_ns);
+            arbiter_set_flags(session, flags, ahead_ns);
         }
         for (struct arbiter_process *at = session->processes; at; at = at->next)
             if (at->gate == PROCESS_CLOSED && (at->wants || session->lease == LEASE_FREE))
@@ -412,12 +422,12 @@ static uint64_t next_of(const struct arbiter_session *session)
     }
     if (session->lease == LEASE_LOOSE)
         return session->retry_at;
-    if (session->lease == LEASE_OVERLAP)
-        earlier(&next, arbiter->overlap_since + WIRE_REPORT_NS);
-    if (session->lease == LEASE_EXCLUSIVE && !(session->flags & WIRE_LEASE_REPORT))
-        earlier(&next, session->since + REPORT_AFTER_NS);
-    if (session->lease == LEASE_EXCLUSIVE && is_capped(session))
-        earlier(&next, after(arbiter, (session->tokens - arbiter_uncharged(session)) / (1 - rate)));
+    if (session->needy_until > arbiter->now)
+        earlier(&next, session->needy_until);
+    if (session->donor_until > arbiter->now)
+        earlier(&next, session->donor_until);
+    if (session->lease == LEASE_EXCLUSIVE && is_capped(session) && session->density > rate)
+        earlier(&next, after(arbiter, (session->tokens - expected_use(session)) / (session->density - rate)));
     if (arbiter_is_in_the_way(session) && is_waited_for(session))
         earlier(&next, session->turn_ends > arbiter->now ? session->turn_ends
                                                          : arbiter->now + arbiter_quantum(arbiter));
@@ -447,7 +457,8 @@ void arbiter_decide(struct arbiter *arbiter)
 {
     find_modes(arbiter);
     find_backlogged(arbiter);
-    balance_overlaps(arbiter);
+    arbiter_find_roles(arbiter);
+    change_roles(arbiter);
     take_away(arbiter);
     give(arbiter);
     open_gates(arbiter);

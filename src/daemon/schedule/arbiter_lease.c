@@ -1,4 +1,5 @@
 /* Leases and gates: what it means to give one, to take one away, and to have one returned. */
+#include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
 /* The longest piece of work that a process can have others wait for. */
@@ -7,17 +8,13 @@
 #define RETRY_NS UINT64_C(100000000)
 #define RETRY_MAX_NS UINT64_C(5000000000)
 #define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
-/* A lease of which this part was busy is one of a program that always has work. Shorter ones tell nothing. */
-#define DENSE_RATIO 0.9
-#define JUDGED_NS 2000000.0
-#define GAP_MAX_NS 5000000.0
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
 
 uint64_t arbiter_leaves_at(const struct arbiter_session *session)
 {
     uint64_t done_at = 0;
-    if (!session->closing || session->lease != LEASE_EXCLUSIVE)
+    if (!session->closing || session->lease != LEASE_EXCLUSIVE || is_measuring(session))
         return NEVER;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->gate == PROCESS_CLOSING && at->done_at > done_at)
@@ -29,8 +26,7 @@ bool arbiter_is_in_the_way(const struct arbiter_session *session)
 {
     if (arbiter_leaves_at(session) <= session->arbiter->now)
         return false;
-    return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_OVERLAP ||
-           (session->lease == LEASE_FREE && session->closing);
+    return session->lease == LEASE_EXCLUSIVE || (session->lease == LEASE_FREE && session->closing);
 }
 
 bool arbiter_has_waiting_process(const struct arbiter_session *session)
@@ -60,19 +56,21 @@ void arbiter_open_gate(struct arbiter_process *process)
     struct arbiter *arbiter = session->arbiter;
     process->gate = PROCESS_OPEN;
     process->wants = false;
+    process->is_bursting = false;
     process->reported_at = arbiter->now;
     process->lease = session->lease == LEASE_FREE ? 0 : ++arbiter->lease_number;
-    arbiter->calls->grant(process->owner, process->lease, session->flags);
+    arbiter->calls->grant(process->owner, process->lease, session->flags, session->ahead_ns);
 }
 
-void arbiter_raise_flags(struct arbiter_session *session, uint32_t flags)
+void arbiter_set_flags(struct arbiter_session *session, uint32_t flags, uint64_t ahead_ns)
 {
-    if ((session->flags | flags) == session->flags)
+    if (session->flags == flags && session->ahead_ns == ahead_ns)
         return;
-    session->flags |= flags;
+    session->flags = flags;
+    session->ahead_ns = ahead_ns;
     for (struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->gate == PROCESS_OPEN)
-            session->arbiter->calls->grant(at->owner, at->lease, session->flags);
+            session->arbiter->calls->grant(at->owner, at->lease, flags, ahead_ns);
 }
 
 void arbiter_tell(const struct arbiter_session *session, enum arbiter_event event)
@@ -84,18 +82,17 @@ void arbiter_tell(const struct arbiter_session *session, enum arbiter_event even
 
 /* --- Leases ---------------------------------------------------------------------------------------- */
 
-void arbiter_begin_lease(struct arbiter_session *session, enum arbiter_lease lease)
+static void begin(struct arbiter_session *session, enum arbiter_lease lease)
 {
     struct arbiter *arbiter = session->arbiter;
     session->lease = lease;
-    session->closing = false;
-    session->held = session->gpus;
-    session->flags = lease == LEASE_FREE ? WIRE_LEASE_FREE : 0;
     session->since = session->charged_at = arbiter->now;
     session->turn_ends = arbiter->now + arbiter_quantum(arbiter);
-    session->busy_ns = 0;
+    session->busy_ns = session->calls = session->lease_busy_ns = 0;
+    arbiter_watch(session);
     FOR_GPUS (gpu, session->held) {
         session->use[gpu].open_ns = 0;
+        session->use[gpu].guests_ns = arbiter->gpus[gpu].guests_ns;
         if (lease != LEASE_EXCLUSIVE || arbiter->gpus[gpu].holder == session->serial)
             continue;
         arbiter->gpus[gpu].handovers += arbiter->gpus[gpu].holder != 0;
@@ -103,34 +100,34 @@ void arbiter_begin_lease(struct arbiter_session *session, enum arbiter_lease lea
     }
 }
 
+void arbiter_begin_lease(struct arbiter_session *session, enum arbiter_lease lease)
+{
+    session->closing = false;
+    session->held = session->gpus;
+    session->flags = lease == LEASE_FREE ? WIRE_LEASE_FREE : 0;
+    session->ahead_ns = 0;
+    begin(session, lease);
+}
+
+void arbiter_convert_lease(struct arbiter_session *session, enum arbiter_lease lease)
+{
+    GS_CHECK(!session->closing);
+    arbiter_charge(session);
+    if (session->lease == LEASE_EXCLUSIVE)
+        arbiter_learn_turn(session, false);
+    begin(session, lease);
+}
+
 void arbiter_throttle(struct arbiter_session *session)
 {
     session->is_throttled = is_capped(session) && session->tokens <= 0;
 }
 
-/* How busy an exclusive lease was says whether the session can share its turns, and what a change costs. */
-static void judge(struct arbiter_session *session, double passed, double busy, bool gave_back)
-{
-    struct arbiter *arbiter = session->arbiter;
-    if (gave_back) {
-        session->is_sparse = true;
-    } else if (passed >= JUDGED_NS) {
-        session->is_sparse = busy < DENSE_RATIO;
-        double gap = passed * (1 - busy);
-        if (!session->is_sparse && gap < GAP_MAX_NS)
-            arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
-    }
-}
-
 static void end_lease(struct arbiter_session *session, bool gave_back)
 {
-    struct arbiter *arbiter = session->arbiter;
-    if (session->lease == LEASE_OVERLAP)
-        arbiter_charge_overlaps(arbiter);
-    double passed = (double)(arbiter->now - session->charged_at);
-    double busy = arbiter_charge(session);
-    if (session->lease == LEASE_EXCLUSIVE && busy >= 0)
-        judge(session, passed, busy, gave_back);
+    arbiter_charge(session);
+    if (session->lease == LEASE_EXCLUSIVE)
+        arbiter_learn_turn(session, gave_back);
     if (session->lease == LEASE_LOOSE) {
         session->tries = 0;
         arbiter_tell(session, ARBITER_DRAINED);
@@ -172,8 +169,6 @@ void arbiter_begin_closing(struct arbiter_session *session)
 void arbiter_become_loose(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
-    if (session->lease == LEASE_OVERLAP)
-        arbiter_charge_overlaps(arbiter);
     arbiter_charge(session);
     session->tries++;
     if (session->tries <= TRIES_UNDRAINABLE)

@@ -1,13 +1,14 @@
 /* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens,
- * arbiter_time.c keeps the accounts, arbiter_decide.c says who is to hold what, arbiter_lease.c gives and
- * takes leases. */
+ * arbiter_time.c keeps the accounts, arbiter_role.c learns what sessions are like and says who takes turns,
+ * arbiter_decide.c says who is to hold what, arbiter_lease.c gives and takes leases. */
 #pragma once
 
 #include "daemon/schedule/arbiter.h"
 
 #define QUANTUM_START_NS UINT64_C(30000000)
-/* What is measured of a hand-over's gap is the messages' way; that a process sees its work done, and that a
- * thread of the next wakes up at its gate, is not. With shorter turns these cost above a hundredth. */
+/* A turn is so many times what a hand-over costs: the time in which the holder has no work before the GPU,
+ * while what the one before it left there still runs. */
+#define QUANTUM_GAPS 50
 #define QUANTUM_AUTO_MIN_NS UINT64_C(15000000)
 #define QUANTUM_AUTO_MAX_NS UINT64_C(50000000)
 #define NEVER UINT64_MAX
@@ -30,19 +31,40 @@ struct arbiter_process {
     uint64_t gpus;
     enum arbiter_gate gate;
     bool wants;
-    uint64_t lease;       /* number of its last grant; 0: free */
-    uint64_t done_at;     /* while closing: when its work should be done; UINT64_MAX: nobody knows */
-    uint64_t reported_at; /* up to when its busy time is known */
-    uint64_t longest_ns;  /* piece of work */
+    /* It told that work has begun, and not that it is over. */
+    bool is_bursting;
+    /* Number of its last grant; 0: free. */
+    uint64_t lease;
+    /* While closing: when its work should be done; UINT64_MAX: nobody knows. */
+    uint64_t done_at;
+    /* Up to when its busy time is known. */
+    uint64_t reported_at;
+    /* Its longest piece of work. */
+    uint64_t longest_ns;
 };
 
-/* GPU time by second: a ring of the last whole seconds and the running one. */
+/* GPU time of a session on one GPU. */
 struct use {
-    double vt;      /* virtual time: GPU time by weight */
-    double open_ns; /* time open since the last charge, apportioned among those open */
-    double used_ns; /* in all */
+    /* Virtual time: held time by weight. */
+    double vt;
+    /* Time open since the last charge, apportioned among those who have a turn; and what guests of this GPU had
+     * used, in all, at that charge. */
+    double open_ns, guests_ns;
+    /* In all. */
+    double used_ns, held_ns;
+    /* Used, by second: a ring of the last whole seconds and the running one, up to `last_s`. */
     uint64_t first_s, last_s;
-    double seconds[ARBITER_WINDOW_S + 1]; /* by second modulo length; up to last_s */
+    double seconds[ARBITER_WINDOW_S + 1];
+};
+
+/* What the processes of a session told of a stretch of time. */
+struct seen {
+    uint64_t from;
+    double busy_ns, calls;
+    /* In which its gates were open, but it was to hold still. */
+    double still_ns;
+    /* Another session's gate was open in a part of what they told. */
+    bool has_company;
 };
 
 struct arbiter_session {
@@ -54,32 +76,63 @@ struct arbiter_session {
     unsigned priority;
     struct arbiter_process *processes;
 
-    uint64_t gpus;      /* on which shares count and its processes run: what it leases */
-    double weight;      /* 0 < weight <= 1 */
-    bool is_backlogged; /* waits or holds, as of the last decision */
+    /* On which shares count and its processes run: what it leases. */
+    uint64_t gpus;
+    /* 0 < weight <= 1. */
+    double weight;
+    /* Waits or holds, as of the last decision. */
+    bool is_backlogged;
     uint64_t waits_since;
-    double lag; /* of those that want a turn: how far ahead of its GPUs' clocks */
+    /* Of those that want a turn: how far ahead of its GPUs' clocks. */
+    double lag;
 
     enum arbiter_lease lease;
     bool closing;
-    uint64_t held;  /* the lease's GPUs */
-    uint32_t flags; /* of the lease, as granted */
+    /* The lease's GPUs. */
+    uint64_t held;
+    /* Of the lease, as granted. */
+    uint32_t flags;
+    uint64_t ahead_ns;
     uint64_t since, charged_at;
-    uint64_t turn_ends;             /* may be taken away from then on */
-    uint64_t closes_at, closing_at; /* when closing is given up on; when it began */
-    double busy_ns;                 /* by its processes, since the last charge */
-    bool is_sparse;                 /* leaves the GPU idle now and then */
-    double dense_busy_ns, dense_ns; /* of an overlap: a window in which it may turn out busy */
+    /* The turn may be taken away from then on. */
+    uint64_t turn_ends;
+    /* When closing is given up on; when it began. */
+    uint64_t closes_at, closing_at;
+    /* By its processes, since the last charge of a turn; and since the lease began. */
+    double busy_ns, calls, lease_busy_ns;
+    /* When another session's gate was open beside it last. */
+    uint64_t company_at;
 
-    unsigned tries; /* drains in a row that failed */
+    /* What it is like. Calls measured without company, fading, and their GPU time. */
+    double cost_ns, cost_calls;
+    bool is_known, is_dense;
+    /* For how long it has looked light, since it looked dense. */
+    double light_ns;
+    /* Turns that may still be taken to get to know it, with all others closed. */
+    unsigned measures_left;
+    /* When its cost is to be measured again if its minimum depends on it, and how long after that. */
+    uint64_t measure_at, measure_every;
+    /* Part of the time that it keeps the GPU busy alone, and that it used of late; its progress of late. */
+    double density, share_used, progress;
+    struct seen seen;
+
+    /* Who takes turns, until when, and for how long the next time. */
+    bool takes_turns;
+    uint64_t needy_until, needy_for, donor_until;
+
+    /* Drains in a row that failed. */
+    unsigned tries;
     uint64_t retry_at;
 
-    /* What it is behind its minimum while a higher priority comes before it, on any of its GPUs; what it had
-     * beyond is negative. Once that is a turn, it comes first itself until it has caught up. */
+    /* What it is behind its minimum; what it had beyond is negative. A session that is a turn behind while a
+     * higher priority comes before it comes first itself, until it has caught up. */
     double owed_ns;
     bool is_due;
+    /* The same while it takes turns, but for what hand-overs cost. */
+    double robbed_ns;
 
-    double tokens; /* GPU time it may take below its maximum; negative: debt. No maximum: a full bucket */
+    /* GPU time it may take below its maximum; negative: debt. No maximum: a full bucket. */
+    double tokens;
     bool is_throttled;
 
     uint64_t waited_ns, overruns;
@@ -92,17 +145,21 @@ struct arbiter {
     uint64_t now;
     struct arbiter_session *sessions;
     unsigned session_count;
-    struct arbiter_session **order; /* room for all */
+    /* Room for all. */
+    struct arbiter_session **order;
     uint64_t serial, lease_number;
-    uint64_t shares; /* GPUs in that mode */
+    /* GPUs in that mode; and those on which a session is being measured, or is to be next: no guest begins. */
+    uint64_t shares, measured;
     struct {
         double clock[ARBITER_PRIORITIES];
-        uint64_t holder; /* serial of who had it last */
+        /* Serial of who had it last. */
+        uint64_t holder;
         uint64_t handovers;
+        /* Used by guests, in all. */
+        double guests_ns;
     } gpus[ARBITER_GPUS];
     uint64_t quantum_fixed_ns;
     double gap_ns;
-    uint64_t overlap_since; /* up to when overlaps are apportioned */
     uint64_t next;
 };
 
@@ -126,6 +183,12 @@ static inline bool is_held(const struct arbiter_session *session)
     return session->lease != LEASE_NONE && session->lease != LEASE_FREE;
 }
 
+/* Whether it is, or may be, necessary that all others' gates are closed in its turn: to learn its cost. */
+static inline bool is_measuring(const struct arbiter_session *session)
+{
+    return !session->is_known && session->takes_turns;
+}
+
 /* --- arbiter_time.c -------------------------------------------------------------------------------- */
 
 /* Bring the accounts to `now`. */
@@ -136,20 +199,36 @@ void arbiter_weigh(struct arbiter *arbiter);
 void arbiter_advance_clocks(struct arbiter *arbiter);
 /* One that comes back from idling, or is new on these GPUs: what it did not use is not owed. */
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
+/* One that was a guest takes turns from now on: it begins where the others are. */
+void arbiter_join_turns(struct arbiter_session *session);
 /* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
 double arbiter_lag(const struct arbiter_session *session);
 /* What it is owed, less what it has taken and is not charged for yet. */
 double arbiter_owed(const struct arbiter_session *session);
-/* GPU time since the last charge. */
+/* What it is owed is never more, and never less, than so much. */
+void arbiter_owe(struct arbiter_session *session, double ns);
+/* Time of a turn since the last charge. */
 double arbiter_uncharged(const struct arbiter_session *session);
-/* Turn the time since the last charge into use. Returns which part of it the session was busy, or -1 for no
- * time at all. */
+/* Turn the time of a turn since the last charge into use. Returns which part of it the session was busy, or -1
+ * for no time at all. */
 double arbiter_charge(struct arbiter_session *session);
-/* Charge what overlapping sessions were busy since the last time, and find out who has turned busy. Returns
- * those GPUs on which more was wanted than there is. */
-uint64_t arbiter_charge_overlaps(struct arbiter *arbiter);
-/* Count what overlap there is from now on. */
-void arbiter_begin_overlap(struct arbiter_session *session);
+/* A guest used so much. */
+void arbiter_charge_guest(struct arbiter_session *session, double used_ns);
+
+/* --- arbiter_role.c -------------------------------------------------------------------------------- */
+
+/* A new session, or one that changed so much that it is to be learned anew. */
+void arbiter_forget(struct arbiter_session *session);
+/* How it fared as a guest says nothing any more. */
+void arbiter_forget_need(struct arbiter_session *session);
+/* A stretch of time begins in which it is watched. */
+void arbiter_watch(struct arbiter_session *session);
+/* A process told what it did since `from`. */
+void arbiter_learn(struct arbiter_session *session, uint64_t from, double busy_ns, double calls);
+/* The turn is over; `gave_back`: because there was no work any more. */
+void arbiter_learn_turn(struct arbiter_session *session, bool gave_back);
+/* Find out who takes turns now. */
+void arbiter_find_roles(struct arbiter *arbiter);
 
 /* --- arbiter_decide.c ------------------------------------------------------------------------------ */
 
@@ -167,11 +246,13 @@ bool arbiter_has_waiting_process(const struct arbiter_session *session);
 bool arbiter_is_waiting(const struct arbiter_session *session);
 
 void arbiter_open_gate(struct arbiter_process *process);
-/* Tell those whose gates are open what else holds for the lease. */
-void arbiter_raise_flags(struct arbiter_session *session, uint32_t flags);
+/* Tell those whose gates are open what holds for the lease now. */
+void arbiter_set_flags(struct arbiter_session *session, uint32_t flags, uint64_t ahead_ns);
 void arbiter_tell(const struct arbiter_session *session, enum arbiter_event event);
 
 void arbiter_begin_lease(struct arbiter_session *session, enum arbiter_lease lease);
+/* A turn becomes a guest's lease, or the other way round, with its gates open. */
+void arbiter_convert_lease(struct arbiter_session *session, enum arbiter_lease lease);
 /* Revoke it, and wait for the answers. */
 void arbiter_begin_closing(struct arbiter_session *session);
 /* The lease is over once no gate is open or closing. `gave_back`: nobody had asked for it. */

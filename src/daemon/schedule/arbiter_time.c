@@ -1,4 +1,4 @@
-/* The accounts: GPU time, virtual time, buckets. */
+/* The accounts: GPU time used and held, virtual time, what is owed, buckets. */
 #include <string.h>
 
 #include "daemon/schedule/arbiter_state.h"
@@ -6,13 +6,12 @@
 #define SECOND_NS UINT64_C(1000000000)
 /* What a session without a minimum counts at least. */
 #define WEIGHT_LEAST 0.01
-/* An overlapping session is judged over this long, so that one long piece of work does not count as busy. */
-#define DENSE_WINDOW_NS 100000000.0
-#define DENSE_RATIO 0.9
 /* What is missed or had beyond this is not made up for. */
 #define OWED_MOST_NS 100000000.0
-/* From this part of its time on, a GPU counts as wanted by more than it can serve. */
-#define CONTENDED_RATIO 0.95
+/* Of a program with gaps, less: how it fares changes with its neighbours. */
+#define AHEAD_MOST_NS 10000000.0
+/* Of the time, at most, where turns are short. */
+#define HANDOVERS_RATIO 0.02
 
 static double quantum(const struct arbiter *arbiter)
 {
@@ -28,15 +27,39 @@ double arbiter_uncharged(const struct arbiter_session *session)
     return most;
 }
 
-/* Who does not want the GPU is owed nothing for that time. */
+static void add_bounded(double *value, double ns)
+{
+    *value += ns;
+    if (*value > OWED_MOST_NS)
+        *value = OWED_MOST_NS;
+    if (*value < -OWED_MOST_NS)
+        *value = -OWED_MOST_NS;
+}
+
+void arbiter_owe(struct arbiter_session *session, double ns)
+{
+    add_bounded(&session->owed_ns, ns);
+    if (!session->is_dense && session->owed_ns < -AHEAD_MOST_NS)
+        session->owed_ns = -AHEAD_MOST_NS;
+}
+
+/* To a session that does not want the GPU, nothing is owed for that time; to a program with gaps of its own, that
+ * was progress. What a guest is owed follows from what it tells (arbiter_role.c). */
 static void promise(struct arbiter_session *session, double passed)
 {
-    if (session->is_backlogged)
-        session->owed_ns += passed * session->share.min / SHARE_WHOLE;
+    double promised = (double)session->share.min / SHARE_WHOLE;
+    if (session->lease == LEASE_GUEST)
+        return;
+    if (session->is_backlogged) {
+        arbiter_owe(session, passed * promised);
+        add_bounded(&session->robbed_ns, passed * (promised - HANDOVERS_RATIO));
+        return;
+    }
+    session->robbed_ns = 0;
+    if (!session->is_dense && session->processes)
+        arbiter_owe(session, passed * (promised - 1));
     else if (session->owed_ns > 0)
         session->owed_ns = 0;
-    if (session->owed_ns > OWED_MOST_NS)
-        session->owed_ns = OWED_MOST_NS;
 }
 
 double arbiter_owed(const struct arbiter_session *session)
@@ -54,6 +77,19 @@ static unsigned parties(const struct arbiter_session *session)
     return count ? count : 1;
 }
 
+/* Whose gates are open now, beside whose. */
+static void note_company(struct arbiter *arbiter)
+{
+    uint64_t open = 0, several = 0;
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        several |= open & at->held;
+        open |= at->held;
+    }
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (at->held & several)
+            at->company_at = arbiter->now;
+}
+
 void arbiter_settle(struct arbiter *arbiter, uint64_t now)
 {
     unsigned open[ARBITER_GPUS] = {0};
@@ -61,11 +97,14 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
         return;
     double passed = (double)(now - arbiter->now);
     arbiter->now = now;
+    note_company(arbiter);
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
         if (is_exclusive(session))
             FOR_GPUS (gpu, session->held)
                 open[gpu] += parties(session);
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
+        if (is_held(session) && (session->flags & WIRE_LEASE_STILL))
+            session->seen.still_ns += passed;
         if (is_exclusive(session))
             FOR_GPUS (gpu, session->held)
                 session->use[gpu].open_ns += passed * parties(session) / open[gpu];
@@ -115,7 +154,7 @@ void arbiter_advance_clocks(struct arbiter *arbiter)
     uint64_t found[ARBITER_PRIORITIES] = {0};
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         unsigned priority = session->priority;
-        if (!session->is_backlogged || session->lease == LEASE_LOOSE)
+        if (!session->is_backlogged || !session->takes_turns || session->lease == LEASE_LOOSE)
             continue;
         FOR_GPUS (gpu, session->gpus) {
             double at = virtual_now(session, gpu);
@@ -140,6 +179,12 @@ void arbiter_come_back(struct arbiter_session *session, uint64_t gpus)
         if (!session->use[gpu].first_s)
             session->use[gpu].first_s = session->use[gpu].last_s = arbiter->now / SECOND_NS;
     }
+}
+
+void arbiter_join_turns(struct arbiter_session *session)
+{
+    FOR_GPUS (gpu, session->gpus)
+        session->use[gpu].vt = session->arbiter->gpus[gpu].clock[session->priority];
 }
 
 double arbiter_lag(const struct arbiter_session *session)
@@ -169,20 +214,18 @@ static void reach_second(struct use *use, uint64_t second)
     use->last_s = second;
 }
 
-static void count_use(struct arbiter_session *session, uint64_t gpu, double used_ns)
+static void count_use(struct arbiter_session *session, uint64_t gpu, double used_ns, double held_ns)
 {
     struct use *use = &session->use[gpu];
-    use->vt += used_ns / session->weight;
+    use->vt += held_ns / session->weight;
+    use->held_ns += held_ns;
     use->used_ns += used_ns;
     reach_second(use, session->arbiter->now / SECOND_NS);
     use->seconds[use->last_s % (ARBITER_WINDOW_S + 1)] += used_ns;
 }
 
-static void take_from(struct arbiter_session *session, double used_ns)
+static void take_tokens(struct arbiter_session *session, double used_ns)
 {
-    session->owed_ns -= used_ns;
-    if (session->owed_ns < -OWED_MOST_NS)
-        session->owed_ns = -OWED_MOST_NS;
     if (!is_capped(session))
         return;
     session->tokens -= used_ns;
@@ -192,91 +235,45 @@ static void take_from(struct arbiter_session *session, double used_ns)
 
 double arbiter_charge(struct arbiter_session *session)
 {
-    double passed = (double)(session->arbiter->now - session->charged_at), most = 0;
-    session->charged_at = session->arbiter->now;
+    struct arbiter *arbiter = session->arbiter;
+    double passed = (double)(arbiter->now - session->charged_at), most_used = 0, most_held = 0;
+    session->charged_at = arbiter->now;
     if (!is_exclusive(session) || passed <= 0)
         return -1;
     double busy = session->busy_ns < passed ? session->busy_ns : passed;
+    double cost = session->cost_calls > 0 ? session->calls * session->cost_ns / session->cost_calls : busy;
     session->busy_ns -= busy;
+    session->calls = 0;
     FOR_GPUS (gpu, session->held) {
-        double used = session->use[gpu].open_ns * busy / passed;
-        session->use[gpu].open_ns = 0;
-        count_use(session, gpu, used);
-        if (used > most)
-            most = used;
+        struct use *use = &session->use[gpu];
+        double guests = arbiter->gpus[gpu].guests_ns - use->guests_ns;
+        double held = use->open_ns > guests ? use->open_ns - guests : 0;
+        double used = use->open_ns * busy / passed;
+        /* While it was busy all the time, the GPU worked for it or for guests. What hand-overs cost, all lose
+         * alike. */
+        used = used < held ? used : held;
+        held = session->is_dense ? used : held;
+        if (guests > 0 && !session->is_dense && cost < used)
+            used = cost;
+        use->open_ns = 0;
+        use->guests_ns = arbiter->gpus[gpu].guests_ns;
+        count_use(session, gpu, used, held);
+        most_used = used > most_used ? used : most_used;
+        most_held = held > most_held ? held : most_held;
     }
-    take_from(session, most);
+    take_tokens(session, most_used);
+    arbiter_owe(session, -most_held);
+    add_bounded(&session->robbed_ns, -most_held);
     return busy / passed;
 }
 
-void arbiter_begin_overlap(struct arbiter_session *session)
+void arbiter_charge_guest(struct arbiter_session *session, double used_ns)
 {
-    session->lease = LEASE_OVERLAP;
-    session->busy_ns = session->dense_busy_ns = session->dense_ns = 0;
-}
-
-/* What it was busy is its own clock's view: while another's work was on the GPU, that counts too. So what is
- * more than there was is cut down for all alike. */
-static void charge_overlap(struct arbiter_session *session, const double *wanted, double passed)
-{
-    double busy = session->busy_ns < passed ? session->busy_ns : passed, most = 0;
-    /* Reports come at each process's own time: what is beyond this window belongs to the next. */
-    session->busy_ns -= busy;
-    if (session->busy_ns > (double)WIRE_REPORT_NS)
-        session->busy_ns = (double)WIRE_REPORT_NS;
     FOR_GPUS (gpu, session->held) {
-        double used = wanted[gpu] > passed ? busy * passed / wanted[gpu] : busy;
-        count_use(session, gpu, used);
-        if (used > most)
-            most = used;
+        count_use(session, gpu, used_ns, used_ns);
+        session->arbiter->gpus[gpu].guests_ns += used_ns;
     }
-    take_from(session, most);
-    session->dense_busy_ns += busy;
-    session->dense_ns += passed;
-    if (session->dense_ns >= DENSE_WINDOW_NS) {
-        session->is_sparse = session->dense_busy_ns < DENSE_RATIO * session->dense_ns;
-        session->dense_ns = session->dense_busy_ns = 0;
-    }
-}
-
-/* Where there was enough for all, nobody is owed what it did not want. */
-static void forgive(struct arbiter *arbiter, uint64_t gpu)
-{
-    double most = 0;
-    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        if (session->lease == LEASE_OVERLAP && (session->held >> gpu & 1) && session->use[gpu].vt > most)
-            most = session->use[gpu].vt;
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        double least = most - quantum(arbiter) / session->weight;
-        if (session->lease == LEASE_OVERLAP && (session->held >> gpu & 1) && session->use[gpu].vt < least)
-            session->use[gpu].vt = least;
-    }
-}
-
-uint64_t arbiter_charge_overlaps(struct arbiter *arbiter)
-{
-    double wanted[ARBITER_GPUS] = {0};
-    double passed = (double)(arbiter->now - arbiter->overlap_since);
-    uint64_t open = 0, contended = 0;
-    arbiter->overlap_since = arbiter->now;
-    if (passed <= 0)
-        return 0;
-    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        if (session->lease != LEASE_OVERLAP)
-            continue;
-        FOR_GPUS (gpu, session->held)
-            wanted[gpu] += session->busy_ns < passed ? session->busy_ns : passed;
-        open |= session->held;
-    }
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        if (session->lease == LEASE_OVERLAP)
-            charge_overlap(session, wanted, passed);
-    FOR_GPUS (gpu, open)
-        if (wanted[gpu] >= CONTENDED_RATIO * passed)
-            contended |= UINT64_C(1) << gpu;
-        else
-            forgive(arbiter, gpu);
-    return contended;
+    take_tokens(session, used_ns);
 }
 
 /* --- Telling --------------------------------------------------------------------------------------- */
@@ -284,6 +281,16 @@ uint64_t arbiter_charge_overlaps(struct arbiter *arbiter)
 uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu)
 {
     return (uint64_t)session->use[gpu].used_ns;
+}
+
+uint64_t arbiter_session_held(const struct arbiter_session *session, unsigned gpu)
+{
+    return (uint64_t)session->use[gpu].held_ns;
+}
+
+double arbiter_session_progress(const struct arbiter_session *session)
+{
+    return session->progress;
 }
 
 double arbiter_session_achieved(const struct arbiter_session *session, unsigned gpu, uint64_t now)

@@ -336,7 +336,8 @@ void in_flight_begin_sample(struct gate *gate)
     struct in_flight_entry *entry = gate_self.entry;
     if (!entry || entry->left > 1 || atomic_load_explicit(&gate->captures, memory_order_relaxed))
         return;
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     pthread_mutex_lock(&entry->lock);
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     settle(gate, entry, false);
@@ -345,7 +346,7 @@ void in_flight_begin_sample(struct gate *gate)
     if (stream && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         entry->sampling = record(entry, stream);
     pthread_mutex_unlock(&entry->lock);
-    calls_end(mode);
+    own_calls_end(&calls);
 }
 
 void in_flight_count(struct gate *gate, CUstream stream, bool marks)
@@ -555,9 +556,9 @@ uint64_t in_flight_submitted(struct gate *gate)
 /* What an entry has to tell, with what is reached by now. Under its lock. */
 static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
 {
-    if (atomic_load_explicit(&entry->marks, memory_order_relaxed) && push_context(context_in(entry))) {
+    if (atomic_load_explicit(&entry->marks, memory_order_relaxed) && own_calls_push(context_in(entry))) {
         settle(gate, entry, false);
-        pop_context();
+        own_calls_pop();
     }
     struct in_flight_counts counts = entry->counts;
     uint64_t calls = counts.chained + counts.sampled + counts.others;
@@ -576,7 +577,8 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
 struct in_flight_done in_flight_take_done(struct gate *gate)
 {
     struct in_flight_done done = {0};
-    CUstreamCaptureMode mode = calls_begin();
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
     pthread_mutex_lock(&gate->lock);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
@@ -587,7 +589,7 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
         pthread_mutex_unlock(&entry->lock);
     }
     pthread_mutex_unlock(&gate->lock);
-    calls_end(mode);
+    own_calls_end(&calls);
     return done;
 }
 

@@ -10,7 +10,10 @@
 
 #define AHEAD_NS MS
 #define SLICE_NS (2 * MS)
-#define GIVES_BACK_AFTER_NS MS
+/* As in the agent: agent_rest_ns(). */
+#define REST_SPARSE_NS UINT64_C(60000)
+#define REST_LEAST_NS MS
+#define REST_MOST_NS (2 * MS)
 #define NOTICES_AFTER_NS UINT64_C(50000) /* that what it submitted has ended */
 
 /* --- Messages -------------------------------------------------------------------------------------- */
@@ -31,10 +34,11 @@ static bool receive(struct world *world, struct mailbox *box, struct mail *mail)
     return true;
 }
 
-static void on_grant(void *owner, uint64_t lease, uint32_t flags)
+static void on_grant(void *owner, uint64_t lease, uint32_t flags, uint64_t ahead_ns)
 {
     struct member *member = owner;
-    send(member->world, &member->inbox, (struct mail){.type = WIRE_GRANT, .lease = lease, .flags = flags});
+    send(member->world, &member->inbox,
+         (struct mail){.type = WIRE_GRANT, .lease = lease, .flags = flags, .ahead_ns = ahead_ns});
 }
 
 static void on_revoke(void *owner, uint64_t lease, uint64_t patience_ns)
@@ -74,7 +78,8 @@ static bool has_work(const struct member *member)
 static void submit(struct member *member)
 {
     const struct program *program = &member->program;
-    while (has_work(member) && member->in_flight_ns < AHEAD_NS + program->piece_ns) {
+    uint64_t ahead_ns = member->ahead_ns ? member->ahead_ns : AHEAD_NS;
+    while (has_work(member) && member->in_flight_ns < ahead_ns + program->piece_ns) {
         if (program->burst && member->pieces == program->burst) {
             if (member->in_flight_ns == 0) {
                 member->pieces = 0;
@@ -96,12 +101,44 @@ static bool waits_at_gate(const struct member *member)
 
 /* --- Its agent ------------------------------------------------------------------------------------- */
 
-static void answer(struct member *member, enum wire_type type, uint32_t outcome)
+static void tell_measure(struct member *member)
 {
+    uint64_t passed = member->world->now - member->reported_at;
     send(member->world, &member->outbox,
-         (struct mail){.type = type, .lease = member->lease, .flags = outcome, .busy_ns = member->busy_ns});
-    member->busy_ns = 0;
+         (struct mail){.type = member->flags & WIRE_LEASE_PROGRESS ? WIRE_PROGRESS : WIRE_REPORT,
+                       .lease = member->lease,
+                       .busy_ns = member->busy_ns,
+                       .calls = member->calls});
+    if (member->calls)
+        member->gap_ns = (passed - member->busy_ns) / member->calls;
+    member->busy_ns = member->calls = 0;
     member->reported_at = member->world->now;
+}
+
+static void give_back(struct member *member, uint32_t outcome)
+{
+    if (member->flags & WIRE_LEASE_PROGRESS)
+        tell_measure(member);
+    send(member->world, &member->outbox,
+         (struct mail){
+             .type = WIRE_RETURNED, .lease = member->lease, .flags = outcome, .busy_ns = member->busy_ns});
+    member->busy_ns = member->calls = 0;
+    member->reported_at = member->world->now;
+}
+
+static uint64_t rest_ns(const struct member *member)
+{
+    uint64_t ns = 3 * member->gap_ns;
+    if (member->gap_ns > REST_MOST_NS)
+        return REST_SPARSE_NS;
+    return ns < REST_LEAST_NS ? REST_LEAST_NS : ns < REST_MOST_NS ? ns : REST_MOST_NS;
+}
+
+static void tell_burst(struct member *member, bool begins)
+{
+    member->told_burst = begins;
+    send(member->world, &member->outbox,
+         (struct mail){.type = WIRE_BURST, .lease = member->lease, .flags = begins});
 }
 
 static void hear(struct member *member, const struct mail *mail)
@@ -116,10 +153,14 @@ static void hear(struct member *member, const struct mail *mail)
         member->is_free = member->has_asked = false;
         member->lease = mail->lease;
         member->flags = mail->flags;
+        member->ahead_ns = mail->ahead_ns;
         member->idle_since = member->reported_at = now;
+        member->busy_ns = member->calls = 0;
+        member->told_burst = false;
         member->grants++;
     } else if (mail->type == WIRE_GRANT && mail->lease == member->lease && member->gate_open) {
         member->flags = mail->flags;
+        member->ahead_ns = mail->ahead_ns;
     } else if (mail->type == WIRE_REVOKE) {
         member->gate_open = member->is_free = false;
         member->is_draining = true;
@@ -143,20 +184,23 @@ static void tend(struct member *member)
                                .busy_ns = member->understates ? 0 : member->in_flight_ns});
         if (is_idle && world->now - member->idle_since >= NOTICES_AFTER_NS) {
             member->is_draining = false;
-            answer(member, WIRE_RETURNED, WIRE_OUTCOME_DRAINED);
+            give_back(member, WIRE_OUTCOME_DRAINED);
         } else if (world->now - member->revoked_at >= ARBITER_PATIENCE_NS + member->program.piece_ns) {
             member->is_draining = false;
             member->gate_open = true;
             member->undrained++;
-            answer(member, WIRE_RETURNED, WIRE_OUTCOME_UNDRAINED);
+            give_back(member, WIRE_OUTCOME_UNDRAINED);
         }
     } else if (member->gate_open && !member->is_free) {
-        if ((member->flags & WIRE_LEASE_WANTED) && world->now - member->idle_since >= GIVES_BACK_AFTER_NS) {
+        bool rests = world->now - member->idle_since >= rest_ns(member);
+        if ((member->flags & WIRE_LEASE_BURSTS) && member->told_burst != !is_idle && (rests || !is_idle))
+            tell_burst(member, !is_idle);
+        if ((member->flags & WIRE_LEASE_WANTED) && rests) {
             member->gate_open = false;
-            answer(member, WIRE_RETURNED, WIRE_OUTCOME_IDLE);
-        } else if ((member->flags & WIRE_LEASE_REPORT) && member->busy_ns &&
+            give_back(member, WIRE_OUTCOME_IDLE);
+        } else if ((member->flags & WIRE_LEASE_REPORT) && member->calls &&
                    world->now - member->reported_at >= WIRE_REPORT_NS) {
-            answer(member, WIRE_REPORT, 0);
+            tell_measure(member);
         }
     } else if (!member->gate_open && !member->has_asked && waits_at_gate(member)) {
         member->has_asked = true;
@@ -171,7 +215,7 @@ static void live(struct member *member)
         return;
     while (receive(member->world, &member->inbox, &mail))
         hear(member, &mail);
-    if (member->gate_open)
+    if (member->gate_open && !(member->flags & WIRE_LEASE_STILL))
         submit(member);
     else if (member->program.burst && member->pieces == member->program.burst && member->in_flight_ns == 0) {
         member->pieces = 0;
@@ -208,8 +252,11 @@ static void run_gpu(struct world *world, unsigned gpu)
     if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
         return;
     uint64_t done = member->in_flight_ns < WORLD_STEP_NS ? member->in_flight_ns : WORLD_STEP_NS;
+    uint64_t pieces_left = (member->in_flight_ns + member->program.piece_ns - 1) / member->program.piece_ns;
     member->in_flight_ns -= done;
     member->device_ns += done;
+    member->calls +=
+        pieces_left - (member->in_flight_ns + member->program.piece_ns - 1) / member->program.piece_ns;
 }
 
 /* Whoever lives may use its lease: work that is before the GPU, or an open gate. */
@@ -239,6 +286,15 @@ static void deliver(struct member *member)
         } else if (mail.type == WIRE_CLOSED) {
             struct wire_closed closed = {.lease = mail.lease, .left_ns = mail.busy_ns};
             arbiter_closed(member->process, &closed, world->now);
+        } else if (mail.type == WIRE_BURST) {
+            struct wire_burst burst = {.lease = mail.lease, .begins = mail.flags};
+            arbiter_burst(member->process, &burst, world->now);
+        } else if (mail.type == WIRE_PROGRESS) {
+            struct wire_progress progress = {.lease = mail.lease,
+                                             .busy_ns = mail.busy_ns,
+                                             .longest_ns = member->program.piece_ns,
+                                             .calls = mail.calls};
+            arbiter_progress(member->process, &progress, world->now);
         } else if (mail.type == WIRE_REPORT) {
             struct wire_report report = {
                 .lease = mail.lease, .busy_ns = mail.busy_ns, .longest_ns = member->program.piece_ns};

@@ -33,7 +33,7 @@ struct mailbox {
         enum wire_type type;
         uint64_t lease;
         uint32_t flags; /* of GRANT; the outcome of RETURNED */
-        uint64_t busy_ns;
+        uint64_t busy_ns, calls, ahead_ns;
     } mails[64];
     unsigned count;
 };
@@ -55,7 +55,8 @@ struct member {
     /* The agent. */
     struct mailbox inbox, outbox;
     bool gate_open, is_free, is_draining, has_asked;
-    uint64_t lease, idle_since, revoked_at, busy_ns, reported_at;
+    bool told_burst;
+    uint64_t lease, idle_since, revoked_at, busy_ns, calls, gap_ns, ahead_ns, reported_at;
     uint32_t flags;
     unsigned grants, revokes, undrained;
 };
