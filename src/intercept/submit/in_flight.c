@@ -338,14 +338,14 @@ void in_flight_begin_sample(struct gate *gate)
         return;
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
-    pthread_mutex_lock(&entry->lock);
+    guard_lock(&entry->lock);
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     settle(gate, entry, false);
     /* What is before the stream has ended, but for what no mark is behind: a mark here is where the GPU begins
      * with this call. */
     if (stream && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         entry->sampling = record(entry, stream);
-    pthread_mutex_unlock(&entry->lock);
+    guard_unlock(&entry->lock);
     own_calls_end(&calls);
 }
 
@@ -579,16 +579,16 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
     struct in_flight_done done = {0};
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
-    pthread_mutex_lock(&gate->lock);
+    guard_lock(&gate->lock);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
-        if (pthread_mutex_trylock(&entry->lock) != 0)
+        if (!guard_trylock(&entry->lock))
             continue; /* next time */
         take_counts(gate, entry, &done);
-        pthread_mutex_unlock(&entry->lock);
+        guard_unlock(&entry->lock);
     }
-    pthread_mutex_unlock(&gate->lock);
+    guard_unlock(&gate->lock);
     own_calls_end(&calls);
     return done;
 }
