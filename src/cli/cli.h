@@ -33,6 +33,7 @@ enum cli_kind {
     CLI_MEMORY,         /* struct memory_limits */
     CLI_SHARE,          /* struct share */
     CLI_PRIORITY,       /* const char *: one of cli_priorities */
+    CLI_FIELDS,         /* const char *: names of fields of the API with commas between */
     CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
@@ -52,8 +53,9 @@ struct cli_arguments {
     const char *quantum; /* NULL: not given */
     const char *by;      /* NULL: not given */
     uint64_t since_usec; /* 0: not given */
+    const char *fields;  /* NULL: not given */
     const char *folder;  /* NULL: not given */
-    bool kill, follow, csv, open, container, without_driver;
+    bool kill, follow, csv, open, quiet, watch, all, container, without_driver;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };
@@ -64,6 +66,7 @@ struct cli_option {
     enum cli_kind kind;
     size_t offset; /* of the value in struct cli_arguments */
     const char *help;
+    char letter; /* "-q" is the same; 0: none */
 };
 
 struct cli_verb {

@@ -85,6 +85,13 @@ static int take_value(const struct cli_option *option, const char *value, struct
     case CLI_PRIORITY:
         result = check_priority(value, error);
         break;
+    case CLI_FIELDS:
+        if (value[strspn(value, "abcdefghijklmnopqrstuvwxyz_,")] || !*value)
+            result = error_set(error, EINVAL, NULL,
+                               "'%.80s' does not name fields; expected some with commas between, like "
+                               "name,used_bytes",
+                               value);
+        break;
     case CLI_USAGE_BY:
         result = check_usage_by(value, error);
         break;
@@ -117,7 +124,8 @@ static const struct cli_option *find_option(const struct cli_verb *verb, const c
         length = 4;
     }
     for (const struct cli_option *option = verb->options; option->name; option++)
-        if (strlen(option->name) == length && memcmp(option->name, name, length) == 0)
+        if ((strlen(option->name) == length && memcmp(option->name, name, length) == 0) ||
+            (length == 1 && option->letter && option->letter == *name))
             return option;
     return NULL;
 }
@@ -152,7 +160,8 @@ static int parse_option(const struct cli_verb *verb, char **words, struct cli_ar
     bool one_dash = word[1] != '-';
     const struct cli_option *option =
         find_option(verb, name, equals ? (size_t)(equals - name) : strlen(name));
-    if (!option || (one_dash && strcmp(word, "-h") != 0))
+    bool is_letter = word[1] && word[1] != '-' && word[2] == '\0';
+    if (!option || one_dash != is_letter)
         return unknown_option(verb, word, error);
 
     if (option->kind == CLI_FLAG) {

@@ -40,6 +40,15 @@ void cells_gpu(struct table_cell *cell, const json_t *gpu)
         table_cell_print(cell, TABLE_RED, "gone");
 }
 
+void cells_owner(struct table_cell *cell, const json_t *session)
+{
+    const char *owner = session_text(session, "owner");
+    if (*owner)
+        table_cell_print(cell, TABLE_PLAIN, "%s", owner);
+    else
+        table_cell_print(cell, TABLE_PLAIN, "%llu", (unsigned long long)session_number(session, "owner_uid"));
+}
+
 void cells_gpu_name(struct table_cell *cell, const json_t *gpu)
 {
     const char *name = session_text(gpu, "name");

@@ -20,6 +20,9 @@ void cells_print_json(const json_t *answer);
 /* A GPU's index; "gone" where the card is not there any more, and with it its index. */
 void cells_gpu(struct table_cell *cell, const json_t *gpu);
 
+/* The owner of a session by name, or by number. */
+void cells_owner(struct table_cell *cell, const json_t *session);
+
 /* A GPU's name, without the maker's. */
 void cells_gpu_name(struct table_cell *cell, const json_t *gpu);
 

@@ -63,10 +63,11 @@ static void print_row(const struct table *table, const struct table_cell *row, c
 {
     size_t end = 0; /* no blanks behind the last cell that shows anything */
     for (size_t i = 0; table->columns[i].title; i++)
-        if (row[i].text[0])
+        if (row[i].text[0] && !table->columns[i].left_out)
             end = i;
     for (size_t i = 0; i <= end; i++)
-        print_cell(&row[i], &table->columns[i], widths[i], i == end, stream, colour);
+        if (!table->columns[i].left_out)
+            print_cell(&row[i], &table->columns[i], widths[i], i == end, stream, colour);
     fputc('\n', stream);
 }
 
@@ -74,6 +75,8 @@ static size_t measure(const struct table *table, size_t *widths)
 {
     size_t total = 0;
     for (size_t i = 0; table->columns[i].title; i++) {
+        if (table->columns[i].left_out)
+            continue;
         widths[i] = strlen(table->columns[i].title);
         for (size_t row = 0; row < table->row_count; row++) {
             size_t length = strlen(table->rows[row][i].text);

@@ -10,7 +10,7 @@
 
 enum table_colour { TABLE_PLAIN, TABLE_BOLD, TABLE_DIM, TABLE_GREEN, TABLE_YELLOW, TABLE_RED };
 
-#define TABLE_COLUMNS 10
+#define TABLE_COLUMNS 12
 #define TABLE_CELL_BYTES 128
 
 struct table_cell {
@@ -20,8 +20,9 @@ struct table_cell {
 
 struct table_column {
     const char *title;
-    bool right;  /* align to the right */
-    bool shrink; /* cut short, with "..", where the table would be too wide; one column at most */
+    bool right;    /* align to the right */
+    bool left_out; /* not printed */
+    bool shrink;   /* cut short, with "..", where the table would be too wide; one column at most */
 };
 
 struct table {

@@ -1,6 +1,8 @@
 /* gpuslice events: what has happened to sessions, processes and GPUs, and what happens from now on. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 #include "cli/options.h"
 #include "cli/table.h"
@@ -10,7 +12,9 @@
 
 static const struct cli_option options[] = {
     {"follow", NULL, CLI_FLAG, offsetof(struct cli_arguments, follow),
-     "go on and print events as they come, until interrupted"},
+     "go on and print events as they come, until interrupted", .letter = 'f'},
+    {"since", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, since_usec),
+     "leave out what happened longer ago than this, like 10m or 2h"},
     {"json", NULL, CLI_FLAG, offsetof(struct cli_arguments, json),
      "print an object of JSON a line, for programs"},
     CLI_OPTION_SIMULATED,
@@ -18,14 +22,33 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-static void print_json(const json_t *event, void *context)
+/* Which events are printed. */
+struct choice {
+    const char *session;           /* name, ID or the beginning of an ID; NULL: any */
+    char since[SESSION_TIME_TEXT]; /* as the API writes times; "": any */
+    void (*print)(const json_t *event);
+};
+
+static void take_event(const json_t *event, void *context)
+{
+    const struct choice *choice = context;
+    const char *id = session_text(event, "session_id");
+    if (choice->session && strcmp(session_text(event, "name"), choice->session) != 0 &&
+        strncmp(id, choice->session, strlen(choice->session)) != 0)
+        return;
+    /* Times are all of one form, in which the later comes later. */
+    if (strcmp(session_text(event, "time"), choice->since) >= 0)
+        choice->print(event);
+}
+
+static void print_json(const json_t *event)
 {
     json_dumpf(event, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
     putchar('\n');
     fflush(stdout);
 }
 
-static void print_line(const json_t *event, void *context)
+static void print_line(const json_t *event)
 {
     struct table_cell cells[4];
     char time[SESSION_TIME_TEXT];
@@ -42,10 +65,17 @@ static enum cli_status act(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
+    struct choice choice = {.session = arguments->operands[0],
+                            .print = arguments->json ? print_json : print_line};
+    if (arguments->since_usec) {
+        time_t since = time(NULL) - (time_t)(arguments->since_usec / 1000000);
+        struct tm utc;
+        strftime(choice.since, sizeof(choice.since), "%Y-%m-%dT%H:%M:%S", gmtime_r(&since, &utc));
+    }
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0)
         result = client_listen(&client, arguments->follow ? "/v1/events" : "/v1/events?follow=false",
-                               arguments->json ? print_json : print_line, NULL, &error);
+                               take_event, &choice, &error);
     if (result == 0 && arguments->follow)
         result = error_set(&error, ENOTCONN, NULL, "the daemon has ended");
     client_close(&client);
@@ -54,12 +84,15 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_events = {
     .name = "events",
+    .operands = "[SESSION]",
+    .operand_kind = CLI_SESSION,
+    .operands_max = 1,
     .summary = "print what has happened to sessions, processes and GPUs",
     .text =
         "The daemon keeps the last 1,000 events. You see those of your own sessions and of the GPUs; root "
         "sees all.",
-    .examples =
-        "  gpuslice events --follow\n  gpuslice events --json | jq 'select(.kind == \"memory.denied\")'",
+    .examples = "  gpuslice events -f train --since 1h\n  gpuslice events --json | jq 'select(.kind == "
+                "\"memory.denied\")'",
     .options = options,
     .act = act,
 };

@@ -50,6 +50,25 @@ static void add_gpu(struct table *table, const json_t *gpu)
                      (unsigned long long)session_number(gpu, "sessions"));
 }
 
+/* Programs that no session accounts for, a line each. */
+static void print_outsiders(const json_t *gpu)
+{
+    const json_t *process;
+    size_t i;
+    json_array_foreach(json_object_get(gpu, "processes"), i, process)
+    {
+        char used[UNITS_BYTES_TEXT];
+        struct table_cell label, program;
+        if (json_is_string(json_object_get(process, "session_id")))
+            continue;
+        cells_gpu(&label, gpu);
+        table_cell_print(&program, TABLE_PLAIN, "%s (pid %llu) of %s", session_text(process, "command"),
+                         (unsigned long long)session_number(process, "pid"), session_text(process, "user"));
+        printf("outside of sessions on GPU %s: %s, %s\n", label.text, program.text,
+               units_format_bytes(session_number(process, "used_bytes"), used));
+    }
+}
+
 static void print_table(const json_t *gpus)
 {
     struct table table = {.columns = columns};
@@ -60,6 +79,10 @@ static void print_table(const json_t *gpus)
         add_gpu(&table, gpu);
     }
     table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
+    json_array_foreach((json_t *)gpus, i, gpu)
+    {
+        print_outsiders(gpu);
+    }
     table_free(&table);
 }
 

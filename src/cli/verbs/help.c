@@ -34,7 +34,10 @@ static void print_wrapped(const char *text, size_t at, size_t indent)
 static void print_option(const struct cli_option *option)
 {
     char left[64];
-    int length = snprintf(left, sizeof(left), "  --%s%s%s", option->name,
+    char letter[8] = "";
+    if (option->letter)
+        snprintf(letter, sizeof(letter), "-%c, ", option->letter);
+    int length = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, option->name,
                           cli_option_takes_word(option) ? " " : "", option->value ? option->value : "");
     if (length < OPTION_COLUMN)
         printf("%-*s", OPTION_COLUMN, left);

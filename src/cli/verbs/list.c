@@ -1,6 +1,8 @@
 /* gpuslice list: all sessions, a line each, or one a GPU where a session has several. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/options.h"
 #include "cli/session_cells.h"
@@ -8,23 +10,33 @@
 #include "client/session_fields.h"
 
 static const struct cli_option options[] = {
+    {"quiet", NULL, CLI_FLAG, offsetof(struct cli_arguments, quiet), "print IDs alone, one a line",
+     .letter = 'q'},
+    {"format", "FIELDS", CLI_FIELDS, offsetof(struct cli_arguments, fields),
+     "print these fields of --json, with tabs between, like session_id,name,used_bytes"},
+    {"watch", NULL, CLI_FLAG, offsetof(struct cli_arguments, watch),
+     "print again every 2 seconds, until interrupted", .letter = 'w'},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
 };
 
-enum { ID, NAME, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, PROCESSES };
+enum { ID, NAME, OWNER, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, PRIORITY, PROCESSES, COLUMNS };
+
+#define WATCH_SECONDS 2
 
 static const struct table_column columns[] = {
     [ID] = {"ID"},
     [NAME] = {"NAME", .shrink = true},
+    [OWNER] = {"OWNER"},
     [STATE] = {"STATE"},
     [GPU] = {"GPU", .right = true},
     [BAR] = {"MEMORY"},
     [USAGE] = {"USED / LIMIT", .right = true},
     [COMPUTE] = {"COMPUTE", .right = true},
     [ACHIEVED] = {"10s", .right = true},
+    [PRIORITY] = {"PRIORITY"},
     [PROCESSES] = {"PROCS", .right = true},
     {NULL},
 };
@@ -45,6 +57,8 @@ static void fill_session(struct table_cell *row, const json_t *session)
     else
         table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
                          is_active && is_declared ? "declared" : state);
+    cells_owner(&row[OWNER], session);
+    table_cell_print(&row[PRIORITY], TABLE_PLAIN, "%s", session_text(session, "priority"));
     session_share(session, share);
     table_cell_print(&row[COMPUTE], TABLE_PLAIN, "%s", strcmp(share, "0%..100%") == 0 ? "-" : share);
     table_cell_print(&row[PROCESSES], TABLE_PLAIN, "%zu",
@@ -91,15 +105,33 @@ static void add_session(struct table *table, const json_t *session)
     }
 }
 
+/* Owners are shown where there is another than who asks, priorities where one is not the usual. */
+static void choose_columns(const json_t *sessions, struct table_column chosen[static COLUMNS + 1])
+{
+    const json_t *session;
+    size_t i;
+    memcpy(chosen, columns, sizeof(columns));
+    chosen[OWNER].left_out = chosen[PRIORITY].left_out = true;
+    json_array_foreach((json_t *)sessions, i, session)
+    {
+        if (session_number(session, "owner_uid") != geteuid())
+            chosen[OWNER].left_out = false;
+        if (strcmp(session_text(session, "priority"), "normal") != 0)
+            chosen[PRIORITY].left_out = false;
+    }
+}
+
 static void print_table(const json_t *sessions)
 {
-    struct table table = {.columns = columns};
+    struct table_column chosen[COLUMNS + 1];
+    struct table table = {.columns = chosen};
     const json_t *session;
     size_t i;
     if (json_array_size(sessions) == 0) {
         puts("no sessions; 'gpuslice run' and 'gpuslice create' make one");
         return;
     }
+    choose_columns(sessions, chosen);
     json_array_foreach((json_t *)sessions, i, session)
     {
         add_session(&table, session);
@@ -108,23 +140,76 @@ static void print_table(const json_t *sessions)
     table_free(&table);
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static void print_field(const json_t *value)
+{
+    struct table_cell cell;
+    if (json_is_string(value)) {
+        table_cell_print(&cell, TABLE_PLAIN, "%s", json_string_value(value));
+        fputs(cell.text, stdout);
+    } else if (json_is_null(value)) {
+        putchar('-');
+    } else {
+        json_dumpf(value, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
+    }
+}
+
+static int print_fields(const json_t *sessions, const char *fields, struct error *error)
+{
+    const json_t *session;
+    size_t i;
+    json_array_foreach((json_t *)sessions, i, session)
+    {
+        for (const char *at = fields; *at;) {
+            int length = (int)strcspn(at, ",");
+            char name[64];
+            snprintf(name, sizeof(name), "%.*s", length, at);
+            const json_t *value = json_object_get(session, name);
+            if (!value)
+                return error_set(error, EINVAL, NULL,
+                                 "sessions have no field '%s'; 'gpuslice list --json' shows which there are",
+                                 name);
+            if (at != fields)
+                putchar('\t');
+            print_field(value);
+            at += length;
+            at += *at == ',';
+        }
+        putchar('\n');
+    }
+    return 0;
+}
+
+static int print_once(const struct cli_arguments *arguments, struct error *error)
 {
     json_t *sessions = NULL;
-    struct error error;
-    if (cells_get("/v1/sessions", arguments, &sessions, &error) < 0)
-        return cli_report(&error);
+    int result = cells_get("/v1/sessions", arguments, &sessions, error);
+    if (result < 0)
+        return result;
+    if (arguments->watch && isatty(STDOUT_FILENO))
+        fputs("\033[H\033[J", stdout); /* to the top, and all below away */
     if (arguments->json)
         cells_print_json(sessions);
+    else if (arguments->quiet || arguments->fields)
+        result = print_fields(sessions, arguments->fields ? arguments->fields : "session_id", error);
     else
         print_table(sessions);
     json_decref(sessions);
-    return cli_finish_output();
+    return result;
+}
+
+static enum cli_status act(const struct cli_arguments *arguments)
+{
+    struct error error;
+    int result;
+    while ((result = print_once(arguments, &error)) == 0 && arguments->watch &&
+           cli_finish_output() == CLI_DONE)
+        sleep(WATCH_SECONDS);
+    return result < 0 ? cli_report(&error) : cli_finish_output();
 }
 
 const struct cli_verb verb_list = {
     .name = "list",
-    .aliases = {"ps"},
+    .aliases = {"ps", "ls"},
     .summary = "list the sessions, what they use and may use",
     .text =
         "COMPUTE is the share of its GPUs' time that a session is promised and may take, 10s the part "

@@ -1,17 +1,62 @@
 /* gpuslice release: end sessions. */
 #include <errno.h>
+#include <unistd.h>
 
 #include "cli/options.h"
 #include "cli/verbs.h"
 #include "client/client.h"
+#include "client/session_fields.h"
 
 static const struct cli_option options[] = {
+    {"all", NULL, CLI_FLAG, offsetof(struct cli_arguments, all),
+     "all sessions of yours, but for those that sessions.conf declares"},
     {"kill", NULL, CLI_FLAG, offsetof(struct cli_arguments, kill),
      "first end the processes in it, with SIGTERM, and after 10 seconds with SIGKILL"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
 };
+
+static int check(const struct cli_arguments *arguments, struct error *error)
+{
+    if (arguments->all != (arguments->operand_count > 0))
+        return 0;
+    return error_set(error, EINVAL, NULL,
+                     arguments->all ? "--all and sessions are given; expected one of them"
+                                    : "no session is given; expected some, or --all");
+}
+
+static int release_one(struct client *client, const struct cli_arguments *arguments, const char *session,
+                       enum cli_status *status)
+{
+    struct error error;
+    int result = client_request_session(client, "DELETE", session, arguments->kill ? "?kill=true" : "", NULL,
+                                        NULL, &error);
+    if (result < 0)
+        *status = cli_report(&error);
+    return result;
+}
+
+/* root too means its own: others' are released by name. */
+static enum cli_status release_all(struct client *client, const struct cli_arguments *arguments)
+{
+    enum cli_status status = CLI_DONE;
+    struct error error;
+    json_t *sessions = NULL, *session;
+    size_t i;
+    if (client_request(client, "GET", "/v1/sessions", NULL, &sessions, &error) < 0)
+        return cli_report(&error);
+    json_array_foreach(sessions, i, session)
+    {
+        bool is_ours = session_number(session, "owner_uid") == geteuid() &&
+                       !json_is_true(json_object_get(session, "declared"));
+        if (is_ours &&
+            release_one(client, arguments, session_text(session, "session_id"), &status) == -ENOTCONN)
+            break;
+    }
+    json_decref(sessions);
+    return status;
+}
 
 /* A session that cannot be released does not keep the others from it. */
 static enum cli_status act(const struct cli_arguments *arguments)
@@ -22,23 +67,22 @@ static enum cli_status act(const struct cli_arguments *arguments)
     int result = client_open(&client, arguments->simulated, &error);
     if (result < 0)
         return cli_report(&error);
-    for (unsigned i = 0; i < arguments->operand_count && result != -ENOTCONN; i++) {
-        result = client_request_session(&client, "DELETE", arguments->operands[i],
-                                        arguments->kill ? "?kill=true" : "", NULL, NULL, &error);
-        if (result < 0)
-            status = cli_report(&error);
-    }
+    if (arguments->all)
+        status = release_all(&client, arguments);
+    for (unsigned i = 0; i < arguments->operand_count && result != -ENOTCONN; i++)
+        result = release_one(&client, arguments, arguments->operands[i], &status);
     client_close(&client);
     return status;
 }
 
 const struct cli_verb verb_release = {
     .name = "release",
+    .aliases = {"rm"},
     .operands = "SESSION...",
     .operand_kind = CLI_SESSION,
-    .operands_min = 1,
     .operands_max = (unsigned)-1,
-    .summary = "end sessions: those in which nothing runs, or with --kill any",
+    .summary = "end sessions in which nothing runs, with --kill any",
     .options = options,
+    .check = check,
     .act = act,
 };

@@ -87,7 +87,7 @@ static void print_table(const json_t *answer)
                   : is_by_gpu ? "GPU"
                               : "SESSION",
                   .shrink = !is_by_gpu},
-        [OWNER] = {is_by_user || is_by_gpu ? "" : "OWNER"},
+        [OWNER] = {"OWNER", .left_out = is_by_user || is_by_gpu},
         [GPU_TIME] = {"GPU TIME", .right = true},
         [MEMORY] = {"GiB-HOURS", .right = true},
         [PEAK] = {"PEAK", .right = true},
