@@ -51,3 +51,8 @@ bool driver_has(enum cuda_entry_id id)
 {
     return driver_functions[id] != (void *)absent;
 }
+
+void *driver_function(enum cuda_entry_id id)
+{
+    return driver_functions[id];
+}

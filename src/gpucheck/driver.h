@@ -17,5 +17,6 @@ enum driver_route {
  * there is no driver: text that stays. */
 const char *driver_open(enum driver_route route);
 
-/* Whether this driver has the entry point. */
+/* Whether this driver has the entry point; and where calls of it go. */
 bool driver_has(enum cuda_entry_id id);
+void *driver_function(enum cuda_entry_id id);

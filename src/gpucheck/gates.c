@@ -10,15 +10,6 @@
 #include "gpucheck/part.h"
 #include "gpucheck/work.h"
 
-static void set_quantum(const char *quantum)
-{
-    char output[256], path[PATH_MAX];
-    find_program("gpuslice", path);
-    char *words[] = {path, "scheduler", "--quantum", (char *)quantum, NULL};
-    if (program_run(words, 0, true, output, sizeof(output)) != 0)
-        fail_and_end("'gpuslice scheduler --quantum %s' failed: %s", quantum, output);
-}
-
 /* --- Captures -------------------------------------------------------------------------------------- */
 
 enum { CAPTURES = 30, CAPTURED = 20, KERNEL_US = 200 };
@@ -98,13 +89,13 @@ void check_capture_gates(const struct check *check)
     part_start(&captures, PART_SHARE("25%..100%"), "captures", "");
     part_hear(&rival);
     part_hear(&captures);
-    set_quantum("1ms");
+    scheduler_quantum("1ms");
     part_say(&rival, "%.9f %.9f", now_s(), now_s() + 60);
     uint64_t before = lease_handovers();
     part_say(&captures, "go");
     double done = part_hear_number(&captures);
     uint64_t closings = (lease_handovers() - before) / 2;
-    set_quantum("auto");
+    scheduler_quantum("auto");
     part_end(&captures);
     part_kill(&rival);
     figure("captures", done, "count");
@@ -185,7 +176,7 @@ void check_handover(const struct check *check)
         part_start(&parts[i], PART_SHARE("50%..100%"), "submit", "");
         part_hear(&parts[i]);
     }
-    set_quantum("2ms");
+    scheduler_quantum("2ms");
     cpus_are_busy();
     uint64_t before = lease_handovers();
     for (unsigned i = 0; i < 2; i++)
@@ -194,7 +185,7 @@ void check_handover(const struct check *check)
         counts[i] = hear_pauses(&parts[i], pauses[i]);
     uint64_t told = lease_handovers() - before;
     bool are_busy = cpus_are_busy();
-    set_quantum("auto");
+    scheduler_quantum("auto");
     part_end(&parts[0]);
     part_end(&parts[1]);
     unsigned count = find_gaps(pauses[0], counts[0], pauses[1], counts[1], gaps);

@@ -13,12 +13,20 @@
 #include "gpucheck/runner.h"
 
 #define BUDGET_S 350.0
+#define FIRST_BUDGET_S 600.0
 
 const struct check checks[] = {
 #define CHECK(name, function, place, deadline, claim) {name, CHECK_##place, deadline, claim, function},
 #include "gpucheck/checks.def"
 #undef CHECK
     {NULL},
+};
+
+static const char *const first[] = {
+#define FIRST(name) name,
+#include "gpucheck/first.def"
+#undef FIRST
+    NULL,
 };
 
 const struct part_role part_roles[] = {
@@ -29,16 +37,18 @@ const struct part_role part_roles[] = {
 };
 
 static const char usage[] =
-    "usage: gpu-check [--simulated] [--gpu INDEX|UUID] [--only NAME]... [--json FILE] [--budget SECONDS] "
-    "[--list]\n"
+    "usage: gpu-check [--simulated] [--gpu INDEX|UUID] [--first | --only NAME...] [--json FILE]\n"
+    "                 [--budget SECONDS] [--list]\n"
     "\n"
     "Checks that GPU Slice keeps quotas on this machine's GPU, and measures the GPU and its driver.\n"
     "\n"
     "  --simulated        on a simulated GPU of its own; no driver is needed\n"
     "  --gpu INDEX|UUID   this GPU (NVML's index); the first one otherwise\n"
+    "  --first            what to know first of a card, in ten minutes, in that order\n"
     "  --only NAME        run only this check; can be given again\n"
     "  --json FILE        write the results there too; - is standard output, and no table\n"
-    "  --budget SECONDS   take no longer than this in all (350); what has not run by then says so\n"
+    "  --budget SECONDS   take no longer than this in all (350; 600 with --first); what has not run by then "
+    "says so\n"
     "  --list             say what is checked, and run nothing\n"
     "\n"
     "Exit status: 0 all that ran passed, 1 something failed, 2 wrong usage. The card's settings are left "
@@ -49,7 +59,7 @@ struct options {
     const char *only[64];
     unsigned only_count;
     double budget_s;
-    bool list;
+    bool list, first;
 };
 
 static const struct check *find_check(const char *name)
@@ -92,6 +102,8 @@ static int parse(int count, char **words, struct options *options)
             i++;
         } else if (strcmp(word, "--simulated") == 0) {
             settings.simulated = true;
+        } else if (strcmp(word, "--first") == 0) {
+            options->first = true;
         } else if (strcmp(word, "--list") == 0) {
             options->list = true;
         } else if (strcmp(word, "--help") == 0) {
@@ -102,6 +114,12 @@ static int parse(int count, char **words, struct options *options)
             return 2;
         }
     }
+    if (options->first && options->only_count) {
+        fputs("gpu-check: --first and --only do not go together\n", stderr);
+        return 2;
+    }
+    if (options->budget_s <= 0)
+        options->budget_s = options->first ? FIRST_BUDGET_S : BUDGET_S;
     return 0;
 }
 
@@ -182,6 +200,14 @@ static bool is_wanted(const struct options *options, const struct check *check)
     return !options->only_count;
 }
 
+/* What comes as number `at`: in the order of the table, or in that of --first. NULL at the end. */
+static const struct check *check_at(const struct options *options, unsigned at)
+{
+    if (options->first)
+        return first[at] ? find_check(first[at]) : NULL;
+    return checks[at].name ? &checks[at] : NULL;
+}
+
 struct run {
     const struct options *options;
     FILE *out; /* the table */
@@ -228,7 +254,8 @@ static int run_all(const struct options *options)
         json_decref(run.results);
         return 1;
     }
-    for (const struct check *check = checks; check->name && !ended_early; check++) {
+    const struct check *check;
+    for (unsigned at = 0; (check = check_at(options, at)) && !ended_early; at++) {
         json_t *result = is_wanted(options, check) ? runner_run(check) : NULL;
         if (result)
             add_result(&run, result);
@@ -254,7 +281,7 @@ static int run_all(const struct options *options)
 
 int main(int count, char **words)
 {
-    struct options options = {.budget_s = BUDGET_S};
+    struct options options = {0};
     int status = parse(count, words, &options);
     if (status)
         return status;
@@ -263,7 +290,8 @@ int main(int count, char **words)
     if (options.part)
         return run_part(options.part, options.argument);
     if (options.list) {
-        for (const struct check *check = checks; check->name; check++)
+        const struct check *check;
+        for (unsigned at = 0; (check = check_at(&options, at)); at++)
             printf("%-22s %s\n", check->name, check->claim);
         return 0;
     }

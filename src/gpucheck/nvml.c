@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "cuda/nvml.h"
+#include "cuda/nvml_entries.h"
 #include "cuda/uuid.h"
 #include "gpucheck/check.h"
 
-typedef nvmlReturn_t (*processes_call)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *);
+typedef nvmlReturn_t (*processes_call)(nvmlDevice_t, unsigned *, void *);
 
 static struct {
     nvmlDevice_t device;
@@ -82,16 +83,28 @@ static nvmlMemory_t memory_now(void)
 static bool process_bytes(pid_t pid, uint64_t *bytes)
 {
     enum { MOST = 256 };
-    static nvmlProcessInfo_v2_t list[MOST];
+    static char list[MOST * NVML_ENTRY_BYTES_MOST];
     unsigned count = MOST;
+    nvml_entries_prepare(list, MOST);
     if (!nvml.processes || nvml.processes(nvml.device, &count, list) != NVML_SUCCESS)
         return false;
-    for (unsigned i = 0; i < count; i++)
-        if (list[i].pid == (unsigned)pid && list[i].usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64) {
-            *bytes = list[i].usedGpuMemory;
+    size_t length = nvml_entries_length(list, MOST, count);
+    for (unsigned i = 0; length && i < count; i++) {
+        nvmlProcessInfo_v1_t head; /* how all forms begin */
+        memcpy(&head, list + i * length, sizeof(head));
+        if (head.pid == (unsigned)pid && head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64) {
+            *bytes = head.usedGpuMemory;
             return true;
         }
+    }
     return false;
+}
+
+void nvml_list(void)
+{
+    uint64_t bytes;
+    open_nvml();
+    process_bytes(0, &bytes);
 }
 
 uint64_t nvml_used_bytes(pid_t pid)

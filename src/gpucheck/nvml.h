@@ -11,6 +11,9 @@ uint64_t nvml_used_bytes(pid_t pid);
 /* Which of the two it was: "process" or "device". */
 const char *nvml_used_source(void);
 
+/* Ask for the list of processes once, as a sample does. */
+void nvml_list(void);
+
 /* "580.65.06" */
 const char *nvml_driver_version(void);
 /* The GPU's memory in the whole, and what nobody uses. */

@@ -312,6 +312,27 @@ void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seco
     json_decref(array);
 }
 
+uint64_t session_unknown_pointers(const char *session)
+{
+    json_t *object = ask("show", session);
+    const json_t *process;
+    uint64_t sum = 0;
+    size_t i;
+    json_array_foreach(json_object_get(object, "processes"), i, process) sum +=
+        (uint64_t)json_integer_value(json_object_get(process, "unknown_pointers"));
+    json_decref(object);
+    return sum;
+}
+
+void scheduler_quantum(const char *quantum)
+{
+    char output[256], path[PATH_MAX];
+    find_program("gpuslice", path);
+    char *words[] = {path, "scheduler", "--quantum", (char *)quantum, NULL};
+    if (program_run(words, 0, true, output, sizeof(output)) != 0)
+        fail_and_end("'gpuslice scheduler --quantum %s' failed: %s", quantum, output);
+}
+
 uint64_t lease_handovers(void)
 {
     json_t *object = ask("scheduler", NULL);

@@ -67,5 +67,11 @@ struct session_use session_use(const char *session);
 /* The GPU time that the daemon has counted for these parts' sessions, all at one moment. */
 void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seconds);
 
+/* How many entry points the interceptor knew by their name alone in a session's processes. */
+uint64_t session_unknown_pointers(const char *session);
+
+/* How long turns are: "1ms", "auto". */
+void scheduler_quantum(const char *quantum);
+
 /* How often the daemon has seen a GPU go from one session to another. */
 uint64_t lease_handovers(void);

@@ -3,6 +3,7 @@ nothing behind however it ends."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import MIB, wait_for
+from conftest import MIB, SOURCE, wait_for
 
 QUOTA = 2048 * MIB
 
@@ -121,7 +122,7 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     assert all(rows[name]["reasons"] for name in not_run)
     assert f"{len(rows) - len(not_run)} passed, 0 failed, {len(not_run)} not run" in gpu_check.text
     assert gpu_check.whole["simulated"] is True
-    assert gpu_check.whole["seconds"] < 90
+    assert gpu_check.whole["seconds"] < 200
     assert gpu_check.left() == NOTHING
     assert len(rows["fidelity"]["details"]) == rows["fidelity"]["figures"]["claims"]["value"] > 200
     assert set(rows["fidelity"]["details"].values()) == {"holds"}
@@ -131,6 +132,57 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     assert rows["session-view"]["figures"]["cuMemGetInfo_total"]["value"] == QUOTA
     exact = rows["quota-exact"]["figures"]
     assert exact["granted"]["value"] + exact["left_at_refusal"]["value"] == exact["free_beside_context"]["value"]
+
+
+FIRST = re.findall(r'^FIRST\("([\w-]+)"\)', (SOURCE / "src/gpucheck/first.def").read_text(), re.MULTILINE)
+CHECKS = re.findall(r'^CHECK\("([\w-]+)"', (SOURCE / "src/gpucheck/checks.def").read_text(), re.MULTILINE)
+
+
+def test_first_names_checks_that_there_are_and_ends_with_fidelity():
+    assert len(FIRST) == len(set(FIRST)) and set(FIRST) <= set(CHECKS)
+    assert FIRST[:4] == ["driver", "machine", "entry-points", "kernels"] and FIRST[-1] == "fidelity"
+
+
+def test_first_goes_in_its_own_order_and_writes_after_each_check(gpu_check, reap):
+    """Ended early, it has written what it found, and leaves nothing."""
+    out = gpu_check.folder / "out.json"
+    process = reap(gpu_check.spawn("--first", "--json", out, FAKECUDA_DEVICE="h100"))
+
+    def written():
+        try:
+            return [row["name"] for row in json.loads(out.read_text())["checks"]]
+        except (OSError, ValueError):
+            return []  # just being written
+    wait_for(lambda: len(written()) >= 5, "five checks to be written", 60)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 1
+    names = written()
+    assert names == FIRST[:len(names)] and len(names) < len(FIRST)
+    assert gpu_check.left() == NOTHING
+
+
+@pytest.mark.skipif(not os.environ.get("GPUSLICE_TEST_FIRST"), reason="set GPUSLICE_TEST_FIRST, as ./run-tests --all does")
+@pytest.mark.parametrize("device", ["default", "h100"])
+def test_first_ends_within_ten_minutes(gpu_check, device):
+    out = gpu_check.folder / "out.json"
+    process = gpu_check.spawn("--first", "--json", out, FAKECUDA_DEVICE=device)
+    text, errors = process.communicate(timeout=620)
+    rows = json.loads(out.read_text())["checks"]
+    assert [row["name"] for row in rows] == [*FIRST, "daemon"], errors
+    assert [row for row in rows if row["outcome"] == "failed"] == []
+    assert process.returncode == 0
+    assert gpu_check.left() == NOTHING
+
+
+def test_slices_are_found_as_the_simulated_card_has_them(gpu_check):
+    """The default card's are of 2 ms and change without a cost; h100's of 1.024 ms, and a change takes 0.1 ms."""
+    status, rows = gpu_check.only("slices", "call-times", FAKECUDA_DEVICE="h100")
+    assert status == 0 and outcomes(rows) == {"slices": "passed", "call-times": "passed"}
+    figures = rows["slices"]["figures"]
+    assert figures["a_running_kernel_is_preempted"] == "yes"
+    assert figures["slice"]["value"] == pytest.approx(1024, rel=0.5)
+    assert figures["switch"]["value"] == pytest.approx(100, rel=0.5)
+    assert rows["call-times"]["figures"]["launch"]["value"] > 2.4  # 2.5 us of CPU time, and what the machine adds
 
 
 def test_the_planted_tree_without_a_fault_passes(planted):
@@ -307,7 +359,10 @@ def test_the_simulated_gpus_constants_come_from_a_cards_results(constants, tmp_p
     result = card_result(False)
     result["checks"] += [{"name": "driver-costs", "figures": {"context": {"value": 520093696.0, "unit": "bytes"}}},
                          {"name": "copies", "figures": {"host_to_device_pinned": {"value": 55.4321, "unit": "GB/s"},
-                                                        "inside_the_device": {"value": 1234.567, "unit": "GB/s"}}}]
+                                                        "inside_the_device": {"value": 1234.567, "unit": "GB/s"}}},
+                         {"name": "slices", "figures": {"slice": {"value": 1987.4, "unit": "us"},
+                                                        "switch": {"value": 61.25, "unit": "us"}}},
+                         {"name": "call-times", "figures": {}}]  # it was not run
     card = tmp_path / "card-2026-01-02.json"
     card.write_text(json.dumps(result))
     assert run(card).returncode == 1  # which profile's card that is, nobody can tell
@@ -316,6 +371,9 @@ def test_the_simulated_gpus_constants_come_from_a_cards_results(constants, tmp_p
     assert 'SIM_CONSTANT(CONTEXT_BYTES, MACHINE, 268435456, 545259520, 520093696, "driver-costs.context", "card-2026-01-02.json (t4)' in text
     assert 'SIM_CONSTANT(LINK_GBPS, PROCESS, 25, 25, 55.4, ' in text
     assert 'SIM_CONSTANT(DEVICE_GBPS, PROCESS, 1500, 1500, 1235, ' in text
+    assert 'SIM_CONSTANT(SLICE_NS, MACHINE, 2000000, 1024000, 1987400, "slices.slice",' in text
+    assert 'SIM_CONSTANT(SWITCH_NS, MACHINE, 0, 100000, 61250, "slices.switch", "card-2026-01-02.json (t4)' in text
+    assert 'SIM_CONSTANT(LAUNCH_NS, PROCESS, 0, 2500, 2500, "call-times.launch", "assumed' in text
     assert run("--check").returncode == 0
     copy.write_text(text.replace("520093696", "520093697"))
     assert run("--check").returncode == 1

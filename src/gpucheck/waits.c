@@ -1,0 +1,152 @@
+/* waits.c - programs whose work is in flight when they end, and programs that wait for each other, while gates close. */
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gpucheck/checks.h"
+#include "gpucheck/part.h"
+#include "gpucheck/work.h"
+
+/* --- Exits ----------------------------------------------------------------------------------------- */
+
+/* leave: ends as programs do, by returning from main, with 40 ms of work before the GPU. */
+void part_leave(const char *argument)
+{
+    open_context();
+    for (unsigned i = 0; i < 8; i++)
+        work_launch(5000, NULL);
+    part_tell("leaving");
+}
+
+/* A session of a share, kept by a process that holds a little of its memory; and one that always wants the GPU. */
+static void start_company(struct part *keeper, struct part *rival)
+{
+    work_calibrate();
+    part_start(keeper, PART_SHARE("50%..100%"), "hold", "4096");
+    part_start(rival, PART_SHARE("50%..100%"), "work", "");
+    part_hear(keeper);
+    part_hear(rival);
+    scheduler_quantum("1ms");
+    part_say(rival, "%.9f %.9f", now_s(), now_s() + 3600);
+}
+
+static void end_company(struct part *keeper, struct part *rival)
+{
+    scheduler_quantum("auto");
+    part_kill(rival);
+    part_end(keeper);
+}
+
+void check_exits(const struct check *check)
+{
+    const unsigned exits = (unsigned)scaled(150, 40);
+    struct part keeper, rival, leaver;
+    double longest_s = 0;
+    start_company(&keeper, &rival);
+    for (unsigned i = 0; i < exits; i++) {
+        part_start(&leaver, PART_BESIDE(&keeper), "leave", "");
+        part_hear(&leaver);
+        double begin_s = now_s();
+        part_end(&leaver); /* or the check has failed */
+        longest_s = fmax(longest_s, now_s() - begin_s);
+    }
+    end_company(&keeper, &rival);
+    figure("exits", exits, "count");
+    figure("longest", longest_s * 1e3, "ms");
+}
+
+/* --- Ranks ----------------------------------------------------------------------------------------- */
+
+enum { ROUNDS = 400, ROUND_US = 200 };
+
+/* rank NUMBER:FILE: for each line, rounds of work after each of which it waits for the other rank's, by a word each in
+ * the file; the answer is the median, the 99th percentile and the longest round in microseconds. */
+void part_rank(const char *argument)
+{
+    static double times[ROUNDS];
+    unsigned own, other, round = 0;
+    int at = 0;
+    CUdeviceptr words;
+    if (sscanf(argument, "%u:%n", &own, &at) != 1 || !at || own > 1)
+        fail_and_end("a part was told no rank");
+    other = 1 - own;
+    int fd = open(argument + at, O_RDWR | O_CLOEXEC);
+    void *file = fd < 0 ? MAP_FAILED : mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+        fail_and_end("a part cannot map %s", argument + at);
+    open_context();
+    CUresult result = cuMemHostRegister_v2(file, 4096, 2 /* CU_MEMHOSTREGISTER_DEVICEMAP */);
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        not_run("the driver registers no host memory here");
+    must_succeed("cuMemHostRegister", result);
+    must(cuMemHostGetDevicePointer_v2(&words, file, 0));
+    part_tell("ready");
+    for (;;) {
+        part_listen();
+        for (unsigned i = 0; i < ROUNDS; i++) {
+            double begin_s = now_s();
+            round++;
+            work_launch(ROUND_US, NULL);
+            must(cuStreamWriteValue32_v2(NULL, words + 64 * own, round, 0));
+            result =
+                cuStreamWaitValue32_v2(NULL, words + 64 * other, round, 0 /* CU_STREAM_WAIT_VALUE_GEQ */);
+            if (result == CUDA_ERROR_NOT_SUPPORTED)
+                not_run("the driver does not support cuStreamWaitValue32 here");
+            must_succeed("cuStreamWaitValue32", result);
+            must(cuCtxSynchronize());
+            times[i] = (now_s() - begin_s) * 1e6;
+        }
+        double middle = median(times, ROUNDS), late = quantile(times, ROUNDS, 0.99);
+        part_tell("%.1f %.1f %.1f", middle, late, times[ROUNDS - 1]);
+    }
+}
+
+/* Both do their rounds; the slower one's times. */
+static void run_ranks(struct part *ranks, const char *where)
+{
+    double times[2][3];
+    char name[64];
+    part_say(&ranks[0], "go");
+    part_say(&ranks[1], "go");
+    for (unsigned i = 0; i < 2; i++)
+        if (sscanf(part_hear(&ranks[i]), "%lf %lf %lf", &times[i][0], &times[i][1], &times[i][2]) != 3)
+            fail_and_end("its part '%s' said '%s'", ranks[i].name, ranks[i].line);
+    static const char *const words[] = {"median", "p99", "longest"};
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "round_%s_%s", where, words[i]);
+        figure(name, fmax(times[0][i], times[1][i]), "us");
+    }
+}
+
+void check_ranks(const struct check *check)
+{
+    struct part keeper, rival, ranks[2];
+    char path[] = "/dev/shm/gpu-check-XXXXXX", argument[64];
+    work_calibrate();
+    int fd = mkstemp(path);
+    if (fd < 0 || ftruncate(fd, 4096) != 0)
+        fail_and_end("no file in /dev/shm");
+    part_start(&keeper, PART_SHARE("50%..100%"), "hold", "4096");
+    part_hear(&keeper);
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(argument, sizeof(argument), "%u:%s", i, path);
+        part_start(&ranks[i], PART_BESIDE(&keeper), "rank", argument);
+    }
+    part_hear(&ranks[0]);
+    part_hear(&ranks[1]);
+    unlink(path);
+    run_ranks(ranks, "alone");
+    part_start(&rival, PART_SHARE("50%..100%"), "work", "");
+    part_hear(&rival);
+    scheduler_quantum("1ms");
+    part_say(&rival, "%.9f %.9f", now_s(), now_s() + 3600);
+    uint64_t before = lease_handovers();
+    run_ranks(ranks, "beside");
+    figure("closings_meanwhile", (double)((lease_handovers() - before) / 2), "count");
+    part_end(&ranks[0]);
+    part_end(&ranks[1]);
+    end_company(&keeper, &rival);
+}
