@@ -200,6 +200,7 @@ static const char *at_exit;
 /* Was there before the driver, so it runs behind the driver's own. */
 static void use_the_driver(void)
 {
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer has a handler of its own */
     if (strcmp(at_exit, "unload") == 0)
         _exit(cuModuleUnload(kept_module) == CUDA_ERROR_DEINITIALIZED ? 0 : 1);
     if (strcmp(at_exit, "query") == 0)

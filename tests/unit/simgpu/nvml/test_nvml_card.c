@@ -167,7 +167,7 @@ static int initialise(void **state)
 
 static int shut_down(void **state)
 {
-    return nvmlShutdown();
+    return nvmlShutdown() != NVML_SUCCESS;
 }
 
 #define CARD_TEST(name) cmocka_unit_test_setup_teardown(name, initialise, shut_down)
