@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "simgpu/driver/fakecuda.h"
 #include "simgpu/nvml/nvml.h"
 
 #define MS UINT64_C(1000000)
@@ -191,6 +192,67 @@ static int allocate(void)
            cuMemAlloc_v2(&address, 4096);
 }
 
+/* --- Beside another process ---------------------------------------------------------------------------- */
+
+static CUresult spin_for(uint64_t us)
+{
+    CUmodule module;
+    CUfunction spin;
+    void *arguments[] = {&us};
+    CUresult result = cuModuleLoadData(&module, SIMULATED_PTX);
+    if (result == CUDA_SUCCESS)
+        result = cuModuleGetFunction(&spin, module, "gs_spin_us");
+    if (result == CUDA_SUCCESS)
+        result = cuFuncLoad(spin);
+    return result ? result : cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+}
+
+/* Keeps the GPU busy until it is killed. */
+static int spin(void)
+{
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || spin_for(60000000))
+        return 1;
+    pause();
+    return 0;
+}
+
+/* How long the GPU computed for a process so far. */
+static uint64_t computed_ns(pid_t pid)
+{
+    struct fakecuda_compute places[64];
+    uint64_t now_ns;
+    int count = fakecuda_compute(0, &now_ns, places, 64);
+    for (int i = 0; i < count && i < 64; i++)
+        if (places[i].pid == pid)
+            return places[i].computed_ns;
+    return 0;
+}
+
+static void events_around_a_kernel_tell_of_other_processes_slices_too(void **state)
+{
+    CUevent events[2];
+    float milliseconds;
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "test_costs", "spin", (char *)NULL);
+        _exit(1);
+    }
+    while (computed_ns(child) == 0)
+        usleep(1000);
+    assert_cuda(cuEventCreate(&events[0], 0));
+    assert_cuda(cuEventCreate(&events[1], 0));
+    uint64_t before_ns = computed_ns(getpid());
+    assert_cuda(cuEventRecord(events[0], NULL));
+    assert_cuda(spin_for(20000));
+    assert_cuda(cuEventRecord(events[1], NULL));
+    assert_cuda(cuEventSynchronize(events[1]));
+    assert_cuda(cuEventElapsedTime(&milliseconds, events[0], events[1]));
+    assert_int_equal(computed_ns(getpid()) - before_ns, 20 * MS); /* the judge's account is exact */
+    assert_true(milliseconds > 35.0f);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 /* --- After the driver's exit handler ----------------------------------------------------------------- */
 
 static CUmodule kept_module;
@@ -284,7 +346,8 @@ static int initialise(void **state)
 int main(int argc, char *argv[])
 {
     if (argc > 1)
-        return strcmp(argv[1], "allocate") == 0                                 ? allocate()
+        return strcmp(argv[1], "spin") == 0                                     ? spin()
+               : strcmp(argv[1], "allocate") == 0                               ? allocate()
                : strcmp(argv[1], "absent") == 0 || strcmp(argv[1], "zero") == 0 ? tell_bytes(argv[1])
                                                                                 : exit_and_use(argv[1]);
     simulated_choose(
@@ -301,6 +364,7 @@ int main(int argc, char *argv[])
         cmocka_unit_test(a_kernel_with_local_memory_takes_it_for_all_threads),
         cmocka_unit_test(code_is_loaded_under_a_lock_of_the_process),
         cmocka_unit_test(processes_allocate_one_after_the_other),
+        cmocka_unit_test(events_around_a_kernel_tell_of_other_processes_slices_too),
         cmocka_unit_test(a_call_with_a_handle_crashes_after_the_driver_s_exit_handler),
         cmocka_unit_test(a_call_that_needs_the_driver_alone_is_told_that_it_is_gone),
         cmocka_unit_test(figures_of_processes_may_be_absent_or_0),
