@@ -394,6 +394,7 @@ static void stop(struct program *program)
     events_stop(daemon);
     history_stop(daemon);
     api_follow_stop(daemon);
+    reaper_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
     session_free_all(daemon);

@@ -19,6 +19,8 @@ from test_daemon_api import as_user
 
 OTHER_USER = 12345
 SEED = 20260131
+BODY_BYTES = 64 << 10
+LONGEST_HOLD_S = 0.05  # ten times what is allowed, on a machine that is busy; without the bounds it is seconds
 
 
 @pytest.fixture
@@ -119,14 +121,14 @@ def send_frames(say, path):
 
 
 def send_bodies(say, path):
-    """1 MiB of JSON, 20,000 arrays in each other, and halves of both; each must be refused."""
-    bodies = [b'{"name": "' + b"a" * (MIB - 12) + b'"}', b"[" * 20_000 + b"]" * 20_000,
-              b'{"gpus": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", b'{"a": ' * 20_000,
-              b"{" + b",".join(b'"k%d": 0' % i for i in range(70_000)) + b"}"]
+    """64 KiB of JSON, 20,000 arrays in each other, and halves of both; each must be refused."""
+    bodies = [b'{"name": "' + b"a" * (BODY_BYTES - 12) + b'"}', b"[" * 20_000 + b"]" * 20_000,
+              b'{"gpus": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", b'{"a": ' * 10_000,
+              b"{" + b",".join(b'"k%d": 0' % i for i in range(5_000)) + b"}"]
     count = 0
     while True:
         body = bodies[count % len(bodies)]
-        assert len(body) <= MIB
+        assert len(body) <= BODY_BYTES
         with http(path) as connection:
             connection.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
                                b"%d\r\n\r\n" % len(body) + body)
@@ -283,22 +285,18 @@ def lingering():
 
 
 def send_lingering(path, kind, body):
-    """Whether the socket took a descriptor along with the bytes."""
+    """Send such a socket along with the bytes. Its other end; None: it was not taken."""
     connection = socket.socket(socket.AF_UNIX, kind)
     connection.connect(str(path))
     client, other = lingering()
     try:
         connection.sendmsg([body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", client.fileno()))])
-        return True
     except PermissionError:
-        return False
-    finally:
-        client.close()  # what was sent is the daemon's alone by now
-        connection.close()
-        opened_ends.append(other)
-
-
-opened_ends = []
+        other.close()  # ours is reset, and closed at once
+        other = None
+    client.close()
+    connection.close()
+    return other
 
 
 def test_descriptors_that_are_slow_to_close_hold_nobody_up(opened):
@@ -308,9 +306,10 @@ def test_descriptors_that_are_slow_to_close_hold_nobody_up(opened):
              for _ in range(4)]
     if has_rights_switch:
         taken += [send_lingering(opened.control_socket, socket.SOCK_STREAM, b"GET /healthz HTTP/1.1\r\n\r\n")]
-        assert not any(taken)
+        assert taken == [None] * 5
     begin = time.monotonic()
     assert opened.request("GET", "/healthz")[0] == 200
     assert time.monotonic() - begin < 30, "not as long as one lingers"
-    while opened_ends:
-        opened_ends.pop().close()
+    for other in taken:
+        if other:
+            other.close()

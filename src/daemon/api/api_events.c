@@ -142,8 +142,7 @@ static void wake_all(struct followers *followers)
 /* They read when the loop comes round: by then the change is an event that is kept. */
 static void take(void *context, const struct change *change)
 {
-    if (change_event(change->kind) || change->kind == CHANGE_PROCESS_NOTICED ||
-        change->kind == CHANGE_GPUS_SAMPLED)
+    if (change_event(change->kind) || change->kind == CHANGE_GPUS_SAMPLED)
         wake_all(context);
 }
 

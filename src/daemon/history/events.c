@@ -217,7 +217,7 @@ static void look_for_refusals(struct events *events, struct session *session)
 static void take(void *context, const struct change *change)
 {
     struct events *events = context;
-    if (change->kind == CHANGE_PROCESS_NOTICED || change->kind == CHANGE_PROCESS_ENDED)
+    if (change->kind == CHANGE_PROCESS_ENDED)
         look_for_refusals(events, change->session);
     if (change->kind == CHANGE_GPUS_SAMPLED)
         for (struct session *at = events->daemon->sessions; at; at = at->next)

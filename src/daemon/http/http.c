@@ -26,6 +26,8 @@
 #define TURNED_AWAY_MAX 16
 #define TURNED_AWAY_USEC UINT64_C(1000000)
 #define STREAM_BLOCK_BYTES 4096
+/* So long may libmicrohttpd go from one connection to the next; then the rest of them wait for their turns. */
+#define RUN_USEC UINT64_C(1000)
 
 /* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
 struct server {
@@ -43,7 +45,10 @@ struct server {
 
 struct http {
     http_handler handle;
+    struct http_turns *turns;
     struct server servers[HTTP_DOORS];
+    uint64_t run_began_usec; /* when libmicrohttpd was called last */
+    bool is_stopping;
     char token[SESSION_TOKEN_TEXT];  /* of HTTP_TOKEN */
     char address[HTTP_ADDRESS_TEXT]; /* the same; "": it is not served */
 };
@@ -115,19 +120,29 @@ void http_reply_text(struct http_request *request, unsigned status, const char *
     reply(request, status, type, strdup(text));
 }
 
-/* The connection waits while there is nothing to say. */
+static void suspend(struct http_request *request)
+{
+    request->is_suspended = true;
+    MHD_suspend_connection(request->connection);
+}
+
+/* The connection waits while there is nothing to say, and for its turn where others were written to before it. */
 static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t room)
 {
     struct http_request *request = context;
+    struct http *http = request->daemon->http;
+    if (daemon_now_usec() - http->run_began_usec > RUN_USEC && !http->is_stopping) {
+        suspend(request);
+        http_turns_join(http->turns, request->peer.uid, &request->turn, request);
+        return 0;
+    }
     ssize_t count = request->stream_read(request->stream_context, bytes, room);
     if (count == HTTP_STREAM_END)
         return MHD_CONTENT_READER_END_OF_STREAM;
     if (count == HTTP_STREAM_FAILED)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (count == 0) {
-        request->is_suspended = true;
-        MHD_suspend_connection(request->connection);
-    }
+    if (count == 0)
+        suspend(request);
     return count;
 }
 
@@ -146,6 +161,7 @@ void http_reply_stream(struct http_request *request, const char *type,
     request->status = MHD_HTTP_OK;
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    resume(request);
 }
 
 void http_reply_page(struct http_request *request, const struct page *page)
@@ -169,6 +185,7 @@ void http_reply_page(struct http_request *request, const struct page *page)
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_ETAG, page->tag);
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
         MHD_add_response_header(request->response, headers[i][0], headers[i][1]);
+    resume(request);
 }
 
 void http_stream_wake(struct http_request *request)
@@ -251,6 +268,11 @@ static enum MHD_Result take_body(struct http_request *request, const char *data,
 static void handle_whole(struct http_request *request)
 {
     struct error error;
+    if (request->daemon->http->is_stopping) {
+        error_set(&error, ESHUTDOWN, "ERR_INTERNAL", "the daemon ends; ask the next one again");
+        http_reply_error(request, &error);
+        return;
+    }
     if (request->body_bytes <= HTTP_BODY_BYTES_MAX) {
         request->daemon->http->handle(request);
         return;
@@ -278,17 +300,23 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     }
     if (*bytes)
         return take_body(request, data, bytes);
-    if (!request->response) {
-        request->path = url;
-        request->method = method;
-        handle_whole(request);
-        request->path = request->method = NULL;
-    }
     if (request->response)
         return queue_answer(request);
-    request->is_suspended = true;
-    MHD_suspend_connection(connection);
+    request->path = url; /* it lives as long as the request */
+    request->method = method;
+    suspend(request);
+    http_turns_join(request->daemon->http->turns, request->peer.uid, &request->turn, request);
     return MHD_YES;
+}
+
+/* A request that has come whole, or an answer that goes on. */
+static void on_turn(void *owner)
+{
+    struct http_request *request = owner;
+    if (request->response)
+        resume(request);
+    else
+        handle_whole(request);
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **state,
@@ -299,6 +327,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
         return;
     if (request->response)
         MHD_destroy_response(request->response);
+    http_turns_leave(request->daemon->http->turns, &request->turn);
     if (request->stream_gone)
         request->stream_gone(request->stream_context);
     free(request->body);
@@ -383,22 +412,26 @@ static void on_enter(void *context, int fd)
 
 /* --- In the loop ----------------------------------------------------------------------------------- */
 
+static int run(struct server *server)
+{
+    server->daemon->http->run_began_usec = daemon_now_usec();
+    MHD_run(server->mhd);
+    return 0;
+}
+
 static int on_ready(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
-    MHD_run(((struct server *)userdata)->mhd);
-    return 0;
+    return run(userdata);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    MHD_run(((struct server *)userdata)->mhd);
-    return 0;
+    return run(userdata);
 }
 
 static int on_due(sd_event_source *source, void *userdata)
 {
-    MHD_run(((struct server *)userdata)->mhd);
-    return 0;
+    return run(userdata);
 }
 
 /* Before the loop sleeps: for how long may it? Asked before every event, of which there may be many until
@@ -487,6 +520,9 @@ int http_start(struct daemon *daemon, int control_fd, http_handler handle, struc
         return error_set_errno(error, ENOMEM, "cannot serve HTTP");
     http->handle = handle;
     daemon->http = http;
+    http->turns = http_turns_start(daemon, on_turn, error);
+    if (!http->turns)
+        return -ENOMEM;
     int fd, result = start_server(daemon, HTTP_CONTROL, control_fd, error);
     if (result == 0 && config->metrics_address[0]) {
         fd =
@@ -526,7 +562,7 @@ static void stop_server(struct server *server)
     sd_event_source_disable_unref(server->ready);
     sd_event_source_disable_unref(server->timer);
     sd_event_source_disable_unref(server->due);
-    MHD_run(server->mhd);
+    run(server);
     MHD_stop_daemon(server->mhd);
 }
 
@@ -534,8 +570,12 @@ void http_stop(struct daemon *daemon)
 {
     if (!daemon->http)
         return;
+    daemon->http->is_stopping = true;
+    if (daemon->http->turns)
+        http_turns_finish(daemon->http->turns);
     for (unsigned door = 0; door < HTTP_DOORS; door++)
         stop_server(&daemon->http->servers[door]);
+    http_turns_stop(daemon->http->turns);
     free(daemon->http);
     daemon->http = NULL;
 }

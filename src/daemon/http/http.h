@@ -8,10 +8,11 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "daemon/http/http_turns.h"
 #include "daemon/loop/peer.h"
 #include "daemon/session/identity.h"
 
-#define HTTP_BODY_BYTES_MAX (1 << 20)
+#define HTTP_BODY_BYTES_MAX (64 << 10)
 #define HTTP_DISCARD_BYTES_MAX (16 << 20)
 
 struct daemon;
@@ -33,7 +34,7 @@ enum http_door {
 struct http_request {
     struct daemon *daemon;
     struct MHD_Connection *connection;
-    const char *method, *path; /* valid while it is handled, not while it waits */
+    const char *method, *path;
     enum http_door door;
     struct peer
         peer; /* of the Unix socket; over TCP pid 0, and whoever may read the token: the daemon's user */
@@ -51,6 +52,8 @@ struct http_request {
     struct MHD_Response *response; /* NULL: not answered yet */
     unsigned status;
     bool is_suspended;
+
+    struct http_turn turn;
 };
 
 /* Answers `request`, or sees to it that it is answered later. */

@@ -31,6 +31,7 @@ struct history;
 struct followers;
 struct waiters;
 struct driver_line;
+struct survey;
 struct observer;
 struct round;
 struct settings;
@@ -93,6 +94,7 @@ struct daemon {
     struct worker *closer;             /* closer.h */
     struct observer *release_observer; /* release.h */
     struct driver_line *driver_line;
+    struct survey *survey; /* reaper.c */
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;

@@ -26,6 +26,10 @@
 #include "daemon/session/session_find.h"
 
 #define HELLO_TIMEOUT_USEC UINT64_C(10000000)
+/* Of one connection's messages so many are taken up in so long; more wait in its socket. Interceptors send a notice
+ * every 20 ms at most. */
+#define RATE_MESSAGES 20u
+#define RATE_USEC UINT64_C(200000)
 
 /* One client of attach.sock. */
 struct connection {
@@ -247,12 +251,8 @@ static enum outcome on_context_created(struct connection *connection, const stru
 static enum outcome on_notice(struct connection *connection, const struct wire_message *message)
 {
     struct process *process = connection->process;
-    struct session *session = process->session;
     process->unknown_pointers = message->notice.unknown_pointers;
-    change_publish(session->daemon,
-                   &(struct change){CHANGE_PROCESS_NOTICED, .session = session, .process = process},
-                   "process %d gave notice", (int)process->pid);
-    gpu_sample_soon(session->daemon);
+    gpu_sample_soon(process->session->daemon); /* and whoever follows the samples looks */
     return STAY;
 }
 
@@ -314,6 +314,7 @@ static void begin_connection(struct attach *attach, int fd, struct session *sess
     }
     connection->fd = fd;
     if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
+        sd_event_source_set_ratelimit(connection->source, RATE_USEC, RATE_MESSAGES) < 0 ||
         sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
                                    HELLO_TIMEOUT_USEC, 0, on_hello_timeout, connection) < 0)
         connection_free(connection);

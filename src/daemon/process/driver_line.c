@@ -119,12 +119,13 @@ static bool add_charged(const struct process *process, unsigned policy_gpu, stru
     return rested;
 }
 
-static struct row *row_of_slot(const struct session *session, const struct table *table, uint32_t slot)
+/* The row of each slot's process; NULL for a slot that is nobody's, or whose process is not shown. */
+static void rows_by_slot(const struct session *session, const struct table *table,
+                         struct row *rows[static LEDGER_SLOTS])
 {
+    memset(rows, 0, LEDGER_SLOTS * sizeof(rows[0]));
     for (const struct process *process = session->processes; process; process = process->next)
-        if (process->slot == slot)
-            return find_row(table, process->pid);
-    return NULL;
+        rows[process->slot] = find_row(table, process->pid);
 }
 
 /* Of what several processes hold NVML shows the whole for one of them: its maker, and when that has let go
@@ -132,13 +133,13 @@ static struct row *row_of_slot(const struct session *session, const struct table
  * for any of its holders beyond their own, so that it never counts twice; where none is shown it, what the
  * driver has for them may be counted for less. */
 static void add_joint(const struct session *session, unsigned policy_gpu, uint32_t joint,
-                      const struct table *table)
+                      struct row *const rows[static LEDGER_SLOTS])
 {
     uint32_t slots[LEDGER_JOINT_HOLDERS];
     uint64_t left = ledger_joint_bytes(session->ledger.usage, joint, policy_gpu);
     unsigned count = left ? ledger_joint_holders(session->ledger.usage, joint, slots) : 0;
     for (unsigned i = 0; i < count; i++) {
-        struct row *row = row_of_slot(session, table, slots[i]);
+        struct row *row = slots[i] < LEDGER_SLOTS ? rows[slots[i]] : NULL; /* a program may have written it */
         if (!row || row->shown_bytes <= row->charged_bytes)
             continue;
         uint64_t more = row->shown_bytes - row->charged_bytes;
@@ -151,10 +152,12 @@ static void add_joint(const struct session *session, unsigned policy_gpu, uint32
 /* False if they changed as the sample was taken: then it tells nothing of this session. */
 static bool add_all_joint(const struct session *session, unsigned policy_gpu, const struct table *table)
 {
+    struct row *rows[LEDGER_SLOTS];
+    rows_by_slot(session, table, rows);
     bool rested =
         session->gpus[policy_gpu].joint_before == ledger_joint_stamp(session->ledger.usage, policy_gpu);
     for (uint32_t joint = 0; rested && joint < LEDGER_JOINT_PLACES; joint++)
-        add_joint(session, policy_gpu, joint, table);
+        add_joint(session, policy_gpu, joint, rows);
     for (const struct process *process = session->processes; process && !rested; process = process->next) {
         struct row *row = find_row(table, process->pid);
         if (row)

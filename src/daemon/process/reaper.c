@@ -14,14 +14,16 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
+#include "daemon/loop/worker.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
 
-/* A connected process that was never seen to map its ledger has perhaps been stopped just before it did. */
+/* See may_be_starting(). */
 #define UNMAPPED_GRACE_USEC UINT64_C(5000000)
+#define STOP_SECONDS 1
 
 /* The counts of a slot end with it; those of /metrics go on. */
 static void keep_counts(struct session *session, uint32_t slot)
@@ -80,6 +82,20 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
     driver_line_died(process->session, process->pid, process->start_ticks);
     remove_process(process, "died");
     return 0;
+}
+
+/* A connected process that was never seen to map its ledger may have been stopped just before it did. */
+static bool may_be_starting(const struct process *process)
+{
+    return process->connection && !process->was_mapped &&
+           daemon_now_usec() - process->attached_usec < UNMAPPED_GRACE_USEC;
+}
+
+static void conclude(struct process *process, enum ledgers_mapped mapped)
+{
+    process->was_mapped |= mapped == LEDGERS_MAPPED;
+    if (mapped == LEDGERS_NOT_MAPPED && !may_be_starting(process))
+        remove_process(process, "runs another program now");
 }
 
 bool reaper_remove_if_execed(struct process *process)
@@ -177,24 +193,78 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
 
 /* --- The slow round -------------------------------------------------------------------------------- */
 
-/* One process at a time, so that reading a thousand long maps never holds the loop up. */
-struct round {
+/* One process at a time, in a helper thread: a process may have very many mappings. */
+struct survey {
     struct daemon *daemon;
     char session_id[SESSION_ID_TEXT]; /* looked at last; nothing is kept that may go away */
     uint32_t slot;
+    struct worker *worker;
+    sd_event_source *timer;
+    bool is_looking;
 };
 
-static struct process *round_next(struct round *round)
+struct survey_job {
+    struct worker_job job;
+    struct survey *survey;
+    char session_id[SESSION_ID_TEXT];
+    uint32_t slot;
+    pid_t pid;
+    uint64_t start_ticks, generation;
+    struct ledgers_maps_name name;
+    enum ledgers_mapped mapped;
+};
+
+static void look(struct worker_job *first, void *context)
 {
-    struct session *session = session_find_id(round->daemon, round->session_id);
+    for (struct worker_job *at = first; at; at = at->next) {
+        struct survey_job *job = (struct survey_job *)at;
+        job->mapped = ledgers_look_in_maps(&job->name, job->pid, 0);
+    }
+}
+
+static void on_looked(struct worker_job *worker_job)
+{
+    struct survey_job *job = (struct survey_job *)worker_job;
+    struct survey *survey = job->survey;
+    struct session *session = session_find_id(survey->daemon, job->session_id);
+    struct process *process =
+        session ? process_find(session, job->pid, job->start_ticks, job->slot, job->generation) : NULL;
+    survey->is_looking = false;
+    if (process)
+        conclude(process, job->mapped);
+    free(job);
+}
+
+static void begin_look(struct survey *survey, struct process *process)
+{
+    struct survey_job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return;
+    *job = (struct survey_job){
+        .job.done = on_looked,
+        .survey = survey,
+        .slot = process->slot,
+        .pid = process->pid,
+        .start_ticks = process->start_ticks,
+        .generation = process->generation,
+        .name = process->session->ledger.maps_name,
+    };
+    strcpy(job->session_id, process->session->id);
+    survey->is_looking = true;
+    worker_submit(survey->worker, &job->job);
+}
+
+static struct process *next_process(struct survey *survey)
+{
+    struct session *session = session_find_id(survey->daemon, survey->session_id);
     struct process *best = NULL;
     for (struct process *at = session ? session->processes : NULL; at; at = at->next)
-        if (at->slot > round->slot && (!best || at->slot < best->slot))
+        if (at->slot > survey->slot && (!best || at->slot < best->slot))
             best = at;
     session = session ? session->next : NULL;
-    for (unsigned tries = 0; !best && tries <= round->daemon->session_count; tries++) {
+    for (unsigned tries = 0; !best && tries <= survey->daemon->session_count; tries++) {
         if (!session)
-            session = round->daemon->sessions;
+            session = survey->daemon->sessions;
         for (struct process *at = session ? session->processes : NULL; at; at = at->next)
             if (!best || at->slot < best->slot)
                 best = at;
@@ -203,22 +273,16 @@ static struct process *round_next(struct round *round)
     return best;
 }
 
-static int on_round(sd_event_source *source, uint64_t usec, void *userdata)
+static int on_survey(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    struct round *round = userdata;
-    struct daemon *daemon = round->daemon;
+    struct survey *survey = userdata;
+    struct daemon *daemon = survey->daemon;
     uint64_t now = daemon_now_usec(), processes = 0;
-    struct process *process = round_next(round);
+    struct process *process = survey->is_looking ? NULL : next_process(survey);
     if (process) {
-        strcpy(round->session_id, process->session->id);
-        round->slot = process->slot;
-        bool may_be_starting =
-            process->connection && !process->was_mapped && now - process->attached_usec < UNMAPPED_GRACE_USEC;
-        if (may_be_starting)
-            process->was_mapped =
-                ledgers_is_mapped_by(&process->session->ledger, process->pid) == LEDGERS_MAPPED;
-        else
-            reaper_remove_if_execed(process);
+        strcpy(survey->session_id, process->session->id);
+        survey->slot = process->slot;
+        begin_look(survey, process);
     }
     for (const struct session *session = daemon->sessions; session; session = session->next)
         processes += session->process_count;
@@ -229,9 +293,28 @@ static int on_round(sd_event_source *source, uint64_t usec, void *userdata)
 
 int reaper_start(struct daemon *daemon, struct error *error)
 {
-    static struct round round;
-    round = (struct round){.daemon = daemon};
-    int result = sd_event_add_time_relative(daemon->loop, NULL, CLOCK_MONOTONIC,
-                                            daemon->config.daemon.recovery_usec, 0, on_round, &round);
-    return result < 0 ? error_set_errno(error, -result, "cannot start the reaper's round") : 0;
+    struct survey *survey = calloc(1, sizeof(*survey));
+    if (!survey)
+        return error_set_errno(error, ENOMEM, "cannot look at processes now and then");
+    survey->daemon = daemon;
+    int result = worker_start(&survey->worker, daemon->loop, "gpusliced-maps", look, NULL, error);
+    if (result < 0) {
+        free(survey);
+        return result;
+    }
+    daemon->survey = survey;
+    result = sd_event_add_time_relative(daemon->loop, &survey->timer, CLOCK_MONOTONIC,
+                                        daemon->config.daemon.recovery_usec, 0, on_survey, survey);
+    return result < 0 ? error_set_errno(error, -result, "cannot look at processes now and then") : 0;
+}
+
+void reaper_stop(struct daemon *daemon)
+{
+    struct survey *survey = daemon->survey;
+    if (!survey)
+        return;
+    sd_event_source_disable_unref(survey->timer);
+    daemon->survey = NULL;
+    if (worker_stop(survey->worker, STOP_SECONDS))
+        free(survey);
 }

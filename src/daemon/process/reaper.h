@@ -44,3 +44,4 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
 
 /* Begin the slow round. */
 int reaper_start(struct daemon *daemon, struct error *error);
+void reaper_stop(struct daemon *daemon);

@@ -20,6 +20,13 @@
 
 #define TOUCHED_MAX 16u /* sessions; a few agents are granted something at a time */
 
+/* Of one agent's messages so many are taken up in so long; more wait in its socket. One that sends more for long
+ * is cut off: it is said, its gate opens, and its session is scheduled without it. */
+#define RATE_MESSAGES 400u
+#define RATE_USEC UINT64_C(100000)
+#define FLOODS_MAX 20u
+#define FLOOD_APART_NS UINT64_C(500000000)
+
 /* One process's agent. */
 struct agent {
     struct leases *leases;
@@ -29,6 +36,8 @@ struct agent {
     sd_event_source *source;
     struct agent *next_broken; /* could not be told something */
     bool is_broken;
+    unsigned floods; /* moments in a row in which it sent too much */
+    uint64_t flooded_ns;
 };
 
 struct leases {
@@ -244,6 +253,25 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     return 0;
 }
 
+/* Its messages were left waiting for a moment, as there were too many. */
+static int on_flood(sd_event_source *source, void *userdata)
+{
+    struct agent *agent = userdata;
+    struct session *session = agent->process->session;
+    uint64_t now = monotonic_ns();
+    agent->floods = now - agent->flooded_ns < FLOOD_APART_NS ? agent->floods + 1 : 1;
+    agent->flooded_ns = now;
+    if (agent->floods < FLOODS_MAX)
+        return 0;
+    change_publish(session->daemon, &(struct change){CHANGE_AGENT_FLOODS, .session = session},
+                   "process %d sends more about the GPU's time than anybody needs, and is cut off",
+                   (int)agent->process->pid);
+    log_warning("session %s: the agent of process %d floods and is cut off", session->id,
+                (int)agent->process->pid);
+    agents_drop(agent);
+    return 0;
+}
+
 void agents_enter(struct process *process, int fd)
 {
     struct session *session = process->session;
@@ -260,6 +288,8 @@ void agents_enter(struct process *process, int fd)
         close(fd);
         return;
     }
+    sd_event_source_set_ratelimit(agent->source, RATE_USEC, RATE_MESSAGES);
+    sd_event_source_set_ratelimit_expire_callback(agent->source, on_flood);
     /* A GPU may stand idle until what it says is heard. */
     sd_event_source_set_priority(agent->source, SD_EVENT_PRIORITY_IMPORTANT);
     *agent = (struct agent){.leases = leases, .process = process, .fd = fd, .source = agent->source};

@@ -15,6 +15,9 @@
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
 
+/* A process may have 65,530 mappings, and the kernel takes 2 microseconds to write down each. */
+#define LINES_MAX 1000u
+
 /* Usage regions are mapped, read and unmapped by the loop's thread alone, so that a fault in one never meets
  * this list half-changed. */
 static LIST_HEAD(, session_ledger) mapped_ledgers;
@@ -47,10 +50,10 @@ void ledgers_catch_sigbus(void)
 }
 
 /* One line of /proc/PID/maps: "start-end perms offset major:minor inode path". */
-static bool parse_maps_line(const char *line, uintptr_t *start, unsigned *major, unsigned *minor,
-                            unsigned long *inode)
+static bool parse_maps_line(const char *line, uintptr_t *start, struct ledgers_maps_name *name)
 {
-    return sscanf(line, "%" SCNxPTR "-%*x %*s %*x %x:%x %lu", start, major, minor, inode) == 4;
+    return sscanf(line, "%" SCNxPTR "-%*x %*s %*x %x:%x %lu", start, &name->major, &name->minor,
+                  &name->inode) == 4;
 }
 
 /* Learn what maps calls our own mapping of the file. */
@@ -60,8 +63,7 @@ static int find_maps_name(struct session_ledger *ledger)
     char line[512];
     uintptr_t start;
     while (maps && fgets(line, sizeof(line), maps))
-        if (parse_maps_line(line, &start, &ledger->maps_major, &ledger->maps_minor, &ledger->maps_inode) &&
-            start == (uintptr_t)ledger->usage)
+        if (parse_maps_line(line, &start, &ledger->maps_name) && start == (uintptr_t)ledger->usage)
             return 0;
     return -ENOENT;
 }
@@ -169,27 +171,33 @@ void ledgers_usage_close(struct session_ledger *ledger, bool remove)
     ledger->usage_path = NULL;
 }
 
-enum ledgers_mapped ledgers_is_mapped_by(const struct session_ledger *ledger, pid_t pid)
+enum ledgers_mapped ledgers_look_in_maps(const struct ledgers_maps_name *name, pid_t pid, unsigned lines_max)
 {
     char path[32], line[512];
     snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     cleanup_file FILE *maps = fopen(path, "re");
-    if (!maps || ledger->maps_inode == 0)
+    if (!maps || name->inode == 0)
         return LEDGERS_UNKNOWN;
 
-    bool has_lines = false, at_line_start = true;
+    unsigned lines = 0;
+    bool at_line_start = true;
     while (fgets(line, sizeof(line), maps)) {
         uintptr_t start;
-        unsigned major, minor;
-        unsigned long inode;
+        struct ledgers_maps_name found;
         bool is_start = at_line_start;
         at_line_start = strchr(line, '\n') != NULL;
-        if (!is_start || !parse_maps_line(line, &start, &major, &minor, &inode))
+        if (!is_start || !parse_maps_line(line, &start, &found))
             continue;
-        has_lines = true;
-        if (inode == ledger->maps_inode && major == ledger->maps_major && minor == ledger->maps_minor)
+        if (found.inode == name->inode && found.major == name->major && found.minor == name->minor)
             return LEDGERS_MAPPED;
+        if (++lines == lines_max)
+            return LEDGERS_UNKNOWN;
     }
     /* A process that is ending has no memory left, and one whose maps broke off says nothing. */
-    return has_lines && !ferror(maps) ? LEDGERS_NOT_MAPPED : LEDGERS_UNKNOWN;
+    return lines && !ferror(maps) ? LEDGERS_NOT_MAPPED : LEDGERS_UNKNOWN;
+}
+
+enum ledgers_mapped ledgers_is_mapped_by(const struct session_ledger *ledger, pid_t pid)
+{
+    return ledgers_look_in_maps(&ledger->maps_name, pid, LINES_MAX);
 }

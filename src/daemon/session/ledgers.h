@@ -16,15 +16,19 @@
 #include "base/error.h"
 #include "ledger/ledger.h"
 
+/* A file as /proc/PID/maps names it, which need not be what stat says (btrfs, overlayfs). */
+struct ledgers_maps_name {
+    unsigned major, minor;
+    unsigned long inode;
+};
+
 struct session_ledger {
     struct ledger_policy *policy; /* written by the loop's thread alone */
     int policy_fd;                /* read-only; what clients get */
     struct ledger_usage *usage;
     int usage_fd;
     char *usage_path;
-    /* The file as /proc/PID/maps names it, which need not be what stat says (btrfs, overlayfs). */
-    unsigned maps_major, maps_minor;
-    unsigned long maps_inode;
+    struct ledgers_maps_name maps_name;
     volatile bool broken;
     LIST_ENTRY(session_ledger) next; /* of all that are mapped, for the signal handler */
 };
@@ -52,7 +56,11 @@ bool ledgers_check_length(struct session_ledger *ledger);
 /* Unmap and close; `remove` the file too. */
 void ledgers_usage_close(struct session_ledger *ledger, bool remove);
 
-/* Whether process `pid` maps the usage file. LEDGERS_UNKNOWN, when it cannot be read or the process is
- * ending, is to be taken for yes. */
+/* Whether process `pid` maps the usage file. LEDGERS_UNKNOWN is to be taken for yes: it cannot be read, the process is
+ * ending, or it has more than a thousand mappings and the file is not among the first (a program that has just
+ * exec'd has few). */
 enum ledgers_mapped { LEDGERS_NOT_MAPPED, LEDGERS_MAPPED, LEDGERS_UNKNOWN };
 enum ledgers_mapped ledgers_is_mapped_by(const struct session_ledger *ledger, pid_t pid);
+
+/* The same however many mappings there are (`lines_max` 0); it may take a while. Any thread may call. */
+enum ledgers_mapped ledgers_look_in_maps(const struct ledgers_maps_name *name, pid_t pid, unsigned lines_max);

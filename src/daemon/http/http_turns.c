@@ -1,0 +1,121 @@
+#include "daemon/http/http_turns.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <systemd/sd-event.h>
+
+#include "daemon/loop/daemon.h"
+
+/* What one user waits for, the first first. It is freed with the last of them. */
+struct http_user {
+    TAILQ_ENTRY(http_user) next;
+    uid_t uid;
+    TAILQ_HEAD(, http_turn) waiting;
+};
+
+struct http_turns {
+    TAILQ_HEAD(, http_user) users; /* who is next first */
+    void (*take)(void *owner);
+    sd_event_source *turn;
+};
+
+static struct http_user *find_user(struct http_turns *turns, uid_t uid)
+{
+    struct http_user *user;
+    TAILQ_FOREACH (user, &turns->users, next) {
+        if (user->uid == uid)
+            return user;
+    }
+    user = calloc(1, sizeof(*user));
+    if (!user)
+        return NULL;
+    user->uid = uid;
+    TAILQ_INIT(&user->waiting);
+    TAILQ_INSERT_TAIL(&turns->users, user, next);
+    return user;
+}
+
+/* The first turn of the user who is next; that user comes last then. NULL: nobody waits. */
+static struct http_turn *take_first(struct http_turns *turns)
+{
+    struct http_user *user = TAILQ_FIRST(&turns->users);
+    if (!user)
+        return NULL;
+    struct http_turn *turn = TAILQ_FIRST(&user->waiting);
+    TAILQ_REMOVE(&user->waiting, turn, next);
+    TAILQ_REMOVE(&turns->users, user, next);
+    turn->user = NULL;
+    if (TAILQ_EMPTY(&user->waiting))
+        free(user);
+    else
+        TAILQ_INSERT_TAIL(&turns->users, user, next);
+    return turn;
+}
+
+static int on_turn(sd_event_source *source, void *userdata)
+{
+    struct http_turns *turns = userdata;
+    struct http_turn *turn = take_first(turns);
+    if (!TAILQ_EMPTY(&turns->users))
+        sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    if (turn)
+        turns->take(turn->owner);
+    return 0;
+}
+
+void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn, void *owner)
+{
+    struct http_user *user = find_user(turns, uid);
+    turn->owner = owner;
+    if (!user) {
+        turns->take(owner);
+        return;
+    }
+    turn->user = user;
+    TAILQ_INSERT_TAIL(&user->waiting, turn, next);
+    sd_event_source_set_enabled(turns->turn, SD_EVENT_ONESHOT);
+}
+
+void http_turns_leave(struct http_turns *turns, struct http_turn *turn)
+{
+    struct http_user *user = turn->user;
+    if (!user)
+        return;
+    turn->user = NULL;
+    TAILQ_REMOVE(&user->waiting, turn, next);
+    if (!TAILQ_EMPTY(&user->waiting))
+        return;
+    TAILQ_REMOVE(&turns->users, user, next);
+    free(user);
+}
+
+void http_turns_finish(struct http_turns *turns)
+{
+    for (struct http_turn *turn; (turn = take_first(turns));)
+        turns->take(turn->owner);
+}
+
+struct http_turns *http_turns_start(struct daemon *daemon, void (*take)(void *owner), struct error *error)
+{
+    struct http_turns *turns = calloc(1, sizeof(*turns));
+    int result = turns ? sd_event_add_defer(daemon->loop, &turns->turn, on_turn, turns) : -ENOMEM;
+    if (result >= 0)
+        result = sd_event_source_set_enabled(turns->turn, SD_EVENT_OFF);
+    if (result < 0) {
+        free(turns);
+        error_set_errno(error, -result, "cannot serve HTTP");
+        return NULL;
+    }
+    TAILQ_INIT(&turns->users);
+    turns->take = take;
+    return turns;
+}
+
+void http_turns_stop(struct http_turns *turns)
+{
+    if (!turns)
+        return;
+    sd_event_source_disable_unref(turns->turn);
+    free(turns);
+}
