@@ -43,7 +43,7 @@ int paths_find(struct paths *paths, enum paths_role role, bool simulated, struct
 int paths_create(const struct paths *paths, struct error *error);
 
 /* An installed file, found from this program's own place (BIN/../lib/gpuslice/NAME), so that a tree can be moved:
- * "libgpuslice.so", "simulated", "simulated/libnvidia-ml.so.1". Fails when it is not there. */
+ * "libgpuslice.so", "simulated", "simulated/libcuda.so.1". Fails when it is not there. */
 int paths_library(const char *name, char path[static PATH_MAX], struct error *error);
 
 /* Another program of the product, beside this one: "gpusliced". */

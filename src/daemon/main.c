@@ -297,7 +297,8 @@ static int start_gpus(struct daemon *daemon, struct error *error)
         snprintf(owner, sizeof(owner), "%u", (unsigned)geteuid());
         if (daemon->options.system)
             setenv("FAKECUDA_OWNER", owner, 1);
-        int result = paths_library("simulated/libnvidia-ml.so.1", library, error);
+        /* NVML is in there; the library of that name finds it for programs alone, by their search path. */
+        int result = paths_library("simulated/libcuda.so.1", library, error);
         return result < 0 ? result : gpu_start(daemon, library, error);
     }
     struct error why;

@@ -36,7 +36,7 @@ void doctor_nvml(const struct doctor *doctor, struct doctor_finding *finding)
 {
     char path[PATH_MAX] = "libnvidia-ml.so.1";
     struct error error;
-    if (doctor->simulated && paths_library("simulated/libnvidia-ml.so.1", path, &error) < 0) {
+    if (doctor->simulated && paths_library("simulated/libcuda.so.1", path, &error) < 0) {
         doctor_say(finding, DOCTOR_PROBLEM, "", "%s", error.message);
         return;
     }
