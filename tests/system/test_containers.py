@@ -9,6 +9,7 @@ import pytest
 
 from attach_client import BAD_TOKEN, NOT_OWNER, Agent, Client, Refused
 from conftest import MIB, wait_for
+from test_daemon_api import as_user
 from test_quota import OUT_OF_MEMORY, Puppet
 
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be other users")
@@ -229,3 +230,26 @@ def test_labels_are_changed_one_by_one_and_checked(daemon):
     for wrong in ({"pod": ""}, {"pod": "x" * 254}, {"namespace": "a\"b"}, {"container": 7}, {"namespace": "x" * 64}):
         status, answer = daemon.request("PATCH", "/v1/sessions/s", wrong)
         assert status == 400 and f"'{next(iter(wrong))}' is wrong" in answer["error"]["message"], answer
+
+
+# --- Sessions that root makes for others -------------------------------------------------------------------
+
+@root_only
+def test_root_makes_sessions_of_other_users_and_nobody_else_does(make_daemon):
+    daemon = make_daemon()
+    open_to_others(daemon)
+    daemon.start("--system")
+    daemon.control_socket.chmod(0o666)
+    status, made = daemon.request("POST", "/v1/sessions", {"name": "theirs", "owner_uid": 12345})
+    assert status == 201 and made["owner_uid"] == 12345
+
+    def ask(*request):
+        return as_user(12345, lambda: daemon.request(*request))
+
+    assert ask("GET", "/v1/sessions/theirs")[0] == 200
+    assert ask("POST", "/v1/sessions", {"owner_uid": 12345})[0] == 201
+    for other in (0, 54321):
+        status, answer = ask("POST", "/v1/sessions", {"owner_uid": other})
+        assert status == 403 and "only root" in answer["error"]["message"]
+    for wrong in (-1, 2**32, "alice", 65534):
+        assert daemon.request("POST", "/v1/sessions", {"owner_uid": wrong})[0] in (400, 403)

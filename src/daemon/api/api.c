@@ -70,7 +70,14 @@ static void create(struct http_request *request, struct session_request *wanted)
 {
     struct error error;
     struct session *session;
-    wanted->owner = request->peer.uid;
+    if (wanted->has_owner && wanted->owner != request->peer.uid && request->peer.uid != 0) {
+        error_set(&error, EACCES, "ERR_FORBIDDEN",
+                  "only root makes sessions of other users; leave owner_uid out");
+        http_reply_error(request, &error);
+        return;
+    }
+    if (!wanted->has_owner)
+        wanted->owner = request->peer.uid;
     admit_apply_defaults(request->daemon, wanted);
     if (!wanted->has_ttl && !wanted->ttl_seconds)
         wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;

@@ -183,6 +183,17 @@ static int parse_container(const struct field *field, struct error *error)
     return parse_label(field, labels->container, sizeof(labels->container), error);
 }
 
+/* Whoever asks is judged later. */
+static int parse_owner(const struct field *field, struct error *error)
+{
+    json_int_t number = json_integer_value(field->value);
+    if (!json_is_integer(field->value) || number < 0 || number >= UINT32_MAX)
+        return bad_request(error, field->name, "the number of a user");
+    field->request->has_owner = true;
+    field->request->owner = (uid_t)number;
+    return 0;
+}
+
 static int parse_run(const struct field *field, struct error *error)
 {
     field->request->run = json_is_true(field->value);
@@ -211,6 +222,7 @@ static const struct {
     {"namespace", false, parse_namespace},
     {"pod", false, parse_pod},
     {"container", false, parse_container},
+    {"owner_uid", true, parse_owner},
     {"run", true, parse_run},
     {"wait", true, parse_wait},
 };

@@ -1,0 +1,163 @@
+#include "slurm/plugin.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/client.h"
+#include "client/session_fields.h"
+#include "slurm/record.h"
+#include "slurm/wish.h"
+
+#define TIMEOUT_S 10 /* a prolog that takes long holds the node up */
+
+/* What session nobody has: a program that is told to run in it gets no GPU memory. */
+#define NO_SESSION "000000000000"
+
+int plugin_read(struct plugin *plugin, int count, char **arguments, struct error *error)
+{
+    const char *node = getenv("SLURMD_NODENAME");
+    *plugin = (struct plugin){.library = GPUSLICE_LIBRARY};
+    for (int i = 0; i < count; i++) {
+        const char *word = arguments[i];
+        if (strncmp(word, "runtime_dir=", 12) == 0)
+            plugin->runtime_dir = word + 12;
+        else if (strncmp(word, "library=", 8) == 0)
+            plugin->library = word + 8;
+        else if (strncmp(word, "default=", 8) == 0)
+            plugin->default_wish = word + 8;
+        else if (strcmp(word, "simulated") == 0)
+            plugin->simulated = true;
+        else
+            return error_set(
+                error, EINVAL, NULL,
+                "plugstack.conf has the argument '%.80s'; expected runtime_dir=, library=, default= or "
+                "simulated",
+                word);
+    }
+    snprintf(plugin->records_dir, sizeof(plugin->records_dir), "%s/slurm",
+             plugin->runtime_dir ? plugin->runtime_dir : "/run/gpuslice");
+    if (node)
+        snprintf(plugin->node, sizeof(plugin->node), "%s", node);
+    else if (gethostname(plugin->node, sizeof(plugin->node) - 1) == 0)
+        plugin->node[strcspn(plugin->node, ".")] = '\0';
+    return 0;
+}
+
+/* A node's long name is cut from the front: what tells nodes of one machine apart stands at its end. */
+void plugin_job_name(const struct plugin *plugin, unsigned job, char name[static PLUGIN_JOB_TEXT])
+{
+    size_t length = strlen(plugin->node), most = 40;
+    snprintf(name, PLUGIN_JOB_TEXT, "%u.%s", job, plugin->node + (length > most ? length - most : 0));
+}
+
+/* This process's environment is the job's or slurmd's, and stays so. */
+static int open_client(const struct plugin *plugin, struct client *client, struct error *error)
+{
+    if (plugin->runtime_dir)
+        setenv("GPUSLICE_RUNTIME_DIR", plugin->runtime_dir, 1);
+    int result = client_open(client, plugin->simulated, error);
+    unsetenv("GPUSLICE_RUNTIME_DIR");
+    client->connection.timeout_s = TIMEOUT_S;
+    return result;
+}
+
+static void session_name(const char *job, char name[static PLUGIN_JOB_TEXT + 8])
+{
+    snprintf(name, PLUGIN_JOB_TEXT + 8, "slurm-%s", job);
+}
+
+/* 0 also where there is none. */
+static int release(struct client *client, const char *job, struct error *error)
+{
+    char name[PLUGIN_JOB_TEXT + 8];
+    struct error why = {0};
+    session_name(job, name);
+    int result = client_request_session(client, "DELETE", name, "?kill=true", NULL, NULL, &why);
+    if (result < 0 && (!why.code || strcmp(why.code, "ERR_SESSION_NOT_FOUND") != 0)) {
+        *error = why;
+        return result;
+    }
+    return 0;
+}
+
+static int make_session(const struct plugin *plugin, const char *job, uid_t owner, const char *wish,
+                        json_t **session, struct error *error)
+{
+    struct client client = {.connection = {.fd = -1}};
+    char name[PLUGIN_JOB_TEXT + 8];
+    json_t *body = NULL;
+    session_name(job, name);
+    int result = wish_parse(wish, &body, error);
+    if (result == 0)
+        result = open_client(plugin, &client, error);
+    if (result == 0)
+        result = release(&client, job, error); /* of a prolog that ran before, as after a requeue */
+    if (result == 0) {
+        json_object_set_new(body, "name", json_string(name));
+        json_object_set_new(body, "owner_uid", json_integer(owner));
+        result = client_request(&client, "POST", "/v1/sessions", body, session, error);
+    }
+    client_close(&client);
+    json_decref(body);
+    return result;
+}
+
+void plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, const char *wish)
+{
+    json_t *record = json_object(), *session = NULL;
+    struct error error = {0};
+    wish = wish ? wish : plugin->default_wish;
+    if (wish && strcmp(wish, "deny") == 0) {
+        json_object_set_new(record, "environment", json_pack("{s:s}", "GPUSLICE_SESSION", NO_SESSION));
+    } else if (wish) {
+        /* There is a record before there is a session: what a crash leaves is found. */
+        json_object_set_new(record, "failure", json_string("the prolog did not come to its end"));
+        int result = record_write(plugin, job, record, &error);
+        if (result == 0)
+            result = make_session(plugin, job, owner, wish, &session, &error);
+        if (result == 0) {
+            json_object_del(record, "failure");
+            json_object_set(record, "environment", json_object_get(session, "environment"));
+        } else {
+            json_object_set_new(record, "failure", json_string(error.message));
+        }
+    }
+    if (json_object_size(record))
+        record_write(plugin, job, record, &error); /* else the first one says that it failed */
+    json_decref(session);
+    json_decref(record);
+}
+
+void plugin_end_job(const struct plugin *plugin, const char *job)
+{
+    json_t *record = record_read(plugin, job);
+    struct client client = {.connection = {.fd = -1}};
+    struct error error;
+    if (!record)
+        return;
+    int result = open_client(plugin, &client, &error);
+    if (result == 0)
+        result = release(&client, job, &error);
+    client_close(&client);
+    if (result == 0) {
+        record_remove(plugin, job);
+    } else {
+        json_object_set_new(record, "ending", json_true());
+        record_write(plugin, job, record, &error);
+    }
+    json_decref(record);
+}
+
+static void end_if_ending(const struct plugin *plugin, const char *job, const json_t *record)
+{
+    if (json_is_true(json_object_get(record, "ending")))
+        plugin_end_job(plugin, job);
+}
+
+void plugin_sweep(const struct plugin *plugin)
+{
+    record_for_each(plugin, end_if_ending);
+}

@@ -1,0 +1,294 @@
+"""The SPANK plug-in, under Debian's own slurmctld, slurmd and munged on this machine: two nodes, a folder of their own."""
+import json
+import os
+import pathlib
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import DEADLINE_S, MIB, Daemon, Gpu, wait_for
+
+PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "sinfo", "munged")
+
+
+def why_not(product):
+    if os.getuid() != 0:
+        return "needs root"
+    missing = [name for name in PROGRAMS if not shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    if not (product.prefix / "lib/gpuslice/slurm/gpuslice_spank.so").exists():
+        return "the plug-in was left out of this build"
+    return None
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Slurm:
+    """A controller and two nodes, each with 1000 MiB and 100 hundredths of a GPU to give."""
+
+    def __init__(self, product, daemon, *plugin_words):
+        self.daemon, self.started = daemon, []
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gl-"))
+        host = socket.gethostname().split(".")[0]
+        controller, first, second = free_ports(3)
+        for name in ("log", "spool/n1", "spool/n2", "spool/ctld"):
+            (self.folder / name).mkdir(parents=True)
+        self.folder.chmod(0o755)
+        tree = product.prefix / "lib" / "gpuslice"
+        shutil.copy(tree / "slurm" / "job_submit.lua", self.folder)
+        words = " ".join([f"library={tree}/libgpuslice.so", f"runtime_dir={daemon.runtime}", "simulated", *plugin_words])
+        (self.folder / "plugstack.conf").write_text(f"required {tree}/slurm/gpuslice_spank.so {words}\n")
+        (self.folder / "gres.conf").write_text(
+            "NodeName=n[1-2] Name=gpuslice_memory Count=1000 Flags=CountOnly\n"
+            "NodeName=n[1-2] Name=gpuslice_cores Count=100 Flags=CountOnly\n")
+        (self.folder / "cgroup.conf").write_text(
+            "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainCores=no\nConstrainRAMSpace=no\n")
+        self.config = self.folder / "slurm.conf"
+        gres = "Gres=gpuslice_memory:1000,gpuslice_cores:100"
+        self.config.write_text(f"""ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={self.folder}/munge.socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=1,bf_interval=1
+MpiDefault=none
+ReturnToService=2
+KillWait=2
+PrologFlags=Alloc
+SlurmdParameters=config_overrides
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+JobSubmitPlugins=lua
+PlugStackConfig={self.folder}/plugstack.conf
+GresTypes=gpuslice_memory,gpuslice_cores
+SlurmctldPidFile={self.folder}/slurmctld.pid
+SlurmdPidFile={self.folder}/slurmd.%n.pid
+SlurmdSpoolDir={self.folder}/spool/%n
+SlurmctldLogFile={self.folder}/log/slurmctld.log
+SlurmdLogFile={self.folder}/log/slurmd.%n.log
+StateSaveLocation={self.folder}/spool/ctld
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=8 RealMemory=1000 {gres}
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=8 RealMemory=1000 {gres}
+PartitionName=main Nodes=n1,n2 Default=YES State=UP
+""")
+
+    def environment(self):
+        return {**self.daemon.gpu.environment(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SLURM_CONF": str(self.config)}
+
+    def spawn(self, *words):
+        with open(self.folder / "log" / "output", "ab") as log:
+            self.started.append(subprocess.Popen([*map(str, words)], env=self.environment(), stdin=subprocess.DEVNULL,
+                                                 stdout=log, stderr=log))
+
+    def start(self):
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        munge = self.folder / "munge.socket"
+        self.spawn("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={munge}",
+                   f"--pid-file={self.folder}/munged.pid", f"--log-file={self.folder}/log/munged.log",
+                   f"--seed-file={self.folder}/munged.seed")
+        wait_for(munge.exists, f"munged ({self.log()})")
+        self.spawn("slurmctld", "-c", "-D", "-f", self.config)
+        for node in ("n1", "n2"):
+            self.spawn("slurmd", "-D", "-N", node, "-f", self.config)
+        wait_for(lambda: self.run("sinfo", "-h", "-o", "%T %D").stdout.split() == ["idle", "2"],
+                 f"two idle nodes ({self.log()})", deadline_s=60)
+        return self
+
+    def log(self):
+        return "".join(path.read_text(errors="replace")[-1500:] for path in (self.folder / "log").iterdir())
+
+    def run(self, *words, deadline_s=60, **more):
+        return subprocess.run(["timeout", str(deadline_s), *map(str, words)], env=self.environment(), capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, cwd=self.folder, **more)
+
+    def stop(self):
+        for process in reversed(self.started):
+            process.terminate()
+        for process in self.started:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(product):
+    """make(words of plugstack.conf) gives a running cluster; one at a time, kept for the tests that want the same."""
+    reason = why_not(product)
+    if reason:
+        pytest.skip(reason)
+    now = {}
+
+    def stop():
+        if now:
+            now["slurm"].stop()
+            now["daemon"].stop()
+            now["daemon"].gpu.remove()
+            shutil.rmtree(now["daemon"].folder, ignore_errors=True)
+            now.clear()
+
+    def make(*words):
+        if now.get("words") != words:
+            stop()
+            daemon = Daemon(product, Gpu(product, FAKECUDA_TOTAL_MEM=1000 * MIB, FAKECUDA_GPUS=2),
+                            tempfile.mkdtemp(prefix="gs-"))
+            daemon.folder.chmod(0o755)
+            daemon.runtime.chmod(0o755)
+            daemon.start("--system")
+            now.update(words=words, daemon=daemon, slurm=Slurm(product, daemon, *words))
+            now["slurm"].start()
+        return now["slurm"]
+    yield make
+    stop()
+
+
+@pytest.fixture
+def slurm(cluster):
+    made = cluster()
+    yield made
+    wait_for(lambda: sessions(made) == [], f"no session to be left ({made.log()})")
+    wait_for(lambda: list((made.daemon.runtime / "slurm").iterdir()) == [], "no record to be left")
+
+
+def sessions(slurm):
+    return slurm.daemon.request("GET", "/v1/sessions")[1]
+
+
+TARGET = "share/gpuslice/examples/bin/target_app"
+
+
+def allocating(product, mebibytes, times):
+    return ["env", f"ALLOC_BYTES={mebibytes * MIB}", f"ITERATIONS={times}", product.prefix / TARGET]
+
+
+def test_a_jobs_tasks_run_in_a_session_of_their_own(slurm, product):
+    result = slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB,compute=20%..50%", *allocating(product, 40, 2))
+    assert "ALLOC_OK iteration 0" in result.stdout and "ALLOC_FAIL at iteration 1 code=2" in result.stdout, result
+
+
+def test_the_session_is_the_jobs_users_with_what_was_asked(slurm):
+    job = subprocess.Popen(["timeout", "60", "srun", "-w", "n2", "--gpuslice=memory=64MiB,compute=20%..50%,priority=high",
+                            "sh", "-c", "env; cat"], env=slurm.environment(), stdin=subprocess.PIPE,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    (session,) = wait_for(lambda: sessions(slurm), "the session")
+    assert session["name"].startswith("slurm-") and session["name"].endswith(".n2") and session["owner_uid"] == 0
+    assert session["vram_limit_bytes"] == 64 * MIB and session["priority"] == "high"
+    assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.2, 0.5)
+    record = slurm.daemon.runtime / "slurm" / session["name"].removeprefix("slurm-")
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600 and stat.S_IMODE(record.parent.stat().st_mode) == 0o700
+    output, errors = job.communicate("", timeout=60)
+    variables = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    assert variables["GPUSLICE_SESSION"] == session["session_id"], errors
+    assert variables["LD_PRELOAD"].split(":")[0].endswith("/libgpuslice.so")
+
+
+def test_every_step_task_and_node_of_a_job_is_in_it(slurm, product):
+    script = slurm.folder / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --gpuslice=memory=64MiB\nenv | grep ^GPUSLICE_SESSION=\n"
+                      "srun --overlap -N2 -n2 sh -c 'echo $SLURMD_NODENAME $GPUSLICE_SESSION'\n"
+                      f"srun --overlap -N1 -n1 {' '.join(map(str, allocating(product, 40, 2)))}\n")
+    result = slurm.run("sbatch", "--wait", "-N2", "-o", slurm.folder / "job.out", script)
+    assert result.returncode == 0, (result, slurm.log())
+    output = (slurm.folder / "job.out").read_text()
+    batch = output.splitlines()[0].split("=")[1]
+    by_node = dict(line.split() for line in output.splitlines() if line.startswith("n"))
+    assert set(by_node) == {"n1", "n2"} and by_node["n1"] == batch != by_node["n2"], output
+    assert "ALLOC_FAIL at iteration 1 code=2" in output
+
+
+def test_slurm_counts_memory_and_cores(slurm):
+    """Two of three jobs that want 40 % of a node run at a time; what fits on no node is refused at once."""
+    jobs = [subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "--gpuslice=memory=100MiB,compute=40%", "cat"],
+                             env=slurm.environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE) for _ in range(3)]
+    wait_for(lambda: len(sessions(slurm)) == 2, "two sessions")
+    states = slurm.run("squeue", "-h", "-o", "%T").stdout.split()
+    assert sorted(states) == ["PENDING", "RUNNING", "RUNNING"]
+    assert "gpuslice: memory=100MiB,compute=40%" in slurm.run("scontrol", "show", "job").stdout
+    for job in jobs:
+        job.stdin.close()
+    assert [job.wait(60) for job in jobs] == [0, 0, 0], [job.stderr.read() for job in jobs]
+    for job in jobs:
+        job.stderr.close()
+    result = slurm.run("srun", "--gpuslice=memory=2GiB", "true")
+    assert result.returncode != 0 and "GRES" in result.stderr.upper() + "GRES", result.stderr
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--gpuslice=compute=10%"], "memory"), (["--gpuslice=memory=lots"], "lots"), (["--gpuslice=memory=1GiB,x=1"], "'x=1'"),
+    (["--gpuslice=memory=1MiB,memory=2MiB"], "twice"), (["--gpuslice=memory=1MiB,compute=200%"], "200%"),
+    (["--gres=gpuslice_memory:10"], "not for users"),
+])
+def test_what_cannot_be_is_refused_where_it_is_typed(slurm, words, said):
+    result = slurm.run("srun", *words, "true")
+    assert result.returncode != 0 and said in result.stderr, result.stderr
+
+
+def test_a_step_cannot_ask_for_what_the_job_did_not(slurm):
+    result = slurm.run("salloc", "-w", "n1", "srun", "--gpuslice=memory=10MiB", "echo", "started")
+    assert "started" not in result.stdout and "cannot ask for it later" in result.stderr, result
+    wait_for(lambda: slurm.run("sinfo", "-h", "-o", "%T").stdout.split() == ["idle"], "the node to be none the worse for it")
+
+
+def test_a_job_that_asks_for_nothing_is_left_alone(slurm):
+    environment = slurm.environment() | {"GPUSLICE_SESSION": "of-the-submit-host"}
+    result = subprocess.run(["timeout", "60", "srun", "-w", "n1", "env"], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0 and "GPUSLICE_SESSION" not in result.stdout and "LD_PRELOAD" not in result.stdout
+
+
+def test_a_cancelled_job_leaves_nothing(slurm):
+    job = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "--gpuslice=memory=64MiB", "sleep", "1000"],
+                           env=slurm.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    wait_for(lambda: sessions(slurm), "the session")
+    assert slurm.run("scancel", "-u", "root").returncode == 0
+    assert job.wait(60) != 0
+    wait_for(lambda: sessions(slurm) == [], "its end")
+
+
+def test_without_a_daemon_the_tasks_say_why_and_the_node_stays(slurm):
+    slurm.daemon.stop()
+    try:
+        result = slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB", "echo", "started")
+        assert result.returncode != 0 and "started" not in result.stdout and "daemon" in result.stderr, result
+        wait_for(lambda: list((slurm.daemon.runtime / "slurm").iterdir()), "the record that is to be ended later")
+        wait_for(lambda: slurm.run("sinfo", "-h", "-o", "%T").stdout.split() == ["idle"], "the node to be idle")
+    finally:
+        slurm.daemon.start("--system")
+    assert slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB", "echo", "started").stdout == "started\n"
+
+
+def test_a_site_can_set_what_jobs_get_that_ask_for_nothing(cluster, product):
+    slurm = cluster("default=memory=64MiB")
+    result = slurm.run("srun", "-w", "n1", *allocating(product, 40, 2))
+    assert "ALLOC_FAIL at iteration 1 code=2" in result.stdout, result
+    slurm = cluster("default=deny")
+    result = slurm.run("srun", "-w", "n1", *allocating(product, 1, 1))
+    assert "ALLOC_OK" not in result.stdout, result
+    assert slurm.run("srun", "-w", "n1", "echo", "no GPU needed").stdout == "no GPU needed\n"
+    assert "ALLOC_OK iteration 0" in slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB",
+                                               *allocating(product, 40, 1)).stdout
