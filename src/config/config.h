@@ -75,7 +75,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
 struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     uint64_t history_bytes;
-    uint32_t history_days; /* 0: no history is kept */
+    uint32_t history_days;        /* 0: no history is kept */
+    uint32_t requests_per_second; /* 0: no bound */
     bool metrics_debug, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
     char log_file[PATH_MAX];                                                        /* "": none */

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "daemon/api/api.h"
+#include "daemon/api/api_rate.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/history/audit.h"
 #include "daemon/history/events.h"
@@ -406,6 +407,7 @@ static void stop(struct program *program)
     attach_stop(daemon);
     http_stop(daemon);
     api_follow_free(daemon);
+    api_rate_free(daemon);
     events_free(daemon);
     declared_stop(daemon);
     settings_stop(daemon);

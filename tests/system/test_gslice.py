@@ -92,9 +92,18 @@ def test_a_program_by_hand_with_the_daemons_socket(make_daemon, tree):
 
 
 def test_what_has_no_effect_is_said(make_daemon):
-    daemon = make_daemon(GPUSLICE_DB_PATH="./var/demo.db", GPUSLICE_IPC_RATE_PER_SEC=1000).start()
+    daemon = make_daemon(GPUSLICE_DB_PATH="./var/demo.db").start()
     assert "GPUSLICE_DB_PATH has no effect" in daemon.log_text() and "GPUSLICE_STATE_DIR" in daemon.log_text()
-    assert "GPUSLICE_IPC_RATE_PER_SEC has no effect" in daemon.log_text()
+
+
+def test_a_user_may_ask_as_often_as_the_rate_says(make_daemon):
+    daemon = make_daemon(GPUSLICE_IPC_RATE_PER_SEC=2).start()
+    answers = [daemon.request("GET", "/v1/version") for _ in range(20)]
+    refused = [answer for status, answer in answers if status == 429]
+    assert answers[0][0] == 200 and refused and refused[0]["error"]["code"] == "ERR_TOO_MANY"
+    assert "makes more than 2 requests a second" in refused[0]["error"]["message"]
+    assert daemon.request("GET", "/healthz")[0] == 200  # whoever watches the daemon does not count
+    wait_for(lambda: daemon.request("GET", "/v1/version")[0] == 200, "the next second")
 
 
 def test_an_address_without_a_host_is_this_machine(make_daemon):

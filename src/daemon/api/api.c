@@ -1,4 +1,5 @@
 #include "daemon/api/api.h"
+#include "daemon/api/api_rate.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -504,7 +505,8 @@ void api_handle(struct http_request *request)
         /* HEAD is GET without the body, which the HTTP library leaves out. */
         if (strcmp(route->method, strcmp(request->method, "HEAD") == 0 ? "GET" : request->method) != 0)
             continue;
-        if (!route->is_public && check_token(request, &error) < 0)
+        if (!route->is_public && (check_token(request, &error) < 0 ||
+                                  api_rate_take(request->daemon, request->peer.uid, &error) < 0))
             http_reply_error(request, &error);
         else
             route->handle(request, id);

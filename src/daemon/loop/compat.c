@@ -14,9 +14,6 @@ static const struct {
 } without_effect[] = {
     {"GPUSLICE_DB_PATH",
      "sessions are kept in state.db of the state folder; GPUSLICE_STATE_DIR names another"},
-    {"GPUSLICE_IPC_RATE_PER_SEC",
-     "programs do not ask the daemon for each allocation, and what a user can use up of it is bounded "
-     "(share/doc/gpuslice/security.md)"},
 };
 
 /* Whether `path` is a link that leads nowhere: what a daemon left that was killed. */

@@ -84,7 +84,8 @@ struct daemon {
     struct queue *queue;
     char compat_link[PATH_MAX]; /* compat.h; "": none */
     bool has_compat_link;
-    struct audit *audit; /* NULL: none is written */
+    LIST_HEAD(, bucket) request_buckets; /* api_rate.h */
+    struct audit *audit;                 /* NULL: none is written */
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
     struct history *history;          /* NULL: none is kept */
