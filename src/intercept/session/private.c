@@ -26,7 +26,7 @@ void private_at_fork(void (*forget)(void))
             there == forget)
             return;
     }
-    GS_CHECK(!"room for one of each room");
+    GS_CHECK(false); /* FORGETTERS is too small */
 }
 
 /* Async-signal-safe, as what runs between fork and exec in a threaded program must be. */

@@ -30,8 +30,8 @@ struct extent {
     bool is_resident;
     /* Evicted: what it held is in the arena at `arena_offset`. Memory that was born evicted held nothing. */
     bool has_copy;
-    /* While a restore goes on: its physical memory was made for it. */
-    bool is_returning;
+    /* While a move goes on: its turn has come; and its physical memory was made for a restore. */
+    bool is_stepped, is_returning;
     CUmemGenericAllocationHandle handle;
     uint64_t arena_offset;
 

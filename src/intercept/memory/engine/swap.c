@@ -1,4 +1,4 @@
-#include "intercept/memory/engine/swap.h"
+#include "intercept/memory/engine/swap_parts.h"
 
 #include <string.h>
 
@@ -6,11 +6,6 @@
 #include "intercept/memory/charge.h"
 
 _Static_assert(sizeof(struct swap) <= MEMORY_ENGINE_BYTES, "it has room in the memory area");
-
-static struct swap *state(void)
-{
-    return (struct swap *)(void *)memory_area()->engine;
-}
 
 void swap_choose(void)
 {
@@ -23,7 +18,7 @@ void swap_choose(void)
 static const uint64_t granularity_bytes = UINT64_C(2)
                                           << 20; /* of device memory on all cards so far (measure) */
 
-static CUresult make_resident(struct extent *extent)
+CUresult swap_make_resident(struct extent *extent)
 {
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
@@ -45,7 +40,7 @@ static CUresult make_resident(struct extent *extent)
     return result;
 }
 
-static CUresult leave_card(struct extent *extent)
+CUresult swap_leave_card(struct extent *extent)
 {
     CUresult result = real(cuMemUnmap)(extent->address, extent->bytes);
     if (result != CUDA_SUCCESS)
@@ -70,42 +65,51 @@ static struct extent *make_extent(CUcontext context, CUdevice device, uint64_t b
     if (*result != CUDA_SUCCESS)
         return NULL;
     made.address = address;
-    if (!state()->is_evicted)
-        *result = make_resident(&made);
-    struct extent *extent = *result == CUDA_SUCCESS ? extents_add(&state()->extents, &made) : NULL;
+    if (!swap_state()->is_evicted)
+        *result = swap_make_resident(&made);
+    struct extent *extent = *result == CUDA_SUCCESS ? extents_add(&swap_state()->extents, &made) : NULL;
     if (extent)
         return extent;
     if (*result == CUDA_SUCCESS)
         *result = CUDA_ERROR_OUT_OF_MEMORY; /* of the host, or more extents than we keep */
     if (made.is_resident)
-        leave_card(&made);
+        swap_leave_card(&made);
     real(cuMemAddressFree)(address, made.bytes);
     return NULL;
 }
 
-static CUresult end_extent(struct extent *extent)
+CUresult swap_end_extent(struct extent *extent)
 {
-    CUresult result = extent->is_resident ? leave_card(extent) : CUDA_SUCCESS;
+    CUresult result = extent->is_resident ? swap_leave_card(extent) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
     real(cuMemAddressFree)(extent->address, extent->bytes);
-    extents_remove(&state()->extents, extent);
+    extents_remove(&swap_state()->extents, extent);
     return CUDA_SUCCESS;
 }
 
-/* Room in a shared extent of the context; 0 with `*result` where there is none. */
+static uint64_t take_from(struct extent *extent, CUcontext context, uint64_t bytes)
+{
+    bool may_have_room = extent && extent->is_used && extent->is_shared && extent->context == context;
+    return may_have_room ? extent_take(extent, bytes) : 0;
+}
+
+/* Room in a shared extent of the context, at first in the one that had room last; 0 with `*result` where there is none. */
 static uint64_t take_small(CUcontext context, CUdevice device, uint64_t bytes, CUresult *result)
 {
-    struct extents *extents = &state()->extents;
-    uint64_t address = 0;
-    for (struct extent *extent = extents_next(extents, NULL); extent && !address;
-         extent = extents_next(extents, extent))
-        if (extent->is_shared && extent->context == context)
-            address = extent_take(extent, bytes);
+    struct swap *swap = swap_state();
+    uint64_t address = take_from(swap->had_room, context, bytes);
     if (address)
         return address;
-    struct extent *extent = make_extent(context, device, EXTENT_SHARED_BYTES, true, result);
-    return extent ? extent_take(extent, bytes) : 0;
+    for (struct extent *extent = extents_next(&swap->extents, NULL); extent && !address;
+         extent = extents_next(&swap->extents, extent)) {
+        address = take_from(extent, context, bytes);
+        swap->had_room = extent;
+    }
+    if (address)
+        return address;
+    swap->had_room = make_extent(context, device, EXTENT_SHARED_BYTES, true, result);
+    return take_from(swap->had_room, context, bytes);
 }
 
 /* Under the lock. */
@@ -148,9 +152,10 @@ static CUresult choose_pitch(const struct allocation *wanted)
 
 static CUresult swap_allocate(const struct allocation *wanted, CUcontext context)
 {
+    const struct alloc_row *row = &alloc_rows[wanted->way];
     uint64_t bytes = wanted->bytes;
     bool is_pitched = wanted->way == WAY_cuMemAllocPitch_v2;
-    if (wanted->way != WAY_cuMemAlloc_v2 && !is_pitched)
+    if (!row->can_move || row->record != RECORD_POINTER)
         return plain_allocate(wanted);
     CUresult result = is_pitched ? choose_pitch(wanted) : charge_capture_forbids();
     if (result == CUDA_SUCCESS && is_pitched &&
@@ -158,9 +163,9 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS)
         return result;
-    pthread_mutex_lock(&state()->lock);
+    pthread_mutex_lock(&swap_state()->lock);
     result = take(context, bytes, wanted->got);
-    pthread_mutex_unlock(&state()->lock);
+    pthread_mutex_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -202,7 +207,7 @@ static CUresult wait_for_stream(enum release_way way, CUstream stream)
 /* Whether the context has another shared extent that is empty. */
 static bool has_spare(const struct extent *but)
 {
-    struct extents *extents = &state()->extents;
+    struct extents *extents = &swap_state()->extents;
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent != but && extent->is_shared && extent->context == but->context && extent_is_empty(extent))
             return true;
@@ -213,10 +218,10 @@ static bool has_spare(const struct extent *but)
 static CUresult give_back(struct extent *extent, uint64_t address)
 {
     if (!extent->is_shared)
-        return end_extent(extent);
+        return swap_end_extent(extent);
     extent_give_back(extent, address);
     if (extent_is_empty(extent) && has_spare(extent))
-        end_extent(extent); /* one that the driver keeps is used again */
+        swap_end_extent(extent); /* one that the driver keeps is used again */
     return CUDA_SUCCESS;
 }
 
@@ -224,12 +229,12 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
 {
     if (release_rows[way].record != RECORD_POINTER)
         return plain_release(way, key, stream);
-    pthread_mutex_lock(&state()->lock);
-    struct extent *extent = extents_find(&state()->extents, key);
+    pthread_mutex_lock(&swap_state()->lock);
+    struct extent *extent = extents_find(&swap_state()->extents, key);
     bool is_ours = extent && extent_has(extent, key);
     bool is_resident = is_ours && extent->is_resident;
     CUcontext context = is_ours ? extent->context : NULL;
-    pthread_mutex_unlock(&state()->lock);
+    pthread_mutex_unlock(&swap_state()->lock);
     if (!is_ours)
         return plain_release(way, key, stream);
     CUdevice current;
@@ -238,263 +243,21 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
         result = way == RELEASE_cuMemFree_v2 ? wait_as_free_does(context) : wait_for_stream(way, stream);
     if (result != CUDA_SUCCESS)
         return result;
-    pthread_mutex_lock(&state()->lock);
-    extent = extents_find(&state()->extents, key);
+    pthread_mutex_lock(&swap_state()->lock);
+    extent = extents_find(&swap_state()->extents, key);
     result = extent ? give_back(extent, key) : CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&state()->lock);
+    pthread_mutex_unlock(&swap_state()->lock);
     return result;
 }
 
 static void swap_forget_context(CUcontext context)
 {
-    struct extents *extents = &state()->extents;
-    pthread_mutex_lock(&state()->lock);
+    struct extents *extents = &swap_state()->extents;
+    pthread_mutex_lock(&swap_state()->lock);
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent->context == context)
-            end_extent(extent);
-    pthread_mutex_unlock(&state()->lock);
-}
-
-/* --- What the program asks about addresses --------------------------------------------------------- */
-
-/* The record of an allocation in our extents. */
-static bool find(CUdeviceptr address, struct record *record, struct extent *extent)
-{
-    if (!charge_has_any() || !records_find_around(memory_records(), address, record) ||
-        record->kind != RECORD_POINTER)
-        return false;
-    pthread_mutex_lock(&state()->lock);
-    const struct extent *found = extents_find(&state()->extents, address);
-    if (found)
-        *extent = *found;
-    pthread_mutex_unlock(&state()->lock);
-    return found != NULL;
-}
-
-static bool swap_has_physical_memory(CUdeviceptr address)
-{
-    pthread_mutex_lock(&state()->lock);
-    bool is_ours = extents_find(&state()->extents, address) != NULL;
-    pthread_mutex_unlock(&state()->lock);
-    return is_ours;
-}
-
-static CUresult swap_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
-{
-    struct record record;
-    struct extent extent;
-    if (!find(address, &record, &extent))
-        return engine_plain.address_range(base, bytes, address);
-    if (base)
-        *base = record.key;
-    if (bytes)
-        *bytes = record.charged.bytes;
-    return CUDA_SUCCESS;
-}
-
-/* A number of the allocation: of its extent's addresses and its place there. */
-static uint64_t id_of(const struct record *record)
-{
-    return record->key;
-}
-
-/* How many bytes the attribute has, and which; 0: what the driver says of the extent holds. */
-static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const struct record *record,
-                        const struct extent *extent, uint64_t *value)
-{
-    switch (which) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *value = record->charged.context;
-        return 8;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *value = CU_MEMORYTYPE_DEVICE;
-        return 4;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *value = address;
-        return 8;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *value = (uint64_t)extent->device;
-        return 4;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        *value = record->key;
-        return 8;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *value = record->charged.bytes;
-        return 8;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *value = id_of(record);
-        return 8;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-        *value = 1;
-        return 4;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *value = 0;
-        return 4;
-    default:
-        return 0;
-    }
-}
-
-static CUresult swap_pointer_attribute(void *value, CUpointer_attribute which, CUdeviceptr address)
-{
-    struct record record;
-    struct extent extent;
-    uint64_t word;
-    size_t bytes =
-        value && find(address, &record, &extent) ? attribute(which, address, &record, &extent, &word) : 0;
-    if (!bytes)
-        return engine_plain.pointer_attribute(value, which, address);
-    memcpy(value, &word, bytes); /* the low bytes: both of our processors are little-endian */
-    return CUDA_SUCCESS;
-}
-
-/* The driver answers first: it checks the arguments. An evicted address it does not know, and answers that for 0. */
-static CUresult swap_pointer_attributes(unsigned count, CUpointer_attribute *which, void **values,
-                                        CUdeviceptr address)
-{
-    struct record record;
-    struct extent extent;
-    CUresult result = engine_plain.pointer_attributes(count, which, values, address);
-    if (result != CUDA_SUCCESS || !find(address, &record, &extent))
-        return result;
-    for (unsigned i = 0; i < count; i++) {
-        uint64_t word;
-        size_t bytes = attribute(which[i], address, &record, &extent, &word);
-        memcpy(values[i], &word, bytes);
-    }
-    return result;
-}
-
-/* --- Moving ---------------------------------------------------------------------------------------- */
-
-/* Copy between an extent and its place in the arena, in the extent's context. */
-static CUresult copy(struct extent *extent, bool to_arena)
-{
-    struct own_calls calls;
-    void *place = state()->arena.base + extent->arena_offset;
-    if (!own_calls_begin(&calls, extent->context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    CUresult result = to_arena ? real(cuMemcpyDtoH_v2)(place, extent->address, extent->bytes)
-                               : real(cuMemcpyHtoD_v2)(extent->address, place, extent->bytes);
-    own_calls_end(&calls);
-    return result;
-}
-
-/* Give each extent its place in the arena, and have memory there. Those that are kept empty go. */
-static bool make_room(struct swap *swap)
-{
-    uint64_t bytes = 0;
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent))
-        if (extent->is_shared && extent_is_empty(extent))
-            end_extent(extent);
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent)) {
-        extent->arena_offset = bytes;
-        bytes += extent->bytes;
-    }
-    return arena_grow(&swap->arena, bytes);
-}
-
-/* Physical memory for all that has none, before anything is copied. What is made here `is_returning`. */
-static CUresult make_all_resident(struct swap *swap)
-{
-    CUresult result = CUDA_SUCCESS;
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent && result == CUDA_SUCCESS;
-         extent = extents_next(&swap->extents, extent)) {
-        extent->is_returning = !extent->is_resident;
-        if (extent->is_returning)
-            result = make_resident(extent);
-    }
-    return result;
-}
-
-static CUresult copy_back(struct swap *swap)
-{
-    CUresult result = CUDA_SUCCESS;
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent && result == CUDA_SUCCESS;
-         extent = extents_next(&swap->extents, extent))
-        if (extent->has_copy)
-            result = copy(extent, false);
-    return result;
-}
-
-/* What was returning is on the card, and needs its copy no more; or it leaves again, and its copy holds. */
-static void end_return(struct swap *swap, bool is_back)
-{
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent)) {
-        if (is_back)
-            extent->has_copy = false;
-        else if (extent->is_returning && extent->is_resident)
-            leave_card(extent);
-        extent->is_returning = false;
-    }
-    swap->is_evicted = !is_back;
-}
-
-static CUresult restore(struct swap *swap)
-{
-    CUresult result = make_all_resident(swap);
-    if (result == CUDA_SUCCESS)
-        result = copy_back(swap);
-    end_return(swap, result == CUDA_SUCCESS);
-    return result;
-}
-
-/* Where physical memory cannot be given back half-way, what has gone returns. If even that fails, the process is evicted
- * with what has gone in the arena, and the rest comes through the next restore where it is. */
-static CUresult evict(struct swap *swap)
-{
-    CUresult result = make_room(swap) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    struct extent *extent = NULL;
-    while (result == CUDA_SUCCESS && (extent = extents_next(&swap->extents, extent)))
-        result = copy(extent, true);
-    if (result != CUDA_SUCCESS)
-        return result; /* all is on the card still */
-    while (result == CUDA_SUCCESS && (extent = extents_next(&swap->extents, extent))) {
-        result = leave_card(extent);
-        extent->has_copy = result == CUDA_SUCCESS;
-    }
-    if (result == CUDA_SUCCESS)
-        swap->is_evicted = true;
-    else
-        restore(swap);
-    return result;
-}
-
-CUresult swap_evict(void)
-{
-    struct swap *swap = state();
-    pthread_mutex_lock(&swap->lock);
-    CUresult result = swap->is_evicted ? CUDA_SUCCESS : evict(swap);
-    pthread_mutex_unlock(&swap->lock);
-    return result;
-}
-
-CUresult swap_restore(void)
-{
-    struct swap *swap = state();
-    pthread_mutex_lock(&swap->lock);
-    CUresult result = swap->is_evicted ? restore(swap) : CUDA_SUCCESS;
-    pthread_mutex_unlock(&swap->lock);
-    return result;
-}
-
-struct swap_bytes swap_bytes(void)
-{
-    struct swap *swap = state();
-    struct swap_bytes bytes = {0};
-    pthread_mutex_lock(&swap->lock);
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent))
-        *(extent->is_resident ? &bytes.resident_bytes : &bytes.evicted_bytes) += extent->bytes;
-    pthread_mutex_unlock(&swap->lock);
-    return bytes;
+            swap_end_extent(extent);
+    pthread_mutex_unlock(&swap_state()->lock);
 }
 
 const struct engine engine_swap = {

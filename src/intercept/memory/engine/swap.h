@@ -20,6 +20,8 @@
 struct swap {
     pthread_mutex_t lock;
     struct extents extents;
+    /* Where a small allocation had room last; NULL, or unused by now. */
+    struct extent *had_room;
     struct arena arena;
     /* No extent is resident, and new ones are born so. */
     bool is_evicted;

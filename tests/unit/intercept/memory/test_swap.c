@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "intercept/memory/charge.h"
-#include "intercept/memory/engine/swap.h"
+#include "intercept/memory/engine/swap_parts.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define CARD (256 * MIB)
@@ -31,11 +31,6 @@ static uint64_t card_free(void)
 static uint64_t used(void)
 {
     return ledger_used(&session_slot()->ledger, 0);
-}
-
-static struct swap *state_of_swap(void)
-{
-    return (struct swap *)(void *)memory_area()->engine;
 }
 
 static CUdeviceptr take(uint64_t bytes)
@@ -77,8 +72,8 @@ static int make_context(void **state)
 /* Whatever a test left: all is given back with the context, on the card, in the ledger and in the table. */
 static int destroy_context(void **state)
 {
-    state_of_swap()->arena.limit_bytes = 0;
-    state_of_swap()->is_evicted = false;
+    swap_state()->arena.limit_bytes = 0;
+    swap_state()->is_evicted = false;
     int result = cuCtxDestroy_v2(context) == CUDA_SUCCESS && used() == 0 ? 0 : -1;
     struct swap_bytes bytes = swap_bytes();
     return result == 0 && bytes.resident_bytes == 0 && bytes.evicted_bytes == 0 ? 0 : -1;
@@ -228,11 +223,11 @@ static void an_eviction_without_room_changes_nothing(void **state)
 {
     CUdeviceptr address = take(100 * MIB);
     fill(address, 100 * MIB, 1);
-    state_of_swap()->arena.limit_bytes = 64 * MIB;
+    swap_state()->arena.limit_bytes = 64 * MIB;
     assert_int_equal(swap_evict(), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(swap_bytes().resident_bytes, 100 * MIB);
     check(address, 100 * MIB, 1);
-    state_of_swap()->arena.limit_bytes = 0;
+    swap_state()->arena.limit_bytes = 0;
     assert_int_equal(swap_evict(), CUDA_SUCCESS);
     assert_int_equal(swap_restore(), CUDA_SUCCESS);
     check(address, 100 * MIB, 1);
@@ -261,8 +256,8 @@ static void a_restore_without_room_changes_nothing(void **state)
 static unsigned calls_left; /* until all fail */
 static CUresult (*driver_unmap)(CUdeviceptr, size_t);
 static CUresult (*driver_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-static CUresult (*driver_out)(void *, CUdeviceptr, size_t);
-static CUresult (*driver_in)(CUdeviceptr, const void *, size_t);
+static CUresult (*driver_out)(void *, CUdeviceptr, size_t, CUstream);
+static CUresult (*driver_in)(CUdeviceptr, const void *, size_t, CUstream);
 
 static bool is_served(void)
 {
@@ -280,14 +275,14 @@ static CUresult map_or_fail(CUdeviceptr address, size_t bytes, size_t offset,
     return is_served() ? driver_map(address, bytes, offset, handle, flags) : CUDA_ERROR_UNKNOWN;
 }
 
-static CUresult out_or_fail(void *place, CUdeviceptr address, size_t bytes)
+static CUresult out_or_fail(void *place, CUdeviceptr address, size_t bytes, CUstream stream)
 {
-    return is_served() ? driver_out(place, address, bytes) : CUDA_ERROR_UNKNOWN;
+    return is_served() ? driver_out(place, address, bytes, stream) : CUDA_ERROR_UNKNOWN;
 }
 
-static CUresult in_or_fail(CUdeviceptr address, const void *place, size_t bytes)
+static CUresult in_or_fail(CUdeviceptr address, const void *place, size_t bytes, CUstream stream)
 {
-    return is_served() ? driver_in(address, place, bytes) : CUDA_ERROR_UNKNOWN;
+    return is_served() ? driver_in(address, place, bytes, stream) : CUDA_ERROR_UNKNOWN;
 }
 
 #define SET(symbol, function) atomic_store(&real_functions[CUDA_ID_##symbol], (void *)(function))
@@ -298,7 +293,7 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
 {
     CUdeviceptr addresses[EXTENTS];
     driver_unmap = real(cuMemUnmap), driver_map = real(cuMemMap);
-    driver_out = real(cuMemcpyDtoH_v2), driver_in = real(cuMemcpyHtoD_v2);
+    driver_out = real(cuMemcpyDtoHAsync_v2), driver_in = real(cuMemcpyHtoDAsync_v2);
     for (unsigned i = 0; i < EXTENTS; i++) {
         addresses[i] = take(2 * MIB);
         fill(addresses[i], 2 * MIB, i + 1);
@@ -309,10 +304,10 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
             if (way)
                 SET(cuMemUnmap, unmap_or_fail);
             else
-                SET(cuMemcpyDtoH_v2, out_or_fail);
+                SET(cuMemcpyDtoHAsync_v2, out_or_fail);
             assert_int_equal(swap_evict(), CUDA_ERROR_UNKNOWN);
             SET(cuMemUnmap, driver_unmap);
-            SET(cuMemcpyDtoH_v2, driver_out);
+            SET(cuMemcpyDtoHAsync_v2, driver_out);
             assert_int_equal(swap_bytes().evicted_bytes, 0);
             for (unsigned i = 0; i < EXTENTS; i++)
                 check(addresses[i], 2 * MIB, i + 1);
@@ -323,10 +318,10 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
             if (way)
                 SET(cuMemMap, map_or_fail);
             else
-                SET(cuMemcpyHtoD_v2, in_or_fail);
+                SET(cuMemcpyHtoDAsync_v2, in_or_fail);
             assert_int_equal(swap_restore(), CUDA_ERROR_UNKNOWN);
             SET(cuMemMap, driver_map);
-            SET(cuMemcpyHtoD_v2, driver_in);
+            SET(cuMemcpyHtoDAsync_v2, driver_in);
             assert_int_equal(swap_bytes().resident_bytes, 0);
             assert_int_equal(card_free(), free_at_first);
             assert_int_equal(swap_restore(), CUDA_SUCCESS);
