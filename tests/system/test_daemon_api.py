@@ -110,6 +110,9 @@ def test_names_are_unique_an_owner_and_prefixes_must_fit_one(daemon):
     ("GET", "/v1/sessions/a/b", None, (404, "ERR_NOT_FOUND")),
     ("GET", "/v1/sessions/" + "a" * 5000, None, (404, "ERR_NOT_FOUND")),
     ("GET", "/v1/sessions/nobody", None, (404, "ERR_SESSION_NOT_FOUND")),
+    ("GET", "/v1/version%00x", None, (404, "ERR_NOT_FOUND")),
+    ("POST", "/v1/sessions", b'{"name": ".."}', (400, "ERR_BAD_REQUEST")),
+    ("POST", "/v1/sessions", b'{"name": "-"}', (400, "ERR_BAD_REQUEST")),
     ("PUT", "/v1/sessions", None, (405, "ERR_METHOD_NOT_ALLOWED")),
     ("DELETE", "/healthz", None, (405, "ERR_METHOD_NOT_ALLOWED")),
     ("POST", "/v1/sessions", b"{", (400, "ERR_BAD_REQUEST")),
@@ -326,3 +329,17 @@ def test_what_cannot_be_stored_is_not_made_and_others_are_served_meanwhile(daemo
     blocker.execute("ROLLBACK")
     assert [one["name"] for one in daemon.request("GET", "/v1/sessions")[1]] == ["before"]
     create(daemon, name="stuck", memory_bytes=GIB)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to act as other users")
+def test_metrics_and_gpus_tell_nobody_of_others_sessions(daemon):
+    """On control.sock: names, owners, use and processes are their owner's, and root's."""
+    for path in (daemon.folder, daemon.runtime, daemon.runtime / "simulated"):
+        path.chmod(0o755)
+    daemon.control_socket.chmod(0o666)
+    assert create(daemon, name="secret")["session_id"]
+    as_user(12345, lambda: daemon.request("POST", "/v1/sessions", {"name": "own", "memory_bytes": MIB}))
+    seen = as_user(12345, lambda: daemon.request("GET", "/metrics")[1])
+    assert 'session="own"' in seen and "secret" not in seen
+    everything = daemon.request("GET", "/metrics")[1]
+    assert 'session="own"' in everything and 'session="secret"' in everything

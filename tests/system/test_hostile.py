@@ -313,3 +313,29 @@ def test_descriptors_that_are_slow_to_close_hold_nobody_up(opened):
     for other in taken:
         if other:
             other.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to act as other users")
+def test_silent_connections_of_many_users_make_room(opened):
+    """Nine users with 255 each have all that there are: the oldest of whoever has most goes for one that comes."""
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 4096
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = []
+    try:
+        for uid in range(20_001, 20_010):
+            os.seteuid(uid)
+            for _ in range(255):
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                connection.connect(str(opened.attach_socket))
+                held.append(connection)
+            os.seteuid(0)
+        os.seteuid(OTHER_USER)
+        client = attach_client.Client(opened.attach_socket)
+        client.send(attach_client.hello("000000000000"))
+        assert client.receive()[0] == attach_client.REFUSED, "it is heard, though there is no such session"
+    finally:
+        os.seteuid(0)
+        for connection in held:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -317,7 +317,8 @@ static void send_gpus(void *argument)
     struct http_request *request = argument;
     json_t *list = json_array();
     for (unsigned i = 0; i < request->daemon->gpu_count; i++)
-        json_array_append_new(list, api_gpu_json(request->daemon, &request->daemon->gpus[i]));
+        json_array_append_new(list,
+                              api_gpu_json(request->daemon, &request->daemon->gpus[i], request->peer.uid));
     http_reply_json(request, 200, list);
 }
 
@@ -388,7 +389,9 @@ static void show_metrics(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
-    cleanup_free char *text = metrics_text(request->daemon, format);
+    /* metrics-address is for whoever watches the machine. */
+    uid_t viewer = request->door == HTTP_METRICS ? 0 : request->peer.uid;
+    cleanup_free char *text = metrics_text(request->daemon, viewer, format);
     http_reply_text(request, text ? 200 : 500, types[format], text ? text : "out of memory\n");
 }
 

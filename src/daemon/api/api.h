@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -31,7 +32,8 @@ json_t *api_session_json(const struct session *session);
 /* The same with its state as gslice writes it: ACTIVE, EXPIRED. */
 json_t *api_gslice_session_json(const struct session *session);
 json_t *api_environment_json(const struct session *session);
-json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu);
+/* As user `viewer` may see it: without the processes in sessions of others. */
+json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu, uid_t viewer);
 
 /* The answer to GET /v1/config. */
 json_t *api_config_json(const struct daemon *daemon);

@@ -22,6 +22,7 @@
 #include "daemon/session/queue.h"
 #include "daemon/session/request.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
 #include "daemon/session/session_show.h"
 
 /* A hostile process may have any number in its slot; JSON's end at 63 bits. */
@@ -235,7 +236,7 @@ static json_t *busy_json(int percent)
 }
 
 /* The session that a process holds memory in; NULL: none, it is uncovered. */
-json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
+json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu, uid_t viewer)
 {
     unsigned at = (unsigned)(gpu - daemon->gpus), sessions = 0;
     uint64_t reserved = promises_reserved_bytes(daemon, at), others = promises_outside_bytes(daemon, at);
@@ -245,6 +246,8 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu)
     json_t *processes = json_array();
     for (unsigned i = 0; i < gpu->process_count; i++) {
         const struct session *session = process_session_of(daemon, gpu->processes[i].pid);
+        if (session && !session_is_visible(session, viewer))
+            continue;
         json_t *process =
             json_pack("{s:i,s:o,s:o,s:s?,s:n,s:n}", "pid", (int)gpu->processes[i].pid, "used_bytes",
                       gpu->processes[i].is_known ? bytes_json(gpu->processes[i].used_bytes) : json_null(),

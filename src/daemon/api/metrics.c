@@ -15,6 +15,7 @@
 #include "daemon/session/process.h"
 #include "daemon/session/promises.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
 #include "daemon/session/session_show.h"
 
 #define NANO UINT64_C(1000000000)
@@ -347,6 +348,7 @@ static const struct metric {
 /* One sample under way. */
 struct sample_line {
     FILE *out;
+    uid_t viewer;
     enum metrics_format format;
     const struct metric *metric;
     uint64_t now_ns; /* of the wall clock */
@@ -491,7 +493,10 @@ static void write_sessions(struct sample_line *line, struct subject *subject)
 {
     unsigned count = 0;
     for (const struct session *session = subject->daemon->sessions; session && count < METRICS_SESSIONS_MAX;
-         session = session->next, count++) {
+         session = session->next) {
+        if (!session_is_visible(session, line->viewer))
+            continue;
+        count++;
         subject->session = session;
         const unsigned series = line->metric->scope == OF_SESSION ? 1 : session->gpu_count;
         for (subject->policy_gpu = 0; subject->policy_gpu < series; subject->policy_gpu++)
@@ -540,7 +545,7 @@ static void write_gslice_total(struct sample_line *line, struct subject *subject
     end_sample(line, sum_over_gpus(&used, subject));
 }
 
-char *metrics_text(const struct daemon *daemon, enum metrics_format format)
+char *metrics_text(const struct daemon *daemon, uid_t viewer, enum metrics_format format)
 {
     char *text = NULL;
     size_t bytes;
@@ -549,8 +554,10 @@ char *metrics_text(const struct daemon *daemon, enum metrics_format format)
     if (!out)
         return NULL;
     clock_gettime(CLOCK_REALTIME, &now);
-    struct sample_line line = {
-        .out = out, .format = format, .now_ns = (uint64_t)now.tv_sec * NANO + (uint64_t)now.tv_nsec};
+    struct sample_line line = {.out = out,
+                               .viewer = viewer,
+                               .format = format,
+                               .now_ns = (uint64_t)now.tv_sec * NANO + (uint64_t)now.tv_nsec};
     struct subject subject = {.daemon = daemon};
     for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
         line.metric = &metrics[i];

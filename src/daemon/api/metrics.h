@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct daemon;
 
@@ -14,5 +15,6 @@ enum metrics_format { METRICS_PROMETHEUS, METRICS_INFLUX, METRICS_JSON };
 /* "prometheus", "influx" or "json". */
 bool metrics_format_parse(const char *text, enum metrics_format *format);
 
-/* The whole page, for the caller to free; NULL without memory. */
-char *metrics_text(const struct daemon *daemon, enum metrics_format format);
+/* The whole page as user `viewer` may see it: series of sessions are of their owner's alone, and for root of all.
+ * For the caller to free; NULL without memory. */
+char *metrics_text(const struct daemon *daemon, uid_t viewer, enum metrics_format format);

@@ -335,6 +335,12 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     *state = NULL;
 }
 
+/* A zero in a path would end it for all that reads it: what has one stays as it was sent, and is found nowhere. */
+static size_t on_unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 static void on_mhd_log(void *context, const char *format, va_list arguments)
 {
     char text[256];
@@ -459,10 +465,10 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             (is_control ? MHD_USE_NO_LISTEN_SOCKET : 0),
         0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-        MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX + (is_control ? USER_ALL_CONNECTIONS_MAX : 0),
-        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, is_control ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET,
-        fd, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_CONNECTION_LIMIT,
+        CONNECTIONS_MAX + (is_control ? USER_ALL_CONNECTIONS_MAX : 0), MHD_OPTION_CONNECTION_TIMEOUT,
+        IDLE_SECONDS, is_control ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_END);
     if (!server->mhd) {
         close(fd);
         return error_set(error, EIO, NULL, "libmicrohttpd does not start");

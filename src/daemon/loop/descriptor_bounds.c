@@ -72,6 +72,16 @@ int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, st
                      (unsigned)uid, held, (unsigned long long)limit.rlim_cur);
 }
 
+uid_t user_with_most(const struct daemon *daemon, uid_t uid, enum user_holding use)
+{
+    const struct user *most = find(daemon, uid), *at;
+    LIST_FOREACH (at, &daemon->users, next) {
+        if (at->uid != 0 && at->uid != geteuid() && at->count[use] > (most ? most->count[use] : 0))
+            most = at;
+    }
+    return most ? most->uid : uid;
+}
+
 /* Without memory for it, a user is not counted. */
 void user_add(struct daemon *daemon, uid_t uid, enum user_holding use)
 {

@@ -28,6 +28,9 @@ enum user_holding {
 /* Whether `uid` may hold one more: 0, or ERR_TOO_MANY. */
 int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error);
 
+/* The user, but the daemon's own and root, who has most of them; `uid` where all those have fewer than it. */
+uid_t user_with_most(const struct daemon *daemon, uid_t uid, enum user_holding use);
+
 /* There is one more, or one less. */
 void user_add(struct daemon *daemon, uid_t uid, enum user_holding use);
 void user_remove(struct daemon *daemon, uid_t uid, enum user_holding use);

@@ -33,7 +33,7 @@
 
 /* One client of attach.sock. */
 struct connection {
-    LIST_ENTRY(connection) next_silent;
+    TAILQ_ENTRY(connection) next_silent;
     bool is_silent; /* has not said HELLO or AGENT yet, and is in attach.silent */
     struct attach *attach;
     struct peer peer;
@@ -50,7 +50,7 @@ struct attach {
     struct observer observer;
     struct listener *listener;
     void (*on_agent)(struct process *process, int fd);
-    LIST_HEAD(, connection) silent;
+    TAILQ_HEAD(silent, connection) silent; /* the oldest first */
 };
 
 /* What becomes of a connection whose message was taken in. */
@@ -62,7 +62,7 @@ static void break_silence(struct connection *connection)
     if (!connection->is_silent)
         return;
     connection->is_silent = false;
-    LIST_REMOVE(connection, next_silent);
+    TAILQ_REMOVE(&connection->attach->silent, connection, next_silent);
     if (!connection->own_session[0]) {
         user_remove(connection->attach->daemon, connection->peer.uid, USER_SILENT);
         return;
@@ -72,20 +72,38 @@ static void break_silence(struct connection *connection)
         own_socket_drop_silent(session);
 }
 
+static void connection_free(struct connection *connection);
+
+/* The oldest silent connection of the user who has most goes for one of `uid`'s. */
+static void make_room(struct attach *attach, uid_t uid)
+{
+    uid_t most = user_with_most(attach->daemon, uid, USER_SILENT);
+    struct connection *at;
+    TAILQ_FOREACH (at, &attach->silent, next_silent) {
+        if (at->peer.uid == most && !at->own_session[0]) {
+            connection_free(at);
+            return;
+        }
+    }
+}
+
 /* One more of which nothing is known yet; false: there are too many. */
 static bool begin_silence(struct connection *connection, struct session *session)
 {
     struct attach *attach = connection->attach;
     if (session && !own_socket_take_silent(session))
         return false;
-    if (!session && user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0)
-        return false;
+    if (!session && user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0) {
+        make_room(attach, connection->peer.uid);
+        if (user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0)
+            return false;
+    }
     if (session)
         strcpy(connection->own_session, session->id);
     else
         user_add(attach->daemon, connection->peer.uid, USER_SILENT);
     connection->is_silent = true;
-    LIST_INSERT_HEAD(&attach->silent, connection, next_silent);
+    TAILQ_INSERT_TAIL(&attach->silent, connection, next_silent);
     return true;
 }
 
@@ -343,6 +361,7 @@ int attach_start(struct daemon *daemon, int fd, void (*on_agent_come)(struct pro
     if (!attach)
         return error_set_errno(error, ENOMEM, "cannot serve attach.sock");
     attach->daemon = daemon;
+    TAILQ_INIT(&attach->silent);
     attach->on_agent = on_agent_come;
     int result = listener_open(daemon, fd, "attach.sock", on_connect, attach, &attach->listener, error);
     if (result < 0) {
@@ -360,8 +379,8 @@ void attach_stop(struct daemon *daemon)
     struct attach *attach = daemon->attach;
     if (!attach)
         return;
-    while (!LIST_EMPTY(&attach->silent))
-        connection_free(LIST_FIRST(&attach->silent));
+    while (!TAILQ_EMPTY(&attach->silent))
+        connection_free(TAILQ_FIRST(&attach->silent));
     listener_close(attach->listener);
     change_observe_no_more(daemon, &attach->observer);
     free(attach);

@@ -38,6 +38,11 @@ bool identity_is_valid(const char *name)
     return length > 0 && length < SESSION_NAME_TEXT && name[length] == '\0';
 }
 
+bool identity_may_be_given(const char *name)
+{
+    return identity_is_valid(name) && name[0] != '-' && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
 bool identity_token_matches(const char *expected, const char *given)
 {
     size_t expected_length = strlen(expected), given_length = strlen(given);

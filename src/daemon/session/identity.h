@@ -16,6 +16,8 @@ void identity_random_hex(char *text, size_t digits);
 
 bool identity_is_id(const char *text);    /* 12 lower-case hex digits */
 bool identity_is_valid(const char *name); /* [A-Za-z0-9._-]{1,63} */
+/* And one that means nothing else in a path or on a command line: not "." or "..", and no "-" at its begin. */
+bool identity_may_be_given(const char *name);
 
 /* Compare secrets in time that depends on the length of `given` alone. */
 bool identity_token_matches(const char *expected, const char *given);

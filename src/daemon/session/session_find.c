@@ -82,9 +82,12 @@ int session_find(const struct daemon *daemon, uid_t uid, const char *text, struc
 int session_check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
                        struct error *error)
 {
-    if (!identity_is_valid(name))
-        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "'%.80s' is not a session's name; expected 1 to 63 of A-Z a-z 0-9 . _ -", name);
+    if (!identity_may_be_given(name))
+        return error_set(
+            error, EINVAL, "ERR_BAD_REQUEST",
+            "'%.80s' is not a session's name; expected 1 to 63 of A-Z a-z 0-9 . _ -, with no - at its "
+            "begin",
+            name);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         if (session != self && session->owner == owner && strcmp(session->name, name) == 0)
             return error_set(error, EEXIST, "ERR_NAME_TAKEN",

@@ -63,6 +63,17 @@ static void a_token_matches_itself_alone(void **state)
     assert_false(identity_token_matches("", "x"));
 }
 
+static void a_name_that_means_something_else_is_not_given(void **state)
+{
+    assert_false(identity_may_be_given("."));
+    assert_false(identity_may_be_given(".."));
+    assert_false(identity_may_be_given("-"));
+    assert_false(identity_may_be_given("-x"));
+    assert_true(identity_may_be_given("..."));
+    assert_true(identity_may_be_given("a-"));
+    assert_true(identity_is_valid("..")); /* sessions that were made before are kept */
+}
+
 static void times_are_utc_in_rfc_3339(void **state)
 {
     char text[TIME_TEXT];
@@ -76,6 +87,7 @@ int main(void)
         cmocka_unit_test(random_hex_has_the_length_asked_for_and_differs),
         cmocka_unit_test(an_id_is_12_lower_case_hex_digits),
         cmocka_unit_test(a_name_has_1_to_63_harmless_characters),
+        cmocka_unit_test(a_name_that_means_something_else_is_not_given),
         cmocka_unit_test(a_token_matches_itself_alone),
         cmocka_unit_test(times_are_utc_in_rfc_3339),
     };
