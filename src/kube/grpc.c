@@ -272,7 +272,8 @@ static ssize_t on_read_out(nghttp2_session *session, int32_t stream, uint8_t *by
 {
     struct grpc_call *call = source->ptr;
     size_t left = call->out_bytes - call->out_at, now = left < length ? left : length;
-    memcpy(bytes, call->out + call->out_at, now);
+    if (now)
+        memcpy(bytes, call->out + call->out_at, now);
     call->out_at += now;
     if (call->out_at < call->out_bytes)
         return (ssize_t)now;

@@ -221,6 +221,8 @@ static int run(struct kubelet *kubelet, struct error *error)
         (kubelet->options.dra && (result = dra_start(kubelet, error)) < 0))
         return result;
     result = sd_event_loop(kubelet->loop);
+    if (result == -EBUSY)
+        return error_set(error, EBUSY, NULL, "it ends; see the line above");
     return result < 0 ? error_set_errno(error, -result, "the event loop broke") : 0;
 }
 

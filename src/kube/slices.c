@@ -13,6 +13,7 @@
 #include "kube/messages.h"
 #include "kube/node.h"
 #include "kube/pods.h"
+#include "kube/rivals.h"
 
 #define REGISTER_TIMEOUT_USEC UINT64_C(5000000)
 #define SLICE_ID_TEXT 96
@@ -566,6 +567,8 @@ void slices_tick(struct kubelet *kubelet)
     struct error error;
     if (!slices || !json_array_size(kubelet->gpus))
         return; /* without a GPU nothing is offered */
+    if (!rivals_are_absent(kubelet, slices->socket))
+        return;
     /* A kubelet that starts removes all sockets there. */
     if (slices->server && !grpc_server_is_found(slices->server)) {
         grpc_server_close(slices->server);
@@ -609,6 +612,7 @@ void slices_stop(struct kubelet *kubelet)
     struct slices *slices = kubelet->slices;
     if (!slices)
         return;
+    rivals_stop();
     grpc_give_up(slices->registering);
     grpc_server_close(slices->server);
     free(slices->shown);

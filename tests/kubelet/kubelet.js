@@ -104,6 +104,14 @@ const commands = {
     unprepare: words => call(draPlugin, 'NodeUnprepareResources', {claims: words.claims}),
     greet: words => greet(words.name),
     pods: words => { pods = words.pods; return {}; },
+    rival: words => serve(path.join(pluginFolder, words.name), plugins.DevicePlugin.service, {
+        GetDevicePluginOptions: (request, answer) => answer(null, {}),
+        ListAndWatch: stream => stream.write({devices: words.devices.map(ID => ({ID, health: 'Healthy'}))}),
+        GetPreferredAllocation: (request, answer) => answer(null, {}),
+        Allocate: (request, answer) => answer(null, {}),
+        PreStartContainer: (request, answer) => answer(null, {}),
+        NotThere: (request, answer) => answer(null, {}),
+    }).then(() => ({})),
     refuse: words => { refusal = words.why; return {}; },
     restart: async () => {
         servers.forEach(server => server.forceShutdown());

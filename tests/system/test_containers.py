@@ -253,3 +253,11 @@ def test_root_makes_sessions_of_other_users_and_nobody_else_does(make_daemon):
         assert status == 403 and "only root" in answer["error"]["message"]
     for wrong in (-1, 2**32, "alice", 65534):
         assert daemon.request("POST", "/v1/sessions", {"owner_uid": wrong})[0] in (400, 403)
+
+
+def test_list_has_a_column_of_pods_where_there_are_any(daemon):
+    make(daemon, "plain")
+    assert "POD" not in daemon.cli("list").stdout.splitlines()[0]
+    make(daemon, namespace="team-a", pod="train-0")
+    listed = daemon.cli("list").stdout
+    assert "POD" in listed.splitlines()[0] and "team-a/train-0" in listed

@@ -26,7 +26,8 @@ def make_plugin(product, kubelet, tmp_path):
         return plugin
     yield make
     for plugin in made:
-        plugin.stop()
+        if plugin.process.poll() is None:
+            plugin.stop()
 
 
 @pytest.fixture
@@ -84,6 +85,25 @@ def test_a_refusal_is_said_once_and_asked_again(kubelet, machine, make_plugin):
     kubelet.must("refuse", why=None)
     registered(kubelet)
     assert plugin.log_text().count("not today") == 1
+
+
+def test_it_does_not_start_beside_a_plug_in_that_offers_the_same_gpus(machine, kubelet, make_plugin):
+    uuid = machine.request("GET", "/v1/gpus")[1][1]["uuid"]
+    kubelet.must("rival", name="nvidia-gpu.sock", devices=["GPU-of-no-one", f"{uuid}::4"])
+    plugin = make_plugin(machine).start()
+    assert plugin.process.wait(20) == 1
+    assert "nvidia-gpu.sock" in plugin.log_text() and uuid in plugin.log_text()
+
+
+def test_plug_ins_of_other_devices_are_no_matter(machine, kubelet, plugin, make_plugin):
+    registered(kubelet)
+    plugin.kill()
+    kubelet.event("watch ended")
+    kubelet.must("rival", name="rdma.sock", devices=["mlx5_0"])
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(kubelet.folder / "device-plugins" / "gone.sock"))
+    plugin.start()
+    registered(kubelet)
 
 
 def test_gpus_are_unhealthy_when_the_daemon_has_gone_for_good(machine, kubelet, plugin):

@@ -8,7 +8,7 @@ import pytest
 from conftest import SOURCE
 
 PAGES = ["man1/gpuslice.1", "man1/gpu-check.1", "man5/gpuslice.conf.5", "man5/sessions.conf.5",
-         "man7/libfakecuda.7", "man7/libgpuslice.7", "man8/gpusliced.8"]
+         "man7/libfakecuda.7", "man7/libgpuslice.7", "man8/gpusliced.8", "man8/gpuslice-kubelet.8"]
 
 
 def path(product, page):
@@ -59,7 +59,8 @@ def test_the_page_of_gpuslice_has_every_verb_and_option(product):
 
 
 @needs_mandoc
-@pytest.mark.parametrize("program,page", [("gpusliced", "man8/gpusliced.8"), ("gpu-check", "man1/gpu-check.1")])
+@pytest.mark.parametrize("program,page", [("gpusliced", "man8/gpusliced.8"), ("gpu-check", "man1/gpu-check.1"),
+                                          ("gpuslice-kubelet", "man8/gpuslice-kubelet.8")])
 def test_the_page_of_a_program_has_every_option(product, program, page):
     text = shown(product, page)
     options = words_of_help(product.prefix / "bin" / program)

@@ -22,13 +22,14 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { ID, NAME, OWNER, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, PRIORITY, PROCESSES, COLUMNS };
+enum { ID, NAME, POD, OWNER, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, PRIORITY, PROCESSES, COLUMNS };
 
 #define WATCH_SECONDS 2
 
 static const struct table_column columns[] = {
     [ID] = {"ID"},
     [NAME] = {"NAME", .shrink = true},
+    [POD] = {"POD", .shrink = true},
     [OWNER] = {"OWNER"},
     [STATE] = {"STATE"},
     [GPU] = {"GPU", .right = true},
@@ -51,6 +52,9 @@ static void fill_session(struct table_cell *row, const json_t *session)
     char share[UNITS_SHARE_TEXT];
     table_cell_print(&row[ID], TABLE_PLAIN, "%s", id);
     table_cell_print(&row[NAME], TABLE_PLAIN, "%s", strcmp(name, id) == 0 ? "-" : name);
+    if (*session_text(session, "pod"))
+        table_cell_print(&row[POD], TABLE_PLAIN, "%s/%s", session_text(session, "namespace"),
+                         session_text(session, "pod"));
     if (strcmp(state, "queued") == 0)
         table_cell_print(&row[STATE], TABLE_YELLOW, "queued (%llu)",
                          (unsigned long long)session_number(session, "queue_position"));
@@ -105,15 +109,17 @@ static void add_session(struct table *table, const json_t *session)
     }
 }
 
-/* Owners are shown where there is another than who asks, priorities where one is not the usual. */
+/* Pods are shown where there are any, owners where there is another than who asks, priorities where one is not the usual. */
 static void choose_columns(const json_t *sessions, struct table_column chosen[static COLUMNS + 1])
 {
     const json_t *session;
     size_t i;
     memcpy(chosen, columns, sizeof(columns));
-    chosen[OWNER].left_out = chosen[PRIORITY].left_out = true;
+    chosen[POD].left_out = chosen[OWNER].left_out = chosen[PRIORITY].left_out = true;
     json_array_foreach((json_t *)sessions, i, session)
     {
+        if (*session_text(session, "pod"))
+            chosen[POD].left_out = false;
         if (session_number(session, "owner_uid") != geteuid())
             chosen[OWNER].left_out = false;
         if (strcmp(session_text(session, "priority"), "normal") != 0)
