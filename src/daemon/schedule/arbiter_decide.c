@@ -13,6 +13,7 @@
 
 /* What a session with gaps must be behind its minimum to cut another's turn short. */
 #define BEHIND_NS 4000000.0
+#define ROBBED_A_LITTLE_NS 20000000.0
 
 /* --- Who competes ---------------------------------------------------------------------------------- */
 
@@ -101,13 +102,26 @@ static bool is_outranked(const struct arbiter_session *session)
     return false;
 }
 
-/* A minimum is kept whatever comes first. */
+/* Whether another session on its GPUs takes turns and gets less than its minimum. */
+static bool is_at_cost_of_others(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at != session && (at->gpus & session->gpus) && at->takes_turns &&
+            at->robbed_ns > ROBBED_A_LITTLE_NS)
+            return true;
+    return false;
+}
+
+/* A minimum is kept whatever comes first. A needy session with gaps of its own makes less of its turns than they
+ * take: it may have more of them, as long as others keep their minima. */
 static void find_due(struct arbiter_session *session)
 {
     double owed = arbiter_owed(session);
-    if (owed <= 0 || !is_outranked(session))
+    bool is_needy = !session->is_dense && session->needy_until > session->arbiter->now;
+    bool is_outrun = is_outranked(session);
+    if (owed <= 0 || (!is_outrun && (!is_needy || is_at_cost_of_others(session))))
         session->is_due = false;
-    else if (owed >= (double)arbiter_quantum(session->arbiter))
+    else if (owed >= (is_needy ? BEHIND_NS : (double)arbiter_quantum(session->arbiter)))
         session->is_due = true;
 }
 
@@ -168,8 +182,7 @@ static bool presses(const struct arbiter_session *waiter, const struct arbiter_s
 static bool is_cut_short(const struct arbiter_session *holder)
 {
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (presses(at, holder) && !at->is_dense && at->needy_until > at->arbiter->now &&
-            at->owed_ns >= BEHIND_NS && arbiter_owed(holder) < 0)
+        if (presses(at, holder) && !at->is_dense && at->is_due && !holder->is_due && arbiter_owed(holder) < 0)
             return true;
     return false;
 }
@@ -203,12 +216,14 @@ static void give_up_closing(struct arbiter_session *session)
     arbiter_end_lease_if_returned(session, false);
 }
 
-/* Whether another session's turn, or gate, on its GPUs forbids it a turn now. */
+/* Whether another session's turn, or gate, on its GPUs forbids it a turn now. What is left of a turn that ends
+ * would keep a program of short kernels from the GPU, or spoil what is measured. */
 static bool is_obstructed(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
         if (at != session && (at->held & session->gpus) &&
-            (arbiter_is_in_the_way(at) || (is_measuring(session) && at->lease != LEASE_LOOSE)))
+            (arbiter_is_in_the_way(at) || (!session->is_dense && at->lease == LEASE_EXCLUSIVE) ||
+             (is_measuring(session) && at->lease != LEASE_LOOSE)))
             return true;
     return false;
 }
@@ -326,8 +341,10 @@ static void give_turns(struct arbiter *arbiter, unsigned count)
         if (!is_obstructed(session)) {
             arbiter_begin_lease(session, LEASE_EXCLUSIVE);
         } else if (!(session->gpus & taken)) {
-            close_guests(session);
             kept |= session->gpus;
+            if (!is_measuring(session))
+                continue;
+            close_guests(session);
             arbiter->measured |= session->gpus;
         } else if ((session->gpus & ~taken) && keep_for(session)) {
             kept |= session->gpus;

@@ -157,7 +157,7 @@ static void judge_stretch(struct arbiter_session *session)
     struct arbiter *arbiter = session->arbiter;
     struct seen seen = session->seen;
     double whole = (double)(arbiter->now - seen.from), passed = whole - seen.still_ns;
-    bool is_alone = !seen.has_company && session->company_at <= seen.from;
+    bool is_alone = !seen.has_company && session->company_at <= seen.from, was_dense = session->is_dense;
     arbiter_watch(session);
     if (is_alone)
         learn_cost(session, seen.busy_ns < passed ? seen.busy_ns : passed, seen.calls);
@@ -168,13 +168,15 @@ static void judge_stretch(struct arbiter_session *session)
     if (passed < STRETCH_OF_TURN_NS)
         return;
     double busy = bounded(seen.busy_ns / passed), used = busy;
-    if (!is_alone && session->lease == LEASE_GUEST)
+    if (!is_alone && (session->lease == LEASE_GUEST || !session->is_dense))
         used = has_cost(session) ? bounded(cost_of(session, seen.calls) / passed) : 0;
     used = used < busy ? used : busy;
     judge(session, busy, used, passed, is_alone);
     smooth(&session->share_used, used * passed / whole, whole);
     if (session->lease == LEASE_GUEST)
         judge_guest(session, busy, used, passed, whole, is_alone);
+    else if (session->lease == LEASE_EXCLUSIVE && !was_dense)
+        arbiter_owe(session, -(1 - busy + used) * passed);
 }
 
 void arbiter_learn(struct arbiter_session *session, uint64_t from, double busy_ns, double calls)
@@ -260,7 +262,7 @@ void arbiter_find_roles(struct arbiter *arbiter)
         at->takes_turns = should_take_turns(at);
         if (at->takes_turns && !took_turns)
             arbiter_join_turns(at);
-        if (at->takes_turns && at->is_backlogged && at->robbed_ns >= ROBBED_NS)
+        if (at->takes_turns && at->is_backlogged && (at->is_dense ? at->robbed_ns : at->owed_ns) >= ROBBED_NS)
             find_donors(at);
     }
 }

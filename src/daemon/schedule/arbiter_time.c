@@ -262,7 +262,8 @@ double arbiter_charge(struct arbiter_session *session)
         most_held = held > most_held ? held : most_held;
     }
     take_tokens(session, most_used);
-    arbiter_owe(session, -most_held);
+    if (session->is_dense || session->lease == LEASE_LOOSE)
+        arbiter_owe(session, -most_held); /* of others, by their progress: arbiter_role.c */
     add_bounded(&session->robbed_ns, -most_held);
     return busy / passed;
 }

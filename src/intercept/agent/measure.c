@@ -7,11 +7,10 @@
 
 /* So many looks make a ratio. */
 #define LOOKS_LEAST 4u
-/* How long a program must leave the GPU idle until nothing is thought to come soon: where its gaps are so long
- * that there is no use in waiting; and else three of its gaps, within these. */
+/* How long a program must leave the GPU idle until nothing is thought to come soon; and where its gaps are so
+ * long that there is no use in waiting. */
+#define REST_NS UINT64_C(2000000)
 #define REST_SPARSE_NS UINT64_C(60000)
-#define REST_LEAST_NS UINT64_C(1000000)
-#define REST_MOST_NS UINT64_C(2000000)
 
 void agent_count_from(struct gate *gate, uint64_t now_ns)
 {
@@ -68,10 +67,7 @@ bool agent_look(struct gate *gate)
 
 uint64_t agent_rest_ns(void)
 {
-    uint64_t rest_ns = 3 * agent.measure.gap_ns;
-    if (agent.measure.gap_ns > REST_MOST_NS)
-        return REST_SPARSE_NS;
-    return rest_ns < REST_LEAST_NS ? REST_LEAST_NS : rest_ns < REST_MOST_NS ? rest_ns : REST_MOST_NS;
+    return agent.measure.gap_ns > REST_NS ? REST_SPARSE_NS : REST_NS;
 }
 
 uint64_t agent_next_look_ns(struct gate *gate)

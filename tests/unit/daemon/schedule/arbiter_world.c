@@ -12,8 +12,7 @@
 #define SLICE_NS (2 * MS)
 /* As in the agent: agent_rest_ns(). */
 #define REST_SPARSE_NS UINT64_C(60000)
-#define REST_LEAST_NS MS
-#define REST_MOST_NS (2 * MS)
+#define REST_NS (2 * MS)
 #define NOTICES_AFTER_NS UINT64_C(50000) /* that what it submitted has ended */
 
 /* --- Messages -------------------------------------------------------------------------------------- */
@@ -128,10 +127,7 @@ static void give_back(struct member *member, uint32_t outcome)
 
 static uint64_t rest_ns(const struct member *member)
 {
-    uint64_t ns = 3 * member->gap_ns;
-    if (member->gap_ns > REST_MOST_NS)
-        return REST_SPARSE_NS;
-    return ns < REST_LEAST_NS ? REST_LEAST_NS : ns < REST_MOST_NS ? ns : REST_MOST_NS;
+    return member->gap_ns > REST_NS ? REST_SPARSE_NS : REST_NS;
 }
 
 static void tell_burst(struct member *member, bool begins)

