@@ -77,6 +77,7 @@ struct config_daemon {
     uint64_t history_bytes;
     uint32_t history_days;        /* 0: no history is kept */
     uint32_t requests_per_second; /* 0: no bound */
+    bool stop_uncovered, stop_uncovered_root;
     bool metrics_debug, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
     char log_file[PATH_MAX];                                                        /* "": none */

@@ -36,6 +36,7 @@
 #include "daemon/process/driver_line.h"
 #include "daemon/process/reaper.h"
 #include "daemon/process/release.h"
+#include "daemon/process/uncovered.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/schedule/heartbeat.h"
 #include "daemon/session/declared.h"
@@ -313,11 +314,11 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,           events_start,  audit_start,     api_follow_start,
-        api_wait_start,         agents_start,  heartbeat_start, queue_start,
-        driver_line_start,      release_start, store_open,      store_load,
-        unclaimed_ledgers_sort, history_start, settings_start,  declared_start,
-        reaper_start,
+        closer_start,           events_start,    audit_start,     api_follow_start,
+        api_wait_start,         agents_start,    heartbeat_start, queue_start,
+        driver_line_start,      release_start,   store_open,      store_load,
+        unclaimed_ledgers_sort, history_start,   settings_start,  declared_start,
+        reaper_start,           uncovered_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -394,6 +395,7 @@ static void stop(struct program *program)
     queue_stop(daemon);
     audit_stop(daemon);
     events_stop(daemon);
+    uncovered_stop(daemon);
     history_stop(daemon);
     api_follow_stop(daemon);
     reaper_stop(daemon);

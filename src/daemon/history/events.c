@@ -123,6 +123,10 @@ static json_t *details_of(const struct change *change)
         return json_pack("{s:i}", "queue_position", (int)queue_position(change->session));
     case CHANGE_PROCESS_ATTACHED:
         return json_pack("{s:i,s:s*}", "pid", (int)change->pid, "command", change->command);
+    case CHANGE_PROCESS_UNCOVERED:
+    case CHANGE_PROCESS_STOPPED:
+        return json_pack("{s:i,s:s*,s:I}", "pid", (int)change->pid, "command", change->command, "used_bytes",
+                         (json_int_t)change->bytes);
     case CHANGE_PROCESS_ENDED:
         return json_pack("{s:i,s:s*,s:I}", "pid", (int)change->pid, "command", change->command,
                          "recovered_bytes", (json_int_t)change->bytes);

@@ -28,6 +28,7 @@ struct worker;
 struct queue;
 struct events;
 struct history;
+struct uncovered;
 struct followers;
 struct waiters;
 struct driver_line;
@@ -88,6 +89,7 @@ struct daemon {
     struct audit *audit;                 /* NULL: none is written */
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
+    struct uncovered *uncovered; /* NULL: not a system daemon */
     struct history *history;          /* NULL: none is kept */
     struct waiters *waiters;          /* for places in the queue, by HTTP */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */

@@ -1,0 +1,201 @@
+#include "daemon/process/uncovered.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/queue.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/process.h"
+#include "daemon/gpu/card.h"
+#include "daemon/gpu/nvml.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/peer.h"
+#include "daemon/session/process.h"
+
+/* A program that is about to attach holds a context for a moment: it is looked at once more before it is told
+ * of. After SIGTERM it has as long as those in a session that is released. */
+#define SETTLE_USEC UINT64_C(3000000)
+#define PATIENCE_USEC UINT64_C(10000000)
+#define COMMAND_BYTES 16
+
+/* A program that was seen. */
+struct outsider {
+    LIST_ENTRY(outsider) next;
+    pid_t pid;
+    uint64_t start_ticks;
+    uid_t uid;
+    char command[COMMAND_BYTES];
+    uint64_t bytes;     /* on all GPUs, in the sample at hand */
+    uint64_t seen_usec; /* first */
+    uint64_t term_usec; /* SIGTERM was sent; 0: not */
+    bool is_told, is_killed;
+};
+
+struct uncovered {
+    struct daemon *daemon;
+    struct observer observer;
+    LIST_HEAD(, outsider) outsiders;
+};
+
+/* --- Who they are ---------------------------------------------------------------------------------- */
+
+static void read_command(pid_t pid, char command[static COMMAND_BYTES])
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, command, COMMAND_BYTES - 1) : 0;
+    command[length > 0 ? length : 0] = '\0';
+    command[strcspn(command, "\n")] = '\0';
+}
+
+static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
+{
+    uint64_t start_ticks;
+    char path[64];
+    struct stat status;
+    struct outsider *at;
+    if (process_start_time(pid, &start_ticks) < 0)
+        return NULL;
+    LIST_FOREACH (at, &uncovered->outsiders, next) {
+        if (at->pid == pid && at->start_ticks == start_ticks)
+            return at;
+    }
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+    struct outsider *outsider = stat(path, &status) == 0 ? calloc(1, sizeof(*outsider)) : NULL;
+    if (!outsider)
+        return NULL;
+    *outsider = (struct outsider){
+        .pid = pid, .start_ticks = start_ticks, .uid = status.st_uid, .seen_usec = daemon_now_usec()};
+    read_command(pid, outsider->command);
+    LIST_INSERT_HEAD(&uncovered->outsiders, outsider, next);
+    return outsider;
+}
+
+/* --- What is done about one ------------------------------------------------------------------------ */
+
+static void tell(struct uncovered *uncovered, struct outsider *outsider)
+{
+    outsider->is_told = true;
+    change_publish(uncovered->daemon,
+                   &(struct change){CHANGE_PROCESS_UNCOVERED, .pid = outsider->pid,
+                                    .command = outsider->command, .bytes = outsider->bytes},
+                   "process %d (%s) of uid %u holds %" PRIu64 " bytes of GPU memory outside of every session",
+                   (int)outsider->pid, outsider->command, (unsigned)outsider->uid, outsider->bytes);
+}
+
+/* The pid may be another process's by now: only the one that was seen is meant. */
+static void send(struct uncovered *uncovered, const struct outsider *outsider, int number)
+{
+    cleanup_close int pidfd = peer_open(outsider->pid, outsider->start_ticks);
+    if (pidfd < 0 || pidfd_send_signal(pidfd, number, NULL, 0) < 0) {
+        if (pidfd != -ESRCH && errno != ESRCH)
+            log_warning("process %d (%s), which is outside of every session, cannot be ended: %s",
+                        (int)outsider->pid, outsider->command, strerror(pidfd < 0 ? -pidfd : errno));
+        return;
+    }
+    change_publish(uncovered->daemon,
+                   &(struct change){CHANGE_PROCESS_STOPPED, .pid = outsider->pid,
+                                    .command = outsider->command, .bytes = outsider->bytes},
+                   "process %d (%s) of uid %u was sent %s: it held %" PRIu64
+                   " bytes of GPU memory outside of every session",
+                   (int)outsider->pid, outsider->command, (unsigned)outsider->uid,
+                   number == SIGTERM ? "SIGTERM" : "SIGKILL", outsider->bytes);
+}
+
+static void act(struct uncovered *uncovered, struct outsider *outsider)
+{
+    const struct config_daemon *config = &uncovered->daemon->config.daemon;
+    uint64_t now = daemon_now_usec();
+    if (now - outsider->seen_usec < SETTLE_USEC)
+        return;
+    if (!outsider->is_told)
+        tell(uncovered, outsider);
+    if (!config->stop_uncovered || (outsider->uid == 0 && !config->stop_uncovered_root))
+        return;
+    if (!outsider->term_usec) {
+        outsider->term_usec = now;
+        send(uncovered, outsider, SIGTERM);
+    } else if (!outsider->is_killed && now - outsider->term_usec >= PATIENCE_USEC) {
+        outsider->is_killed = true;
+        send(uncovered, outsider, SIGKILL);
+    }
+}
+
+/* --- In the loop ----------------------------------------------------------------------------------- */
+
+static void look(struct uncovered *uncovered)
+{
+    const struct daemon *daemon = uncovered->daemon;
+    struct outsider *at;
+    LIST_FOREACH (at, &uncovered->outsiders, next) {
+        at->bytes = 0;
+    }
+    for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
+        const struct gpu *card = &daemon->gpus[gpu];
+        for (unsigned i = 0; i < card->process_count; i++) {
+            const struct nvml_process *shown = &card->processes[i];
+            bool holds = shown->is_known && shown->used_bytes > 0;
+            struct outsider *outsider = holds && !process_session_of(daemon, shown->pid)
+                                            ? find_outsider(uncovered, shown->pid)
+                                            : NULL;
+            if (outsider)
+                outsider->bytes += shown->used_bytes;
+        }
+    }
+    for (struct outsider *next, *one = LIST_FIRST(&uncovered->outsiders); one; one = next) {
+        next = LIST_NEXT(one, next);
+        if (one->bytes) {
+            act(uncovered, one);
+        } else { /* it has gone, let go of what it held, or is in a session now */
+            LIST_REMOVE(one, next);
+            free(one);
+        }
+    }
+}
+
+static void take(void *context, const struct change *change)
+{
+    if (change->kind == CHANGE_GPUS_SAMPLED)
+        look(context);
+}
+
+int uncovered_start(struct daemon *daemon, struct error *error)
+{
+    if (!daemon->options.system)
+        return 0;
+    struct uncovered *uncovered = calloc(1, sizeof(*uncovered));
+    if (!uncovered)
+        return error_set_errno(error, ENOMEM, "cannot look for programs outside of sessions");
+    uncovered->daemon = daemon;
+    LIST_INIT(&uncovered->outsiders);
+    uncovered->observer = (struct observer){.take = take, .context = uncovered};
+    change_observe(daemon, &uncovered->observer);
+    daemon->uncovered = uncovered;
+    return 0;
+}
+
+void uncovered_stop(struct daemon *daemon)
+{
+    struct uncovered *uncovered = daemon->uncovered;
+    if (!uncovered)
+        return;
+    change_observe_no_more(daemon, &uncovered->observer);
+    while (!LIST_EMPTY(&uncovered->outsiders)) {
+        struct outsider *outsider = LIST_FIRST(&uncovered->outsiders);
+        LIST_REMOVE(outsider, next);
+        free(outsider);
+    }
+    free(uncovered);
+    daemon->uncovered = NULL;
+}
