@@ -84,7 +84,12 @@ def product(tmp_path_factory):
 
 
 class Gpu:
-    """A private simulated GPU, as environment for programs. Contexts cost nothing, so that quotas are exact."""
+    """A private simulated GPU, as environment for programs. Contexts cost nothing, so that quotas are exact.
+
+    GPUSLICE_TEST_CONSTANTS=h100 makes it as unkind as that card (docs/simulated-gpu.md), but for the bytes that the driver
+    takes for itself: tests of those set them."""
+
+    AS_A_CARD = {"FAKECUDA_BLOCK_BYTES": "0", "FAKECUDA_MODULE_BYTES": "0", "FAKECUDA_LOCAL_MEMORY": "0"}
 
     def __init__(self, product, **settings):
         self.product = product
@@ -93,6 +98,8 @@ class Gpu:
             "FAKECUDA_NAME": self.name,
             "FAKECUDA_TOTAL_MEM": str(GIB),
             "FAKECUDA_CONTEXT_BYTES": "0",
+            **({"FAKECUDA_CONSTANTS": os.environ["GPUSLICE_TEST_CONSTANTS"], **self.AS_A_CARD}
+               if "GPUSLICE_TEST_CONSTANTS" in os.environ else {}),
             **{key: str(value) for key, value in settings.items()},
         }
 

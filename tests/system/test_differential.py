@@ -54,6 +54,12 @@ def seed(request):
 
 
 @pytest.fixture
+def make_gpu(make_gpu):
+    """What pointers are is told by the symbols that they are, so they must be those."""
+    return lambda **settings: make_gpu(**{"FAKECUDA_APART_POINTERS": 0, **settings})
+
+
+@pytest.fixture
 def card(make_gpu):
     return lambda: make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=CARD)
 

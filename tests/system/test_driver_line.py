@@ -69,6 +69,13 @@ def environment_of(daemon, session, **more):
     return daemon.gpu.environment(LD_PRELOAD=daemon.product.interceptor, **session["environment"], **more)
 
 
+@pytest.fixture
+def make_gpu(make_gpu):
+    """A card whose NVML can be asked at any time: a slow one is asked seldom, and each look would have to be waited for."""
+    return lambda **settings: make_gpu(**{"FAKECUDA_NVML_NS": 0, "FAKECUDA_NVML_LIST_NS": 0, "FAKECUDA_NVML_PROCESS_NS": 0,
+                                          **settings})
+
+
 def sampled(daemon, session):
     """The session after a fresh sample."""
     assert daemon.request("GET", "/v1/gpus")[0] == 200

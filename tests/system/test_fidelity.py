@@ -2,7 +2,8 @@
 import json
 import subprocess
 
-CONTEXT_COST = {"FAKECUDA_CONTEXT_BYTES": 1 << 20}  # so that a context takes memory
+# So that a context takes memory, and pointers are told by the symbols that they are.
+CONTEXT_COST = {"FAKECUDA_CONTEXT_BYTES": 1 << 20, "FAKECUDA_APART_POINTERS": 0}
 
 
 def run(product, environment, *options):
