@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from conftest import GIB, MIB, SOURCE
+from conftest import GIB, MIB, SOURCE, Gpu
 
 CALLS = int(os.environ.get("GPUSLICE_TEST_DIFFER_CALLS", "4000"))
 CARD = 64 * GIB
@@ -71,6 +71,12 @@ def coarse_card(make_gpu):
                             FAKECUDA_BLOCK_BYTES=2 * MIB)
 
 
+@pytest.fixture
+def unkind_card(make_gpu):
+    """Whose calls cost time, whose code is loaded by launches, and whose processes are served in slices."""
+    return lambda: make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=CARD, FAKECUDA_CONSTANTS="h100", **Gpu.AS_A_CARD)
+
+
 def session_environment(daemon, memory):
     status, session = daemon.request("POST", "/v1/sessions", {"memory_bytes": memory, "gpus": [{"gpu": "0"}, {"gpu": "1"}]})
     assert status == 201, session
@@ -87,6 +93,14 @@ def test_calls_answer_alike_with_and_without_the_interceptor(product, card, make
     daemon = make_daemon(gpu=card()).start()
     environment = session_environment(daemon, PLENTY)
     assert_same(outside, differ(product, {**environment, "DIFFER_ALLOWED": "more"}, seed, PLENTY), seed)
+
+
+def test_calls_answer_alike_on_an_unkind_card(product, unkind_card, make_daemon):
+    outside = differ(product, unkind_card().environment(), 1)
+    assert_same(outside, differ(product, unkind_card().standalone(PLENTY), 1, PLENTY), 1)
+    daemon = make_daemon(gpu=unkind_card()).start()
+    environment = session_environment(daemon, PLENTY)
+    assert_same(outside, differ(product, {**environment, "DIFFER_ALLOWED": "more"}, 1, PLENTY), 1)
 
 
 def test_calls_answer_alike_with_memory_of_another_process(product, card, make_daemon, seed):
