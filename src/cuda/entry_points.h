@@ -50,5 +50,5 @@ int cuda_entry_find(const char *symbol);
 #define CUDA_ENTRY_TOO_NEW (-2)
 int cuda_entry_resolve(const char *name, int version, cuuint64_t flags);
 
-/* "CUDA_ERROR_OUT_OF_MEMORY"; NULL for a value that is none. */
+/* "CUDA_ERROR_OUT_OF_MEMORY"; NULL for a value that is not a result. */
 const char *cuda_result_name(CUresult result);

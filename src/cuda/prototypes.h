@@ -1,4 +1,4 @@
-/* prototypes.h - the signatures of the driver's entry points: whoever defines or calls one includes this, so that
+/* prototypes.h - the signatures of the driver's entry points: a file that defines or calls one includes this, so that
  * a wrong signature does not compile. */
 #pragma once
 

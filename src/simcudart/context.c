@@ -98,7 +98,7 @@ static cudaError_t get_device_count(int *count)
 }
 EXPORT(cudaGetDeviceCount, get_device_count, (int *count), (count))
 
-/* The device of the current context, whoever made it current; else the one that a context would be made on.
+/* The device of the current context, whatever made it current; else the one that a context would be made on.
  */
 static cudaError_t get_device(int *device)
 {

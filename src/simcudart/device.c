@@ -58,7 +58,7 @@ EXPORT(cudaGetDeviceProperties, get_properties_11, (struct cudart_properties_11 
 EXPORT(cudaGetDeviceProperties, get_properties, (struct cudaDeviceProp * prop, int device), (prop, device))
 #endif
 
-/* How many of the wishes a device meets; what is zero is no wish. */
+/* How many of the wishes a device meets; what is zero is not a wish. */
 static int wishes_met(const struct cudaDeviceProp *wish, const struct cudaDeviceProp *have)
 {
     int met = 0;

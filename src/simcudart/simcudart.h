@@ -77,7 +77,7 @@ void runtime_forget_errors(void);
     }
 
 /* What the driver knows as the kernel that a host program means (by its stand-in function, or by a handle),
- * and the kernel's function in the current context. cudaErrorInvalidDeviceFunction if it is none. */
+ * and the kernel's function in the current context. cudaErrorInvalidDeviceFunction if it is not a kernel. */
 cudaError_t program_kernel(const void *host, CUkernel *kernel);
 cudaError_t program_function(const void *host, CUfunction *function);
 /* The reverse: what the host calls `kernel`; the handle itself if it did not register it. */
@@ -86,7 +86,7 @@ void *program_host_of(CUkernel kernel);
 void program_adopt_kernel(CUkernel kernel);
 /* After a reset: managed variables will be somewhere else. */
 void program_forget_addresses(void);
-/* Where a registered variable is in the current context, and its size. cudaErrorInvalidSymbol if it is none.
+/* Where a registered variable is in the current context, and its size. cudaErrorInvalidSymbol if it is not a variable.
  */
 cudaError_t program_symbol(const void *symbol, CUdeviceptr *address, size_t *bytes);
 

@@ -75,5 +75,5 @@ struct handle;
 CUresult mipmap_create(CUmipmappedArray *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                        unsigned level_count, struct handle *external, uint64_t offset);
 
-/* Bytes of a texel; 0 for a format that is none, or has planes. */
+/* Bytes of a texel; 0 for a format that does not exist, or has planes. */
 struct array_texel array_texel_of(CUarray_format format, unsigned channels);

@@ -35,7 +35,7 @@ struct sim_kernel_image {
     struct sim_parameter *parameters;
 };
 
-/* What a module variable is. A reference is no memory: it names what cuModuleGetTexRef() and cuModuleGetSurfRef() find. */
+/* What a module variable is. A reference is not memory: it names what cuModuleGetTexRef() and cuModuleGetSurfRef() find. */
 enum sim_global_kind { SIM_GLOBAL_MEMORY, SIM_GLOBAL_TEXTURE, SIM_GLOBAL_SURFACE };
 
 struct sim_global {
@@ -74,7 +74,7 @@ struct sim_image {
  *
  * Returns CUDA_SUCCESS and sets `*parsed`; or
  *   CUDA_ERROR_INVALID_IMAGE            neither of the formats, or damaged
- *   CUDA_ERROR_INVALID_PTX              PTX text that is none, or for a newer architecture
+ *   CUDA_ERROR_INVALID_PTX              PTX text that is not PTX, or for a newer architecture
  *   CUDA_ERROR_UNSUPPORTED_PTX_VERSION  PTX newer than CUDA 13.0's
  *   CUDA_ERROR_NO_BINARY_FOR_GPU        nothing in it runs on this architecture
  *   CUDA_ERROR_INVALID_VALUE            NULL
@@ -84,6 +84,6 @@ CUresult sim_image_parse(const void *image, size_t limit_bytes, unsigned archite
                          struct sim_image **parsed, struct error *error);
 void sim_image_free(struct sim_image *image); /* NULL allowed */
 
-/* NULL when there is none of that name. */
+/* NULL when the image has nothing of that name. */
 const struct sim_kernel_image *sim_image_kernel(const struct sim_image *image, const char *name);
 const struct sim_global *sim_image_global(const struct sim_image *image, const char *name);

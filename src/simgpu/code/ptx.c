@@ -12,7 +12,7 @@
 #define VARIABLE_BYTES_MAX (UINT64_C(1) << 40)
 #define INITIAL_BYTES_MAX (UINT64_C(1) << 28)
 
-/* Bytes of a fundamental or opaque type, 0 if the current token is none. */
+/* Bytes of a fundamental or opaque type, 0 if the current token is not one. */
 static uint32_t type_bytes(const struct ptx *ptx)
 {
     static const struct {

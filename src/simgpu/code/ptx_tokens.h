@@ -32,7 +32,7 @@ void ptx_expected(struct ptx *ptx, const char *what);
 
 void ptx_next(struct ptx *ptx); /* on to the next token */
 bool ptx_is(const struct ptx *ptx, const char *text);
-bool ptx_is_name(const struct ptx *ptx);            /* a word that is no directive */
+bool ptx_is_name(const struct ptx *ptx);            /* a word that is not a directive */
 bool ptx_accept(struct ptx *ptx, const char *text); /* on if it is that */
 void ptx_expect(struct ptx *ptx, const char *text); /* on, or a failure */
 

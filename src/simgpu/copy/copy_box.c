@@ -237,12 +237,12 @@ CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
     return copy_3d(copy, stream, true, true);
 }
 
-/* --- Arrays: rows of bytes from an offset on. Those that are no line are taken as one line of all their
+/* --- Arrays: rows of bytes from an offset on. Those that are not a line are taken as one line of all their
  * rows.
  * ------ */
 
 /* In a stream that is being captured: a node for what lies in one row, which is all there is of the
- * one-dimensional arrays that these calls are for. What reaches beyond is no box, and is left to be refused.
+ * one-dimensional arrays that these calls are for. What reaches beyond is not a box, and is left to be refused.
  */
 static bool line_capture(CUarray to_array, uint64_t to, CUarray from_array, uint64_t from, uint64_t bytes,
                          CUstream handle, bool per_thread, CUresult *result)
@@ -304,7 +304,7 @@ static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_arra
     return CUDA_SUCCESS;
 }
 
-/* Which array the call names; NULL is no array, and no address. */
+/* Which array the call names; NULL is neither an array nor an address. */
 static CUresult array_named(CUarray array)
 {
     SIM_TRY(sim_ready());

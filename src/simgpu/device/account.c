@@ -1,4 +1,4 @@
-/* account.c - who holds how many bytes of a simulated GPU. */
+/* account.c - how many bytes of a simulated GPU each process holds. */
 #include <pthread.h>
 #include <string.h>
 

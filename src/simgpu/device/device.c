@@ -92,7 +92,7 @@ pid_t shared_slot_pid(uint32_t slot)
     return lock.l_pid;
 }
 
-/* Keep the device open for us and all whom we fork. The descriptor is closed by exec, or never. */
+/* Keep the device open for this process and all that it forks. The descriptor is closed by exec, or never. */
 static int open_device(const char *path, uint32_t slot)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_OPEN(slot), .l_len = 1};
@@ -231,7 +231,7 @@ static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
             *slot = index;
             if (is_ready(fd))
                 return CLAIM_DONE;
-            lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1); /* who began to initialise died at it */
+            lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1); /* the process that began to initialise died at it */
             return CLAIM_AGAIN;
         }
     if (lock_is_held(fd, 0))

@@ -8,7 +8,7 @@
  *           has none of it. A second lock, of an open file, goes on with what the process forked, until that
  *           exits or execs: as on a card, memory stays taken, under the dead one's pid, while somebody has
  *           the device open
- * account   who holds how many bytes of a GPU: a small table that changes as one (published.h)
+ * account   how many bytes of a GPU each process holds: a small table that changes as one (published.h)
  * reaping   before a process tells, refuses or lists anything, it drops what the account says of slots whose
  *           owner is gone
  *

@@ -4,9 +4,9 @@
  * current   one word: which buffer is the table now, and a tag that is new with every change
  * buffers   two for each slot; only the slot's owner writes there, and only where current does not point
  *
- * To change the table: copy the current buffer to one of one's own, ask whether what was copied was still
+ * To change the table: copy the current buffer to one of your own, ask whether what was copied was still
  * current all the time (else the copy may be torn), change the copy, and make it current by compare-and-swap;
- * begin again if somebody else was faster. Nobody waits for anybody: whoever fails has seen another one
+ * begin again if another process was faster. No process waits for another: one that fails has seen another
  * succeed. */
 #pragma once
 

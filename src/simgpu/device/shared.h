@@ -1,4 +1,4 @@
-/* shared.h - the layout of the file that the processes on a simulated GPU share; for device.c and who runs
+/* shared.h - the layout of the file that the processes on a simulated GPU share; for device.c and the files that run
  * its timelines. */
 #pragma once
 

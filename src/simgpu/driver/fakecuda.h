@@ -1,5 +1,5 @@
 /* fakecuda.h - what libfakecuda.so exports beside the driver and NVML: a view of the simulation itself, for
- * who watches it from outside, as tests and benches do. No interceptor knows these names. */
+ * programs that watch it from outside, as tests and benches do. No interceptor knows these names. */
 #pragma once
 
 #include <stdint.h>
@@ -8,8 +8,8 @@
 /* A place of the shared memory that one process has at a time. */
 struct fakecuda_compute {
     uint32_t place;
-    pid_t pid;            /* who has it, or had it last */
-    uint64_t computed_ns; /* how long the compute engine worked for all who ever had it */
+    pid_t pid;            /* the process that has it, or had it last */
+    uint64_t computed_ns; /* how long the compute engine worked for all processes that ever had it */
 };
 
 /* The device's own clock: for each place whose work the compute engine of GPU `gpu` ever did, how long, to

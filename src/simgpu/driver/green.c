@@ -149,7 +149,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned int *count,
     return CUDA_SUCCESS;
 }
 
-/* Descriptors are never given back: there is no call for it. */
+/* Descriptors are never given back: no call does that. */
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource *resources,
                                    unsigned int count)
 {

@@ -88,7 +88,7 @@ struct CUevent_st {
     uint64_t recorded_ns;
     uint64_t done_ns;             /* 0 until it is known */
     LIST_ENTRY(CUevent_st) entry; /* of those pending, or of the free ones */
-    struct event_place *place;    /* of an interprocess event, instead of the above; NULL: it is none */
+    struct event_place *place;    /* of an interprocess event, instead of the above; NULL: it is not one */
     struct capture_event
         *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };

@@ -8,7 +8,7 @@
 /* --- Calls that become nodes ----------------------------------------------------------------------- */
 
 /* The stream's part in a capture, with the lock held; or false, without it, where there is none. A handle
- * that is no stream is for the call itself to refuse. */
+ * that is not a stream is for the call itself to refuse. */
 static bool part_of(CUstream handle, bool per_thread, struct capture_stream **part)
 {
     CUcontext context;

@@ -46,7 +46,7 @@ bool capture_tail_add(struct capture_tail *tail, CUgraphNode node, const CUgraph
 bool capture_tail_join(struct capture_tail *tail, const struct capture_tail *other);
 void capture_tail_free(struct capture_tail *tail);
 
-/* The capture that has this number and has not ended; NULL if there is none. */
+/* The capture that has this number and has not ended; NULL if there is no such capture. */
 struct capture *capture_of_id(unsigned long long id);
 /* The stream comes into the capture. NULL without memory for it. */
 struct capture_stream *capture_stream_add(struct capture *capture, CUstream stream);

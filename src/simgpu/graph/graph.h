@@ -60,7 +60,7 @@ struct CUgraphNode_st {
     unsigned body_count;
     struct graph_memory *memory; /* of nodes that allocate */
 
-    /* What an exec's node runs on, under that one's lock; afterwards what to wait for. */
+    /* What an exec's node runs on, under the exec's lock; afterwards what to wait for. */
     struct CUstream_st stream;
     CUgraphNode next_free;
 };
@@ -134,7 +134,7 @@ void graph_references_release(CUgraph graph);
 /* What conditional nodes ask. Handles are never used twice. */
 bool graph_condition_exists(CUgraphConditionalHandle handle, CUgraph graph);
 unsigned graph_condition_value(CUgraphConditionalHandle handle);
-/* False if there is none of that handle. What a kernel does by cudaGraphSetConditional. */
+/* False if no condition has that handle. What a kernel does by cudaGraphSetConditional. */
 bool graph_condition_set(CUgraphConditionalHandle handle, unsigned value);
 void graph_condition_begin(CUgraphConditionalHandle handle); /* its default, at launch */
 

@@ -20,7 +20,7 @@ CUresult graph_exec_check(CUgraphExec exec);
 
 /* --- graph_device.c -------------------------------------------------------------------------------- */
 
-/* Whether the graph may be launched from the device; else the node that may not, if it is one's fault. */
+/* Whether the graph may be launched from the device; else the node that forbids it, if one does. */
 CUresult graph_device_check(CUgraph graph, CUgraphNode *wrong, CUgraphInstantiateResult *why);
 /* Around one run of an exec. The latter tells whether it is to run again behind it. */
 void graph_device_begin(CUgraphExec exec);

@@ -1,7 +1,7 @@
 /* external.c - memory of other APIs, imported by a descriptor.
  *
  * A descriptor that cuMemExportToShareableHandle gave is device memory, counted once with its other holders.
- * Any other file that can be mapped stands for memory that is no device's: it takes nothing of one. */
+ * Any other file that can be mapped stands for memory that is not a device's: it takes nothing of one. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,10 +17,10 @@ struct CUextMemory_st {
     _Atomic unsigned kind; /* SIM_EXTERNAL; structs stay (sim.h) */
     uint64_t bytes;
     unsigned gpu;
-    struct handle *handle; /* of any memory: a file that is no device's has one too */
+    struct handle *handle; /* of any memory: a file that is not a device's has one too */
 };
 
-/* Memory that is no device's: a handle of its own for the file. */
+/* Memory that is not a device's: a handle of its own for the file. */
 static CUresult file_open(int fd, uint64_t bytes, struct handle **handle_out)
 {
     struct stat file;

@@ -170,7 +170,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle given, unsig
     SIM_REQUIRE(handle.magic == IPC_MAGIC && handle.block_count > 0 && handle.bytes > 0 &&
                 handle.inside_bytes + handle.bytes <= (uint64_t)handle.block_count << HEAP_BLOCK_BITS);
     if (handle.pid == (int32_t)getpid())
-        return CUDA_ERROR_INVALID_CONTEXT; /* one's own memory is not opened */
+        return CUDA_ERROR_INVALID_CONTEXT; /* a process does not open its own memory */
     bool visible = false;
     for (unsigned ordinal = 0; ordinal < simulator.device_count; ordinal++)
         visible |= simulator.visible[ordinal] == handle.gpu;

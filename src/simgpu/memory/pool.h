@@ -16,11 +16,11 @@ enum pool_place { POOL_ON_DEVICE, POOL_MANAGED, POOL_ON_HOST };
 struct CUmemPoolHandle_st {
     _Atomic unsigned kind; /* SIM_POOL, SIM_DESTROYED when destroyed; structs stay (sim.h) */
     enum pool_place place;
-    unsigned gpu; /* whose memory it is; whoever asked first where that is the host's */
+    unsigned gpu; /* whose memory it is; where that is the host's, the GPU of the first request */
     CUmemPoolProps properties;
     bool is_default;
     bool is_imported;  /* stands for another process's pool: takes nothing itself */
-    int exporter_heap; /* then, under the lock: where that one's memory lies; -1 once destroyed */
+    int exporter_heap; /* then, under the lock: where the exporter's memory lies; -1 once destroyed */
     uint64_t exporter_pool;
     CUmemoryPool next;
 

@@ -41,7 +41,7 @@ struct imported {
 static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, imported) imports = LIST_HEAD_INITIALIZER(imports);
 
-/* What tells one process's heap from another's; 0 if there is none. */
+/* What tells one process's heap from another's; 0 if there is no heap. */
 static uint64_t inode_of(int fd)
 {
     struct stat file;

@@ -63,7 +63,7 @@ static bool same_share(const struct account_share *one, const struct account_sha
 static void row_remove(struct account *account, uint32_t row)
 {
     account->share_count--;
-    for (; row < account->share_count; row++) /* the order says who held it longest */
+    for (; row < account->share_count; row++) /* the order says which process held it longest */
         account->shares[row] = account->shares[row + 1];
 }
 

@@ -31,6 +31,6 @@ struct shared_descriptor {
 /* A descriptor with these: the memory, and the token if it is not -1. -1 if the kernel refuses. */
 int shared_descriptor_make(const struct shared_descriptor *what, int memory, int token);
 
-/* What a descriptor brings; false if it is none of these. The caller closes `*memory` and `*token` (-1:
+/* What a descriptor brings; false if it is not one of these. The caller closes `*memory` and `*token` (-1:
  * none). */
 bool shared_descriptor_read(int fd, struct shared_descriptor *what, int *memory, int *token);

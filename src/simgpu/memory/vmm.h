@@ -1,4 +1,4 @@
-/* vmm.h - handles of physical memory, for vmm.c and who shares them with other processes. */
+/* vmm.h - handles of physical memory, for vmm.c and the files that share them with other processes. */
 #pragma once
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ struct handle {
 
 extern pthread_mutex_t vmm_lock; /* of all handles' counts, shares and mappings */
 
-/* NULL for what is no handle that lives. */
+/* NULL for what is not a living handle. */
 struct handle *handle_of(CUmemGenericAllocationHandle value);
 
 /* Let the memory go if nothing refers to the handle. Under vmm_lock. */
@@ -31,7 +31,7 @@ void handle_settle(struct handle *handle);
 /* Make it other processes' too; false when the GPU has too many shares. Under vmm_lock. */
 bool handle_share(struct handle *handle);
 
-/* A handle of memory that a descriptor brings (shared_descriptor.h). INVALID_VALUE if it is none, or gone. */
+/* A handle of memory that a descriptor brings (shared_descriptor.h). INVALID_VALUE if it is not one, or gone. */
 CUresult handle_import(int fd, struct handle **handle);
 
 /* A multicast object's handle for the team that lies in `fd`, which it keeps; NULL without memory. */

@@ -1,4 +1,4 @@
-/* nvml_link.c - libnvidia-ml.so.1 as something to link with: every name is here, and whoever calls one gets the simulated
+/* nvml_link.c - libnvidia-ml.so.1 as something to link with: every name is here, and a program that calls one gets the simulated
  * driver's (this library's DT_AUXILIARY leads the dynamic linker there first). So a process that loads both libraries
  * has one simulated machine. */
 #include "cuda/nvml.h"

@@ -1,4 +1,4 @@
-/* nvml_processes.c - NVML's lists of who uses the simulated GPUs: of MIG instances and of whole cards, where
+/* nvml_processes.c - NVML's lists of the processes on the simulated GPUs: on MIG instances and on whole cards, where
  * a partitioned one lists those of all its instances. */
 #include <limits.h>
 #include <stdio.h>

@@ -56,7 +56,7 @@ static bool is_used[PLACES];
 
 /* --- Places ---------------------------------------------------------------------------------------- */
 
-/* Under places_lock. The file's places; NULL without memory, or when it is none of these files. */
+/* Under places_lock. The file's places; NULL without memory, or when it is not one of these files. */
 static struct places *places_map(int fd)
 {
     struct stat file;
@@ -149,7 +149,7 @@ CUresult interprocess_open(const CUipcEventHandle *given, unsigned *gpu, struct 
     memcpy(&handle, given, sizeof(handle));
     SIM_REQUIRE(handle.magic == EVENT_MAGIC && handle.place < PLACES);
     if (handle.pid == (int32_t)getpid())
-        return CUDA_ERROR_INVALID_CONTEXT; /* as with memory: one's own is not opened */
+        return CUDA_ERROR_INVALID_CONTEXT; /* as with memory: a process does not open its own */
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)handle.pid, (int)handle.fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)

@@ -13,7 +13,7 @@ void interprocess_end(struct event_place *place);
 
 /* The handle of this process's event; false if it is another's. */
 bool interprocess_name(const struct event_place *place, unsigned gpu, CUipcEventHandle *handle);
-/* What another process's handle leads to. INVALID_VALUE if it is none, MAP_FAILED when that process is gone.
+/* What another process's handle leads to. INVALID_VALUE if it is not a handle, MAP_FAILED when that process is gone.
  */
 CUresult interprocess_open(const CUipcEventHandle *handle, unsigned *gpu, struct event_place **place);
 

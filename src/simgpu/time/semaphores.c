@@ -1,6 +1,6 @@
 /* semaphores.c - semaphores of other APIs, imported by a descriptor.
  *
- * A file that can be mapped stands for one: its first eight bytes are its value, which anybody who has the
+ * A file that can be mapped stands for one: its first eight bytes are its value, which every process that has the
  * file may read and write as the other API would. OPAQUE_FD is a binary semaphore: signalled is 1, and a wait
  * makes it 0 again. TIMELINE_SEMAPHORE_FD counts: a signal sets it, and a wait is over when it is at least as
  * high.

@@ -214,7 +214,7 @@ static void count_computed(struct timeline_slot *slot, uint64_t computed_ns)
         continue;
 }
 
-/* Write completion times to the rings. Everyone who does writes the same; one who comes late, when the place
+/* Write completion times to the rings. All processes that do write the same. A process that comes late, when the place
  * has a later operation's, leaves that. */
 static void completions_flush(struct timeline *timeline, const struct timeline_state *state)
 {

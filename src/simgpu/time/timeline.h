@@ -61,7 +61,7 @@ static inline void timeline_marks_join(struct timeline_marks *marks, const struc
             marks->at[engine] = others->at[engine];
 }
 
-/* Written by the queue's owner before it submits; `done` by whoever finds out. */
+/* Written by the queue's owner before it submits; `done` by the process that finds out. */
 struct timeline_operation {
     uint64_t duration_ns;
     struct timeline_marks after;
@@ -72,7 +72,7 @@ struct timeline_operation {
 struct timeline_slot {
     uint64_t submitted[TIMELINE_ENGINES]; /* by the owner alone; the next owner goes on from behind them */
     struct timeline_marks known_served;   /* by the owner alone: what timeline_look() told last */
-    uint64_t computed_ns; /* of the compute engine's time, by all owners; by whoever finds out, and only up */
+    uint64_t computed_ns; /* of the compute engine's time, by all owners; written by the process that finds out, and only up */
     struct timeline_operation ring[TIMELINE_ENGINES][TIMELINE_RING];
 };
 
