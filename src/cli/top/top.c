@@ -10,10 +10,10 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "cli/options.h"
 #include "cli/top/top_draw.h"
 #include "cli/top/top_fetch.h"
 #include "cli/verbs.h"
+#include "cli/verbs/help.h"
 #include "client/session_fields.h"
 
 #define INTERVAL_USEC UINT64_C(1000000)
@@ -21,14 +21,6 @@
 #define INTERVAL_MOST_USEC UINT64_C(60000000)
 #define WORDS_MAX 16
 #define ESCAPE 27
-
-static const struct cli_option options[] = {
-    {"interval", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, since_usec),
-     "ask the daemon this often, 100ms to 60s; without, 1s"},
-    CLI_OPTION_SIMULATED,
-    CLI_OPTION_HELP,
-    CLI_OPTIONS_END,
-};
 
 /* --- The terminal, whatever happens ---------------------------------------------------------------- */
 
@@ -284,7 +276,7 @@ static void run(struct top_view *view, struct top_fetch *fetch)
     }
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status show(const struct cli_arguments *arguments)
 {
     struct error error;
     struct top_fetch *fetch;
@@ -327,12 +319,17 @@ static enum cli_status act(const struct cli_arguments *arguments)
     return CLI_DONE;
 }
 
-const struct cli_verb verb_top = {
-    .name = "top",
-    .summary = "show sessions and GPUs as they change, and change them",
-    .text = "Takes the whole terminal, 80 columns by 24 lines or more; more columns show more. '?' lists the "
-            "keys.",
-    .examples = "  gpuslice top",
-    .options = options,
-    .act = act,
-};
+/* The words are those behind `gpuslice top`. */
+int main(int count, char **words)
+{
+    struct cli_arguments arguments;
+    struct error error;
+    (void)count;
+    if (cli_parse(&verb_top, words + 1, &arguments, &error) < 0)
+        return (int)cli_report_usage(&verb_top, &error);
+    if (arguments.help) {
+        help_print_verb(&verb_top);
+        return (int)cli_finish_output();
+    }
+    return (int)show(&arguments);
+}
