@@ -132,6 +132,27 @@ static void threads_allocate_and_free_side_by_side(void **state)
     assert_int_equal(swap_bytes().resident_bytes, 2 * MIB);
 }
 
+/* Allocating and freeing are no use of the memory: they go on while it moves. */
+static void memory_moves_while_threads_allocate_and_free(void **state)
+{
+    pthread_t threads[4];
+    void *failure;
+    CUdeviceptr kept = take(3 * MIB);
+    fill(kept, 3 * MIB, 1);
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)), 0);
+    for (unsigned round = 0; round < 20; round++) {
+        assert_int_equal(swap_evict(), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(), CUDA_SUCCESS);
+        check(kept, 3 * MIB, 1);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        pthread_join(threads[i], &failure);
+        assert_null(failure);
+    }
+    assert_int_equal(used(), 3 * MIB);
+}
+
 static void a_full_card_takes_back_what_is_freed(void **state)
 {
     CUdeviceptr kept = take(100 * MIB), small = take(100), others;
@@ -443,6 +464,7 @@ int main(void)
         TEST(an_oversubscribed_session_has_this_engine),
         TEST(small_allocations_share_what_the_driver_would_take_for_one),
         TEST(threads_allocate_and_free_side_by_side),
+        TEST(memory_moves_while_threads_allocate_and_free),
         TEST(a_full_card_takes_back_what_is_freed),
         TEST(memory_leaves_the_card_and_comes_back_where_it_was),
         TEST(an_evicted_process_allocates_and_frees_without_the_card),
