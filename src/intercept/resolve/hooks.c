@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cuda/prototypes.h"
-#include "intercept/nvml/nvml_prototypes.h"
+#include "intercept/resolve/nvml_prototypes.h"
 
 void *const hook_functions[CUDA_ENTRY_COUNT] = {
 #define HOOK(symbol) [CUDA_ID_##symbol] = (void *)(symbol),

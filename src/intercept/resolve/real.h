@@ -18,8 +18,8 @@
 
 #include "cuda/entry_points.h"
 #include "cuda/prototypes.h"
-#include "intercept/nvml/nvml_prototypes.h"
 #include "intercept/resolve/hooks.h"
+#include "intercept/resolve/nvml_prototypes.h"
 
 extern _Atomic(void *) real_functions[CUDA_ENTRY_COUNT];
 extern _Atomic(void *) real_nvml_functions[NVML_ID_COUNT + 1];
