@@ -7,6 +7,7 @@ import time
 import pytest
 
 from conftest import wait_for
+from test_daemon_api import as_user
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -221,3 +222,34 @@ def test_a_stopped_program_is_killed_too_and_nobody_gets_in_meanwhile(daemon, pr
     wait_for(refused, "a new program to be refused")
     assert release.wait(40) == 0
     assert program.wait(20) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to act as another user")
+def test_one_whom_his_own_sessions_keep_out_keeps_nobody_else_waiting(daemon):
+    for path in (daemon.folder, daemon.runtime, daemon.runtime / "simulated"):
+        path.chmod(0o755)
+    daemon.control_socket.chmod(0o666)
+    gpu_bytes = daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"]
+    # Two connections of one process, which a session that waits ends with.
+    waiting = daemon.request
+    assert as_user(12345, lambda: waiting("POST", "/v1/sessions", {"memory_bytes": 1}))[0] == 201
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(12345)
+            os.setuid(12345)
+            status, _ = waiting("POST", "/v1/sessions", {"memory_bytes": gpu_bytes, "wait": True})
+            os.write(writing, str(status).encode())
+            time.sleep(600)
+        finally:
+            os._exit(0)
+    try:
+        assert os.read(reading, 3) == b"202", "it is queued"
+        assert daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})[0] == 201
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(reading)
+        os.close(writing)

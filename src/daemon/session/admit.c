@@ -100,7 +100,7 @@ static int plan_new(struct daemon *daemon, const struct session_request *request
     struct admission_state state;
     struct ceilings ceilings;
     promises_gather(daemon, NULL, &state);
-    queue_count_waiting(daemon, &state);
+    queue_count_waiting(daemon, request->owner, &state);
     if (!request->is_declared)
         promises_gather_ceilings(daemon, request->owner, NULL, &ceilings, &state);
     return admission_plan(&state, NULL, request, admission, error);

@@ -55,6 +55,17 @@ void promises_gather(const struct daemon *daemon, const struct session *except, 
             add_session(at, state);
 }
 
+void promises_gather_own(const struct daemon *daemon, uid_t owner, struct admission_state *state)
+{
+    *state = (struct admission_state){.gpu_count = daemon->gpu_count};
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        state->gpus[i] = (struct admission_gpu){.label = daemon->gpus[i].label,
+                                                .total_bytes = daemon->gpus[i].total_bytes};
+    for (const struct session *at = daemon->sessions; at; at = at->next)
+        if (at->owner == owner)
+            add_session(at, state);
+}
+
 void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const struct session *except,
                               struct ceilings *ceilings, struct admission_state *state)
 {

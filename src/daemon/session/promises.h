@@ -13,6 +13,8 @@ struct session_request;
  * does not count. */
 void promises_gather(const struct daemon *daemon, const struct session *except,
                      struct admission_state *state);
+/* The same as if nobody but `owner` had sessions, or held anything outside of them. */
+void promises_gather_own(const struct daemon *daemon, uid_t owner, struct admission_state *state);
 /* And the ceilings that hold for `owner` beside what his sessions but `except` have. */
 void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const struct session *except,
                               struct ceilings *ceilings, struct admission_state *state);

@@ -67,17 +67,41 @@ const struct session_request *queue_request(const struct session *session)
     return NULL;
 }
 
+/* What one user has, of those whose sessions wait; asked for one after the other. */
+struct owned {
+    bool is_known;
+    uid_t owner;
+    struct admission_state state;
+};
+
+/* Whether the session would have room if all other users left: one that its own user's sessions keep out waits
+ * for that user, and keeps no other waiting. */
+static bool waits_for_others(const struct daemon *daemon, const struct queued *queued, struct owned *owned)
+{
+    struct admission admission;
+    uid_t owner = queued->session->owner;
+    if (!owned->is_known || owned->owner != owner) {
+        owned->is_known = true;
+        owned->owner = owner;
+        promises_gather_own(daemon, owner, &owned->state);
+    }
+    return admission_plan(&owned->state, NULL, &queued->request, &admission, NULL) == 0 && !admission.waits;
+}
+
 static void count_waiting(const struct queued *queued, struct admission_state *state)
 {
     for (unsigned gpu = 0; gpu < state->gpu_count; gpu++)
         state->gpus[gpu].waiting += admission_may_reserve(&queued->request, gpu);
 }
 
-void queue_count_waiting(const struct daemon *daemon, struct admission_state *state)
+void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admission_state *state)
 {
+    struct owned owned = {.is_known = false};
     const struct queued *at;
-    TAILQ_FOREACH (at, &daemon->queue->line, next)
-        count_waiting(at, state);
+    TAILQ_FOREACH (at, &daemon->queue->line, next) {
+        if (at->session->owner == asker || waits_for_others(daemon, at, &owned))
+            count_waiting(at, state);
+    }
 }
 
 /* --- Going on -------------------------------------------------------------------------------------- */
@@ -92,23 +116,79 @@ static void admit(struct session *session, const struct allotment *allotment)
     session_end(session, "it had its turn and cannot begin");
 }
 
-static int on_advance(sd_event_source *source, void *userdata)
+/* The sessions of one user that he keeps out himself, as far as the line was walked. */
+struct self_waiting {
+    LIST_ENTRY(self_waiting) next;
+    uid_t owner;
+    bool on_gpu[LEDGER_GPUS];
+};
+LIST_HEAD(self_waiters, self_waiting);
+
+static struct self_waiting *find_self_waiting(const struct self_waiters *list, uid_t owner)
 {
-    struct daemon *daemon = userdata;
+    struct self_waiting *at;
+    LIST_FOREACH (at, list, next) {
+        if (at->owner == owner)
+            return at;
+    }
+    return NULL;
+}
+
+/* Without memory for it, later sessions of the user may pass this one. */
+static void note_self_waiting(struct self_waiters *list, const struct queued *queued, unsigned gpu_count)
+{
+    struct self_waiting *own = find_self_waiting(list, queued->session->owner);
+    if (!own && (own = calloc(1, sizeof(*own)))) {
+        own->owner = queued->session->owner;
+        LIST_INSERT_HEAD(list, own, next);
+    }
+    for (unsigned gpu = 0; own && gpu < gpu_count; gpu++)
+        own->on_gpu[gpu] |= admission_may_reserve(&queued->request, gpu);
+}
+
+static bool is_behind_own(const struct self_waiters *list, const struct queued *queued, unsigned gpu_count)
+{
+    const struct self_waiting *own = find_self_waiting(list, queued->session->owner);
+    for (unsigned gpu = 0; own && gpu < gpu_count; gpu++)
+        if (own->on_gpu[gpu] && admission_may_reserve(&queued->request, gpu))
+            return true;
+    return false;
+}
+
+static void walk(struct daemon *daemon, struct self_waiters *self_waiters)
+{
     struct queue *queue = daemon->queue;
     struct admission_state state;
+    struct owned owned = {.is_known = false};
     promises_gather(daemon, NULL, &state);
     for (struct queued *at = TAILQ_FIRST(&queue->line), *next; at; at = next) {
         struct admission admission;
         next = TAILQ_NEXT(at, next);
-        if (admission_plan(&state, NULL, &at->request, &admission, NULL) < 0 || admission.waits) {
+        bool has_room = !is_behind_own(self_waiters, at, state.gpu_count) &&
+                        admission_plan(&state, NULL, &at->request, &admission, NULL) == 0 && !admission.waits;
+        if (!has_room && waits_for_others(daemon, at, &owned))
             count_waiting(at, &state);
+        else if (!has_room)
+            note_self_waiting(self_waiters, at, state.gpu_count);
+        if (!has_room)
             continue;
-        }
         struct session *session = at->session;
         leave(queue, at);
         admission_promise(&state, &admission.allotment);
         admit(session, &admission.allotment);
+        owned.is_known = false;
+    }
+}
+
+static int on_advance(sd_event_source *source, void *userdata)
+{
+    struct daemon *daemon = userdata;
+    struct self_waiters self_waiters = LIST_HEAD_INITIALIZER(self_waiters);
+    walk(daemon, &self_waiters);
+    while (!LIST_EMPTY(&self_waiters)) {
+        struct self_waiting *own = LIST_FIRST(&self_waiters);
+        LIST_REMOVE(own, next);
+        free(own);
     }
     change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has moved");
     return 0;

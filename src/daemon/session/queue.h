@@ -3,11 +3,14 @@
  * A session asked for with `wait` that does not fit now, but would on an empty card, is *queued*: it has an
  * ID, a name and a place, no ledger, and no process gets in. Whenever something becomes free the queue is
  * walked from its head; nobody is admitted past one that waits for the same GPU, so that a large one is not
- * starved by small ones. It is not in the state file before it is admitted: it ends with its daemon, and with
+ * starved by small ones; but for one that its own
+ * user's sessions keep out, which could wait for ever: that keeps only this user's later ones behind it. It is not in the state file before it is admitted: it ends with its daemon, and with
  * the process that asked.
  *
  * CHANGE_QUEUE_MOVED is published when places may have changed. */
 #pragma once
+
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -25,8 +28,8 @@ unsigned queue_position(const struct session *session);
 /* What a queued session asked for; NULL when it is not in the queue. */
 const struct session_request *queue_request(const struct session *session);
 
-/* Count in `state` those that wait. */
-void queue_count_waiting(const struct daemon *daemon, struct admission_state *state);
+/* Count in `state` those that wait and come before a new session of `asker`. */
+void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admission_state *state);
 
 int queue_start(struct daemon *daemon, struct error *error);
 void queue_stop(struct daemon *daemon); /* ends the sessions that wait */

@@ -20,7 +20,7 @@ struct session_limit {
 struct session_request {
     const char *name; /* NULL: the ID (create), unchanged (change) */
     uid_t owner;
-    bool has_owner; /* `owner` was asked for, which is root's to do; else whoever asks */
+    bool has_owner;       /* `owner` was asked for, which is root's to do; else whoever asks */
     unsigned limit_count; /* 0 at create: the roomiest card */
     struct session_limit limits[LEDGER_GPUS];
     bool has_bytes; /* `bytes` for every GPU that has none of its own */
