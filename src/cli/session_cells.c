@@ -1,5 +1,6 @@
 #include "cli/session_cells.h"
 
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,10 +44,10 @@ void cells_gpu(struct table_cell *cell, const json_t *gpu)
 void cells_owner(struct table_cell *cell, const json_t *session)
 {
     const char *owner = session_text(session, "owner");
-    if (*owner)
-        table_cell_print(cell, TABLE_PLAIN, "%s", owner);
-    else
-        table_cell_print(cell, TABLE_PLAIN, "%llu", (unsigned long long)session_number(session, "owner_uid"));
+    /* The daemon may not know the name yet. */
+    const struct passwd *user =
+        *owner >= '0' && *owner <= '9' ? getpwuid((uid_t)session_number(session, "owner_uid")) : NULL;
+    table_cell_print(cell, TABLE_PLAIN, "%s", user ? user->pw_name : owner);
 }
 
 void cells_gpu_name(struct table_cell *cell, const json_t *gpu)

@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "daemon/api/api.h"
 #include "daemon/api/api_rate.h"
+#include "daemon/api/user_names.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/history/audit.h"
 #include "daemon/history/events.h"
@@ -314,11 +315,11 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,           events_start,    audit_start,     api_follow_start,
-        api_wait_start,         agents_start,    heartbeat_start, queue_start,
-        driver_line_start,      release_start,   store_open,      store_load,
-        unclaimed_ledgers_sort, history_start,   settings_start,  declared_start,
-        reaper_start,           uncovered_start,
+        closer_start,           events_start,  audit_start,     api_follow_start,
+        api_wait_start,         agents_start,  heartbeat_start, queue_start,
+        driver_line_start,      release_start, store_open,      store_load,
+        unclaimed_ledgers_sort, history_start, settings_start,  declared_start,
+        user_names_start,       reaper_start,  uncovered_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -396,6 +397,7 @@ static void stop(struct program *program)
     audit_stop(daemon);
     events_stop(daemon);
     uncovered_stop(daemon);
+    user_names_stop(daemon);
     history_stop(daemon);
     api_follow_stop(daemon);
     reaper_stop(daemon);

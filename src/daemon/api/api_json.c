@@ -162,7 +162,7 @@ json_t *api_session_json(const struct session *session)
         is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
         "processes", processes);
-    json_object_set_new(json, "owner", text_json(user_name_of(session->owner)));
+    json_object_set_new(json, "owner", text_json(user_name_of(session->daemon, session->owner)));
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
     json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));
@@ -213,7 +213,7 @@ json_t *api_environment_json(const struct session *session)
 }
 
 /* Who a process is that NVML shows: its command and user, as /proc says; null once it has gone. */
-static void add_program(json_t *process, pid_t pid)
+static void add_program(json_t *process, struct daemon *daemon, pid_t pid)
 {
     char path[64], command[64] = "";
     struct stat status;
@@ -226,7 +226,7 @@ static void add_program(json_t *process, pid_t pid)
     command[length > 0 ? length : 0] = '\0';
     command[strcspn(command, "\n")] = '\0';
     json_object_set_new(process, "command", text_json(command));
-    json_object_set_new(process, "user", text_json(user_name_of(status.st_uid)));
+    json_object_set_new(process, "user", text_json(user_name_of(daemon, status.st_uid)));
 }
 
 /* NVML's percentage of a GPU's time as a ratio; null where it does not say. */
@@ -253,7 +253,7 @@ json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu, uid_t v
                       gpu->processes[i].is_known ? bytes_json(gpu->processes[i].used_bytes) : json_null(),
                       "busy_ratio", busy_json(gpu->processes[i].busy_percent), "session_id",
                       session ? session->id : NULL, "command", "user");
-        add_program(process, gpu->processes[i].pid);
+        add_program(process, (struct daemon *)daemon, gpu->processes[i].pid);
         json_array_append_new(processes, process);
     }
     return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index",

@@ -29,6 +29,7 @@ struct queue;
 struct events;
 struct history;
 struct uncovered;
+struct user_names;
 struct followers;
 struct waiters;
 struct driver_line;
@@ -89,6 +90,7 @@ struct daemon {
     struct audit *audit;                 /* NULL: none is written */
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
+    struct user_names *user_names; /* for people who read answers */
     struct uncovered *uncovered; /* NULL: not a system daemon */
     struct history *history;          /* NULL: none is kept */
     struct waiters *waiters;          /* for places in the queue, by HTTP */
