@@ -125,7 +125,7 @@ def test_list_show_and_scheduler_say_what_each_gets(daemon, clock, reap):
         listed, = (line for line in daemon.cli("list").stdout.splitlines() if line.startswith(session["session_id"]))
         assert re.search(rf" {compute} +\d\d\.\d% +1$", listed)
         shown = daemon.cli("show", session["session_id"]).stdout
-        assert re.search(r"^Lease     (exclusive|guest|waits); threads waited \d+\.\d s for turns, \d+ overruns?$", shown, re.M)
+        assert re.search(r"^Lease     (exclusive|guest, \d+% of its speed alone|waits); threads waited \d+\.\d s for turns, \d+ overruns?$", shown, re.M)
         assert re.search(r" \d\d\.\d%$", shown, re.M)
         assert re.search(rf"  (exclusive|guest|waits) +\d\d\.\d%$", daemon.cli("scheduler").stdout, re.M)
     for worker in workers:

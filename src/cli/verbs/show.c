@@ -34,8 +34,12 @@ static void print_lease(const json_t *session, bool colour)
     const char *lease = session_text(session, "lease");
     if ((strcmp(lease, "free") == 0 || strcmp(lease, "none") == 0) && !waits && waited_s <= 0)
         return;
-    snprintf(text, sizeof(text), "%s; threads waited %.1f s for turns, %llu overrun%s%s",
-             waits ? "waits" : lease, waited_s, (unsigned long long)overruns, overruns == 1 ? "" : "s",
+    const json_t *progress = json_object_get(session, "compute_progress_ratio");
+    char speed[32] = "";
+    if (json_is_real(progress) && !waits)
+        snprintf(speed, sizeof(speed), ", %.0f%% of its speed alone", 100 * json_real_value(progress));
+    snprintf(text, sizeof(text), "%s%s; threads waited %.1f s for turns, %llu overrun%s%s",
+             waits ? "waits" : lease, speed, waited_s, (unsigned long long)overruns, overruns == 1 ? "" : "s",
              json_is_true(json_object_get(session, "undrainable")) ? ", undrainable" : "");
     print_fact("Lease", text, colour);
 }

@@ -61,7 +61,7 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
     char uuid[GPU_UUID_TEXT];
-    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:f,s:f}", "index",
+    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:f,s:f,s:f}", "index",
                      card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card),
                      "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
                      "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
@@ -70,7 +70,8 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
                      "total_bytes", card ? bytes_json(card->total_bytes) : json_null(), "context_bytes",
                      card ? bytes_json(card->context_bytes) : json_null(), "compute_achieved_ratio",
                      agents_achieved_ratio(session, policy_gpu), "gpu_seconds",
-                     (double)agents_used_ns(session, policy_gpu) / 1e9);
+                     (double)agents_used_ns(session, policy_gpu) / 1e9, "gpu_held_seconds",
+                     (double)agents_held_ns(session, policy_gpu) / 1e9);
 }
 
 static json_t *process_json(const struct process *process)
@@ -99,9 +100,11 @@ static json_t *process_json(const struct process *process)
 static json_t *lease_json(const struct session *session)
 {
     struct agents_standing standing = agents_standing(session);
-    return json_pack("{s:s,s:b,s:b,s:f,s:I}", "lease", agents_lease_name(standing.lease), "waiting",
-                     standing.waits, "undrainable", standing.is_undrainable, "gate_wait_seconds",
-                     (double)standing.waited_ns / 1e9, "overruns", (json_int_t)standing.overruns);
+    return json_pack("{s:s,s:b,s:b,s:o,s:f,s:I}", "lease", agents_lease_name(standing.lease), "waiting",
+                     standing.waits, "undrainable", standing.is_undrainable, "compute_progress_ratio",
+                     standing.lease == LEASE_GUEST ? json_real(standing.progress) : json_null(),
+                     "gate_wait_seconds", (double)standing.waited_ns / 1e9, "overruns",
+                     (json_int_t)standing.overruns);
 }
 
 /* The GPUs that a queued session asked for, each with the limit it would have there; empty where the daemon is

@@ -309,6 +309,17 @@ static uint64_t session_gpu_time_nano(const struct subject *subject)
     return agents_used_ns(subject->session, subject->policy_gpu);
 }
 
+static uint64_t session_held_nano(const struct subject *subject)
+{
+    return agents_held_ns(subject->session, subject->policy_gpu);
+}
+
+static uint64_t session_progress_nano(const struct subject *subject)
+{
+    struct agents_standing standing = agents_standing(subject->session);
+    return standing.lease == LEASE_GUEST ? (uint64_t)(standing.progress * NANO) : NANO;
+}
+
 static uint64_t session_achieved_nano(const struct subject *subject)
 {
     return (uint64_t)(agents_achieved_ratio(subject->session, subject->policy_gpu) * NANO);

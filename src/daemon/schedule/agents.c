@@ -354,6 +354,7 @@ struct agents_standing agents_standing(const struct session *session)
         .is_undrainable = arbiter_session_is_undrainable(arbitrated),
         .waited_ns = arbiter_session_waited(arbitrated),
         .overruns = arbiter_session_overruns(arbitrated),
+        .progress = arbiter_session_progress(arbitrated),
     };
 }
 
@@ -361,6 +362,12 @@ uint64_t agents_used_ns(const struct session *session, unsigned policy_gpu)
 {
     int gpu = session->gpus[policy_gpu].gpu;
     return session->arbitrated && gpu >= 0 ? arbiter_session_used(session->arbitrated, (unsigned)gpu) : 0;
+}
+
+uint64_t agents_held_ns(const struct session *session, unsigned policy_gpu)
+{
+    int gpu = session->gpus[policy_gpu].gpu;
+    return session->arbitrated && gpu >= 0 ? arbiter_session_held(session->arbitrated, (unsigned)gpu) : 0;
 }
 
 double agents_achieved_ratio(const struct session *session, unsigned policy_gpu)

@@ -31,10 +31,12 @@ struct agents_standing {
     bool waits, is_undrainable;
     uint64_t waited_ns; /* at its processes' gates, over all threads */
     uint64_t overruns;
+    double progress; /* of a guest: its speed of late, as part of its speed alone */
 };
 struct agents_standing agents_standing(const struct session *session);
 /* Of a card's time: all it got, and its part of the last seconds (0..1). */
 uint64_t agents_used_ns(const struct session *session, unsigned policy_gpu);
+uint64_t agents_held_ns(const struct session *session, unsigned policy_gpu); /* that others were kept from it */
 double agents_achieved_ratio(const struct session *session, unsigned policy_gpu);
 
 /* What stands in answers and metrics: "exclusive", and so on. */
