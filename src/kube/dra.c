@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "client/session_fields.h"
@@ -12,11 +13,13 @@
 #include "kube/messages.h"
 #include "kube/node.h"
 #include "kube/resource_slices.h"
+#include "kube/watchers.h"
 
 #define CDI_KIND "gpuslice.io/claim"
 #define LOOK_NS (UINT64_C(30) * 1000000000) /* at what is published, without a reason */
 #define RETRY_NS (UINT64_C(2) * 1000000000)
 #define UID_MAX 50
+#define HEALTH_NS (UINT64_C(10) * 1000000000) /* the kubelet takes what is older than 30 s for unknown */
 
 struct dra {
     struct kubelet *kubelet;
@@ -26,6 +29,9 @@ struct dra {
     uint64_t look_ns; /* when what is published is looked at next; 0: now */
     char *published;  /* the GPUs as they were then */
     bool is_failure_told;
+    struct watchers watchers; /* kubelets that follow the devices' health */
+    uint64_t health_ns;       /* when they are told again */
+    char *told;               /* the GPUs as they were then */
 };
 
 /* --- Registration ---------------------------------------------------------------------------------- */
@@ -34,11 +40,11 @@ static void get_info(void *context, struct grpc_call *call, const uint8_t *messa
 {
     struct dra *dra = context;
     Kubelet__PluginInfo info = KUBELET__PLUGIN_INFO__INIT;
-    char *versions[] = {"v1.DRAPlugin"};
+    char *versions[] = {"v1.DRAPlugin", "v1alpha1.DRAResourceHealth"};
     info.type = "DRAPlugin";
     info.name = CLAIM_DRIVER;
     info.endpoint = dra->socket;
-    info.n_supported_versions = 1;
+    info.n_supported_versions = 2;
     info.supported_versions = versions;
     message_answer(call, &info.base);
 }
@@ -256,9 +262,65 @@ static void unprepare_resources(void *context, struct grpc_call *call, const uin
     kubelet__claims_request__free_unpacked(request, NULL);
 }
 
+/* --- Health ---------------------------------------------------------------------------------------- */
+
+/* One device's part of the list. */
+struct health {
+    Kubelet__DeviceHealth entry;
+    Kubelet__DeviceName name;
+};
+
+static void tell_health(void *context, struct grpc_call *call)
+{
+    const struct kubelet *kubelet = ((const struct dra *)context)->kubelet;
+    size_t count = json_array_size(kubelet->gpus), i;
+    Kubelet__HealthList list = KUBELET__HEALTH_LIST__INIT;
+    struct health *all = must_array(count, sizeof(*all));
+    list.devices = must_array(count, sizeof(*list.devices));
+    for (i = 0; i < count; i++) {
+        const json_t *gpu = json_array_get(kubelet->gpus, i);
+        kubelet__device_health__init(&all[i].entry);
+        kubelet__device_name__init(&all[i].name);
+        all[i].name.pool_name = (char *)kubelet->options.node;
+        all[i].name.device_name = claim_device_name(session_text(gpu, "uuid"));
+        all[i].entry.device = &all[i].name;
+        all[i].entry.health = json_is_true(json_object_get(gpu, "healthy")) ? 1 : 2;
+        all[i].entry.last_updated_time = time(NULL);
+        list.devices[list.n_devices++] = &all[i].entry;
+    }
+    message_send(call, &list.base);
+    for (i = 0; i < count; i++)
+        free(all[i].name.device_name);
+    free(all);
+    free(list.devices);
+}
+
+static void watch_health(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
+{
+    struct dra *dra = context;
+    watchers_add(&dra->watchers, call, tell_health, dra);
+}
+
+/* When something is other than before, and from time to time. */
+static void tell_watchers(struct dra *dra)
+{
+    json_t *devices = resource_slices_devices(dra->kubelet->gpus);
+    char *now = json_dumps(devices, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(devices);
+    if (now && dra->told && strcmp(now, dra->told) == 0 && monotonic_ns() < dra->health_ns) {
+        free(now);
+        return;
+    }
+    free(dra->told);
+    dra->told = now;
+    dra->health_ns = monotonic_ns() + HEALTH_NS;
+    watchers_tell(&dra->watchers, tell_health, dra);
+}
+
 static const struct grpc_method methods[] = {
     {"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources", prepare_resources},
     {"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources", unprepare_resources},
+    {"/v1alpha1.DRAResourceHealth/NodeWatchResources", watch_health},
     {NULL, NULL},
 };
 
@@ -320,6 +382,7 @@ void dra_tick(struct kubelet *kubelet)
     struct error error;
     if (!dra || !kubelet->is_daemon_known)
         return;
+    tell_watchers(dra);
     /* Claims first: the kubelet calls as soon as it has seen the other. */
     if (keep_server(dra, dra->socket, methods, &dra->server, &error) < 0 ||
         keep_server(dra, dra->registration_socket, registration_methods, &dra->registration, &error) < 0)
@@ -353,6 +416,7 @@ void dra_stop(struct kubelet *kubelet)
     grpc_server_close(dra->registration);
     grpc_server_close(dra->server);
     free(dra->published);
+    free(dra->told);
     free(dra);
     kubelet->dra = NULL;
 }

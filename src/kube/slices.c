@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -14,22 +13,17 @@
 #include "kube/node.h"
 #include "kube/pods.h"
 #include "kube/rivals.h"
+#include "kube/watchers.h"
 
 #define REGISTER_TIMEOUT_USEC UINT64_C(5000000)
 #define SLICE_ID_TEXT 96
 #define CDI_KIND "gpuslice.io/slice"
 
-/* A kubelet that follows the list of slices. */
-struct watcher {
-    LIST_ENTRY(watcher) next;
-    struct grpc_call *call;
-};
-
 struct slices {
     struct kubelet *kubelet;
     struct grpc_server *server;
     char socket[PATH_MAX], kubelet_socket[PATH_MAX], endpoint[128];
-    LIST_HEAD(, watcher) watchers;
+    struct watchers watchers; /* kubelets that follow the list */
     struct grpc_request *registering;
     ino_t registered_with; /* the kubelet's socket; 0: none yet */
     ino_t registering_with;
@@ -114,8 +108,9 @@ static json_t *list_slices(const struct kubelet *kubelet)
     return list;
 }
 
-static void tell_watcher(const struct slices *slices, struct grpc_call *call)
+static void tell_watcher(void *context, struct grpc_call *call)
 {
+    const struct slices *slices = context;
     json_t *list = list_slices(slices->kubelet), *healthy;
     size_t count = json_object_size(list), at = 0;
     Kubelet__PluginDevice *devices = calloc(count + 1, sizeof(*devices));
@@ -150,38 +145,13 @@ static void tell_watchers_of_changes(struct slices *slices)
     }
     free(slices->shown);
     slices->shown = now;
-    struct watcher *watcher, *next;
-    for (watcher = LIST_FIRST(&slices->watchers); watcher; watcher = next) {
-        next = LIST_NEXT(watcher, next);
-        tell_watcher(slices, watcher->call);
-    }
-}
-
-static void on_watcher_gone(void *context, struct grpc_call *call)
-{
-    struct slices *slices = context;
-    struct watcher *watcher;
-    LIST_FOREACH (watcher, &slices->watchers, next)
-        if (watcher->call == call)
-            break;
-    if (!watcher)
-        return;
-    LIST_REMOVE(watcher, next);
-    free(watcher);
+    watchers_tell(&slices->watchers, tell_watcher, slices);
 }
 
 static void list_and_watch(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
 {
     struct slices *slices = context;
-    struct watcher *watcher = calloc(1, sizeof(*watcher));
-    if (!watcher) {
-        grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
-        return;
-    }
-    watcher->call = call;
-    LIST_INSERT_HEAD(&slices->watchers, watcher, next);
-    grpc_call_watch(call, on_watcher_gone, slices);
-    tell_watcher(slices, call);
+    watchers_add(&slices->watchers, call, tell_watcher, slices);
 }
 
 static void get_options(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)

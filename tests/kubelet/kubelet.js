@@ -11,11 +11,12 @@ const grpc = require('@grpc/grpc-js');
 const loader = require('@grpc/proto-loader');
 
 const folder = process.argv[2];
-const options = {keepCase: true, longs: Number, defaults: true, oneofs: true};
+const options = {keepCase: true, longs: Number, enums: String, defaults: true, oneofs: true};
 const load = name => grpc.loadPackageDefinition(loader.loadSync(path.join(__dirname, name), options));
 const plugins = load('deviceplugin.proto').v1beta1;
 const dra = load('dra.proto').k8s.io.kubelet.pkg.apis.dra.v1;
 const registration = load('pluginregistration.proto').pluginregistration;
+const health = load('drahealth.proto').v1alpha1;
 const podresources = load('podresources.proto').v1;
 
 const pluginFolder = path.join(folder, 'device-plugins');
@@ -89,6 +90,11 @@ async function greet(name) {
     const client = new registration.Registration(unix(path.join(folder, 'plugins_registry', name)), insecure);
     const info = await call(client, 'GetInfo', {});
     draPlugin = new dra.DRAPlugin(unix(info.endpoint), insecure);
+    if (info.supported_versions.includes('v1alpha1.DRAResourceHealth')) {
+        const stream = new health.DRAResourceHealth(unix(info.endpoint), insecure).NodeWatchResources({});
+        stream.on('data', list => say({event: 'health', devices: list.devices}));
+        stream.on('error', () => {});
+    }
     await call(client, 'NotifyRegistrationStatus', {plugin_registered: true, error: ''});
     client.close();
     return info;

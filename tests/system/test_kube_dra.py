@@ -72,7 +72,8 @@ def unprepare(kubelet, *claims):
 
 def test_the_kubelet_is_told_where_claims_are_prepared(kubelet, plugin):
     info = greet(kubelet)
-    assert (info["type"], info["name"], info["supported_versions"]) == ("DRAPlugin", DRIVER, ["v1.DRAPlugin"])
+    assert (info["type"], info["name"], info["supported_versions"]) == (
+        "DRAPlugin", DRIVER, ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"])
     assert info["endpoint"] == str(kubelet.folder / "plugins" / DRIVER / "dra.sock")
 
 
@@ -141,6 +142,21 @@ def test_a_gpu_that_is_gone_is_not_published_any_more(api, machine, greeted):
     machine.start()
     (after,) = wait_for(api.slices, "the slice again", deadline_s=60)
     assert after["spec"]["devices"] == before["spec"]["devices"]
+
+
+def test_health_is_told_at_once_and_again(machine, greeted):
+    def healths(said):
+        return {(one["device"]["pool_name"], one["device"]["device_name"]): one["health"] for one in said["devices"]}
+
+    first = greeted.event("health")
+    assert healths(first) == {(NODE, name): "HEALTHY" for name in gpu_names(machine)}
+    machine.stop()
+    end = greeted.event("health", deadline_s=60)
+    while set(healths(end).values()) != {"UNHEALTHY"}:
+        end = greeted.event("health", deadline_s=60)
+    assert set(healths(end)) == set(healths(first))
+    assert end["devices"][0]["last_updated_time"] > first["devices"][0]["last_updated_time"]
+    machine.start()
 
 
 # --- Preparing ---------------------------------------------------------------------------------------------
@@ -232,7 +248,7 @@ def test_each_claim_has_its_own_answer(api, machine, greeted):
     answer = prepare(greeted, good, missing, anew, unknown, too_much, odd)
     assert set(answer) == {claim["uid"] for claim in (good, missing, anew, unknown, too_much, odd)}
     for claim, words in ((missing, "404"), (anew, "made anew"), (unknown, "gpu-of-another-node"), (too_much, "MiB"),
-                         (odd, "no claim that could be")):
+                         (odd, "a claim that could be")):
         assert words in answer[claim["uid"]]["error"] and not answer[claim["uid"]]["devices"], answer[claim["uid"]]
     assert answer[good["uid"]]["error"] == "" and len(sessions(machine)) == 1
     answer = unprepare(greeted, good, missing, odd)
