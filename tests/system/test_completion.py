@@ -38,7 +38,7 @@ def test_verbs_with_their_other_names(daemon):
 
 def test_options_of_the_verb(daemon):
     assert offered(daemon, "run", "--me") == {"--memory"}
-    assert offered(daemon, "release", "--") == {"--kill", "--simulated", "--help"}
+    assert offered(daemon, "release", "--") == {"--all", "--kill", "--simulated", "--help"}
 
 
 def test_sessions_as_operands_and_values(trained):
