@@ -26,8 +26,8 @@ static size_t character_bytes(const char *text)
     return code < least[bytes] || is_surrogate || code > 0x10ffff || code < 0xa0 ? 0 : bytes;
 }
 
-/* Messages quote what others wrote, cut anywhere: one stays one line, steers no terminal, and fits into JSON.
- */
+/* Messages quote what others wrote, cut anywhere: one stays one line, steers no terminal,
+ * and fits into JSON. */
 static void make_one_line(char *text)
 {
     while (*text) {

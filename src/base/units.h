@@ -9,8 +9,8 @@
 
 /* Parse `4GiB`, `512M`, `1.5g`, `1048576`: a decimal number, optionally with a fraction, and a unit among
  * (none or B), K, M, G, T, P with optional `i` and `B`, in any case; all are powers of 1024. No sign, no
- * exponent, no blanks. 0 is accepted here; callers that need more say so. -EINVAL, or -ERANGE beyond 64 bits.
- */
+ * exponent, no blanks. 0 is accepted here; callers that need more say so. -EINVAL, or
+ * -ERANGE beyond 64 bits. */
 int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error);
 
 /* Parse a plain decimal number of up to `max`. -EINVAL or -ERANGE. */
@@ -33,8 +33,8 @@ int units_parse_share(const char *text, struct share *share, struct error *error
 #define UNITS_SHARE_TEXT 24
 const char *units_format_share(struct share share, char buffer[static UNITS_SHARE_TEXT]);
 
-/* Parse `500ms`, `30s`, `5m`, `2h`, `7d`, or plain seconds: a whole number above 0, at most a year. -EINVAL.
- */
+/* Parse `500ms`, `30s`, `5m`, `2h`, `7d`, or plain seconds: a whole number above 0, at
+ * most a year. -EINVAL. */
 int units_parse_duration(const char *text, uint64_t *usec, struct error *error);
 
 /* Parse the longest turn on a GPU: a duration of 1 ms to 1 s, or `auto`, which is 0. -EINVAL. */

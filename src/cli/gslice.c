@@ -59,8 +59,7 @@ int gslice_read_run(const struct cli_arguments *given, struct cli_arguments *mea
     meant->operand_count -= 4;
     fprintf(stderr,
             "gpuslice: gslice's form of 'run'; it finds its libraries itself: gpuslice run%s --memory %s "
-            "--ttl %ss "
-            "-- %s\n",
+            "--ttl %ss -- %s\n",
             meant->simulated ? " --simulated" : "", given->operands[0], given->operands[1],
             meant->operands[0]);
     return 0;

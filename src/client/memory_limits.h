@@ -12,6 +12,6 @@ struct memory_limits {
     uint64_t gpu_bytes[GPU_NAMES_MAX]; /* of gpus.names[i] */
 };
 
-/* Read "4GiB" or "0=4GiB,GPU-8f2d=2GiB". Each size is above 0 and below 2^63. Sets `limits` only on success.
- */
+/* Read "4GiB" or "0=4GiB,GPU-8f2d=2GiB". Each size is above 0 and below 2^63. Sets
+ * `limits` only on success. */
 int memory_limits_parse(struct memory_limits *limits, const char *text, struct error *error);

@@ -61,10 +61,8 @@ static void warn_of_other_machine(const json_t *session, const struct session_pr
             continue;
         tell(progress,
              "warning: %s=%.100s has no effect: a daemon of simulated GPUs runs already, with %s%.100s; it "
-             "ends "
-             "by itself some time after its last session, or end it first; GPUSLICE_RUNTIME_DIR names a "
-             "folder "
-             "for another one",
+             "ends by itself some time after its last session, or end it first; GPUSLICE_RUNTIME_DIR names "
+             "a folder for another one",
              settings[i], ours, *theirs ? "" : "the default", theirs);
         return;
     }

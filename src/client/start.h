@@ -9,6 +9,6 @@
 int start_check_driver(bool simulated, struct error *error);
 
 /* Return when the client's daemon is ready; start it if none is running. Two callers at once both succeed.
- * The daemon keeps nothing of ours: no descriptor, no terminal, no process group, and it is nobody's child.
- */
+ * The daemon keeps nothing of ours: no descriptor, no terminal, no process group, and
+ * it is nobody's child. */
 int start_daemon(struct client *client, struct error *error);

@@ -212,8 +212,7 @@ int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uin
  * joint places, so that not even a helper that read it before can grant it more; adds them to `recovered_bytes[gpu]`
  * (of LEDGER_GPUS) if not NULL. Returns false if it was free already. A slot half cleared by someone who died
  * at it counts as owned until the next call finishes the work. Clears whoever owns the slot: only for the one
- * process that also claims.
- */
+ * process that also claims. */
 bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes);
 
 /* The same for the owner with this generation alone: where several processes reap, a slot may be the next
@@ -233,8 +232,8 @@ uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, uns
 /* The same and those of the joint places whose first holder it is, so that each is shown for one process. */
 uint64_t ledger_slot_shown_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
-/* How often requests were refused, and granted, in this slot on this GPU since it was claimed (for metrics).
- */
+/* How often requests were refused, and granted, in this slot on this GPU since it
+ * was claimed (for metrics). */
 struct ledger_counts {
     uint64_t granted, refused;
 };

@@ -147,8 +147,8 @@ static void withdraw(struct word128 *word, uint64_t stamp)
     }
 }
 
-/* Ask for `asked` bytes (growth()) and have it decided. Under the slot's lock; a joint place's holders ask at once.
- */
+/* Ask for `asked` bytes (growth()) and have it decided. Under the slot's lock; a joint place's
+ * holders ask at once. */
 static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
 {
     struct usage_gpu *there = &slot->ledger.usage->gpus[gpu];

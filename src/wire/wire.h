@@ -137,8 +137,8 @@ enum wire_notice_kind {
 
 struct wire_notice {
     uint32_t kind; /* enum wire_notice_kind */
-    /* Entry points so far that the driver answered with a function unknown to us; older interceptors send 0.
-     */
+    /* Entry points so far that the driver answered with a function unknown to us;
+     * older interceptors send 0. */
     uint32_t unknown_pointers;
 };
 

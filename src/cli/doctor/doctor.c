@@ -139,8 +139,7 @@ const struct cli_verb verb_doctor = {
     .operands_max = (unsigned)-1,
     .summary = "find what keeps programs from their sessions",
     .text = "Changes nothing and does not run COMMAND: it asks COMMAND's dynamic loader whether it would "
-            "load the "
-            "interceptor into it. Status 0 when it found no problem; warnings do not count.",
+            "load the interceptor into it. Status 0 when it found no problem; warnings do not count.",
     .examples = "  gpuslice doctor -- python train.py",
     .options = options,
     .act = act,

@@ -120,8 +120,8 @@ void doctor_mps(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_OK, "", "MPS does not run");
 }
 
-/* The version behind "v" or a space in what `program --version` prints: major * 100 + minor; -1 without one.
- */
+/* The version behind "v" or a space in what `program --version` prints: major * 100 +
+ * minor; -1 without one. */
 static int version_of(const char *program)
 {
     char text[256];

@@ -218,10 +218,9 @@ const struct cli_verb verb_list = {
     .aliases = {"ps", "ls"},
     .summary = "list the sessions, what they use and may use",
     .text =
-        "COMPUTE is the share of its GPUs' time that a session is promised and may take, 10s the part "
-        "that it got in the "
-        "last ten seconds. A session that waits for room is 'queued', with its place in the queue and what "
-        "it asks for.",
+        "COMPUTE is the share of its GPUs' time that a session is promised and may take, 10s the part that "
+        "it got in the last ten seconds. A session that waits for room is 'queued', with its place in the "
+        "queue and what it asks for.",
     .options = options,
     .act = act,
 };

@@ -10,10 +10,8 @@
 
 static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
-     "the longest turn while others wait, from 1ms to 1s; auto: fifty times what a change of turns "
-     "costs, "
-     "within "
-     "15 to 50 ms"},
+     "the longest turn while others wait, from 1ms to 1s; auto: fifty times what a change of turns costs, "
+     "within 15 to 50 ms"},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,

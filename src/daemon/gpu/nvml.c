@@ -105,8 +105,8 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
     return 0;
 }
 
-/* Add one GPU to the list, unless it is full. False, with the list's error set, when NVML does not name it.
- */
+/* Add one GPU to the list, unless it is full. False, with the list's error set, when NVML
+ * does not name it. */
 static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t device, unsigned index,
                      int mig_index)
 {
@@ -140,8 +140,8 @@ static bool is_in_mig_mode(struct nvml *nvml, nvmlDevice_t device)
            nvml->mig_mode(device, &current, &pending) == NVML_SUCCESS && current != 0;
 }
 
-/* A card in MIG mode runs nothing but in its instances: those are listed in its place. Indices may have gaps.
- */
+/* A card in MIG mode runs nothing but in its instances: those are listed in its place.
+ * Indices may have gaps. */
 static bool list_instances(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t card, unsigned index)
 {
     unsigned most = 0;

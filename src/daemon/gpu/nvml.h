@@ -1,5 +1,5 @@
-/* nvml.h - NVIDIA's management library behind a helper thread, for it may hang for as long as a driver does.
- */
+/* nvml.h - NVIDIA's management library behind a helper thread, for it may hang for as long
+ * as a driver does. */
 #pragma once
 
 #include <stdbool.h>

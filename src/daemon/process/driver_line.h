@@ -38,8 +38,8 @@ struct orphan {
     uint64_t bytes[]; /* by GPU of the session */
 };
 
-/* A process has died, or its slot was cleared after it had: what it leaves on the card becomes an orphan's.
- */
+/* A process has died, or its slot was cleared after it had: what it leaves on the
+ * card becomes an orphan's. */
 void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks);
 
 /* Who is attached has changed: make the sum count. */

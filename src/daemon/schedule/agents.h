@@ -1,5 +1,5 @@
-/* agents.h - the arbiter's connection to the world: agents' connections, sessions' shares, the loop's timer.
- */
+/* agents.h - the arbiter's connection to the world: agents' connections, sessions'
+ * shares, the loop's timer. */
 #pragma once
 
 #include "base/error.h"
@@ -12,8 +12,8 @@ struct session;
 int agents_start(struct daemon *daemon, struct error *error);
 void agents_stop(struct daemon *daemon); /* no session is left */
 
-/* The process's agent has come, on `fd` (taken over, also on failure). It takes the place of an earlier one.
- */
+/* The process's agent has come, on `fd` (taken over, also on failure). It takes the place
+ * of an earlier one. */
 void agents_enter(struct process *process, int fd);
 
 /* Who decides, for those who show it; NULL before agents_start(). */

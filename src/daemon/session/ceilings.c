@@ -62,8 +62,8 @@ static bool is_about(const struct config_ceiling *ceiling, const struct account 
     return false;
 }
 
-/* Whether `ceiling` is to take the place of `old`, which says `old_value` of a key of which it says `value`.
- */
+/* Whether `ceiling` is to take the place of `old`, which says `old_value` of a key of
+ * which it says `value`. */
 static bool replaces(const struct config_ceiling *ceiling, uint64_t value, const struct config_ceiling *old,
                      uint64_t old_value, uint64_t nothing)
 {

@@ -56,8 +56,8 @@ int session_open_ledger(struct session *session, struct error *error);
  * nothing. */
 void session_drop_idle_ledger(struct session *session);
 
-/* The end: forget its processes, remove its files. `why` is for those who read events; NULL: it never began.
- */
+/* The end: forget its processes, remove its files. `why` is for those who read events;
+ * NULL: it never began. */
 void session_end(struct session *session, const char *why);
 
 /* When the loop's round is over, end it if it is to end by itself and nobody is left: its processes were

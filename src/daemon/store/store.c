@@ -93,8 +93,8 @@ static void fail_job(struct store_job *job, sqlite3 *database, int result)
     snprintf(job->message, sizeof(job->message), "%s", sqlite3_errmsg(database));
 }
 
-/* All that gathered is one transaction; when it fails, each job on its own, so that one cannot fail another.
- */
+/* All that gathered is one transaction; when it fails, each job on its own, so that
+ * one cannot fail another. */
 static void run_jobs(struct worker_job *first, void *context)
 {
     sqlite3 *database = context;

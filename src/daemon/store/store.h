@@ -12,8 +12,8 @@ struct daemon;
 /* Open or make the state file, count this daemon in `daemon->epoch`, and start the thread. */
 int store_open(struct daemon *daemon, struct error *error);
 
-/* Read sessions (each handed to session_restore()), their processes, and context costs. Before the loop runs.
- */
+/* Read sessions (each handed to session_restore()), their processes, and context costs.
+ * Before the loop runs. */
 int store_load(struct daemon *daemon, struct error *error);
 
 /* Commit what waits, tell those who wait, end the thread. */
