@@ -34,6 +34,7 @@
 #include "daemon/loop/settings.h"
 #include "daemon/loop/watch.h"
 #include "daemon/process/attach.h"
+#include "daemon/process/context_probe.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/process/reaper.h"
 #include "daemon/process/release.h"
@@ -71,6 +72,7 @@ static const struct {
      "go to the background, return when ready (or when one serves already), and exit after a while without "
      "sessions"},
     {"idle-exit", "DURATION", 'i', "how long that is (30s)"},
+    {"probe-context", "UUID", 'p', NULL}, /* context_probe.h: not for users */
     {"fresh", NULL, 'F', "should the state file be damaged, keep it aside and begin without sessions"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
@@ -83,6 +85,8 @@ static void print_help(void)
            "it when it is "
            "needed.\n\n");
     for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (!options[i].help)
+            continue;
         char left[32];
         snprintf(left, sizeof(left), "--%s%s%s", options[i].name, options[i].argument ? " " : "",
                  options[i].argument ? options[i].argument : "");
@@ -103,7 +107,8 @@ static bool is_set(const char *variable)
 }
 
 /* Returns -1 to go on, else the exit status. */
-static int parse_options(struct daemon_options *chosen, const char **idle_exit, int count, char **arguments)
+static int parse_options(struct daemon_options *chosen, const char **idle_exit, const char **probed,
+                         int count, char **arguments)
 {
     struct option table[OPTION_COUNT + 1] = {0};
     for (size_t i = 0; i < OPTION_COUNT; i++)
@@ -124,6 +129,9 @@ static int parse_options(struct daemon_options *chosen, const char **idle_exit, 
             break;
         case 'F':
             chosen->fresh = true;
+            break;
+        case 'p':
+            *probed = optarg;
             break;
         case 'd':
             chosen->on_demand = true;
@@ -315,11 +323,10 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,           events_start,  audit_start,     api_follow_start,
-        api_wait_start,         agents_start,  heartbeat_start, queue_start,
-        driver_line_start,      release_start, store_open,      store_load,
-        unclaimed_ledgers_sort, history_start, settings_start,  declared_start,
-        user_names_start,       reaper_start,  uncovered_start,
+        closer_start,   events_start,    audit_start,         api_follow_start,       api_wait_start,
+        agents_start,   heartbeat_start, queue_start,         driver_line_start,      release_start,
+        store_open,     store_load,      context_probe_start, unclaimed_ledgers_sort, history_start,
+        settings_start, declared_start,  user_names_start,    reaper_start,           uncovered_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -426,10 +433,12 @@ int main(int count, char **arguments)
     static struct program program = {.ready_fd = -1};
     struct daemon *daemon = &program.daemon;
     struct error error;
-    const char *idle_exit = NULL;
-    int status = parse_options(&daemon->options, &idle_exit, count, arguments);
+    const char *idle_exit = NULL, *probed = NULL;
+    int status = parse_options(&daemon->options, &idle_exit, &probed, count, arguments);
     if (status >= 0)
         return status;
+    if (probed)
+        return context_probe_run(probed, daemon->options.simulated);
     leave_session(arguments);
     compat_remember(daemon);
     /* Should the interceptor be in every program of the machine: this one asks nobody for a session. */

@@ -1,6 +1,7 @@
 """attach.sock and the end of processes: who may enter, what a damaged ledger costs, when bytes come back."""
 import mmap
 import os
+import pathlib
 import resource
 import signal
 import socket
@@ -342,8 +343,36 @@ def test_when_all_slots_are_taken_the_next_is_refused_and_a_freed_one_goes_round
     assert reason_of(daemon.attach_socket, session) == FULL
 
 
+def test_what_a_context_costs_is_known_before_the_first(make_daemon, make_gpu):
+    """Of each GPU, and nothing is left of how it was found out."""
+    daemon = make_daemon(make_gpu(FAKECUDA_CONTEXT_BYTES=12345678, FAKECUDA_GPUS=3)).start()
+    gpus = daemon.request("GET", "/v1/gpus")[1]
+    assert [gpu["context_bytes"] for gpu in gpus] == [12345678] * 3
+    assert [(gpu["used_bytes"], gpu["processes"]) for gpu in gpus] == [(0, [])] * 3
+    made = daemon.request("POST", "/v1/sessions", {})[1]
+    assert Client(daemon.attach_socket).attach(made["session_id"]).context_bytes() == 12345678
+    children = pathlib.Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text()
+    assert children == ""
+
+
+@pytest.mark.parametrize("figures", [1, 2], ids=["absent", "zero"])
+def test_where_nvml_has_no_figure_the_whole_gpus_counts(make_daemon, make_gpu, figures):
+    daemon = make_daemon(make_gpu(FAKECUDA_CONTEXT_BYTES=12345678, FAKECUDA_NVML_NO_FIGURES=figures)).start()
+    assert daemon.request("GET", "/v1/gpus")[1][0]["context_bytes"] == 12345678
+    assert "what a context costs is what the whole GPU's rose by" in daemon.log_text()
+
+
 def test_what_a_context_costs_is_measured_once_and_told_to_all(make_daemon, make_gpu, product, reap):
-    daemon = make_daemon(make_gpu(FAKECUDA_CONTEXT_BYTES=12345678)).start()
+    """At a program's first, where the daemon's own try failed: there was no memory for it."""
+    gpu = make_gpu(FAKECUDA_CONTEXT_BYTES=12345678, FAKECUDA_TOTAL_MEM=64 * MIB)
+    holder = reap(subprocess.Popen([product.program("puppet")], env=gpu.environment(), text=True, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE))
+    holder.stdin.write(f"context 0\nalloc {48 * MIB}\n")
+    holder.stdin.flush()
+    assert [holder.stdout.readline().split()[0] for _ in range(3)][1:] == ["0", "0"]
+    daemon = make_daemon(gpu).start()
+    holder.kill()
+    holder.wait()
     daemon.request("POST", "/v1/sessions", {"name": "s"})
     sleeper = Client(daemon.attach_socket).attach(daemon.session("s")["session_id"])
     assert sleeper.ask_context_cost() == 0  # we have none: nothing to be seen, and nothing is kept

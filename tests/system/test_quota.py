@@ -421,6 +421,16 @@ def test_contexts_count_what_they_cost(make_daemon, make_gpu, start):
     first.get("alloc", 60 * MIB)
 
 
+def test_the_first_context_meets_the_quota_as_the_second_does(make_daemon, make_gpu, start):
+    """Whose message names what a context takes."""
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_CONTEXT_BYTES=40 * MIB)).start()
+    environment = session_environment(daemon, memory_bytes=32 * MIB)
+    for _ in range(2):
+        puppet = start(environment, context=False)
+        assert puppet.code("context", 0) == OUT_OF_MEMORY
+        assert "asked for 40MiB (41943040 bytes), what a CUDA context takes, on GPU-" in puppet.end()
+
+
 # --- Which GPU -----------------------------------------------------------------------------------------------
 
 

@@ -25,8 +25,11 @@ struct context_measurement {
     void *argument;
 };
 
-static void keep(struct daemon *daemon, unsigned gpu, uint64_t bytes)
+void context_cost_keep(struct daemon *daemon, unsigned gpu, uint64_t bytes)
 {
+    /* More than the card has is no answer. */
+    if (bytes == 0 || bytes >= daemon->gpus[gpu].total_bytes || daemon->gpus[gpu].context_bytes)
+        return;
     daemon->gpus[gpu].context_bytes = bytes;
     for (struct session *session = daemon->sessions; session; session = session->next)
         policy_publish(session);
@@ -97,8 +100,7 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
     /* More than the card has is no answer. */
     if (cost >= daemon->gpus[measurement->gpu].total_bytes)
         cost = 0;
-    if (cost && daemon->gpus[measurement->gpu].context_bytes == 0)
-        keep(daemon, measurement->gpu, cost);
+    context_cost_keep(daemon, measurement->gpu, cost);
     end(measurement, cost);
 }
 

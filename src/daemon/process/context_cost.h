@@ -9,7 +9,11 @@
 #include <stdint.h>
 
 struct context_measurement;
+struct daemon;
 struct process;
+
+/* It is so many bytes on that GPU, unless that is known already. */
+void context_cost_keep(struct daemon *daemon, unsigned gpu, uint64_t bytes);
 
 /* Measure for `process`, on GPU `policy_gpu` of its session. `done` gets the cost, or 0 when it cannot be told
  * within 100 ms. False: without memory, `done` will not be called. At most one at a time for a process. */

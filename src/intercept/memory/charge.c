@@ -255,23 +255,26 @@ static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t b
     if (policy->gpus[gpu].is_mig)
         gpu_uuid_set_mig(uuid);
     units_format_bytes(bytes, asked);
+    uint64_t context_bytes = atomic_load_explicit(&policy->gpus[gpu].context_bytes, memory_order_relaxed);
+    const char *what = bytes && bytes == context_bytes ? ", what a CUDA context takes," : "";
     units_format_bytes(used_bytes, used);
     units_format_bytes(limit_bytes, limit);
     if (session_is_standalone())
         report_once(&area->said_denied,
-                    "out of memory: asked for %s (%llu bytes) on %s; used %s of the limit %s. To allow it: "
+                    "out of memory: asked for %s (%llu bytes)%s on %s; used %s of the limit %s. To allow it: "
                     "GPUSLICE_MEMORY_LIMIT=%lluMiB",
-                    asked, (unsigned long long)bytes, uuid, used, limit, enough_mib);
+                    asked, (unsigned long long)bytes, what, uuid, used, limit, enough_mib);
     else if (atomic_load_explicit(&policy->closed, memory_order_relaxed))
         report_once(&area->said_denied, "out of memory: session %.*s was released or has expired",
                     LEDGER_SESSION_ID_BYTES, policy->session_id);
     else
         report_once(
             &area->said_denied,
-            "out of memory in session %.*s: asked for %s (%llu bytes) on %s; used %s of the limit %s. To "
+            "out of memory in session %.*s: asked for %s (%llu bytes)%s on %s; used %s of the limit %s. To "
             "allow it: gpuslice set%s %.*s --memory %lluMiB",
-            LEDGER_SESSION_ID_BYTES, policy->session_id, asked, (unsigned long long)bytes, uuid, used, limit,
-            is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, policy->session_id, enough_mib);
+            LEDGER_SESSION_ID_BYTES, policy->session_id, asked, (unsigned long long)bytes, what, uuid, used,
+            limit, is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, policy->session_id,
+            enough_mib);
 }
 
 void charge_say_refused(bool is_named, uint32_t gpu, uint64_t bytes)

@@ -1,0 +1,275 @@
+#include "daemon/process/context_probe.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/paths.h"
+#include "cuda/driver.h"
+#include "daemon/gpu/card.h"
+#include "daemon/gpu/nvml.h"
+#include "daemon/gpu/sampler.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/process/context_cost.h"
+
+#define MAKE_USEC UINT64_C(15000000) /* a first context may have the driver loaded, and a card woken */
+#define LOOK_USEC UINT64_C(2000000)
+#define END_USEC UINT64_C(5000000)
+
+/* --- The probe ------------------------------------------------------------------------------------- */
+
+static void *look_up(void *library, const char *symbol)
+{
+    void *function = dlsym(library, symbol);
+    if (!function) {
+        fprintf(stderr, "the driver has no %s\n", symbol);
+        exit(1);
+    }
+    return function;
+}
+
+static void must(const char *call, CUresult result)
+{
+    if (result == CUDA_SUCCESS)
+        return;
+    fprintf(stderr, "%s answered %d\n", call, (int)result);
+    exit(1);
+}
+
+int context_probe_run(const char *uuid, bool is_simulated)
+{
+    char path[PATH_MAX] = "libcuda.so.1", byte;
+    struct error error;
+    prctl(PR_SET_NAME, "gpuslice-probe");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setenv("CUDA_VISIBLE_DEVICES", uuid, 1);
+    if (is_simulated && paths_library("simulated/libcuda.so.1", path, &error) < 0)
+        return 1;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    CUdevice device;
+    CUcontext context;
+    CUresult (*initialise)(unsigned), (*get)(CUdevice *, int), (*retain)(CUcontext *, CUdevice),
+        (*set_current)(CUcontext), (*synchronise)(void);
+    const struct {
+        const char *name;
+        void *place;
+    } symbols[] = {{"cuInit", &initialise},
+                   {"cuDeviceGet", &get},
+                   {"cuDevicePrimaryCtxRetain", &retain},
+                   {"cuCtxSetCurrent", &set_current},
+                   {"cuCtxSynchronize", &synchronise}};
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *function = look_up(library, symbols[i].name);
+        memcpy(symbols[i].place, &function, sizeof(function));
+    }
+    must("cuInit", initialise(0));
+    must("cuDeviceGet", get(&device, 0));
+    must("cuDevicePrimaryCtxRetain", retain(&context, device));
+    must("cuCtxSetCurrent", set_current(context));
+    must("cuCtxSynchronize", synchronise());
+    if (write(STDOUT_FILENO, "", 1) != 1)
+        return 1;
+    return read(STDIN_FILENO, &byte, 1) == 0 ? 0 : 1;
+}
+
+/* --- The daemon ------------------------------------------------------------------------------------ */
+
+struct probe {
+    unsigned gpu;
+    pid_t pid; /* 0: it has ended */
+    int to, from;
+    bool is_ready; /* it has a context */
+    uint64_t before_bytes, cost_bytes;
+};
+
+/* What programs see, but for what would make it one of a session's, or have it fail. */
+static char **probe_environment(void)
+{
+    extern char **environ;
+    static const char *const left_out[] = {
+        "LD_PRELOAD=",    "GPUSLICE_SESSION=",    "GPUSLICE_MEMORY_LIMIT=", "GPUSLICE_COMPUTE_LIMIT=",
+        "NOTIFY_SOCKET=", "CUDA_VISIBLE_DEVICES="};
+    size_t count = 0, kept = 0;
+    while (environ[count])
+        count++;
+    char **environment = calloc(count + 1, sizeof(*environment));
+    for (size_t i = 0; environment && i < count; i++) {
+        bool is_left_out = false;
+        for (size_t j = 0; j < sizeof(left_out) / sizeof(left_out[0]); j++)
+            is_left_out |= strncmp(environ[i], left_out[j], strlen(left_out[j])) == 0;
+        if (!is_left_out)
+            environment[kept++] = environ[i];
+    }
+    return environment;
+}
+
+static int spawn(struct probe *probe, char *uuid, bool is_simulated)
+{
+    char *words[] = {"gpusliced", "--probe-context", uuid, is_simulated ? "--simulated" : NULL, NULL};
+    int to[2], from[2];
+    if (pipe2(to, O_CLOEXEC) < 0)
+        return errno;
+    if (pipe2(from, O_CLOEXEC) < 0) {
+        close(to[0]);
+        close(to[1]);
+        return errno;
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    char **environment = probe_environment();
+    int result = environment
+                     ? posix_spawn(&probe->pid, "/proc/self/exe", &actions, &attributes, words, environment)
+                     : ENOMEM;
+    free(environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]);
+    close(from[1]);
+    if (result != 0) {
+        probe->pid = 0;
+        close(to[1]);
+        close(from[0]);
+        return result;
+    }
+    probe->to = to[1];
+    probe->from = from[0];
+    return 0;
+}
+
+/* Until each has its context, or has ended. */
+static void await_contexts(struct probe *probes, unsigned count)
+{
+    uint64_t end_usec = daemon_now_usec() + MAKE_USEC;
+    for (unsigned i = 0; i < count; i++) {
+        struct pollfd wanted = {.fd = probes[i].from, .events = POLLIN};
+        uint64_t now = daemon_now_usec();
+        char byte;
+        probes[i].is_ready = probes[i].pid &&
+                             poll(&wanted, 1, now < end_usec ? (int)((end_usec - now) / 1000) : 0) > 0 &&
+                             read(probes[i].from, &byte, 1) == 1;
+    }
+}
+
+static void end_probe(struct probe *probe)
+{
+    if (!probe->pid)
+        return;
+    close(probe->to);
+    for (uint64_t end_usec = daemon_now_usec() + END_USEC; probe->pid;) {
+        if (waitpid(probe->pid, NULL, WNOHANG) != 0) {
+            probe->pid = 0;
+        } else if (daemon_now_usec() > end_usec) {
+            kill(probe->pid, SIGKILL);
+            waitpid(probe->pid, NULL, 0);
+            probe->pid = 0;
+        } else {
+            usleep(1000);
+        }
+    }
+    close(probe->from);
+}
+
+struct seen {
+    bool is_over;
+    bool ok;
+    pid_t pid; /* whose bytes are wanted */
+    uint64_t device_bytes, process_bytes;
+};
+
+static void on_looked(void *argument, const struct nvml_sample *sample)
+{
+    struct seen *seen = argument;
+    seen->is_over = true;
+    seen->ok = sample->ok;
+    seen->device_bytes = sample->used_bytes;
+    for (unsigned i = 0; i < sample->process_count; i++)
+        if (sample->processes[i].pid == seen->pid)
+            seen->process_bytes += sample->processes[i].used_bytes;
+}
+
+/* What NVML shows of a GPU and a process on it; not `ok` if it does not answer in time. */
+static struct seen look(struct daemon *daemon, unsigned gpu, pid_t pid)
+{
+    struct seen seen = {.pid = pid};
+    struct gpu_look *under_way = gpu_look(daemon, gpu, on_looked, &seen);
+    uint64_t end_usec = daemon_now_usec() + LOOK_USEC;
+    while (under_way && !seen.is_over) {
+        uint64_t now = daemon_now_usec();
+        if (now >= end_usec || sd_event_run(daemon->loop, end_usec - now) < 0) {
+            gpu_look_cancel(under_way);
+            break;
+        }
+    }
+    return seen;
+}
+
+static void learn(struct daemon *daemon, struct probe *probe)
+{
+    const struct gpu *card = &daemon->gpus[probe->gpu];
+    struct seen seen = look(daemon, probe->gpu, probe->pid);
+    uint64_t risen = seen.device_bytes > probe->before_bytes ? seen.device_bytes - probe->before_bytes : 0;
+    bool is_listed = seen.process_bytes != 0;
+    end_probe(probe);
+    if (!seen.ok || (!is_listed && !risen))
+        return;
+    if (!is_listed) {
+        struct seen after = look(daemon, probe->gpu, 0);
+        if (!after.ok || after.device_bytes != probe->before_bytes)
+            return; /* somebody else changed it */
+        log_info("NVML has no figure for a process on GPU %s; what a context costs is what the whole GPU's "
+                 "rose by",
+                 card->label);
+    }
+    context_cost_keep(daemon, probe->gpu, is_listed ? seen.process_bytes : risen);
+}
+
+int context_probe_start(struct daemon *daemon, struct error *error)
+{
+    struct probe *probes = calloc(daemon->gpu_count ? daemon->gpu_count : 1, sizeof(*probes));
+    unsigned count = 0;
+    for (unsigned i = 0; probes && i < daemon->gpu_count; i++) {
+        struct gpu *gpu = &daemon->gpus[i];
+        if (gpu->context_bytes)
+            continue;
+        probes[count] = (struct probe){.gpu = i, .before_bytes = gpu->used_bytes};
+        int result = spawn(&probes[count], gpu->uuid_text, daemon->options.simulated);
+        if (result == 0)
+            count++;
+        else
+            log_warning("what a context on GPU %s costs is not known before a program has one: %s",
+                        gpu->label, strerror(result));
+    }
+    await_contexts(probes, count);
+    for (unsigned i = 0; i < count; i++) {
+        if (probes[i].is_ready)
+            learn(daemon, &probes[i]);
+        end_probe(&probes[i]);
+    }
+    free(probes);
+    return 0;
+}
