@@ -1,5 +1,6 @@
 """The DRA driver: claims are prepared and unprepared by a kubelet that is not ours, beside a small API server over TLS."""
 import json
+import random
 import uuid
 
 import pytest
@@ -235,6 +236,51 @@ def test_claims_outlive_a_restart(api, machine, greeted, plugin, who):
     assert answer[other["uid"]]["devices"]
     unprepare(greeted, claim, other)
     assert sessions(machine) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_session_is_lost_or_left_whoever_is_killed_when(api, machine, greeted, plugin, seed):
+    """The kubelet asks again until it has its answer, as the real one does."""
+    chance = random.Random(seed)
+    names, living = gpu_names(machine), {}
+
+    def until_done(action, claim):
+        def once():
+            said = greeted.do(action, claims=[claim], deadline=5)
+            return "answer" in said and not said["answer"]["claims"][claim["uid"]]["error"]
+        wait_for(once, f"{action} ({plugin.log_text()[-500:]})", deadline_s=60)
+
+    def begin():
+        mebibytes = chance.randrange(10, 60)
+        claim = make_claim(api, result(chance.choice(names), memory=f"{mebibytes}Mi", cores="5"))
+        until_done("prepare", claim)
+        living[claim["uid"]] = (claim, mebibytes)
+
+    def end():
+        if living:
+            until_done("unprepare", living.pop(chance.choice(sorted(living)))[0])
+
+    def kill_plugin():
+        plugin.kill()
+        plugin.start()
+        greet(greeted)
+
+    def kill_daemon():
+        machine.kill()
+        machine.start()
+
+    def restart_kubelet():
+        greeted.must("restart")
+        greet(greeted)
+
+    for _ in range(25):
+        chance.choice([begin, begin, begin, end, end, kill_plugin, kill_daemon, restart_kubelet])()
+        wanted = {f"claim-{uid}": mebibytes * MIB for uid, (_, mebibytes) in living.items()}
+        assert {one["name"]: one["vram_limit_bytes"] for one in sessions(machine)} == wanted
+        assert len(list(plugin.cdi.glob("*.json"))) == len(wanted)
+    while living:
+        end()
+    assert sessions(machine) == [] and list(plugin.cdi.iterdir()) == []
 
 
 def test_each_claim_has_its_own_answer(api, machine, greeted):
