@@ -181,6 +181,27 @@ def test_a_full_disk_for_ledgers_refuses_the_process_and_harms_no_other(make_dae
     attached.close()
 
 
+def test_a_full_disk_takes_ends_and_lets_the_daemon_start(make_daemon, small_disk):
+    daemon = make_daemon()
+    daemon.state = small_disk("state", 2)
+    daemon.more["GPUSLICE_STATE_DIR"] = str(daemon.state)
+    daemon.start()
+    for number in range(3):
+        daemon.cli("create", "--name", f"s{number}", "--memory", "1MiB")
+    fill(daemon.state)
+    for number in range(200):  # until SQLite's own room in the file is used up
+        if daemon.cli("create", "--name", f"late{number}", "--memory", "1", check=False).returncode:
+            break
+    else:
+        pytest.fail("the disk is not full")
+    assert daemon.request("DELETE", "/v1/sessions/s0")[0] == 204
+    assert daemon.request("DELETE", "/v1/sessions/s1")[0] == 204
+    daemon.kill()
+    daemon.start()
+    names = {session["name"] for session in json.loads(daemon.cli("list", "--json").stdout)}
+    assert "s2" in names and not names & {"s0", "s1"}
+
+
 def test_a_full_disk_for_the_state_file_makes_no_session_and_none_is_lost(make_daemon, small_disk):
     daemon = make_daemon()
     daemon.state = small_disk("state", 2)

@@ -253,3 +253,22 @@ def test_one_whom_his_own_sessions_keep_out_keeps_nobody_else_waiting(daemon):
         os.waitpid(pid, 0)
         os.close(reading)
         os.close(writing)
+
+
+def test_a_step_of_the_wall_clock_ends_no_session(make_daemon):
+    """The daemon's timer for a session's end follows the time that passes."""
+    daemon = make_daemon()
+    daemon.config.mkdir(parents=True, exist_ok=True)
+    (daemon.config / "gpuslice.conf").write_text("[daemon]\nhistory-days = 0\n")  # which goes by the wall clock
+    daemon.start()
+
+    def wall_clock_timers():
+        folder = f"/proc/{daemon.process.pid}/fdinfo"
+        texts = []
+        for name in os.listdir(folder):
+            with open(f"{folder}/{name}") as file:
+                texts.append(file.read())
+        return [text for text in texts if "clockid: 0\n" in text and "it_value: (0, 0)" not in text]
+
+    assert daemon.request("POST", "/v1/sessions", {"memory_bytes": 1, "ttl_seconds": 3600})[0] == 201
+    assert wall_clock_timers() == []

@@ -88,13 +88,16 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* Once it is known how long a session has, the time that passes counts, also while the machine sleeps; not what
+ * the wall clock is set to. */
 static int watch_expiry(struct session *session, struct error *error)
 {
     if (!session->expires_at_ms || session->state == SESSION_EXPIRED)
         return 0;
-    int result =
-        sd_event_add_time(session->daemon->loop, &session->expiry, CLOCK_REALTIME,
-                          (uint64_t)session->expires_at_ms * 1000, EXPIRY_ACCURACY_USEC, on_expiry, session);
+    int64_t left_ms = session->expires_at_ms - now_ms();
+    int result = sd_event_add_time_relative(session->daemon->loop, &session->expiry, CLOCK_BOOTTIME,
+                                            left_ms > 0 ? (uint64_t)left_ms * 1000 : 0, EXPIRY_ACCURACY_USEC,
+                                            on_expiry, session);
     return result < 0 ? error_set_errno(error, -result, "cannot watch the time") : 0;
 }
 

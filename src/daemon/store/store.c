@@ -23,6 +23,7 @@
 #include "daemon/session/session_show.h"
 #include "daemon/store/store_file.h"
 #include "daemon/store/store_load.h"
+#include "daemon/store/store_reserve.h"
 
 #define STOP_SECONDS 30
 #define VALUES_MAX 18 /* of one statement */
@@ -53,6 +54,7 @@ struct store_job {
     struct daemon *daemon;
     char session_id[SESSION_ID_TEXT]; /* that it is about; "": about none */
     bool is_new;                      /* the session is not in the file yet */
+    bool is_end;                      /* it takes something out of the file */
     struct statement *first, **last;
     store_done done; /* the loop's, as all that follows but the result and its message; may be NULL */
     void *argument;
@@ -93,34 +95,61 @@ static void fail_job(struct store_job *job, sqlite3 *database, int result)
     snprintf(job->message, sizeof(job->message), "%s", sqlite3_errmsg(database));
 }
 
-/* All that gathered is one transaction; when it fails, each job on its own, so that
- * one cannot fail another. */
+static int run_transaction(sqlite3 *database, const struct store_job *job)
+{
+    int result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if (result == SQLITE_OK)
+        result = execute_job(database, job);
+    if (result == SQLITE_OK)
+        result = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
+    return result;
+}
+
+static void roll_back(sqlite3 *database)
+{
+    if (!sqlite3_get_autocommit(database))
+        sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* An end is written down also to a full disk: nobody wants a session back that was released. */
+static void run_alone(struct store *store, struct store_job *job)
+{
+    sqlite3 *database = store->database;
+    int result = run_transaction(database, job);
+    if (result == SQLITE_FULL && job->is_end) {
+        roll_back(database);
+        sqlite3_wal_checkpoint_v2(database, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+        result = run_transaction(database, job);
+    }
+    if (result == SQLITE_FULL && job->is_end && store_reserve_use(&store->daemon->paths)) {
+        roll_back(database);
+        result = run_transaction(database, job);
+        sqlite3_wal_checkpoint_v2(database, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    }
+    if (result != SQLITE_OK) {
+        fail_job(job, database, result);
+        roll_back(database);
+    }
+}
+
+/* All that gathered is one transaction; when it fails, each job on its own, so that one cannot fail another.
+ */
 static void run_jobs(struct worker_job *first, void *context)
 {
-    sqlite3 *database = context;
+    struct store *store = context;
+    sqlite3 *database = store->database;
     int result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     for (struct worker_job *job = first; job && result == SQLITE_OK; job = job->next)
         result = execute_job(database, (struct store_job *)job);
     if (result == SQLITE_OK)
         result = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
-    if (result == SQLITE_OK)
+    if (result == SQLITE_OK) {
+        store_reserve_keep(&store->daemon->paths);
         return;
-
-    if (!sqlite3_get_autocommit(database))
-        sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
-    for (struct worker_job *at = first; at; at = at->next) {
-        struct store_job *job = (struct store_job *)at;
-        result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-        if (result == SQLITE_OK)
-            result = execute_job(database, job);
-        if (result == SQLITE_OK)
-            result = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
-        if (result != SQLITE_OK) {
-            fail_job(job, database, result);
-            if (!sqlite3_get_autocommit(database))
-                sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
-        }
     }
+    roll_back(database);
+    for (struct worker_job *at = first; at; at = at->next)
+        run_alone(store, (struct store_job *)at);
 }
 
 /* --- The loop's side ------------------------------------------------------------------------------- */
@@ -254,6 +283,7 @@ static void put_session(const struct session *session, bool is_new)
 static void delete_session(const struct session *session)
 {
     struct store_job *job = job_make(session->daemon, session->id);
+    job->is_end = true;
     bind_text(job_add(job, "DELETE FROM sessions WHERE id=?"), session->id);
     submit(job);
 }
@@ -279,6 +309,7 @@ static void put_process(const struct process *process)
 static void delete_process(const struct process *process)
 {
     struct store_job *job = job_make(process->session->daemon, NULL);
+    job->is_end = true;
     struct statement *remove = job_add(job, "DELETE FROM processes WHERE session_id=? AND slot=?");
     bind_text(remove, process->session->id);
     bind_number(remove, process->slot);
@@ -289,6 +320,7 @@ static void delete_process(const struct process *process)
 static void delete_processes(const struct session *session)
 {
     struct store_job *job = job_make(session->daemon, NULL);
+    job->is_end = true;
     bind_text(job_add(job, "DELETE FROM processes WHERE session_id=?"), session->id);
     submit(job);
 }
@@ -359,21 +391,33 @@ void store_await(struct daemon *daemon, const char *session_id, store_done done,
 
 /* --- Opening and closing --------------------------------------------------------------------------- */
 
-int store_open(struct daemon *daemon, struct error *error)
+static int open_file(struct store *store, struct error *error)
 {
-    struct store *store = must_allocate(sizeof(*store));
+    struct daemon *daemon = store->daemon;
     int result = store_file_open(&daemon->paths, daemon->options.fresh, &store->database, error);
     if (result == 0)
         result = store_file_begin_epoch(store->database, &daemon->paths, &daemon->epoch, error);
+    if (result < 0) {
+        sqlite3_close(store->database);
+        store->database = NULL;
+    }
+    return result;
+}
+
+int store_open(struct daemon *daemon, struct error *error)
+{
+    struct store *store = must_allocate(sizeof(*store));
+    store->daemon = daemon;
+    int result = open_file(store, error);
+    if (result == -ENOSPC && store_reserve_use(&daemon->paths))
+        result = open_file(store, error);
     if (result == 0)
-        result =
-            worker_start(&store->worker, daemon->loop, "gpusliced-state", run_jobs, store->database, error);
+        result = worker_start(&store->worker, daemon->loop, "gpusliced-state", run_jobs, store, error);
     if (result < 0) {
         sqlite3_close(store->database);
         free(store);
         return result;
     }
-    store->daemon = daemon;
     store->observer = (struct observer){.take = take, .context = store};
     change_observe(daemon, &store->observer);
     daemon->store = store;

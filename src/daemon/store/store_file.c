@@ -62,7 +62,8 @@ struct trouble {
 
 int store_file_error(struct error *error, sqlite3 *database, const struct paths *paths)
 {
-    return error_set(error, EIO, "ERR_INTERNAL", "the state file %s: %s", paths->state_file,
+    int status = (sqlite3_errcode(database) & 0xff) == SQLITE_FULL ? ENOSPC : EIO;
+    return error_set(error, status, "ERR_INTERNAL", "the state file %s: %s", paths->state_file,
                      sqlite3_errmsg(database));
 }
 
