@@ -47,6 +47,17 @@ def test_sessions_are_there_as_the_file_says_and_programs_run_in_them(make_daemo
     assert [line.split()[2] for line in daemon.cli("list").stdout.splitlines() if "train" in line] == ["declared"]
 
 
+def test_more_than_any_gpu_has_is_told_although_others_wait(make_daemon, make_gpu):
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB))
+    declare(daemon, "[all]\nmemory = 1GiB\n\n[waits]\nmemory = 512MiB\n\n[greedy]\nmemory = 2GiB\n")
+    daemon.start()
+    assert "is more than GPU 0 has (1GiB, " in told(daemon, "greedy")
+    assert told(daemon, "waits") is None
+    rows = {line.split()[1]: line.split()[2:4] for line in daemon.cli("list").stdout.splitlines()[1:]}
+    assert rows["waits"] == ["queued", "(1)"] and "greedy" not in rows
+    assert "1 in the queue" in daemon.cli("show", "waits").stdout
+
+
 def test_the_api_can_neither_change_nor_release_them(make_daemon):
     daemon = make_daemon()
     declare(daemon, "[train]\nmemory = 64MiB\n")
