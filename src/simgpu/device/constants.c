@@ -22,6 +22,11 @@ static const struct {
 };
 
 static double in_force[SIM_CONSTANTS];
+bool constants_are_free = true;
+
+/* What calls pay for where it is not 0 (costs.h). */
+static const enum sim_constant costs[] = {SIM_LAUNCH_NS,      SIM_GRAPH_LAUNCH_NS, SIM_EVENT_NS,
+                                          SIM_EVENT_TIMED_NS, SIM_QUERY_NS,        SIM_LOAD_NS};
 
 double constant(enum sim_constant name)
 {
@@ -88,9 +93,14 @@ int constants_attach(unsigned profile, const double values[static SIM_CONSTANTS]
     double all[SIM_CONSTANTS];
     memcpy(all, values, sizeof(all));
     int result = read_scope(PROCESS, profile, all, error);
-    if (result == 0)
-        memcpy(in_force, all, sizeof(all));
-    return result;
+    if (result != 0)
+        return result;
+    memcpy(in_force, all, sizeof(all));
+    bool are_free = true;
+    for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++)
+        are_free = are_free && all[costs[i]] == 0;
+    constants_are_free = are_free;
+    return 0;
 }
 
 double constant_early(enum sim_constant name)

@@ -1,6 +1,7 @@
 /* constants.h - the rows of constants.def as numbers. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -21,6 +22,9 @@ static inline uint64_t constant_whole(enum sim_constant name)
 
 /* The same before that too: then by this process's environment alone. */
 double constant_early(enum sim_constant name);
+
+/* Whether no call costs any time in this process: the rest need not be asked then. Written before the device is attached. */
+extern bool constants_are_free;
 
 /* For the first process on the machine: the values of scope MACHINE go into `values`, as the environment and the
  * profile of number `profile` (profile.h) have them. -EINVAL for what is not a number. */

@@ -39,7 +39,7 @@ static void wait_until(uint64_t until_ns)
         continue;
 }
 
-void cost_pay(enum sim_constant row)
+void cost_pay_something(enum sim_constant row)
 {
     if (suspended > 0)
         return;

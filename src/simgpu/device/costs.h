@@ -8,7 +8,12 @@
 #include "simgpu/device/constants.h"
 
 /* Spend what the row says. Waits first while another thread of this process loads code. */
-void cost_pay(enum sim_constant row);
+void cost_pay_something(enum sim_constant row);
+static inline void cost_pay(enum sim_constant row)
+{
+    if (!constants_are_free)
+        cost_pay_something(row);
+}
 
 /* Have the kernel's lock for `ns`, and wait for it before that. A process that is stopped or dies meanwhile keeps it
  * for no longer than that. Valid after device_attach(). */
