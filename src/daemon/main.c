@@ -43,6 +43,7 @@
 #include "daemon/schedule/heartbeat.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/ledgers.h"
+#include "daemon/session/own_socket.h"
 #include "daemon/session/queue.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_life.h"
@@ -50,13 +51,14 @@
 #include "daemon/store/store.h"
 
 #define IDLE_RETRY_USEC UINT64_C(1000000)
+#define FOUND_USEC UINT64_C(2000000) /* how often the daemon looks whether it can be found */
 
 /* What outlives start() and belongs to no room. */
 struct program {
     struct daemon daemon;
     struct runtime runtime;
     int ready_fd; /* told when the daemon serves; -1: nobody waits */
-    sd_event_source *idle;
+    sd_event_source *idle, *found, *ledgers;
 };
 
 /* --- Options --------------------------------------------------------------------------------------- */
@@ -265,6 +267,52 @@ static int on_ledger_file(sd_event_source *source, const struct inotify_event *e
     return 0;
 }
 
+static int watch_ledgers(struct program *program)
+{
+    struct daemon *daemon = &program->daemon;
+    sd_event_source *source;
+    int result = sd_event_add_inotify(daemon->loop, &source, daemon->paths.ledgers_dir, IN_MODIFY,
+                                      on_ledger_file, daemon);
+    if (result < 0)
+        return result;
+    sd_event_source_disable_unref(program->ledgers);
+    program->ledgers = source;
+    return 0;
+}
+
+/* Be found again: folder, lock, sockets. Ledgers that are mapped go on without their names. */
+static void make_anew(struct program *program)
+{
+    struct daemon *daemon = &program->daemon;
+    struct runtime *runtime = &program->runtime;
+    struct error error;
+    int control_fd = runtime->control_fd, attach_fd = runtime->attach_fd;
+    if (runtime_make_anew(runtime, &error) < 0) {
+        log_debug("the runtime folder is gone and cannot be made yet: %s", error.message);
+        return;
+    }
+    int result = watch_ledgers(program);
+    if (runtime->attach_fd != attach_fd && result >= 0)
+        result = attach_replace_socket(daemon, runtime->attach_fd);
+    if (runtime->control_fd != control_fd && result >= 0)
+        result = http_replace_control(daemon, runtime->control_fd);
+    own_sockets_make_anew(daemon);
+    if (result < 0)
+        log_error("the sockets in %s are made anew and cannot be served: %s", daemon->paths.runtime_dir,
+                  strerror(-result));
+    else
+        log_warning("%s was removed; it is made anew, and its sockets are served", daemon->paths.runtime_dir);
+}
+
+static int on_found(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct program *program = userdata;
+    if (!runtime_is_found(&program->runtime))
+        make_anew(program);
+    sd_event_source_set_time_relative(source, FOUND_USEC);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
 static int watch(struct program *program, struct error *error)
 {
     struct daemon *daemon = &program->daemon;
@@ -278,8 +326,7 @@ static int watch(struct program *program, struct error *error)
     if (result >= 0)
         result = sd_event_add_signal(daemon->loop, NULL, SIGINT, on_signal, program);
     if (result >= 0)
-        result = sd_event_add_inotify(daemon->loop, NULL, daemon->paths.ledgers_dir, IN_MODIFY,
-                                      on_ledger_file, daemon);
+        result = watch_ledgers(program);
     if (result >= 0 && daemon->options.on_demand)
         result = sd_event_add_time_relative(daemon->loop, &program->idle, CLOCK_MONOTONIC,
                                             daemon->config.daemon.idle_exit_usec, 0, on_idle, program);
@@ -363,7 +410,11 @@ static int start(struct program *program, struct error *error)
         return result;
     compat_begin(daemon);
     session_announce_all(daemon);
-    return http_start(daemon, program->runtime.control_fd, api_handle, error);
+    result = http_start(daemon, program->runtime.control_fd, api_handle, error);
+    if (result == 0 && (result = sd_event_add_time_relative(daemon->loop, &program->found, CLOCK_MONOTONIC,
+                                                            FOUND_USEC, 0, on_found, program)) < 0)
+        return error_set_errno(error, -result, "cannot watch the runtime folder");
+    return result;
 }
 
 /* Let the process that waits for us return, if there is one. */
@@ -425,6 +476,8 @@ static void stop(struct program *program)
     closer_stop(daemon);
     round_stop(daemon);
     sd_event_source_disable_unref(program->idle);
+    sd_event_source_disable_unref(program->found);
+    sd_event_source_disable_unref(program->ledgers);
     sd_event_unref(daemon->loop);
 }
 

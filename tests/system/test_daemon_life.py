@@ -1,6 +1,7 @@
 """A daemon's own life: start, end, restart without loss, on demand."""
 import fcntl
 import os
+import shutil
 import pathlib
 import signal
 import sqlite3
@@ -387,3 +388,20 @@ def test_the_log_goes_where_it_is_told_to(make_daemon, tmp_path):
     assert "1 GPUs (simulated), 0 sessions" in log.read_text()
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert daemon.log_text() == ""
+
+
+def test_a_runtime_folder_that_is_removed_is_made_anew(daemon):
+    """As systemd-logind does when a user logs out while a job of his goes on."""
+    session = create(daemon, name="job")["session_id"]
+    client = Client(daemon.attach_socket).attach(session)
+    client.hold(4321)
+    shutil.rmtree(daemon.runtime)
+    wait_for(lambda: daemon.control_socket.exists() and daemon.attach_socket.exists(), "the sockets to be back")
+    assert daemon.session("job")["used_bytes"] == 4321
+    Client(daemon.attach_socket).attach(session).close()
+    other = create(daemon, name="other")["session_id"]
+    Client(daemon.attach_socket).attach(other).close()
+    assert oct(daemon.control_socket.parent.stat().st_mode)[-3:] == "700"
+    second = daemon.cli("create", "--name", "third", "--memory", "1MiB")
+    assert second.returncode == 0, "it is this daemon that is found"
+    client.close()

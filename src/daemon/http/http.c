@@ -545,6 +545,11 @@ const char *http_token(const struct http_request *request)
     return request->daemon->http->token;
 }
 
+int http_replace_control(struct daemon *daemon, int fd)
+{
+    return listener_replace(daemon->http->servers[HTTP_CONTROL].listener, fd);
+}
+
 bool http_is_idle(struct daemon *daemon)
 {
     static const enum http_door doors[] = {HTTP_CONTROL, HTTP_TOKEN};

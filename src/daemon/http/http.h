@@ -62,6 +62,8 @@ typedef void (*http_handler)(struct http_request *request);
 /* Serve the Unix socket `control_fd` (taken over), and the addresses of config.daemon if there are any:
  * `handle` is given each request once it has come whole. */
 int http_start(struct daemon *daemon, int control_fd, http_handler handle, struct error *error);
+/* The control socket was lost: go on with another, taken over on success. */
+int http_replace_control(struct daemon *daemon, int fd);
 void http_stop(struct daemon *daemon);
 
 /* Serve http-address from now on if it is not served yet; where none is set, on a port of the loopback address

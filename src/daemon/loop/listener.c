@@ -79,3 +79,14 @@ void listener_close(struct listener *listener)
     close(listener->fd);
     free(listener);
 }
+
+int listener_replace(struct listener *listener, int fd)
+{
+    closer_refuse_descriptors(fd);
+    int old = listener->fd, result = sd_event_source_set_io_fd(listener->source, fd);
+    if (result < 0)
+        return result;
+    listener->fd = fd;
+    close(old);
+    return 0;
+}

@@ -11,5 +11,7 @@ struct listener;
  * while. `name` is for the log, and lives as long. */
 int listener_open(struct daemon *daemon, int fd, const char *name, void (*enter)(void *context, int fd),
                   void *context, struct listener **listener, struct error *error);
+/* Go on with another listening socket, taken over on success. */
+int listener_replace(struct listener *listener, int fd);
 /* NULL is none. */
 void listener_close(struct listener *listener);

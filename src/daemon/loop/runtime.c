@@ -89,20 +89,69 @@ int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, in
     return 0;
 }
 
-int runtime_listen(struct runtime *runtime, struct error *error)
+static ino_t inode_of(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
+}
+
+static int make_sockets(struct runtime *runtime, struct error *error)
 {
     const struct paths *paths = runtime->paths;
     const struct group *group = paths->system ? getgrnam("gpuslice") : NULL;
-    int result = activation_take(paths, &runtime->control_fd, &runtime->attach_fd, error);
-    runtime->control_passed = runtime->control_fd >= 0;
-    runtime->attach_passed = runtime->attach_fd >= 0;
-    if (result == 0 && !runtime->attach_passed)
+    int result = 0;
+    if (!runtime->attach_passed)
         result = runtime_make_socket(paths->attach_socket, SOCK_SEQPACKET, paths->system ? 0666 : 0600,
                                      (gid_t)-1, &runtime->attach_fd, error);
     if (result == 0 && !runtime->control_passed)
         result = runtime_make_socket(paths->control_socket, SOCK_STREAM, paths->system ? 0660 : 0600,
                                      group ? group->gr_gid : (gid_t)-1, &runtime->control_fd, error);
+    runtime->attach_inode = inode_of(paths->attach_socket);
+    runtime->control_inode = inode_of(paths->control_socket);
     return result;
+}
+
+int runtime_listen(struct runtime *runtime, struct error *error)
+{
+    int result = activation_take(runtime->paths, &runtime->control_fd, &runtime->attach_fd, error);
+    runtime->control_passed = runtime->control_fd >= 0;
+    runtime->attach_passed = runtime->attach_fd >= 0;
+    return result < 0 ? result : make_sockets(runtime, error);
+}
+
+bool runtime_is_found(const struct runtime *runtime)
+{
+    return (runtime->control_passed || inode_of(runtime->paths->control_socket) == runtime->control_inode) &&
+           (runtime->attach_passed || inode_of(runtime->paths->attach_socket) == runtime->attach_inode);
+}
+
+/* Whether the lock that we hold is that of the folder's file; else that one is taken. */
+static int lock_anew(struct runtime *runtime, struct error *error)
+{
+    const struct paths *paths = runtime->paths;
+    struct stat held, found;
+    cleanup_close int fd = open(paths->lock_file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || fstat(fd, &found) < 0 || fstat(runtime->lock_fd, &held) < 0)
+        return error_set_errno(error, errno, "cannot open %s", paths->lock_file);
+    if (found.st_ino == held.st_ino && found.st_dev == held.st_dev)
+        return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return busy(error, fd, paths->runtime_dir);
+    if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
+        return error_set_errno(error, errno, "cannot write %s", paths->lock_file);
+    close(runtime->lock_fd);
+    runtime->lock_fd = steal_fd(&fd);
+    return 0;
+}
+
+int runtime_make_anew(struct runtime *runtime, struct error *error)
+{
+    mode_t mask = umask(runtime->paths->system ? 0022 : 0077);
+    int result = paths_create(runtime->paths, error);
+    umask(mask);
+    if (result == 0)
+        result = lock_anew(runtime, error);
+    return result < 0 ? result : make_sockets(runtime, error);
 }
 
 bool runtime_retire(struct runtime *runtime)

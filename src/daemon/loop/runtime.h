@@ -12,6 +12,7 @@ struct runtime {
     int lock_fd, state_fd;
     int control_fd, attach_fd;          /* listening */
     bool control_passed, attach_passed; /* by the service manager, which goes on listening after us */
+    ino_t control_inode, attach_inode;  /* of sockets of our own, as their paths had them */
 };
 
 /* Take the folder and the state folder for this daemon. Fails, naming the pid, when another has one of them.
@@ -24,6 +25,13 @@ bool runtime_is_served(const struct paths *paths);
 /* Take the sockets that the service manager passed (activation.h), and make those it did not, in place of
  * stale ones. Under the lock. */
 int runtime_listen(struct runtime *runtime, struct error *error);
+
+/* Whether the sockets of our own are where clients look for them. A user's runtime folder is removed as he logs
+ * out, also while a job of his goes on. */
+bool runtime_is_found(const struct runtime *runtime);
+/* Make folder, lock and sockets anew; the new sockets are in `runtime` then, and the old ones the caller's to
+ * close. Fails with -EBUSY where another daemon has come, and with -ENOENT where the folder above it is missing. */
+int runtime_make_anew(struct runtime *runtime, struct error *error);
 
 /* Make a listening socket in place of a stale one. `group` (gid_t)-1: the daemon's. */
 int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, int *fd, struct error *error);

@@ -374,6 +374,11 @@ int attach_start(struct daemon *daemon, int fd, void (*on_agent_come)(struct pro
     return own_sockets_start(daemon, on_own_socket, error);
 }
 
+int attach_replace_socket(struct daemon *daemon, int fd)
+{
+    return listener_replace(daemon->attach->listener, fd);
+}
+
 void attach_stop(struct daemon *daemon)
 {
     struct attach *attach = daemon->attach;

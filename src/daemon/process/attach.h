@@ -10,4 +10,6 @@ struct process;
  * is its own from then on. */
 int attach_start(struct daemon *daemon, int fd, void (*on_agent)(struct process *process, int fd),
                  struct error *error);
+/* Its socket was lost: go on with another, taken over on success. */
+int attach_replace_socket(struct daemon *daemon, int fd);
 void attach_stop(struct daemon *daemon); /* no process is left */

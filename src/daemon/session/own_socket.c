@@ -146,6 +146,18 @@ int own_sockets_start(struct daemon *daemon,
     return 0;
 }
 
+void own_sockets_make_anew(struct daemon *daemon)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next) {
+        struct error error;
+        if (!session->own_socket)
+            continue;
+        own_socket_close(session, false);
+        if (own_socket_open(session, &error) < 0)
+            log_error("session %s: %s", session->id, error.message);
+    }
+}
+
 bool own_socket_take_silent(struct session *session)
 {
     if (session->own_socket->silent >= SILENT_MAX)

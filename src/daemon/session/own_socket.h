@@ -28,6 +28,9 @@ int own_sockets_start(struct daemon *daemon,
                       void (*enter)(struct daemon *daemon, int fd, struct session *session),
                       struct error *error);
 
+/* The runtime folder was lost and is made anew: make those sockets too. */
+void own_sockets_make_anew(struct daemon *daemon);
+
 /* Connections to it that have said nothing yet: one more (false: there are too many), or one less. */
 bool own_socket_take_silent(struct session *session);
 void own_socket_drop_silent(struct session *session);
