@@ -68,14 +68,14 @@ static const struct {
     int letter;
     const char *help;
 } options[] = {
-    {"system", NULL, 's', "serve all users of the machine (needs root); else the user who starts it"},
+    {"system", NULL, 's', "serve all users of the machine (needs root); without it, the user that starts it"},
     {"simulated", NULL, 'f', "offer simulated GPUs (also GPUSLICE_SIMULATED=1)"},
     {"on-demand", NULL, 'd',
      "go to the background, return when ready (or when one serves already), and exit after a while without "
      "sessions"},
-    {"idle-exit", "DURATION", 'i', "how long that is (30s)"},
+    {"idle-exit", "DURATION", 'i', "how long an on-demand daemon stays without sessions (30s)"},
     {"probe-context", "UUID", 'p', NULL}, /* context_probe.h: not for users */
-    {"fresh", NULL, 'F', "should the state file be damaged, keep it aside and begin without sessions"},
+    {"fresh", NULL, 'F', "keep a damaged state file aside, and begin without sessions"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
 };

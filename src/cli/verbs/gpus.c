@@ -103,8 +103,9 @@ static enum cli_status act(const struct cli_arguments *arguments)
 const struct cli_verb verb_gpus = {
     .name = "gpus",
     .summary = "list the GPUs, what is used of them and what sessions reserved",
-    .text = "RESERVED is what the limits of sessions promise; USED is what the whole card holds, by "
-            "whomever; OUTSIDE is the part of it that belongs to processes in no session of this daemon.",
+    .text =
+        "RESERVED is what the limits of sessions promise; USED is what the whole card holds, by "
+        "whatever program; OUTSIDE is the part of it that belongs to processes in no session of this daemon.",
     .options = options,
     .act = act,
 };

@@ -342,7 +342,7 @@ static void open_dashboard(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
-    log_info("HTTP is served on %s, to who has the token", address);
+    log_info("HTTP is served on %s, to programs that have the token", address);
     http_reply_json(request, 200,
                     json_pack("{s:s,s:b}", "address", address, "has_pages", pages[0].path != NULL));
 }

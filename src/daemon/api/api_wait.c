@@ -98,7 +98,7 @@ int api_wait_start(struct daemon *daemon, struct error *error)
 {
     struct waiters *waiters = calloc(1, sizeof(*waiters));
     if (!waiters)
-        return error_set_errno(error, ENOMEM, "cannot serve those who wait");
+        return error_set_errno(error, ENOMEM, "cannot serve those that wait");
     waiters->daemon = daemon;
     waiters->observer = (struct observer){.take = take, .context = waiters};
     change_observe(daemon, &waiters->observer);
