@@ -48,3 +48,17 @@ bool ledger_is_exported(const struct ledger *ledger, uint64_t name)
     }
     return false;
 }
+
+bool ledger_slot_has_exported(const struct ledger_usage *usage, uint32_t slot)
+{
+    struct ledger_owner process;
+    uint64_t generation;
+    if (!ledger_slot_owner(usage, slot, &process, &generation))
+        return false;
+    for (unsigned i = 0; i < USAGE_EXPORTS; i++)
+        if (atomic_load_explicit(&usage->exports[i].name, memory_order_acquire) &&
+            atomic_load_explicit(&usage->exports[i].owner, memory_order_relaxed) ==
+                owner_word(slot, generation))
+            return true;
+    return false;
+}

@@ -160,6 +160,8 @@ void ledger_move_end(struct ledger_slot *slot, unsigned mover);
  * made at once. */
 void ledger_export(const struct ledger_slot *slot, uint64_t name);
 bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
+/* Whether the owner of a slot noted any: what it is charged may be in others' hands too. */
+bool ledger_slot_has_exported(const struct ledger_usage *usage, uint32_t slot);
 
 /* An allocation whose name tells it from all others gets a joint place instead. Its bytes are charged once in the
  * session, to no slot, as long as any process holds it.

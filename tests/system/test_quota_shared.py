@@ -391,6 +391,23 @@ def pooled(exporter, importer, kind="sharedpool"):
     return made, imported, exporter.get("pointerget", made)
 
 
+def test_makers_that_die_leave_what_they_exported_to_nobody_uncharged(daemon, start):
+    """Each fills the quota, hands it to one that stays, and is killed: the next one finds no room while the card holds it."""
+    session = new_session(daemon, name="makers", memory_bytes=SIZE + MIB)
+    keeper, taken = start(daemon, session), 0
+    for _ in range(10):
+        maker = start(daemon, session)
+        pool = maker.get("sharedpool")
+        code, made = maker.do("poolalloc", pool, SIZE)
+        if code == OK:
+            taken += 1
+            maker.get("poolexport", pool)
+            imported = keeper.take(socket.recv_fds(maker.socket, 1, 1)[1][0], "poolimport")
+            keeper.get("pointeropen", imported, maker.get("pointerget", made))
+        maker.kill()
+    assert taken == 1
+
+
 def test_pool_memory_imported_in_its_session_is_charged_once(daemon, session, start):
     exporter, importer = start(daemon, session), start(daemon, session)
     made, pool, name = pooled(exporter, importer)

@@ -231,12 +231,24 @@ static void see_concluded(struct process *process, unsigned policy_gpu, struct r
     conclude(process, policy_gpu, row);
 }
 
+/* Nobody can tell of the dead on a card that lists no processes: they are taken to have left nothing. */
+static void drop_orphans_bytes(struct daemon *daemon, unsigned gpu)
+{
+    const struct table nobody = {.rows = NULL};
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            if (session->gpus[i].gpu == (int)gpu)
+                take_orphans(session, i, &nobody);
+}
+
 /* Take in what NVML showed on one GPU. Returns whether any process moved meanwhile, so that another sample
  * would tell more. */
 static bool take_gpu(struct daemon *daemon, unsigned gpu)
 {
     struct table table;
     bool any_moved = false;
+    if (daemon->gpus[gpu].healthy && daemon->gpus[gpu].no_processes)
+        drop_orphans_bytes(daemon, gpu);
     if (!daemon->gpus[gpu].healthy || daemon->gpus[gpu].no_processes ||
         !make_table(&daemon->gpus[gpu], &table))
         return false;
@@ -321,7 +333,7 @@ void driver_line_publish(struct session *session)
 
 /* --- The dead -------------------------------------------------------------------------------------- */
 
-void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks)
+void driver_line_died(struct session *session, uint32_t slot, pid_t pid, uint64_t start_ticks)
 {
     if (session->orphan_count == ORPHANS_MAX)
         return;
@@ -331,6 +343,9 @@ void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks)
     orphan->pid = pid;
     orphan->start_ticks = start_ticks;
     orphan->is_new = true;
+    if (ledger_slot_has_exported(session->ledger.usage, slot))
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            orphan->bytes[i] = ledger_slot_sample(session->ledger.usage, slot, i).bytes;
     LIST_INSERT_HEAD(&session->orphans, orphan, next);
     session->orphan_count++;
     gpu_sample_soon(session->daemon);

@@ -38,9 +38,9 @@ struct orphan {
     uint64_t bytes[]; /* by GPU of the session */
 };
 
-/* A process has died, or its slot was cleared after it had: what it leaves on the
- * card becomes an orphan's. */
-void driver_line_died(struct session *session, pid_t pid, uint64_t start_ticks);
+/* The process with this slot has died: what it leaves on the card becomes an orphan's. To be called before the slot is
+ * cleared. Where it exported memory, what it was charged counts as left until a sample tells who has it. */
+void driver_line_died(struct session *session, uint32_t slot, pid_t pid, uint64_t start_ticks);
 
 /* Who is attached has changed: make the sum count. */
 void driver_line_publish(struct session *session);

@@ -79,7 +79,7 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
 {
     struct process *process = userdata;
     process->session->daemon->deaths++;
-    driver_line_died(process->session, process->pid, process->start_ticks);
+    driver_line_died(process->session, process->slot, process->pid, process->start_ticks);
     remove_process(process, "died");
     return 0;
 }
@@ -177,8 +177,8 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
             continue;
         if (error_is_scarcity(result))
             return result;
+        driver_line_died(session, slot, owner.pid, owner.start_ticks);
         uint64_t bytes = clear_slot(session, slot);
-        driver_line_died(session, owner.pid, owner.start_ticks);
         log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
                  (int)owner.pid, (unsigned long long)bytes);
         tell_of_end(session, NULL, owner.pid, "died while no daemon ran", bytes);

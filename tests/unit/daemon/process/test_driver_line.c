@@ -239,7 +239,7 @@ static void a_process_in_two_slots_counts_once(void **state)
 static void what_is_shown_for_a_dead_process_is_an_orphan_until_it_is_gone(void **state)
 {
     session.processes = NULL;
-    driver_line_died(&session, NOBODYS_PID, 1);
+    driver_line_died(&session, LEDGER_SLOTS - 1, NOBODYS_PID, 1);
     sample();
     assert_int_equal(session.gpus[0].orphan_bytes, 150);
     assert_int_equal(policy->gpus[0].orphan_bytes, 150);
@@ -258,7 +258,7 @@ static void a_sample_from_before_a_death_says_nothing_of_the_dead(void **state)
     session.processes = NULL;
     pthread_mutex_lock(&led->lock);
     gpu_refresh(&daemon_state, set_true, &done);
-    driver_line_died(&session, NOBODYS_PID, 1);
+    driver_line_died(&session, LEDGER_SLOTS - 1, NOBODYS_PID, 1);
     pthread_mutex_unlock(&led->lock);
     run_until(&done);
     assert_int_equal(session.gpus[0].orphan_bytes, 0);
@@ -271,7 +271,7 @@ static void a_pid_that_is_another_process_by_now_is_no_orphan(void **state)
 {
     session.processes = NULL;
     LEAD(led->first_pid = (unsigned)getpid());
-    driver_line_died(&session, getpid(), 1); /* we did not start with the machine */
+    driver_line_died(&session, LEDGER_SLOTS - 1, getpid(), 1); /* we did not start with the machine */
     sample();
     assert_int_equal(session.gpus[0].orphan_bytes, 0);
     assert_true(LIST_EMPTY(&session.orphans));
