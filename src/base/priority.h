@@ -1,4 +1,4 @@
-/* priority.h - whose turn comes first where several sessions wait for a GPU. */
+/* priority.h - which session comes first where several wait for a GPU. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,10 +1,10 @@
 /* check.h - what a check is, and how it says what it found.
  *
- * check     a named claim about the driver, the card, or GPU Slice on them, with a function that finds out.
- * Each runs in a process of its own, which has until its deadline part      another process that a check
- * starts and talks with by lines, in a session or outside figure    a measured number with its unit (or a
- * text), kept whatever the outcome outcome   passed, failed (with reasons), or not run (with why): a check
- * that did not run proves nothing
+ * check     a named claim about the driver, the card, or GPU Slice on them, with a function that finds out. Each
+ *           runs in a process of its own, which has until its deadline
+ * part      another process that a check starts and talks with by lines, in a session or outside
+ * figure    a measured number with its unit (or a text), kept whatever the outcome
+ * outcome   passed, failed (with reasons), or not run (with why): a check that did not run proves nothing
  *
  * A check that ends without a word has passed; one that crashes, or outlives its deadline, has failed. */
 #pragma once
@@ -48,8 +48,7 @@ static inline uint64_t scaled(uint64_t card, uint64_t simulated)
     return settings.simulated ? simulated : card;
 }
 
-/* --- Saying what was found. Names are lower_case with a unit of its own column ("GB/s", "us", "bytes").
- * ------ */
+/* --- Saying what was found. Names are lower_case with a unit of its own column ("GB/s", "us", "bytes"). ---- */
 
 void figure(const char *name, double value, const char *unit);
 void figure_text(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -69,8 +68,7 @@ _Noreturn void not_run(const char *format, ...) __attribute__((format(printf, 1,
 void must_succeed(const char *call, CUresult result);
 const char *result_name(CUresult result); /* "CUDA_SUCCESS" */
 
-/* --- Often needed
- * ------------------------------------------------------------------------------------------- */
+/* --- Often needed ---------------------------------------------------------------------------------- */
 
 /* The driver, and the primary context of the GPU, current. Its memory has all been taken, and in a session
  * counted, when this returns. */

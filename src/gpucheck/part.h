@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* In a session of `quota_bytes` made for it (its name is written to `session`), or in that of another part.
- */
+/* In a session of `quota_bytes` made for it (its name is written to `session`), or in that of another part. */
 struct part_place {
     uint64_t quota_bytes; /* 0: in no session, or in that one */
     const char *session;  /* NULL: in a new one, or in none */

@@ -1,8 +1,8 @@
 /* claim.h - what the simulated GPU claims about NVIDIA's driver, one call a claim, to be run on both.
  *
  * claim      a name, what the simulation says the driver answers, and what it answered here
- * group      claims that share a process: each runs in a forked child, so that one may break its context or
- * die verified   somebody saw the claim hold on a card (verified.def); all others are unverified */
+ * group      claims that share a process: each runs in a forked child, so that one may break its context or die
+ * verified   somebody saw the claim hold on a card (verified.def); all others are unverified */
 #pragma once
 
 #include <stdbool.h>

@@ -1,7 +1,8 @@
 /* hooks.h - the functions that stand in front of the driver's and NVML's, as tables (rows: hooks.def).
  *
  * hook   a function of ours with a driver function's name and prototype. It is what a linked caller gets, and
- * what resolution hands out in place of the driver's own. It reaches what it stands in front of by real(). */
+ *        what resolution hands out in place of the driver's own. It reaches what it stands in front of by
+ *        real(). */
 #pragma once
 
 #include "cuda/entry_points.h"

@@ -5,9 +5,7 @@
  *   {"0": "2GiB", "GPU-3f…": 1073741824}    by NVML index or UUID, in any case; other GPUs have none: limit 0
  *
  *   25%                                     every GPU; of a range like 20%..60% the upper end
- *   {"0": "25%", "GPU-3f…": 60}             the same, a bare number being a percentage; other GPUs have no
- * cap
- */
+ *   {"0": "25%", "GPU-3f…": 60}             the same, a bare number being a percentage; other GPUs have no cap */
 #pragma once
 
 #include <stdbool.h>
