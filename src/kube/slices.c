@@ -346,6 +346,9 @@ static int allocate_session(struct kubelet *kubelet, const Kubelet__ContainerAll
 struct allocation {
     Kubelet__ContainerAllocateAnswer answer;
     json_t *session, *parts;
+    Kubelet__TextEntry *envs;
+    Kubelet__Mount *mounts;
+    Kubelet__DeviceFile *devices;
     Kubelet__CdiName cdi, *cdi_pointer;
     char cdi_name[128];
 };
@@ -361,7 +364,7 @@ static void *must_array(size_t count, size_t bytes)
 static void fill_envs(struct allocation *one, json_t *envs)
 {
     size_t count = json_array_size(envs), i;
-    Kubelet__TextEntry *entries = must_array(count, sizeof(*entries));
+    Kubelet__TextEntry *entries = one->envs = must_array(count, sizeof(*entries));
     one->answer.envs = must_array(count, sizeof(*one->answer.envs));
     for (i = 0; i < count; i++) {
         char *text = strdup(json_string_value(json_array_get(envs, i)));
@@ -377,7 +380,7 @@ static void fill_envs(struct allocation *one, json_t *envs)
 static void fill_mounts(struct allocation *one, const json_t *mounts)
 {
     size_t count = json_array_size(mounts);
-    Kubelet__Mount *entries = must_array(count, sizeof(*entries));
+    Kubelet__Mount *entries = one->mounts = must_array(count, sizeof(*entries));
     one->answer.mounts = must_array(count, sizeof(*one->answer.mounts));
     for (size_t i = 0; i < count; i++) {
         const json_t *mount = json_array_get(mounts, i);
@@ -394,7 +397,7 @@ static void fill_mounts(struct allocation *one, const json_t *mounts)
 static void fill_devices(struct allocation *one, const json_t *devices)
 {
     size_t count = json_array_size(devices);
-    Kubelet__DeviceFile *entries = must_array(count, sizeof(*entries));
+    Kubelet__DeviceFile *entries = one->devices = must_array(count, sizeof(*entries));
     one->answer.devices = must_array(count, sizeof(*one->answer.devices));
     for (size_t i = 0; i < count; i++) {
         const char *path = session_text(json_array_get(devices, i), "path");
@@ -425,12 +428,9 @@ static void free_allocation(struct allocation *one)
 {
     for (size_t i = 0; i < one->answer.n_envs; i++)
         free(one->answer.envs[i]->key);
-    if (one->answer.envs)
-        free(one->answer.envs[0]);
-    if (one->answer.mounts)
-        free(one->answer.mounts[0]);
-    if (one->answer.devices)
-        free(one->answer.devices[0]);
+    free(one->envs);
+    free(one->mounts);
+    free(one->devices);
     free(one->answer.envs);
     free(one->answer.mounts);
     free(one->answer.devices);
