@@ -330,3 +330,27 @@ def forbid(number):
 ])
 def test_an_old_kernel_is_named(daemon, number, level, words):
     expect(findings(daemon, preexec_fn=forbid(number))["kernel"], level, *words)
+
+
+# --- Kubernetes -------------------------------------------------------------------------------------------
+
+@root_only
+@pytest.mark.parametrize("sockets, level, words", [
+    (None, "ok", ("not a Kubernetes node",)),
+    ([], "warning", ("without gpuslice-kubelet",)),
+    (["device-plugins/nvidia-gpu.sock"], "warning", ("without gpuslice-kubelet",)),
+    (["plugins_registry/gpu.gpuslice.io-reg.sock"], "ok", ("by DRA",)),
+    (["device-plugins/gpuslice.io-gpu.sock", "plugins_registry/gpu.gpuslice.io-reg.sock"], "ok",
+     ("DRA and the device plug-in",)),
+    (["device-plugins/gpuslice.io-gpu.sock", "device-plugins/nvidia-gpu.sock"], "warning",
+     ("nvidia-gpu.sock", "whole GPUs", "remove it")),
+])
+def test_the_node_is_known(daemon, sockets, level, words):
+    node = "/var/lib/kubelet"
+    steps = ["mount -t tmpfs none /var/lib"]
+    if sockets is not None:
+        steps += [f"mkdir -p {node}/device-plugins {node}/plugins_registry", *[f"touch {node}/{name}" for name in sockets]]
+    under = ["unshare", "--mount", "--propagation", "private", "sh", "-c", " && ".join([*steps, "exec \"$@\""]), "sh"]
+    if subprocess.run([*under, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no mount namespaces here")
+    expect(findings(daemon, under=under)["kubernetes"], level, *words)

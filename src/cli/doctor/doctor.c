@@ -30,6 +30,7 @@ const struct doctor_check doctor_checks[] = {
     {"uncovered", "GPU processes outside of sessions", doctor_uncovered},
     {"pointers", "entry points unknown to the interceptor", doctor_pointers},
     {"containers", "container runtimes", doctor_containers},
+    {"kubernetes", "who offers this node's GPUs to Kubernetes", doctor_kubernetes},
     {"library", "the interceptor's file", doctor_library},
     {"program", "whether the program can be intercepted", doctor_program},
     {NULL, NULL, NULL},

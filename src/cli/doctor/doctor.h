@@ -53,6 +53,7 @@ void doctor_nvml(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_kernel(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_mps(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_containers(const struct doctor *doctor, struct doctor_finding *finding);
+void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_linger(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding);

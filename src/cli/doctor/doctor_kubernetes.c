@@ -1,0 +1,59 @@
+/* Check of a Kubernetes node: who offers its GPUs. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/doctor/doctor.h"
+
+/* A socket of another plug-in that seems to be about GPUs; "" for none. */
+static void find_rival(const char *folder_path, char rival[static 128])
+{
+    cleanup_dir DIR *folder = opendir(folder_path);
+    rival[0] = '\0';
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (strstr(entry->d_name, ".sock") && strstr(entry->d_name, "gpu") &&
+            !strstr(entry->d_name, "gpuslice"))
+            snprintf(rival, 128, "%.120s", entry->d_name);
+}
+
+static bool has_slices(const char *folder_path)
+{
+    cleanup_dir DIR *folder = opendir(folder_path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (strstr(entry->d_name, ".sock") && strstr(entry->d_name, "gpuslice"))
+            return true;
+    return false;
+}
+
+void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    char kubelet[PATH_MAX], plugins[PATH_MAX + 32], registration[PATH_MAX + 64], rival[128];
+    snprintf(kubelet, sizeof(kubelet), "%s/var/lib/kubelet", doctor->root);
+    snprintf(plugins, sizeof(plugins), "%s/device-plugins", kubelet);
+    snprintf(registration, sizeof(registration), "%s/plugins_registry/gpu.gpuslice.io-reg.sock", kubelet);
+    if (access(kubelet, F_OK) != 0) {
+        doctor_say(finding, DOCTOR_OK, "", "this is not a Kubernetes node");
+        return;
+    }
+    if (access(plugins, R_OK | X_OK) != 0) {
+        doctor_say(finding, DOCTOR_OK, "", "a Kubernetes node; only root sees what it offers");
+        return;
+    }
+    bool is_driver = access(registration, F_OK) == 0, is_plugin = has_slices(plugins);
+    find_rival(plugins, rival);
+    if (rival[0] && (is_driver || is_plugin))
+        doctor_say(finding, DOCTOR_WARNING, "remove it from this node",
+                   "a Kubernetes node where the device plug-in at %s stands beside GPU Slice's: pods that "
+                   "ask for its "
+                   "devices get whole GPUs",
+                   rival);
+    else if (is_driver || is_plugin)
+        doctor_say(finding, DOCTOR_OK, "", "a Kubernetes node; pods get sessions by %s%s%s",
+                   is_driver ? "DRA" : "", is_driver && is_plugin ? " and " : "",
+                   is_plugin ? "the device plug-in" : "");
+    else
+        doctor_say(finding, DOCTOR_WARNING, "see docs/kubernetes.md",
+                   "a Kubernetes node without gpuslice-kubelet: its pods do not get sessions");
+}
