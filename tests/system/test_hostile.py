@@ -299,6 +299,29 @@ def send_lingering(path, kind, body):
     return other
 
 
+def longest_hold_s(daemon):
+    line = next(line for line in daemon.request("GET", "/metrics")[1].splitlines()
+                if line.startswith("gpuslice_loop_longest_hold_seconds "))
+    return float(line.split()[1])
+
+
+def test_requests_that_come_together_are_taken_up_one_by_one(opened):
+    """250 bodies of JSON with their last bytes together."""
+    body = b"{" + b",".join(b'"k%d": [[0]]' % i for i in range(4_000))
+    body += b" " * (BODY_BYTES - len(body) - 1)
+    connections = [http(opened.control_socket) for _ in range(250)]
+    for connection in connections:
+        connection.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
+                           b"%d\r\n\r\n" % (len(body) + 1) + body)
+    for connection in connections:
+        connection.sendall(b"}")
+    assert opened.request("GET", "/healthz")[0] == 200
+    for connection in connections:
+        assert b" 400 " in connection.recv(65536)[:20]
+        connection.close()
+    assert longest_hold_s(opened) < LONGEST_HOLD_S
+
+
 def test_descriptors_that_are_slow_to_close_hold_nobody_up(opened):
     """Where the kernel has SO_PASSRIGHTS (6.16) they are refused; else attach.sock's are closed by a helper."""
     has_rights_switch = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 16)
@@ -339,3 +362,34 @@ def test_silent_connections_of_many_users_make_room(opened):
         for connection in held:
             connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_agent_that_floods_is_cut_off_and_its_owner_told(opened):
+    session = opened.session("kept")["session_id"]
+    client = attach_client.Client(opened.attach_socket).attach(session)
+    agent = attach_client.Agent(opened.attach_socket, client, session)
+    end = time.monotonic() + 60
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        while time.monotonic() < end:
+            agent.want()
+    events = opened.request("GET", "/v1/events?follow=false")[1]
+    assert '"kind":"agent.floods"' in events
+    assert opened.session("kept")["processes"], "the process itself goes on"
+    client.close()
+
+
+def test_notices_are_taken_up_at_a_bounded_rate(opened):
+    """A hundred connections that give notice as fast as they can: requests are answered beside them."""
+    session = opened.session("kept")["session_id"]
+    clients = [attach_client.Client(opened.attach_socket).attach(session) for _ in range(100)]
+    notice = attach_client.packet(6, struct.pack("<II", 1, 0))
+    for client in clients:
+        client.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(10_000):
+                client.send(notice)
+    for _ in range(20):
+        assert opened.request("GET", "/healthz")[0] == 200
+    assert longest_hold_s(opened) < LONGEST_HOLD_S
+    for client in clients:
+        client.socket.close()
