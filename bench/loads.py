@@ -1,43 +1,37 @@
 """The bench's rows on programs as they are: light, periodic, launch-bound, heavy-tailed, capped, and mixes of them, each beside the
 same programs without GPU Slice in the same run. What each one got is the simulated GPU's own account of it."""
-import statistics
 import subprocess
-import time
 
 SETTLE_S = 1.5  # a moment to get to know the programs, before a window
 
 # What tests/system/programs/load.c runs.
-BACKLOG = "ahead=20"
-SHORT_BACKLOG, MIDDLE_BACKLOG, LONG_BACKLOG = f"kernel=200 {BACKLOG}", f"kernel=400 {BACKLOG}", f"kernel=5000 {BACKLOG}"
+SHORT_BACKLOG, MIDDLE_BACKLOG, LONG_BACKLOG = "kernel=200 ahead=20", "kernel=400 ahead=20", "kernel=5000 ahead=20"
 
-
-def party(words, compute, priority="normal"):
-    return words, compute, priority
-
-
-# Key for --only, and its sessions. What is promised follows from their shares.
+# Key for --only; its sessions: what runs, compute, priority; and whether latencies, or what is done together, are as without us.
+PAIR, LATENCY, SPEED = "pair", "latency", "speed"
 CASES = {
-    "cap-unneeded": [party("kernel=50 gap=400", "0%..25%")],
-    "cap-needed": [party("kernel=300 gap=300", "0%..25%")],
-    "cap-dense": [party(MIDDLE_BACKLOG, "0%..25%")],
-    "pair-100": [party("kernel=100 gap=100", "50%..100%")] * 2,
-    "pair-20": [party("kernel=20 gap=20", "50%..100%")] * 2,
-    "pair-300": [party("kernel=300 gap=300", "50%..100%")] * 2,
-    "pair-80": [party("kernel=80 gap=120", "50%..100%")] * 2,
-    "pair-25": [party("kernel=25 gap=60", "50%..100%")] * 2,
-    "pair-mixed": [party("kernel=1500 gap=2000", "50%..100%"), party("kernel=40 gap=60", "50%..100%")],
-    "pair-spin": [party("kernel=100 gap=100 spin", "50%..100%")] * 2,
-    "three-periodic": [party("kernel=1500 burst=2 period=10000", "30%..100%")] * 3,
-    "periodic-long": [party("kernel=1000 period=20000", "50%..100%"), party(LONG_BACKLOG, "50%..100%")],
-    "periodic-long-first": [party("kernel=1000 period=20000", "0%..100%", "high"), party(LONG_BACKLOG, "0%..100%", "low")],
-    "periodic-middle": [party("kernel=700 burst=2 period=17000", "40%..100%"), party(MIDDLE_BACKLOG, "20%..100%")],
-    "periodic-short-first": [party("kernel=1000 period=20000", "0%..100%", "high"), party(SHORT_BACKLOG, "0%..100%", "low")],
-    "light-backlog": [party("kernel=80 gap=120", "50%..100%"), party(MIDDLE_BACKLOG, "50%..100%")],
-    "lighter-backlog": [party("kernel=25 gap=60", "20%..100%"), party(MIDDLE_BACKLOG, "80%..100%")],
-    "dense-10-90": [party(MIDDLE_BACKLOG, "10%..100%"), party(MIDDLE_BACKLOG, "90%..100%")],
-    "heavy-tailed": [party("kernel=20-8000 threads=3 copy=64 gap=500", "50%..100%"), party(MIDDLE_BACKLOG, "50%..100%")],
-    "mix": [party("kernel=700 burst=2 period=17000", "20%..100%"), party("kernel=80 gap=120", "20%..100%"),
-            party(MIDDLE_BACKLOG, "30%..100%"), party(LONG_BACKLOG, "30%..100%")],
+    "cap-unneeded": (SPEED, [("kernel=50 gap=400", "0%..25%", "normal")]),
+    "cap-needed": (None, [("kernel=300 gap=300", "0%..25%", "normal")]),
+    "pair-100": (PAIR, [("kernel=100 gap=100", "50%..100%", "normal")] * 2),
+    "pair-20": (PAIR, [("kernel=20 gap=20", "50%..100%", "normal")] * 2),
+    "pair-300": (PAIR, [("kernel=300 gap=300", "50%..100%", "normal")] * 2),
+    "pair-80": (PAIR, [("kernel=80 gap=120", "50%..100%", "normal")] * 2),
+    "pair-25": (PAIR, [("kernel=25 gap=60", "50%..100%", "normal")] * 2),
+    "pair-mixed": (PAIR, [("kernel=1500 gap=2000", "50%..100%", "normal"), ("kernel=40 gap=60", "50%..100%", "normal")]),
+    "pair-spin": (PAIR, [("kernel=100 gap=100 spin", "50%..100%", "normal")] * 2),
+    "three-periodic": (LATENCY, [("kernel=1500 burst=2 period=10000", "30%..100%", "normal")] * 3),
+    "periodic-long": (LATENCY, [("kernel=1000 period=20000", "50%..100%", "normal"), (LONG_BACKLOG, "50%..100%", "normal")]),
+    "periodic-long-first": (LATENCY, [("kernel=1000 period=20000", "0%..100%", "high"), (LONG_BACKLOG, "0%..100%", "low")]),
+    "periodic-middle": (LATENCY, [("kernel=700 burst=2 period=17000", "40%..100%", "normal"),
+                                  (MIDDLE_BACKLOG, "20%..100%", "normal")]),
+    "periodic-short-first": (LATENCY, [("kernel=1000 period=20000", "0%..100%", "high"), (SHORT_BACKLOG, "0%..100%", "low")]),
+    "light-backlog": (None, [("kernel=80 gap=120", "50%..100%", "normal"), (MIDDLE_BACKLOG, "50%..100%", "normal")]),
+    "lighter-backlog": (None, [("kernel=25 gap=60", "20%..100%", "normal"), (MIDDLE_BACKLOG, "80%..100%", "normal")]),
+    "dense": (None, [(MIDDLE_BACKLOG, "10%..100%", "normal"), (MIDDLE_BACKLOG, "90%..100%", "normal")]),
+    "heavy-tailed": (None, [("kernel=20-8000 threads=3 copy=64 gap=500", "50%..100%", "normal"),
+                            (MIDDLE_BACKLOG, "50%..100%", "normal")]),
+    "mix": (None, [("kernel=700 burst=2 period=17000", "20%..100%", "normal"), ("kernel=80 gap=120", "20%..100%", "normal"),
+                   (MIDDLE_BACKLOG, "30%..100%", "normal"), (LONG_BACKLOG, "30%..100%", "normal")]),
 }
 
 
@@ -53,8 +47,8 @@ class Load:
         self.process.stdin.flush()
 
     def end(self):
-        bursts, kernel_ns, p50_ns, p99_ns, most_ns = map(int, self.process.stdout.readline().split())
-        return {"bursts": bursts, "kernel_ms": kernel_ns / 1e6, "p50": p50_ns / 1e6, "p99": p99_ns / 1e6, "most": most_ns / 1e6}
+        _, _, p50_ns, p99_ns, _ = map(int, self.process.stdout.readline().split())
+        return {"p50": p50_ns / 1e6, "p99": p99_ns / 1e6}
 
 
 class Loads:
@@ -63,20 +57,17 @@ class Loads:
 
     def run(self, keys):
         for key in keys:
-            self._case(key, CASES[key])
+            self._case(key, *CASES[key])
 
-    def _window(self, loads, account=lambda: []):
+    def _window(self, loads, account):
         """What each load did in a window, with its percent of the compute engine's time in `gpu` and, where `account` tells what
         it was charged, in `charged`."""
-        for load in loads:
-            load.begin(SETTLE_S)
-        for load in loads:
-            load.end()
-        for load in loads:
-            load.begin(self.window_s)
-        with self.cpu_clock() as cpus:
+        for window_s in (SETTLE_S, self.window_s):
             charged_before, (before_ns, before) = account(), self.clock.read()
-            results = [load.end() for load in loads]
+            with self.cpu_clock() as cpus:
+                for load in loads:
+                    load.begin(window_s)
+                results = [load.end() for load in loads]
             charged, (after_ns, after) = account(), self.clock.read()
         for number, (load, result) in enumerate(zip(loads, results)):
             pid = load.process.pid
@@ -106,18 +97,30 @@ class Loads:
             self.bench.release(session)
         return results, cpus
 
-    def _case(self, key, parties):
+    def _case(self, key, what, parties):
         alone = {}
         for words, _, _ in parties:
             if words not in alone:
                 alone[words] = self._together([(words, "", "")], [self.bench.outside])[0][0]
-        outside, _ = self._together(parties, [self.bench.outside] * len(parties))
+        without, _ = self._together(parties, [self.bench.outside] * len(parties))
         inside, cpus = self._inside(parties)
-        for number, ((words, compute, priority), without, within) in enumerate(zip(parties, outside, inside)):
-            def three(name, scale=1):
-                return "/".join(f"{scale * one[name]:.2f}" for one in (alone[words], without, within))
-            speed = 100 * within["gpu"] / alone[words]["gpu"]
-            print(f"{key} {number}: {words:44} {compute} {priority:6} speed {speed:6.2f} %  charged {within['charged']:6.2f}  "
-                  f"alone/without/inside: gpu {three('gpu')} p50 {three('p50')} p99 {three('p99')}  idle {cpus.idle:.2f}", flush=True)
-        total = sum(one["gpu"] for one in inside) / sum(one["gpu"] for one in outside)
-        print(f"{key}: together {100 * total:.2f} % of without", flush=True)
+        together = 100 * sum(one["gpu"] for one in inside) / sum(one["gpu"] for one in without)
+        if what in (PAIR, SPEED):
+            self.bench.row(f"loads, {key}: together, of without us", together, "%", 99 if what == SPEED else 95, cpus, at_least=True)
+        if what == LATENCY:
+            for name in ("p50", "p99"):
+                self.bench.row(f"loads, {key}: {name}, of without us", inside[0][name] / without[0][name], "times", 1.1, cpus,
+                               inside=round(inside[0][name], 2), without=round(without[0][name], 2),
+                               alone=round(alone[parties[0][0]][name], 2))
+        for (words, compute, priority), before, after in zip(parties, without, inside):
+            promised = float(compute.partition("%")[0])
+            most = float(compute.partition("..")[2][:-1])
+            solo = alone[words]["gpu"]
+            if promised:
+                self.bench.row(f"loads, {key}: {words}: speed, minimum {promised:g} %", 100 * after["gpu"] / solo, "%",
+                               promised - 1, cpus, at_least=True, gpu=round(after["gpu"], 2), alone=round(solo, 2),
+                               without=round(before["gpu"], 2))
+            if most < 100:
+                self.bench.row(f"loads, {key}: {words}: of the GPU, maximum {most:g} %", after["gpu"], "%", most + 1, cpus)
+            self.bench.row(f"loads, {key}: {words}: |charged - used|", abs(after["charged"] - after["gpu"]), "pp",
+                           max(0.5, 0.02 * after["gpu"]), cpus, charged=round(after["charged"], 2))

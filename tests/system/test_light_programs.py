@@ -1,0 +1,129 @@
+"""Programs that do not keep the GPU busy all the time, under shares: beside the same programs without GPU Slice, at about the
+same time. What each got is the simulated GPU's own account."""
+import subprocess
+
+import pytest
+
+from workers import Clock
+
+SETTLE_MS, WINDOW_MS = 1500, 3000
+TRIES = 4  # the CPUs are shared with other tests, and a program that is not run submits nothing
+BACKLOG = ("kernel=400", "ahead=20")
+
+
+class Load:
+    """A process that is, or becomes, tests/system/programs/load.c."""
+
+    def __init__(self, process):
+        self.process = process
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+
+    def begin(self, window_ms):
+        self.process.stdin.write(f"{window_ms}\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        bursts, kernel_ns, p50_ns, p99_ns, _ = map(int, self.process.stdout.readline().split())
+        return {"bursts": bursts, "kernel_ns": kernel_ns, "p50_ms": p50_ns / 1e6, "p99_ms": p99_ns / 1e6}
+
+
+@pytest.fixture
+def together(daemon, reap):
+    """together([words], [options of run]): what each load did in a window, with its percent of the GPU's time in `gpu`; without
+    options, outside GPU Slice."""
+    pipes = {"text": True, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    program = daemon.product.program("load")
+    clock = Clock(reap(subprocess.Popen([daemon.product.program("gpu_clock")], env=daemon.gpu.environment(), **pipes)))
+
+    def run(loads, options=None):
+        if options:
+            started = [Load(reap(daemon.spawn("run", *option, "--", program, *words))) for words, option in zip(loads, options)]
+        else:
+            started = [Load(reap(subprocess.Popen([program, *words], env=daemon.gpu.environment(), **pipes))) for words in loads]
+        for window_ms in (SETTLE_MS, WINDOW_MS):
+            before_ns, before = clock.read()
+            for load in started:
+                load.begin(window_ms)
+            results = [load.end() for load in started]
+            after_ns, after = clock.read()
+        for load, result in zip(started, results):
+            pid = load.process.pid
+            result["gpu"] = 100 * (after.get(pid, 0) - before.get(pid, 0)) / (after_ns - before_ns)
+            load.process.stdin.close()
+            load.process.wait()
+        return results
+    return run
+
+
+def compute(*shares):
+    return [("--compute", share) for share in shares]
+
+
+def holds(try_once):
+    """Whether one of several tries comes out as promised; what they were, if none does."""
+    seen = []
+    for _ in range(TRIES):
+        is_held, figures = try_once()
+        if is_held:
+            return
+        seen.append(figures)
+    pytest.fail(f"none of these is as promised: {seen}")
+
+
+def test_a_program_that_needs_less_than_its_maximum_is_not_slowed(together):
+    words = ("kernel=50", "gap=400")
+
+    def try_once():
+        without, = together([words])
+        within, = together([words], compute("0%..25%"))
+        return within["gpu"] >= 0.95 * without["gpu"], (within, without)
+    holds(try_once)
+
+
+def test_a_maximum_holds_for_a_program_with_gaps(together):
+    def try_once():
+        within, = together([("kernel=300", "gap=300")], compute("0%..25%"))
+        assert within["gpu"] < 25 + 100 * (50 + 20) / WINDOW_MS, "never more, but for what was saved up"
+        return within["gpu"] > 23, within
+    holds(try_once)
+
+
+@pytest.mark.parametrize("words", [("kernel=100", "gap=100"), ("kernel=20", "gap=20"), ("kernel=300", "gap=300")],
+                         ids=["100us", "20us", "300us"])
+def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words):
+    def try_once():
+        without = sum(load["gpu"] for load in together([words] * 2))
+        within = sum(load["gpu"] for load in together([words] * 2, compute("50%..100%", "50%..100%")))
+        return within >= 0.95 * without, (within, without)
+    holds(try_once)
+
+
+def test_periodic_bursts_beside_a_backlog_are_as_soon_done_as_without_shares(together):
+    loads = [("kernel=700", "burst=2", "period=17000"), BACKLOG]
+
+    def try_once():
+        without, _ = together(loads)
+        within, backlog = together(loads, compute("40%..100%", "20%..100%"))
+        return (within["p50_ms"] <= 1.1 * without["p50_ms"] and within["p99_ms"] <= 1.5 * without["p99_ms"]
+                and backlog["gpu"] >= 88), (within, without, backlog)
+    holds(try_once)
+
+
+def test_short_kernels_beside_a_backlog_get_their_minimum(together):
+    words = ("kernel=80", "gap=120")
+
+    def try_once():
+        alone, = together([words])
+        within, backlog = together([words, BACKLOG], compute("50%..100%", "50%..100%"))
+        return within["gpu"] >= 0.47 * alone["gpu"] and backlog["gpu"] >= 47, (alone, within, backlog)
+    holds(try_once)
+
+
+def test_a_burst_of_a_higher_priority_is_sooner_done_than_without_shares(together):
+    loads = [("kernel=1000", "period=20000"), ("kernel=200", "ahead=20")]
+
+    def try_once():
+        without, _ = together(loads)
+        within, backlog = together(loads, [("--priority", "high"), ("--priority", "low")])
+        return within["p50_ms"] < 0.8 * without["p50_ms"] and backlog["gpu"] > 85, (within, without, backlog)
+    holds(try_once)
