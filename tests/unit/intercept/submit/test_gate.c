@@ -551,6 +551,74 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
     assert_true(in_flight_is_finished(gate));
 }
 
+/* --- What is measured ------------------------------------------------------------------------------ */
+
+#define PIECE_MS 0.25f
+
+/* By the number of calls between two events: each takes the GPU as long. */
+static CUresult elapsed(float *ms, CUevent from, CUevent to)
+{
+    *ms = PIECE_MS * (float)(events[(uintptr_t)to].at - events[(uintptr_t)from].at);
+    return CUDA_SUCCESS;
+}
+
+static int begin_measuring(void **state)
+{
+    install(CUDA_ID_cuEventElapsedTime, (void *)elapsed);
+    if (open_gate(state) < 0)
+        return -1;
+    in_flight_take_done(gate);
+    gate_open(gate, GATE_PACED);
+    return 0;
+}
+
+static int end_measuring(void **state)
+{
+    (void)state;
+    install(CUDA_ID_cuEventElapsedTime, NULL);
+    return 0;
+}
+
+static void calls_on_an_idle_stream_are_measured_one_by_one(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 400; i++)
+        launch_on(STREAM(9));
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 400);
+    assert_int_equal(told.streams, 1);
+    assert_in_range(told.ns, 400 * MS / 4 - MS, 400 * MS / 4 + MS);
+    told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 0);
+    assert_int_equal(told.ns, 0);
+}
+
+static void streams_that_work_side_by_side_are_told_of(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 10; i++) {
+        launch_on(STREAM(10));
+        launch_on(STREAM(11));
+    }
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 20);
+    assert_int_equal(told.streams, 2);
+}
+
+static void what_is_not_done_is_not_told_of(void **state)
+{
+    (void)state;
+    work_stays();
+    launch_on(STREAM(12));
+    assert_int_equal(in_flight_take_done(gate).calls, 0);
+    done[12] = UINT64_MAX;
+    struct in_flight_done later = in_flight_take_done(gate);
+    assert_int_equal(later.calls, 1);
+    assert_in_range(later.ns, MS / 4 - 1000, MS / 4 + 1000);
+}
+
 /* --- Captures -------------------------------------------------------------------------------------- */
 
 static void *capture(void *unused)
@@ -638,6 +706,7 @@ static void nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_capt
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, open_gate)
+#define MEASURES(name) cmocka_unit_test_setup_teardown(name, begin_measuring, end_measuring)
     const struct CMUnitTest tests[] = {
         TEST(every_submitting_call_waits_at_a_closed_gate),
         TEST(a_call_under_way_is_waited_for),
@@ -649,6 +718,9 @@ int main(void)
         TEST(a_destroyed_contexts_work_is_not_asked_about),
         TEST(a_paced_stream_has_two_pieces_before_it),
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
+        MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
+        MEASURES(streams_that_work_side_by_side_are_told_of),
+        MEASURES(what_is_not_done_is_not_told_of),
         TEST(a_capture_is_the_same_while_gates_close),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
         TEST(nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one),
