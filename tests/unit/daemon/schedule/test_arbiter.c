@@ -158,6 +158,20 @@ static void eight_sessions_get_an_eighth(void **state)
     assert_shares((double[]){12.5, 12.5, 12.5, 12.5, 12.5, 12.5, 12.5, 12.5});
 }
 
+/* Whatever others were promised: a hundredth of the time, in turns that are never further apart than a hundred
+ * of the longest. */
+static void nobody_is_starved(void **state)
+{
+    world_add(&world, "100%", NORMAL, (struct program){.piece_ns = 500000});
+    struct member *last = world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t before = last->device_ns;
+        world_run(&world, 100 * 50 * MS);
+        assert_true(last->device_ns - before >= 100 * 50 * MS / 125);
+    }
+}
+
 static void processes_of_a_session_share_what_it_is_due(void **state)
 {
     double percent[WORLD_PROCESSES];
@@ -700,6 +714,7 @@ int main(void)
         T(two_equal_sessions_get_half),
         T(a_ninth_and_a_tenth_are_told_apart),
         T(eight_sessions_get_an_eighth),
+        T(nobody_is_starved),
         T(processes_of_a_session_share_what_it_is_due),
         T(more_processes_get_no_more_where_turns_overlap),
         T(a_session_without_a_minimum_gets_what_is_not_promised),
