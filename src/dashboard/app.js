@@ -121,7 +121,7 @@ function repeat(work, interval, onWake) {
 async function refreshSessions() {
   const [listed, scheduler] = await Promise.all([get("/v1/sessions"), get("/v1/scheduler")]);
   list = listed;
-  sessions.show(list);
+  sessions.show(list, cards);
   const shown = dialogs.isShown() && sessions.find(dialogs.isShown());
   if (shown) dialogs.fillDetail(shown, sessions.ownerName);
   if (cards.length) {

@@ -5,13 +5,17 @@ import { openDetail, openEditor, openRelease } from "./dialogs.js";
 const PART = 100;
 const rows = new Map(); // by ID: the row and its parts
 let sessions = [];
+let cards = [];
 let limit = PART;
 let sortBy = "memory";
 let isDown = true;
 let filter = "";
 
 export const ownerName = (session) => session.owner || `uid ${session.owner_uid}`;
-const compute = (session) => Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
+const isFree = (session) => session.lease === "free" || (session.lease === "none" && !session.waiting && !session.gpus.some((gpu) => gpu.compute_achieved_ratio));
+// Where no share counts nobody measures: what NVML shows of the session's processes stands in.
+const byNvml = (session) => cards.flatMap((card) => card.processes).filter((process) => process.session_id === session.session_id).reduce((sum, process) => sum + (process.busy_ratio || 0), 0);
+const compute = (session) => isFree(session) ? byNvml(session) : Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
 const KEYS = {
   name: (session) => session.name.toLowerCase(), owner: ownerName, state: (session) => session.state, memory: (session) => session.used_bytes,
   compute, wait: (session) => session.gate_wait_seconds, processes: (session) => session.processes.length,
@@ -83,8 +87,9 @@ function fillRow({ row, parts, session }) {
   const ratio = max ? used / max : 0;
   parts.memory.root.className = `meter ${ratio >= 0.95 ? "full" : ratio >= 0.8 ? "high" : ""}`;
   setMeter(parts.memory, ratio, `${bytes(used)} / ${bytes(max)}`);
-  const isFree = session.lease === "free" || (session.lease === "none" && !session.waiting && compute(session) === 0);
-  setMeter(parts.compute, compute(session), isFree ? (share(session) === "0%..100%" ? "free" : `– of ${share(session)}`) : `${percent(compute(session))} of ${share(session)}`);
+  const ratioNow = compute(session);
+  const shareText = share(session) === "0%..100%" ? "" : ` of ${share(session)}`;
+  setMeter(parts.compute, ratioNow, isFree(session) ? (ratioNow ? `~${percent(ratioNow)} by NVML${shareText}` : shareText ? `–${shareText}` : "free") : `${percent(ratioNow)} of ${share(session)}`);
   parts.min.hidden = session.compute_min_ratio === 0;
   parts.min.style.left = `calc(${100 * session.compute_min_ratio}% - 1px)`;
   set(parts.wait, session.gate_wait_seconds ? seconds(session.gate_wait_seconds) : "–");
@@ -139,8 +144,9 @@ export function draw() {
   }
 }
 
-export function show(list) {
+export function show(list, gpus) {
   sessions = list;
+  cards = gpus;
   draw();
 }
 

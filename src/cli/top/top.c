@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -257,12 +258,22 @@ static void take_news(struct top_view *view, struct top_fetch *fetch)
     }
 }
 
+/* ncurses learns of a new size by a signal, and of two in a row perhaps by one. */
+static void follow_size(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0 &&
+        is_term_resized(size.ws_row, size.ws_col))
+        resizeterm(size.ws_row, size.ws_col);
+}
+
 static void run(struct top_view *view, struct top_fetch *fetch)
 {
     struct pollfd waited[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                               {.fd = top_fetch_fd(fetch), .events = POLLIN}};
     bool goes_on = true;
     while (goes_on && !is_over) {
+        follow_size();
         top_draw(view);
         if (poll(waited, 2, 1000) < 0 && errno != EINTR)
             break;

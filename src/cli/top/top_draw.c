@@ -205,8 +205,8 @@ static void draw_heads(const struct top_view *view, int y, const struct columns 
     if (at->processes)
         put_right(y, at->processes, 5, "PROCS");
     if (at->memory_line && at->line_width >= 6) {
-        mvaddnstr(y, at->memory_line, "MEMORY, PAST", at->line_width);
-        mvaddnstr(y, at->compute_line, "COMPUTE, PAST", at->line_width);
+        mvaddnstr(y, at->memory_line, at->line_width < 13 ? "MEMORY" : "MEMORY, PAST", at->line_width);
+        mvaddnstr(y, at->compute_line, at->line_width < 13 ? "COMPUTE" : "COMPUTE, PAST", at->line_width);
     }
     attroff(A_BOLD);
 }
@@ -233,6 +233,8 @@ static void draw_row(const struct top_view *view, int y, const struct columns *a
     put_right(y, at->usage, 15, usage_text(row->used, row->limit, text));
     if (row->achieved >= 0)
         snprintf(text, sizeof(text), "%.0f%%", 100 * row->achieved);
+    else if (row->busy > 0)
+        snprintf(text, sizeof(text), "~%.0f%%", 100 * row->busy);
     else
         strcpy(text, "-");
     put_right(y, at->achieved, 5, text);
@@ -358,7 +360,8 @@ static void draw_help(void)
         "Space                        hold still",
         "q                            end",
         "",
-        "10s: part of a GPU's time in the last ten seconds. SHARE: what it was promised and may take.",
+        "10s: part of a GPU's time in the last ten seconds; ~ by NVML, where no share counts.",
+        "SHARE: what it was promised and may take.",
         "WAITS: threads that wait for a turn. outside: memory of programs in no session."};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         put_text(2 + (int)i, 2, COLS - 4, lines[i]);

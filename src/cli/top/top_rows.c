@@ -108,7 +108,32 @@ static void fill_row(struct top_row *row, const json_t *session)
     row->answered_ns = now;
     fill_gpus(row);
     top_past_add(&row->memory, row->limit ? (double)row->used / (double)row->limit : 0);
-    top_past_add(&row->compute, row->achieved);
+}
+
+/* What NVML shows of the session's processes, where its share is not measured. */
+static double busy_of(const struct top_rows *rows, const struct top_row *row)
+{
+    const json_t *gpu, *process;
+    size_t i, j;
+    double busy = 0;
+    json_array_foreach(rows->gpus_answer, i, gpu)
+    {
+        json_array_foreach(json_object_get(gpu, "processes"), j, process)
+        {
+            if (strcmp(session_text(process, "session_id"), row->id) == 0)
+                busy += real(process, "busy_ratio");
+        }
+    }
+    return busy;
+}
+
+static void fill_busy(struct top_rows *rows)
+{
+    for (unsigned i = 0; i < rows->count; i++) {
+        struct top_row *row = &rows->rows[i];
+        row->busy = row->achieved < 0 ? busy_of(rows, row) : 0;
+        top_past_add(&row->compute, row->achieved < 0 ? row->busy : row->achieved);
+    }
 }
 
 static void take_sessions(struct top_rows *rows, json_t *sessions)
@@ -212,7 +237,7 @@ static int compare_rows(const void *a, const void *b)
     if (sorted_by == TOP_BY_MEMORY)
         difference = (double)right->used - (double)left->used;
     else if (sorted_by == TOP_BY_COMPUTE)
-        difference = right->achieved - left->achieved;
+        difference = (right->achieved + right->busy) - (left->achieved + left->busy);
     else if (sorted_by == TOP_BY_WAIT)
         difference = right->waiting - left->waiting;
     if (difference != 0)
@@ -267,6 +292,8 @@ void top_rows_take(struct top_rows *rows, json_t *sessions, json_t *gpus)
         take_sessions(rows, sessions);
     if (gpus)
         take_gpus(rows, gpus);
+    if (sessions)
+        fill_busy(rows);
     rows->has_answer |= sessions != NULL;
     top_rows_sort(rows);
 }

@@ -21,6 +21,7 @@ struct top_row {
     char gpus[24], share[UNITS_SHARE_TEXT];
     uint64_t used, limit;
     double achieved;      /* of a GPU's time, -1: not measured */
+    double busy;          /* the same by NVML, while nobody measures it; 0: nothing, or not known */
     double waiting;       /* threads that wait, on the average since the answer before */
     double waited;        /* seconds, in all */
     uint64_t answered_ns; /* when the session was last there */

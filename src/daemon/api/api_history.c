@@ -75,13 +75,13 @@ static int parse_session(const struct http_request *request, struct history_ask 
     return 0;
 }
 
-static void send_answer(void *argument, json_t *answer, const struct error *error)
+static void send_answer(void *argument, const char *answer, const struct error *error)
 {
     struct http_request *request = argument;
     if (error->status)
         http_reply_error(request, error);
     else
-        http_reply_json(request, 200, answer);
+        http_reply_text(request, 200, "application/json", answer);
 }
 
 static void ask_history(struct http_request *request, enum history_question question)

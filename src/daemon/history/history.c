@@ -81,9 +81,21 @@ struct history_job {
     int (*query)(struct history_file *file, const struct history_ask *ask, json_t **answer,
                  struct error *error);
     struct history_ask ask;
-    json_t *answer;
+    char *answer;       /* JSON */
     struct error error; /* status 0: all is well */
 };
+
+static void answer(struct history_file *file, struct history_job *job)
+{
+    json_t *answer = NULL;
+    if (job->query(file, &job->ask, &answer, &job->error) < 0)
+        return;
+    job->error.status = 0;
+    job->answer = json_dumps(answer, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(answer);
+    if (!job->answer)
+        error_set_errno(&job->error, ENOMEM, "cannot read the history");
+}
 
 static void run_jobs(struct worker_job *first, void *context)
 {
@@ -95,8 +107,8 @@ static void run_jobs(struct worker_job *first, void *context)
             result = history_file_append(file, job->series, job->ticks, &job->error);
         if (result == 0 && job->bounds.days)
             result = history_file_prune(file, time(NULL), &job->bounds, &job->error);
-        if (job->query && job->query(file, &job->ask, &job->answer, &job->error) == 0)
-            job->error.status = 0;
+        if (job->query)
+            answer(file, job);
     }
 }
 
@@ -130,6 +142,7 @@ static void on_job_done(struct worker_job *worker_job)
         job->history->has_failed = job->error.status != 0;
     free_series(job->series);
     free_ticks(job->ticks);
+    free(job->answer);
     free(job);
 }
 

@@ -21,8 +21,9 @@ int history_start(struct daemon *daemon, struct error *error);
 /* Write what there is, answer who waits, and end. */
 void history_stop(struct daemon *daemon);
 
-/* Told in the loop's thread: the answer, taken over, or in `error`, of which the status is not 0, why not. */
-typedef void (*history_done)(void *argument, json_t *answer, const struct error *error);
+/* Told in the loop's thread: the answer as JSON, written by the helper thread, as it may be long; or in `error`, of which
+ * the status is not 0, why there is none. */
+typedef void (*history_done)(void *argument, const char *answer, const struct error *error);
 
 enum history_question { HISTORY_PLOT, HISTORY_USAGE };
 
