@@ -3,27 +3,34 @@
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
-/* What the driver asks of itself inside another call it shall be told by itself. */
-static const struct engine *engine_of_call(void)
+/* The engine that answers the program. NULL: the driver answers, as it does what it asks of itself inside another call. */
+static const struct engine *answering_engine(void)
 {
-    return own_calls_depth ? &engine_plain : engine_of_process();
+    const struct engine *engine = engine_of_process();
+    return own_calls_depth || engine == &engine_plain ? NULL : engine;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
 {
     real_needed(cuMemGetAddressRange_v2);
-    return engine_of_call()->address_range(base, bytes, address);
+    const struct engine *engine = answering_engine();
+    return engine ? engine->address_range(base, bytes, address)
+                  : real(cuMemGetAddressRange_v2)(base, bytes, address);
 }
 
 CUresult cuPointerGetAttribute(void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     real_needed(cuPointerGetAttribute);
-    return engine_of_call()->pointer_attribute(value, which, address);
+    const struct engine *engine = answering_engine();
+    return engine ? engine->pointer_attribute(value, which, address)
+                  : real(cuPointerGetAttribute)(value, which, address);
 }
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *which, void **values,
                                 CUdeviceptr address)
 {
     real_needed(cuPointerGetAttributes);
-    return engine_of_call()->pointer_attributes(count, which, values, address);
+    const struct engine *engine = answering_engine();
+    return engine ? engine->pointer_attributes(count, which, values, address)
+                  : real(cuPointerGetAttributes)(count, which, values, address);
 }
