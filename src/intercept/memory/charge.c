@@ -129,7 +129,8 @@ static enum gpu_place place_of_context(struct charge *charge, enum session_mode 
     return place;
 }
 
-enum gpu_place charge_place_inside(struct charge *charge)
+/* Inlined: each call costs nanoseconds, and programs allocate in loops. */
+__attribute__((always_inline)) static inline enum gpu_place place_inside(struct charge *charge)
 {
     *charge = (struct charge){.gpu = UINT32_MAX};
     enum session_mode mode = session_mode();
@@ -146,10 +147,15 @@ enum gpu_place charge_place_inside(struct charge *charge)
     return place_of_context(charge, mode);
 }
 
+enum gpu_place charge_place_inside(struct charge *charge)
+{
+    return place_inside(charge);
+}
+
 enum gpu_place charge_place_current(struct charge *charge)
 {
     if (__builtin_expect(own_calls_depth == 0, true))
-        return charge_place_inside(charge);
+        return place_inside(charge);
     *charge = (struct charge){.gpu = UINT32_MAX};
     return PLACE_NOWHERE;
 }

@@ -57,6 +57,8 @@ static bool enter(const struct alloc_row *row, const struct allocation *wanted, 
 static CUresult allocate_sized(const struct alloc_row *row, const struct allocation *wanted)
 {
     struct charge charge;
+    if (atomic_load_explicit(&session_outside, memory_order_relaxed))
+        return plain_allocate(wanted);
     enum charge_answer answer = row->charged == ALLOC_SIZED_ON_DEVICE
                                     ? charge_take_device(&charge, wanted->device, wanted->bytes)
                                     : charge_take_current(&charge, wanted->bytes);
@@ -193,24 +195,37 @@ static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream
 
 /* --- From hooks ------------------------------------------------------------------------------------ */
 
-CUresult road_allocate(const struct allocation *wanted, const void *caller)
+/* The program calls at a depth that is another call's: that call's own is put aside meanwhile, so the depth is 0. */
+__attribute__((noinline, cold)) static CUresult allocate_aside(const struct allocation *wanted,
+                                                               const void *caller)
 {
-    if (__builtin_expect(own_calls_depth == 0, true) || !own_calls_is_program(caller))
-        return take_the_road(wanted);
     struct charge_aside aside;
     charge_set_aside(&aside);
-    CUresult result = take_the_road(wanted);
+    CUresult result = road_allocate(wanted, caller);
+    charge_take_up(&aside);
+    return result;
+}
+
+CUresult road_allocate(const struct allocation *wanted, const void *caller)
+{
+    if (__builtin_expect(own_calls_depth != 0, false) && own_calls_is_program(caller))
+        return allocate_aside(wanted, caller);
+    return take_the_road(wanted);
+}
+
+__attribute__((noinline, cold)) static CUresult release_aside(enum release_way way, uint64_t key,
+                                                              CUstream stream, const void *caller)
+{
+    struct charge_aside aside;
+    charge_set_aside(&aside);
+    CUresult result = road_release(way, key, stream, caller);
     charge_take_up(&aside);
     return result;
 }
 
 CUresult road_release(enum release_way way, uint64_t key, CUstream stream, const void *caller)
 {
-    if (__builtin_expect(own_calls_depth == 0, true) || !own_calls_is_program(caller))
-        return take_it_back(way, key, stream);
-    struct charge_aside aside;
-    charge_set_aside(&aside);
-    CUresult result = take_it_back(way, key, stream);
-    charge_take_up(&aside);
-    return result;
+    if (__builtin_expect(own_calls_depth != 0, false) && own_calls_is_program(caller))
+        return release_aside(way, key, stream, caller);
+    return take_it_back(way, key, stream);
 }

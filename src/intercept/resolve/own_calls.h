@@ -25,8 +25,14 @@ extern __thread const void *own_calls_outermost;
 /* One deeper. */
 static inline void own_calls_enter(void)
 {
-    if (own_calls_depth++ == 0)
-        own_calls_outermost = __builtin_frame_address(0);
+    if (own_calls_depth++ == 0) {
+        /* The place of a variable, not the frame's address: that would cost the whole hook a register. It is only
+         * compared, so the compiler need not know that it outlives the variable. */
+        char here;
+        const void *stack = &here;
+        __asm__("" : "+r"(stack));
+        own_calls_outermost = stack;
+    }
 }
 
 /* At a hook that `caller` called at a depth: whether the program did, and not the driver inside another hook. It does in
