@@ -40,8 +40,7 @@ const struct doctor_check doctor_checks[] = {
 static const char *const limits[] = {
     "calls through cuGetExportTable, Vulkan and OpenGL are not limited",
     "neither are programs that load the driver by dlmopen, or with RTLD_DEEPBIND a copy of it",
-    "LD_PRELOAD is cooperative: a program can remove it; 'gpuslice gpus --json' and this show the programs "
-    "that did",
+    "LD_PRELOAD is cooperative: a program can remove it; 'gpuslice gpus' counts those that did as OUTSIDE",
 };
 
 void doctor_say(struct doctor_finding *finding, enum doctor_level level, const char *todo, const char *format,
