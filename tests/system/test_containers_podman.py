@@ -219,7 +219,7 @@ def test_doctor_tells_the_truth_about_a_container_program(daemon, fake):
 
 def test_a_specification_is_printed_for_each_session(daemon):
     daemon.cli("create", "--name", "good", "--memory", "64MiB")
-    daemon.cli("create", "--name", "-odd-", "--memory", "64MiB")
+    daemon.cli("create", "--name", "_odd_", "--memory", "64MiB")
     text = daemon.cli("cdi", "good").stdout
     printed = json.loads(text)
     session = daemon.session("good")
@@ -229,7 +229,7 @@ def test_a_specification_is_printed_for_each_session(daemon):
     assert f"GPUSLICE_SESSION={session['session_id']}" in edits["env"]
     assert all(os.path.exists(mount["hostPath"]) for mount in edits["mounts"])
     assert os.path.dirname(session["own_socket"]) in [mount["hostPath"] for mount in edits["mounts"]]
-    (odd,) = [one for one in daemon.request("GET", "/v1/sessions")[1] if one["name"] == "-odd-"]
+    (odd,) = [one for one in daemon.request("GET", "/v1/sessions")[1] if one["name"] == "_odd_"]
     devices = json.loads(daemon.cli("cdi", odd["session_id"]).stdout)["devices"]
     assert [device["name"] for device in devices] == [odd["session_id"]], "CDI knows no such name"
 
