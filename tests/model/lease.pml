@@ -4,15 +4,20 @@
  * step it may be killed (KILLS in all), be stopped and perhaps go on (STOPS), fail to drain (FAILURES), fall
  * idle with work left (IDLES). The daemon may die and come back (RESTARTS), upon which gates are open until
  * the new one has been heard. A process that closes its gate may tell that no thread submits any more
- * (CLOSES): once all of its session have, the next session begins before they have drained. Sessions may hold
- * leases beside each other (OVERLAPS). Times are left out: a turn ends whenever somebody waits, the next one
+ * (CLOSES): once all of its session have, the next session begins before they have drained. A session may be a
+ * guest: its gates are open beside the holder of a turn and beside other guests (GUESTS: how often a session
+ * becomes one); a turn becomes a guest's lease and the other way round with gates open. A guest gives way to a
+ * session that is measured (MEASURES: turns beside which nobody's gate may be open), and one that holds a lease
+ * may be told to hold still (STILLS), and to go on. Times are left out: a turn ends whenever somebody waits, the next one
  * begins at any moment after the last CLOSED, and the daemon may stop waiting for a process's answer at any
  * moment.
  *
  * Everything is used up some day, so that every execution ends. To be shown:
  *   - two processes of different sessions never both have an open gate, a thread inside of it or work in
  *     flight, but one that did not drain, was given up on, has not answered a new daemon yet, or has nothing
- *     but work in flight and has told so, and but sessions that overlap (assertion in `watch`);
+ *     but work in flight and has told so, and but guests; beside a session that is measured there is none
+ *     (assertions in `watch`);
+ *   - who holds still submits nothing, and goes on some day (assertion in `watch`, end states);
  *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
  *   - a socket holds a few messages at most, also of a process that does not read (assertion in `tell`).
  *
@@ -43,17 +48,23 @@
 #ifndef CLOSES
 #define CLOSES 0
 #endif
-#ifndef OVERLAPS
-#define OVERLAPS 0
+#ifndef GUESTS
+#define GUESTS 0
+#endif
+#ifndef MEASURES
+#define MEASURES 0
+#endif
+#ifndef STILLS
+#define STILLS 0
 #endif
 
 #define MESSAGES 6
 #define NUMBERS 3 /* a process's leases are numbered 1 to this, and on with 1: more than are in flight */
 #define SESSION(p) ((p) == PROCESSES - 1)
 
-mtype = { WANT, GRANT, REVOKE, RETURNED, DRAINED, IDLE, UNDRAINED, NOTHING };
+mtype = { WANT, GRANT, STILL, REVOKE, RETURNED, DRAINED, IDLE, UNDRAINED, NOTHING };
 mtype = { CLOSED, OPEN, CLOSING, OVERDUE }; /* enum gate_state; the first is a message, too */
-mtype = { NONE, HELD, OVERLAP, LOOSE };     /* enum arbiter_lease */
+mtype = { NONE, HELD, GUEST, LOOSE };       /* enum arbiter_lease */
 
 chan down[PROCESSES] = [MESSAGES] of { mtype, byte };
 chan up[PROCESSES] = [MESSAGES] of { mtype, byte, mtype };
@@ -66,14 +77,14 @@ bool inside[PROCESSES]; /* a thread has passed the gate and not submitted yet */
 bool told[PROCESSES], undrained[PROCESSES];
 byte work[PROCESSES];
 byte kills = KILLS, stops = STOPS, failures = FAILURES, idles = IDLES, restarts = RESTARTS;
-byte closes = CLOSES, overlaps = OVERLAPS;
+byte closes = CLOSES, guests = GUESTS, measures = MEASURES, stills = STILLS;
 
 /* The daemon. */
 mtype gate[PROCESSES] = CLOSED;
 bool wants[PROCESSES], leaves[PROCESSES]; /* the latter: it has told so since it was revoked */
 byte number[PROCESSES];
 mtype lease[2] = NONE;
-bool closing[2], raised[2];
+bool closing[2], raised[2], measured[2], stilled[2];
 byte x, y;
 
 inline tell(channel, type, n)
@@ -92,7 +103,7 @@ inline say(type, n, outcome)
 #define HAS_TOLD(p) (told[p] && !open[p] && !inside[p])
 #define IS_EXCUSED(p)                                                                                        \
     (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE || undrained[p] || HAS_TOLD(p))
-#define OVERLAPPING (lease[0] == OVERLAP && lease[1] == OVERLAP)
+#define BESIDE ((lease[0] == GUEST || lease[1] == GUEST) && !measured[0] && !measured[1])
 
 /* After each step that opens a gate or submits. */
 inline watch()
@@ -100,7 +111,7 @@ inline watch()
     x = 0;
     do
     :: x < PROCESSES - 1 ->
-        assert(!(USES(x) && USES(PROCESSES - 1)) || OVERLAPPING || IS_EXCUSED(x) || IS_EXCUSED(PROCESSES - 1));
+        assert(!(USES(x) && USES(PROCESSES - 1)) || BESIDE || IS_EXCUSED(x) || IS_EXCUSED(PROCESSES - 1));
         x++
     :: else -> break
     od;
@@ -114,7 +125,10 @@ inline open_gate(q)
     number[q] = (number[q] % NUMBERS) + 1;
     gate[q] = OPEN;
     wants[q] = false;
-    tell(down[q], GRANT, number[q])
+    if
+    :: stilled[SESSION(q)] -> tell(down[q], STILL, number[q])
+    :: else -> tell(down[q], GRANT, number[q])
+    fi
 }
 
 /* The lease ends once no gate of the session is open or closing. */
@@ -126,7 +140,7 @@ inline end_if_returned(s)
     :: else -> break
     od;
     if
-    :: x == PROCESSES -> lease[s] = NONE; closing[s] = false; raised[s] = false
+    :: x == PROCESSES -> lease[s] = NONE; closing[s] = false; raised[s] = false; measured[s] = false; stilled[s] = false
     :: else
     fi;
     x = 0
@@ -164,6 +178,8 @@ inline become_loose(s)
     lease[s] = LOOSE;
     closing[s] = false;
     raised[s] = false;
+    measured[s] = false;
+    stilled[s] = false;
     y = 0;
     do
     :: y < PROCESSES ->
@@ -218,7 +234,8 @@ inline on_returned(q, n, outcome)
 #else
 #define ALL_LEAVE(s) ((s) == 1 && !STAYS(2) || (s) == 0 && !STAYS(0) && !STAYS(1))
 #endif
-#define IS_IN_THE_WAY(s) (lease[s] == OVERLAP || lease[s] == HELD && !(closing[s] && ALL_LEAVE(s)))
+/* What is measured is not spoilt by one that begins early. */
+#define IS_IN_THE_WAY(s) (lease[s] == HELD && !(closing[s] && ALL_LEAVE(s) && !measured[s]))
 
 #if PROCESSES == 2
 #define SESSION_WAITS(s) (lease[s] == NONE && WAITS(s))
@@ -226,15 +243,20 @@ inline on_returned(q, n, outcome)
 #define SESSION_WAITS(s) (lease[s] == NONE && ((s) == 1 && WAITS(2) || (s) == 0 && (WAITS(0) || WAITS(1))))
 #endif
 
-#ifdef BROKEN_JOINS_CLOSING
-#define MAY_BE_JOINED(s) (lease[s] == HELD || lease[s] == OVERLAP)
+#ifdef BROKEN_JOINS_MEASURED
+#define MAY_BE_GUEST(s) true
 #else
-#define MAY_BE_JOINED(s) ((lease[s] == HELD || lease[s] == OVERLAP) && !closing[s])
+#define MAY_BE_GUEST(s) (!measured[1 - (s)])
 #endif
 #ifdef BROKEN_FORGETS_COMPANY
-#define HAS_COMPANY(s) false
+#define MAY_TAKE_TURN(s) true
 #else
-#define HAS_COMPANY(s) (lease[1 - (s)] == OVERLAP)
+#define MAY_TAKE_TURN(s) (!IS_IN_THE_WAY(1 - (s)))
+#endif
+#ifdef BROKEN_MEASURES_BESIDE
+#define MAY_BE_MEASURED(s) MAY_TAKE_TURN(s)
+#else
+#define MAY_BE_MEASURED(s) (lease[1 - (s)] == NONE || lease[1 - (s)] == LOOSE)
 #endif
 
 proctype daemon()
@@ -276,12 +298,29 @@ end_of_all:
 #endif
     :: atomic { SESSION_WAITS(0) && !IS_IN_THE_WAY(1) -> lease[0] = HELD; raised[0] = false }
     :: atomic { SESSION_WAITS(1) && !IS_IN_THE_WAY(0) -> lease[1] = HELD; raised[1] = false }
-    :: atomic { overlaps > 0 && SESSION_WAITS(0) && MAY_BE_JOINED(1) -> s = 0; goto join }
-    :: atomic { overlaps > 0 && SESSION_WAITS(1) && MAY_BE_JOINED(0) -> s = 1; goto join }
-    :: atomic { lease[0] == OVERLAP && !closing[0] -> begin_closing(0) }
-    :: atomic { lease[1] == OVERLAP && !closing[1] -> begin_closing(1) }
-    :: atomic { lease[0] == OVERLAP && !closing[0] && !HAS_COMPANY(0) -> lease[0] = HELD; raised[0] = false }
-    :: atomic { lease[1] == OVERLAP && !closing[1] && !HAS_COMPANY(1) -> lease[1] = HELD; raised[1] = false }
+    :: atomic { guests > 0 && SESSION_WAITS(0) && MAY_BE_GUEST(0) -> guests--; lease[0] = GUEST; raised[0] = false }
+    :: atomic { guests > 0 && SESSION_WAITS(1) && MAY_BE_GUEST(1) -> guests--; lease[1] = GUEST; raised[1] = false }
+    :: atomic { guests > 0 && lease[0] == HELD && !closing[0] ->
+        guests--; lease[0] = GUEST; raised[0] = false; measured[0] = false }
+    :: atomic { guests > 0 && lease[1] == HELD && !closing[1] ->
+        guests--; lease[1] = GUEST; raised[1] = false; measured[1] = false }
+    :: atomic { lease[0] == GUEST && !closing[0] -> begin_closing(0) }
+    :: atomic { lease[1] == GUEST && !closing[1] -> begin_closing(1) }
+    :: atomic { lease[0] == GUEST && !closing[0] && MAY_TAKE_TURN(0) && !measured[1] -> lease[0] = HELD; raised[0] = false }
+    :: atomic { lease[1] == GUEST && !closing[1] && MAY_TAKE_TURN(1) && !measured[0] -> lease[1] = HELD; raised[1] = false }
+    :: atomic { measures > 0 && SESSION_WAITS(0) && MAY_BE_MEASURED(0) ->
+        measures--; lease[0] = HELD; raised[0] = false; measured[0] = true }
+    :: atomic { measures > 0 && SESSION_WAITS(1) && MAY_BE_MEASURED(1) ->
+        measures--; lease[1] = HELD; raised[1] = false; measured[1] = true }
+    /* A lease is kept, and nothing submitted under it, for a while. */
+    :: atomic { stills > 0 && !stilled[0] && (lease[0] == HELD || lease[0] == GUEST) && !closing[0] ->
+        stills--; stilled[0] = true; s = 0; goto hold }
+    :: atomic { stills > 0 && !stilled[1] && (lease[1] == HELD || lease[1] == GUEST) && !closing[1] ->
+        stills--; stilled[1] = true; s = 1; goto hold }
+#ifndef BROKEN_FORGETS_STILL
+    :: atomic { stilled[0] && !closing[0] -> stilled[0] = false; s = 0; goto go_on }
+    :: atomic { stilled[1] && !closing[1] -> stilled[1] = false; s = 1; goto go_on }
+#endif
     :: atomic { WAITS(0) && lease[0] != NONE && !closing[0] -> open_gate(0) }
     :: atomic { WAITS(1) && lease[SESSION(1)] != NONE && !closing[SESSION(1)] -> open_gate(1) }
 #if PROCESSES > 2
@@ -330,16 +369,35 @@ gone:
         goto end_of_all
     }
 
-join:
+hold:
     atomic {
-        overlaps--;
-        lease[s] = OVERLAP;
-        raised[s] = false;
-        if
-        :: !closing[1 - s] -> lease[1 - s] = OVERLAP
-        :: else
-        fi;
-        s = 0;
+        y = 0;
+        do
+        :: y < PROCESSES ->
+            if
+            :: SESSION(y) == s && gate[y] == OPEN -> tell(down[y], STILL, number[y])
+            :: else
+            fi;
+            y++
+        :: else -> break
+        od;
+        y = 0; s = 0;
+        goto end_of_all
+    }
+
+go_on:
+    atomic {
+        y = 0;
+        do
+        :: y < PROCESSES ->
+            if
+            :: SESSION(y) == s && gate[y] == OPEN -> tell(down[y], GRANT, number[y])
+            :: else
+            fi;
+            y++
+        :: else -> break
+        od;
+        y = 0; s = 0;
         goto end_of_all
     }
 
@@ -350,7 +408,8 @@ raise:
         do
         :: y < PROCESSES ->
             if
-            :: SESSION(y) == s && gate[y] == OPEN -> tell(down[y], GRANT, number[y])
+            :: SESSION(y) == s && gate[y] == OPEN && !stilled[s] -> tell(down[y], GRANT, number[y])
+            :: SESSION(y) == s && gate[y] == OPEN && stilled[s] -> tell(down[y], STILL, number[y])
             :: else
             fi;
             y++
@@ -395,6 +454,8 @@ restart:
         lease[0] = NONE; lease[1] = NONE;
         closing[0] = false; closing[1] = false;
         raised[0] = false; raised[1] = false;
+        measured[0] = false; measured[1] = false;
+        stilled[0] = false; stilled[1] = false;
         goto end_of_all
     }
 }
@@ -407,7 +468,7 @@ restart:
 #ifdef BROKEN_VOID_GRANT
 #define IS_VOID(n) false
 #else
-#define IS_VOID(n) (n == lease_number && !open[p])
+#define IS_VOID(n) (n == lease_number && !open[p] && !still)
 #endif
 
 /* It waits out the threads that are inside first. */
@@ -420,7 +481,7 @@ restart:
 proctype process(byte p)
 {
     byte lease_number, revoked, n;
-    bool draining, has_asked, heard_of;
+    bool draining, has_asked, heard_of, still; /* still: it holds a lease, and is not to submit */
     do
     /* It connects, and connects again after the daemon has gone. The first state comes by the daemon. */
     :: atomic { LIVES && !connected[p] && !heard_of ->
@@ -430,19 +491,26 @@ proctype process(byte p)
         od;
         connected[p] = true; heard_of = true;
         gate[p] = OVERDUE; number[p] = 0; wants[p] = false;
-        lease_number = 0; has_asked = false; draining = false;
+        lease_number = 0; has_asked = false; draining = false; still = false;
         tell(down[p], REVOKE, 0) }
     :: atomic { LIVES && !connected[p] && heard_of ->
-        heard_of = false; open[p] = true; told[p] = false; draining = false }
+        heard_of = false; open[p] = true; still = false; told[p] = false; draining = false }
     :: atomic { LISTENS && !draining && down[p]?[GRANT, _] ->
         down[p]?GRANT(n);
         if
         :: IS_VOID(n)
-        :: else -> open[p] = true; told[p] = false; lease_number = n; has_asked = false; watch()
+        :: else -> open[p] = true; still = false; told[p] = false; lease_number = n; has_asked = false; watch()
+        fi;
+        n = 0 }
+    :: atomic { LISTENS && !draining && down[p]?[STILL, _] ->
+        down[p]?STILL(n);
+        if
+        :: IS_VOID(n)
+        :: else -> open[p] = false; still = true; told[p] = false; lease_number = n; has_asked = false
         fi;
         n = 0 }
     :: atomic { LISTENS && !draining && down[p]?[REVOKE, _] ->
-        down[p]?REVOKE(revoked); open[p] = false; undrained[p] = false; draining = true }
+        down[p]?REVOKE(revoked); open[p] = false; still = false; undrained[p] = false; draining = true }
     :: atomic { LISTENS && draining && !told[p] && closes > 0 && MAY_TELL ->
         closes--; told[p] = true; say(CLOSED, lease_number, NOTHING) }
     :: atomic { LISTENS && draining && !inside[p] && !in_flight[p] ->
@@ -450,7 +518,7 @@ proctype process(byte p)
     :: atomic { LISTENS && draining && in_flight[p] && failures > 0 ->
         failures--; draining = false; open[p] = true; told[p] = false; undrained[p] = true;
         say(RETURNED, revoked, UNDRAINED); revoked = 0 }
-    :: atomic { LISTENS && !draining && !open[p] && work[p] > 0 && !has_asked ->
+    :: atomic { LISTENS && !draining && !open[p] && !still && work[p] > 0 && !has_asked ->
         has_asked = true; say(WANT, 0, NOTHING) }
     :: atomic { LISTENS && open[p] && !inside[p] && !in_flight[p] && idles > 0 && lease_number > 0 ->
         idles--; open[p] = false; has_asked = false; say(RETURNED, lease_number, IDLE) }
