@@ -45,7 +45,7 @@ int slurm_spank_init(spank_t spank, int count, char **arguments)
         1,
         0,
         take_option};
-    return spank_option_register(spank, &option);
+    return (int)spank_option_register(spank, &option);
 }
 
 /* --- Once a job and node --------------------------------------------------------------------------- */

@@ -199,7 +199,7 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     double passed = (double)(arbiter->now - session->since), gap = passed - session->lease_busy_ns;
     /* What a change of holders costs. */
     if (session->is_dense && !gave_back && passed >= STRETCH_OF_TURN_NS && gap > 0 && gap < GAP_MAX_NS)
-        arbiter->gap_ns = arbiter->gap_ns ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
+        arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
     session->progress = 1;
     judge_stretch(session);
     if (gave_back)
