@@ -505,21 +505,34 @@ static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
     return finished;
 }
 
-bool in_flight_is_finished(struct gate *gate)
+/* Before the agent asks the driver of its own accord. False, with nothing begun, once the process ends. */
+static bool begin_asking(struct gate *gate, struct own_calls *calls)
 {
-    bool finished = true;
     guard_lock(&gate->lock);
     if (atomic_load_explicit(&gate->ended, memory_order_relaxed)) { /* under the lock: gate_end() */
         guard_unlock(&gate->lock);
-        return true;
+        return false;
     }
+    own_calls_begin(calls, NULL);
+    return true;
+}
+
+static void end_asking(struct gate *gate, struct own_calls *calls)
+{
+    own_calls_end(calls);
+    guard_unlock(&gate->lock);
+}
+
+bool in_flight_is_finished(struct gate *gate)
+{
+    bool finished = true;
     struct own_calls calls;
-    own_calls_begin(&calls, NULL);
+    if (!begin_asking(gate, &calls))
+        return true;
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count && finished; i++)
         finished = ask_entry(gate, &gate->entries[i]);
-    own_calls_end(&calls);
-    guard_unlock(&gate->lock);
+    end_asking(gate, &calls);
     return finished;
 }
 
@@ -578,8 +591,8 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
 {
     struct in_flight_done done = {0};
     struct own_calls calls;
-    own_calls_begin(&calls, NULL);
-    guard_lock(&gate->lock);
+    if (!begin_asking(gate, &calls))
+        return done;
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
@@ -588,8 +601,7 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
         take_counts(gate, entry, &done);
         guard_unlock(&entry->lock);
     }
-    guard_unlock(&gate->lock);
-    own_calls_end(&calls);
+    end_asking(gate, &calls);
     return done;
 }
 
