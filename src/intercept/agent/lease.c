@@ -112,8 +112,16 @@ static void set_ahead(struct gate *gate, uint32_t ahead_us)
         atomic_store_explicit(&gate->ahead_ns, least_ns, memory_order_relaxed);
 }
 
+/* The number of a lease is void once it was given back: this GRANT, of other flags, crossed with RETURNED. */
+static bool is_void(const struct wire_grant *grant)
+{
+    return grant->lease && !agent.held && grant->lease == agent.lease;
+}
+
 void agent_grant(struct gate *gate, const struct wire_grant *grant)
 {
+    if (is_void(grant))
+        return;
     bool another = !agent.held || agent.lease != grant->lease;
     agent.held = true;
     agent.wanted = false;

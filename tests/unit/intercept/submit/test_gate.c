@@ -12,6 +12,7 @@
 
 #include "cuda/driver_more.h"
 #include "intercept/agent/agent.h"
+#include "intercept/agent/agent_state.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
@@ -392,6 +393,29 @@ static void a_thread_that_jumped_out_of_a_call_waits_like_others(void **state)
     assert_int_equal(calls, before + 1);
 }
 
+/* As the daemon's change of flags crosses with the agent's giving back. */
+static void a_grant_of_what_was_given_back_opens_nothing(void **state)
+{
+    struct wire_grant grant = {.lease = 7};
+    (void)state;
+    agent_grant(gate, &grant);
+    assert_int_equal(atomic_load(&gate->word), GATE_PACED);
+    close_gate();
+    agent.held = false; /* RETURNED */
+    grant.flags = WIRE_LEASE_WANTED;
+    agent_grant(gate, &grant);
+    assert_int_equal(atomic_load(&gate->word), GATE_CLOSED);
+    assert_false(agent.held);
+    grant.lease = 8;
+    agent_grant(gate, &grant);
+    assert_int_equal(atomic_load(&gate->word), GATE_PACED);
+    agent.held = false;
+    grant = (struct wire_grant){.flags = WIRE_LEASE_FREE};
+    agent_grant(gate, &grant);
+    assert_int_equal(atomic_load(&gate->word), GATE_FREE);
+    agent.held = false;
+}
+
 /* Each thread counts what it submits under an open gate; closed and left, the count stands still. */
 static atomic_bool stop;
 static void *submit_until_stopped(void *unused)
@@ -712,6 +736,7 @@ int main(void)
         TEST(a_call_under_way_is_waited_for),
         TEST(a_thread_that_jumped_out_of_a_call_waits_like_others),
         TEST(a_closed_and_left_gate_lets_nothing_through),
+        TEST(a_grant_of_what_was_given_back_opens_nothing),
         TEST(unmarked_work_is_found_by_asking_its_stream),
         TEST(a_default_stream_belongs_to_the_current_context),
         TEST(a_destroyed_streams_work_is_waited_for),
