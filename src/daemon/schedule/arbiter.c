@@ -242,14 +242,7 @@ void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns)
 
 uint64_t arbiter_quantum(const struct arbiter *arbiter)
 {
-    uint64_t quantum = (uint64_t)(arbiter->gap_ns * QUANTUM_GAPS);
-    if (arbiter->quantum_fixed_ns)
-        return arbiter->quantum_fixed_ns;
-    if (arbiter->gap_ns == 0)
-        return QUANTUM_START_NS;
-    if (quantum < QUANTUM_AUTO_MIN_NS)
-        return QUANTUM_AUTO_MIN_NS;
-    return quantum < QUANTUM_AUTO_MAX_NS ? quantum : QUANTUM_AUTO_MAX_NS;
+    return arbiter_turn_ns(arbiter);
 }
 
 bool arbiter_quantum_is_auto(const struct arbiter *arbiter)

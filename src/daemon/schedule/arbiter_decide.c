@@ -71,7 +71,8 @@ static void find_modes(struct arbiter *arbiter)
     uint64_t changed = shares ^ arbiter->shares;
     arbiter->shares = shares;
     FOR_GPUS (gpu, changed)
-        arbiter->calls->mode(arbiter->context, (unsigned)gpu, arbiter_mode(arbiter, (unsigned)gpu));
+        arbiter->calls->mode(arbiter->context, (unsigned)gpu,
+                             arbiter->shares >> gpu & 1 ? ARBITER_MODE_SHARES : ARBITER_MODE_FREE);
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         uint64_t gpus = gpus_of(session);
         if (!session->processes)
@@ -121,7 +122,7 @@ static void find_due(struct arbiter_session *session)
     bool is_outrun = is_outranked(session);
     if (owed <= 0 || (!is_outrun && (!is_needy || is_at_cost_of_others(session))))
         session->is_due = false;
-    else if (owed >= (is_needy ? BEHIND_NS : (double)arbiter_quantum(session->arbiter)))
+    else if (owed >= (is_needy ? BEHIND_NS : (double)arbiter_turn_ns(session->arbiter)))
         session->is_due = true;
 }
 
@@ -246,7 +247,7 @@ static void change_roles(struct arbiter *arbiter)
 /* A turn goes on until the holder is ahead of one that waits, at most for another quantum. */
 static uint64_t until_overtaken(const struct arbiter_session *holder)
 {
-    double ns = (double)arbiter_quantum(holder->arbiter);
+    double ns = (double)arbiter_turn_ns(holder->arbiter);
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
         if (is_eligible(at) && at->takes_turns && (at->gpus & holder->held) &&
             at->priority == holder->priority && (at->lag - holder->lag) * holder->weight < ns)
@@ -447,7 +448,7 @@ static uint64_t next_of(const struct arbiter_session *session)
         earlier(&next, after(arbiter, (session->tokens - expected_use(session)) / (session->density - rate)));
     if (arbiter_is_in_the_way(session) && is_waited_for(session))
         earlier(&next, session->turn_ends > arbiter->now ? session->turn_ends
-                                                         : arbiter->now + arbiter_quantum(arbiter));
+                                                         : arbiter->now + arbiter_turn_ns(arbiter));
     if (arbiter_is_waiting(session) && session->is_throttled) {
         double start = rate * BUCKET_START_PERIOD_NS;
         start = start < BUCKET_START_NS ? start : BUCKET_START_NS;

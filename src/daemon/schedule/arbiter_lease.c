@@ -87,7 +87,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
     struct arbiter *arbiter = session->arbiter;
     session->lease = lease;
     session->since = session->charged_at = arbiter->now;
-    session->turn_ends = arbiter->now + arbiter_quantum(arbiter);
+    session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
     session->busy_ns = session->calls = session->lease_busy_ns = 0;
     arbiter_watch(session);
     FOR_GPUS (gpu, session->held) {

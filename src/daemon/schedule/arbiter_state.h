@@ -3,7 +3,7 @@
  * arbiter_decide.c says who is to hold what, arbiter_lease.c gives and takes leases. */
 #pragma once
 
-#include "daemon/schedule/arbiter.h"
+#include "daemon/schedule/arbiter_types.h"
 
 #define QUANTUM_START_NS UINT64_C(30000000)
 /* A turn is so many times what a hand-over costs: the time in which the holder has no work before the GPU,
@@ -191,6 +191,8 @@ static inline bool is_measuring(const struct arbiter_session *session)
 
 /* --- arbiter_time.c -------------------------------------------------------------------------------- */
 
+/* The longest exclusive turn as it is now. */
+uint64_t arbiter_turn_ns(const struct arbiter *arbiter);
 /* Bring the accounts to `now`. */
 void arbiter_settle(struct arbiter *arbiter, uint64_t now);
 /* Weights follow from shares and from who competes. */

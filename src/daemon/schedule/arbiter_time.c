@@ -13,9 +13,21 @@
 /* Of the time, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
+uint64_t arbiter_turn_ns(const struct arbiter *arbiter)
+{
+    uint64_t quantum = (uint64_t)(arbiter->gap_ns * QUANTUM_GAPS);
+    if (arbiter->quantum_fixed_ns)
+        return arbiter->quantum_fixed_ns;
+    if (arbiter->gap_ns == 0)
+        return QUANTUM_START_NS;
+    if (quantum < QUANTUM_AUTO_MIN_NS)
+        return QUANTUM_AUTO_MIN_NS;
+    return quantum < QUANTUM_AUTO_MAX_NS ? quantum : QUANTUM_AUTO_MAX_NS;
+}
+
 static double quantum(const struct arbiter *arbiter)
 {
-    return (double)arbiter_quantum(arbiter);
+    return (double)arbiter_turn_ns(arbiter);
 }
 
 double arbiter_uncharged(const struct arbiter_session *session)
