@@ -11,6 +11,7 @@
 #define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
 #define SOON_NAPS 100u               /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
+#define LONGEST_FADES 16 /* by so small a part with each drain */
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
 
 static void nap(struct gate *gate, uint64_t ns)
@@ -50,13 +51,18 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns)
             return false;
         if (left && in_flight_is_finished(gate))
             break;
-        if (monotonic_ns() > deadline_ns) {
+        uint64_t now_ns = monotonic_ns();
+        if (now_ns > deadline_ns) {
+            atomic_store_explicit(&gate->stalled_ns, now_ns, memory_order_relaxed);
             gate_open(gate, GATE_PACED);
             return false;
         }
         nap(gate, naps < SOON_NAPS ? FIRST_NAP_NS : LAST_NAP_NS);
     }
     gate_drained(gate);
+    /* One long piece is not waited for in all turns to come. */
+    longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
+    atomic_store_explicit(&gate->longest_ns, longest_ns - longest_ns / LONGEST_FADES, memory_order_relaxed);
     return true;
 }
 

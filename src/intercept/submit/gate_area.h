@@ -136,8 +136,9 @@ struct gate {
     _Atomic uint64_t waited_ns;
     /* What a stream may have before it when a thread adds to it; and as little as the lease allows. */
     _Atomic uint64_t ahead_ns, ahead_least_ns;
-    /* The longest that one piece of work took. */
-    _Atomic uint64_t longest_ns;
+    /* The longest that one piece of work took, of late; and when a drain failed last: pieces from before do not count,
+     * as they may have waited for what the gate held. */
+    _Atomic uint64_t longest_ns, stalled_ns;
     /* A bit for each GPU of the policy that has contexts. */
     _Atomic uint64_t gpus;
     /* The agent is. */

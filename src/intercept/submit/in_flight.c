@@ -284,6 +284,7 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
         return;
     }
     if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
+        mark->recorded_ns > atomic_load_explicit(&gate->stalled_ns, memory_order_relaxed) &&
         took_ns > atomic_load_explicit(&gate->longest_ns, memory_order_relaxed))
         atomic_store_explicit(&gate->longest_ns, took_ns, memory_order_relaxed);
     work_estimate_measured(&entry->estimate, pieces, took_ns, ahead_ns(gate));

@@ -577,12 +577,12 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 
 /* --- What is measured ------------------------------------------------------------------------------ */
 
-#define PIECE_MS 0.25f
+static float piece_ms = 0.25f;
 
 /* By the number of calls between two events: each takes the GPU as long. */
 static CUresult elapsed(float *ms, CUevent from, CUevent to)
 {
-    *ms = PIECE_MS * (float)(events[(uintptr_t)to].at - events[(uintptr_t)from].at);
+    *ms = piece_ms * (float)(events[(uintptr_t)to].at - events[(uintptr_t)from].at);
     return CUDA_SUCCESS;
 }
 
@@ -641,6 +641,31 @@ static void what_is_not_done_is_not_told_of(void **state)
     struct in_flight_done later = in_flight_take_done(gate);
     assert_int_equal(later.calls, 1);
     assert_in_range(later.ns, MS / 4 - 1000, MS / 4 + 1000);
+}
+
+/* Two processes may wait for each other's kernels: what did not drain says nothing of how long pieces are, and patience
+ * that grows with it would grow for ever. */
+static void what_did_not_drain_makes_nobody_more_patient(void **state)
+{
+    (void)state;
+    launch_on(STREAM(13));
+    in_flight_take_done(gate);
+    uint64_t longest_ns = atomic_load(&gate->longest_ns);
+    assert_int_not_equal(longest_ns, 0);
+    work_stays();
+    launch_on(STREAM(13));
+    agent.alone = true;
+    assert_false(agent_drain(gate, 1000000));
+    piece_ms = 400;
+    done[13] = UINT64_MAX;
+    in_flight_take_done(gate);
+    assert_int_equal(atomic_load(&gate->longest_ns), longest_ns);
+    piece_ms = 0.25f;
+    atomic_store(&gate->longest_ns, 400 * MS);
+    for (unsigned i = 0; i < 100; i++)
+        assert_true(agent_drain(gate, 1000000));
+    assert_true(atomic_load(&gate->longest_ns) < MS); /* it is not remembered for ever */
+    agent.alone = false;
 }
 
 /* --- Captures -------------------------------------------------------------------------------------- */
@@ -746,6 +771,7 @@ int main(void)
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
+        MEASURES(what_did_not_drain_makes_nobody_more_patient),
         TEST(a_capture_is_the_same_while_gates_close),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
         TEST(nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one),
