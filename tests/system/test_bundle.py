@@ -183,7 +183,7 @@ def check_what_programs_load(tree):
     loaded = [path for path in (tree / "lib/gpuslice").rglob("*.so*") if path.parent.name != "runtime" and path.suffix != ".preload"]
     assert {"libgpuslice.so", "libcuda.so.1", "libcudart.so.13"} <= {path.name for path in loaded}
     for path in [*loaded, *(tree / EXAMPLES).iterdir()]:
-        assert newest_glibc(path) <= (2, 17) if path.name == "libgpuslice.so" else OLDEST_GLIBC, path
+        assert newest_glibc(path) <= ((2, 17) if path.name == "libgpuslice.so" else OLDEST_GLIBC), path
         dynamic = subprocess.check_output(["readelf", "-dW", path], text=True)
         assert "RPATH" not in dynamic and "RUNPATH" not in dynamic, path
 
