@@ -54,6 +54,6 @@ void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *findi
                    is_driver ? "DRA" : "", is_driver && is_plugin ? " and " : "",
                    is_plugin ? "the device plug-in" : "");
     else
-        doctor_say(finding, DOCTOR_WARNING, "see docs/kubernetes.md",
+        doctor_say(finding, DOCTOR_WARNING, "see share/doc/gpuslice/kubernetes.md",
                    "a Kubernetes node without gpuslice-kubelet: its pods do not get sessions");
 }
