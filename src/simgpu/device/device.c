@@ -20,6 +20,8 @@
 
 #define INITIALISE_DEADLINE_NS UINT64_C(1000000000)
 
+#define OPEN_TRIES 1000u
+
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool attached;
 static int shared_fd = -1;
@@ -128,8 +130,12 @@ int shared_open(const char *path, bool create)
 {
     struct stat file;
     cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 && errno == ENOENT && create && geteuid() == device_owner && make_file(path) == 0)
+    /* Somebody else's may be there when ours is to be linked, and gone with its last process when it is opened. */
+    for (unsigned tries = 0; fd < 0 && errno == ENOENT && tries < OPEN_TRIES; tries++) {
+        if (!create || geteuid() != device_owner || make_file(path) < 0)
+            return -1;
         fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    }
     if (fd < 0)
         return -1;
     if (fstat(fd, &file) == 0 && (file.st_uid == device_owner || is_folder_given) && S_ISREG(file.st_mode))
