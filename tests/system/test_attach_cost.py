@@ -21,7 +21,8 @@ def calls(product, tmp_path):
         if result.returncode != 0 and "ptrace" in result.stderr:
             pytest.skip(f"strace cannot trace here: {result.stderr.strip()}")
         assert result.returncode == 0, result.stderr
-        return re.findall(r"^(\d+) +(\w+)\((.*)\) += (-?\d+)", trace.read_text(), re.MULTILINE)
+        # A call that others interrupt is written in two lines, of which the first has no answer.
+        return re.findall(r"^(\d+) +(\w+)\((.*?)(?:\) += (-?\d+).*| <unfinished \.\.\.>)$", trace.read_text(), re.MULTILINE)
     return run
 
 
@@ -33,7 +34,7 @@ def test_a_process_without_shares_waits_for_no_thread(daemon, product, calls):
     session = daemon.request("POST", "/v1/sessions", {"name": "quick", "memory_bytes": 1 << 26})[1]
     made = calls(in_session(daemon, session), "exits", 100, 1, 3)
     assert registrations(made) == []
-    moved = [int(answer) for _, name, arguments, answer in made if name == "fcntl" and "F_DUPFD" in arguments]
+    moved = [int(answer) for _, name, arguments, answer in made if name == "fcntl" and "F_DUPFD" in arguments and answer]
     assert moved and max(moved) < 64
 
 
