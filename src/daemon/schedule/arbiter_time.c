@@ -1,6 +1,7 @@
 /* The accounts: GPU time used and held, virtual time, what is owed, buckets. */
 #include <string.h>
 
+#include "daemon/schedule/arbiter.h" /* what it tells */
 #include "daemon/schedule/arbiter_state.h"
 
 #define SECOND_NS UINT64_C(1000000000)
