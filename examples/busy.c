@@ -48,14 +48,19 @@ static double time_steps(CUfunction work, uint64_t steps)
     return (double)least_ms * 1e3;
 }
 
-/* How many steps are KERNEL_US. */
+/* How many steps are KERNEL_US: by the fastest step seen, as other programs can only slow steps down. A difference of two
+ * such times could be near 0 where one of them was slowed. */
 static uint64_t find_steps(CUfunction work)
 {
     uint64_t steps = 1024;
-    while (time_steps(work, steps) < KERNEL_US)
+    double us = time_steps(work, steps), least_us = us / (double)steps;
+    while (us < 4 * KERNEL_US) {
         steps *= 2;
-    double more_us = time_steps(work, 2 * steps) - time_steps(work, steps);
-    return more_us > 0 ? (uint64_t)(KERNEL_US * (double)steps / more_us) : steps;
+        us = time_steps(work, steps);
+        if (us / (double)steps < least_us)
+            least_us = us / (double)steps;
+    }
+    return (uint64_t)(KERNEL_US / least_us);
 }
 
 int main(int count, char **words)
