@@ -1,80 +1,9 @@
 /* The cards as NVML shows them, also when it hangs. argv[1] is the led NVML. */
-#include <dlfcn.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
-#include "daemon/gpu/sampler.h"
-#include "daemon/loop/daemon.h"
-#include "led_nvml.h"
-
-static const char *library;
-static struct led_nvml *led;
-static struct daemon daemon_state;
-
-/* Changes what NVML shows. */
-#define LEAD(statement)                                                                                      \
-    do {                                                                                                     \
-        pthread_mutex_lock(&led->lock);                                                                      \
-        statement;                                                                                           \
-        pthread_mutex_unlock(&led->lock);                                                                    \
-    } while (0)
-
-static int begin(void **state)
-{
-    daemon_state = (struct daemon){.options.simulated = true};
-    LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 1000;
-         led->used_bytes = 0; led->is_partitioned = false; led->instances = 0; led->process_count = 0;
-         led->bytes_of_each = 0; led->on_processes = NULL; led->entry_bytes = 0;
-         led->processes_result = NVML_SUCCESS);
-    return sd_event_new(&daemon_state.loop) < 0 ? -1 : 0;
-}
-
-static int end(void **state)
-{
-    gpu_stop(&daemon_state);
-    sd_event_unref(daemon_state.loop);
-    return 0;
-}
-
-static void start(void)
-{
-    struct error error = {0};
-    if (gpu_start(&daemon_state, library, &error) < 0)
-        fail_msg("%s", error.message);
-}
-
-static void set_true(void *argument)
-{
-    *(bool *)argument = true;
-}
-
-/* Run the loop until `*done`, at most a while. */
-static void run_until(const bool *done)
-{
-    uint64_t limit = daemon_now_usec() + 20000000;
-    while (!*done && daemon_now_usec() < limit)
-        assert_true(sd_event_run(daemon_state.loop, 1000000) >= 0);
-    assert_true(*done);
-}
-
-static void refresh(void)
-{
-    bool done = false;
-    gpu_refresh(&daemon_state, set_true, &done);
-    run_until(&done);
-}
+#include "led_daemon.h"
 
 static void cards_are_listed_with_their_memory_and_processes(void **state)
 {
@@ -246,30 +175,24 @@ static void an_error_about_a_card_makes_it_unhealthy_until_it_is_over(void **sta
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(cards_are_listed_with_their_memory_and_processes, begin, end),
-        cmocka_unit_test_setup_teardown(processes_are_read_whatever_their_entries_length, begin, end),
-        cmocka_unit_test_setup_teardown(a_figure_that_is_absent_is_unknown, begin, end),
-        cmocka_unit_test_setup_teardown(a_driver_that_does_not_start_is_said_so, begin, end),
-        cmocka_unit_test_setup_teardown(a_driver_without_cards_is_no_driver, begin, end),
-        cmocka_unit_test_setup_teardown(a_missing_library_is_no_driver, begin, end),
-        cmocka_unit_test_setup_teardown(instances_are_listed_in_their_cards_place, begin, end),
-        cmocka_unit_test_setup_teardown(a_card_in_mig_mode_without_instances_is_no_gpu, begin, end),
-        cmocka_unit_test_setup_teardown(a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(an_nvml_that_takes_long_is_asked_seldom, begin, end),
-        cmocka_unit_test_setup_teardown(an_error_about_a_card_makes_it_unhealthy_until_it_is_over, begin,
-                                        end),
+        cmocka_unit_test_setup_teardown(cards_are_listed_with_their_memory_and_processes, begin_daemon,
+                                        end_daemon),
+        cmocka_unit_test_setup_teardown(processes_are_read_whatever_their_entries_length, begin_daemon,
+                                        end_daemon),
+        cmocka_unit_test_setup_teardown(a_figure_that_is_absent_is_unknown, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_driver_that_does_not_start_is_said_so, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_driver_without_cards_is_no_driver, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_missing_library_is_no_driver, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(instances_are_listed_in_their_cards_place, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_card_in_mig_mode_without_instances_is_no_gpu, begin_daemon,
+                                        end_daemon),
+        cmocka_unit_test_setup_teardown(a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever,
+                                        begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(an_nvml_that_takes_long_is_asked_seldom, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(an_error_about_a_card_makes_it_unhealthy_until_it_is_over,
+                                        begin_daemon, end_daemon),
     };
-    if (count != 2) {
-        fprintf(stderr, "usage: %s LED_NVML\n", arguments[0]);
+    if (!lead_nvml(count, arguments))
         return 2;
-    }
-    library = arguments[1];
-    void *handle = dlopen(library, RTLD_NOW);
-    led = handle ? dlsym(handle, "led") : NULL;
-    if (!led) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 2;
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

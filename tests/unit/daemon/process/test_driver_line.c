@@ -1,111 +1,41 @@
 /* What the card holds for a session beyond what it charged. argv[1] is the led NVML. */
-#include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "../gpu/led_nvml.h"
-#include "daemon/gpu/sampler.h"
+#include "../gpu/led_session.h"
 #include "daemon/loop/changes.h"
-#include "daemon/loop/daemon.h"
 #include "daemon/process/driver_line.h"
-#include "daemon/session/process.h"
-#include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
 
 #define NOBODYS_PID 0x3ffffff0 /* above any pid_max */
-#define LIMIT 1000
-
-static const char *library;
-static struct led_nvml *led;
-static struct daemon daemon_state;
-static struct session session;
-static struct process process;
-static struct ledger_policy *policy;
-static struct ledger_slot slot;
-static struct lock lock;
-
-/* Changes what NVML shows. */
-#define LEAD(statement)                                                                                      \
-    do {                                                                                                     \
-        pthread_mutex_lock(&led->lock);                                                                      \
-        statement;                                                                                           \
-        pthread_mutex_unlock(&led->lock);                                                                    \
-    } while (0)
-
-static void set_true(void *argument)
-{
-    *(bool *)argument = true;
-}
-
-static void run_until(const bool *done)
-{
-    for (uint64_t until = daemon_now_usec() + 20000000; !*done && daemon_now_usec() < until;)
-        assert_true(sd_event_run(daemon_state.loop, 1000000) >= 0);
-    assert_true(*done);
-}
-
-static void sample(void)
-{
-    bool done = false;
-    gpu_refresh(&daemon_state, set_true, &done);
-    run_until(&done);
-}
 
 static int begin(void **state)
 {
     struct error error = {0};
-    daemon_state = (struct daemon){.options.simulated = true};
-    LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 4000;
-         led->used_bytes = 0; led->process_count = 0; led->on_processes = NULL;
-         led->processes_result = NVML_SUCCESS);
-    if (sd_event_new(&daemon_state.loop) < 0 || gpu_start(&daemon_state, library, &error) < 0 ||
-        driver_line_start(&daemon_state, &error) < 0)
+    assert_int_equal(begin_daemon(state), 0);
+    LEAD(led->total_bytes = 4000);
+    start();
+    if (driver_line_start(&daemon_state, &error) < 0)
         return -1;
-    policy = calloc(1, sizeof(*policy));
-    struct ledger_usage *usage =
-        mmap(NULL, ledger_usage_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ledger_policy_init(policy, "0123456789ab", 1);
-    ledger_usage_init(usage, 1);
-    policy->gpu_count = 1;
-    policy->gpus[0].limit_bytes = LIMIT;
-    session = (struct session){.daemon = &daemon_state, .gpu_count = 1};
-    session.ledger.policy = policy;
-    session.ledger.usage = usage;
+    make_session(NOBODYS_PID);
     session.processes = &process;
-    process = (struct process){.session = &session, .pid = NOBODYS_PID, .start_ticks = 1};
-    slot = (struct ledger_slot){.ledger = {policy, usage}, .lock = &lock};
-    slot.index = (uint32_t)ledger_slot_claim(
-        usage, (struct ledger_owner){.pid = NOBODYS_PID, .start_ticks = 1}, &slot.generation);
-    process.slot = slot.index;
-    daemon_state.sessions = &session;
-    LEAD(led->first_pid = NOBODYS_PID; led->process_count = 1; led->bytes_of_each = 150);
     return 0;
 }
 
 static int end(void **state)
 {
-    gpu_stop(&daemon_state);
-    sd_event_unref(daemon_state.loop);
+    end_daemon(state);
     change_publish(&daemon_state, &(struct change){CHANGE_SESSION_GONE, .session = &session}, "gone");
     driver_line_stop(&daemon_state);
-    munmap(session.ledger.usage, ledger_usage_bytes());
     free(process.driver_parts);
-    free(policy);
+    forget_session();
     return 0;
 }
 
 static void it_is_what_nvml_shows_beyond_what_was_charged(void **state)
 {
     assert_true(ledger_reserve(&slot, 0, 30));
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
     assert_int_equal(policy->gpus[0].driver_bytes, 120);
     assert_int_equal(session_charged(&session, 0), 30);
@@ -114,7 +44,7 @@ static void it_is_what_nvml_shows_beyond_what_was_charged(void **state)
 
 static void it_counts_at_the_next_request(void **state)
 {
-    sample();
+    refresh();
     assert_false(ledger_reserve(&slot, 0, LIMIT - 150 + 1));
     assert_true(ledger_reserve(&slot, 0, LIMIT - 150));
 }
@@ -122,11 +52,11 @@ static void it_counts_at_the_next_request(void **state)
 static void it_may_pass_the_limit_and_then_refuses_all(void **state)
 {
     LEAD(led->bytes_of_each = 3 * LIMIT);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 3 * LIMIT);
     assert_false(ledger_reserve(&slot, 0, 1));
     LEAD(led->bytes_of_each = 0);
-    sample();
+    refresh();
     assert_true(ledger_reserve(&slot, 0, LIMIT));
 }
 
@@ -134,27 +64,27 @@ static void it_may_pass_the_limit_and_then_refuses_all(void **state)
 static void a_figure_that_nvml_does_not_have_changes_nothing(void **state)
 {
     assert_true(ledger_reserve(&slot, 0, 30));
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
     LEAD(led->bytes_of_each = NVML_VALUE_NOT_AVAILABLE_U64);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
     assert_true(daemon_state.gpus[0].is_silent);
     LEAD(led->bytes_of_each = 0);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
     LEAD(led->bytes_of_each = 40; led->processes_result = NVML_ERROR_NO_PERMISSION);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
     LEAD(led->processes_result = NVML_SUCCESS);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 10);
 }
 
 static void it_is_never_below_nothing(void **state)
 {
     assert_true(ledger_reserve(&slot, 0, 200));
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 0);
 }
 
@@ -162,28 +92,28 @@ static void what_nvml_does_not_show_is_left_out(void **state)
 {
     assert_true(ledger_reserve(&slot, 0, 400));
     ledger_hide(&slot, 0, 300);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 50); /* 150 - (400 - 300) */
     ledger_unhide(&slot, 0, 300);
     ledger_release(&slot, 0, 300);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 50);
 }
 
 /* A process that reserves, is stopped, and goes on to ask the driver. */
 static void a_sample_between_reserving_and_asking_the_driver_tells_nothing(void **state)
 {
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 150);
     ledger_move_begin(&slot, 0);
     assert_true(ledger_reserve(&slot, 0, 500));
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 150);
     LEAD(led->bytes_of_each = 650); /* the driver has taken it */
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 150);
     ledger_move_end(&slot, 0);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 150);
     assert_int_equal(session_used(&session, 0), 650);
 }
@@ -193,13 +123,13 @@ static void a_sample_between_taking_and_charging_never_counts_twice(void **state
 {
     ledger_move_begin(&slot, 0);
     LEAD(led->bytes_of_each = 750);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 0);
     ledger_charge(&slot, 0, 600);
-    sample();
+    refresh();
     assert_int_equal(session_used(&session, 0), 600);
     ledger_move_end(&slot, 0);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 150);
     assert_int_equal(session_used(&session, 0), 750);
 }
@@ -216,7 +146,7 @@ static void a_sample_during_which_the_slot_changed_is_taken_again_soon(void **st
 {
     changes = 0;
     LEAD(led->on_processes = allocate_once);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 0); /* and not 150 */
     for (uint64_t until = daemon_now_usec() + 20000000;
          session.gpus[0].driver_bytes == 0 && daemon_now_usec() < until;)
@@ -230,7 +160,7 @@ static void a_process_in_two_slots_counts_once(void **state)
         .session = &session, .pid = NOBODYS_PID, .start_ticks = 1, .slot = slot.index + 1};
     process.next = &second;
     assert_true(ledger_reserve(&slot, 0, 30));
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
     process.next = NULL;
     free(second.driver_parts);
@@ -240,13 +170,13 @@ static void what_is_shown_for_a_dead_process_is_an_orphan_until_it_is_gone(void 
 {
     session.processes = NULL;
     driver_line_died(&session, LEDGER_SLOTS - 1, NOBODYS_PID, 1);
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].orphan_bytes, 150);
     assert_int_equal(policy->gpus[0].orphan_bytes, 150);
     assert_int_equal(session_used(&session, 0), 150);
     assert_false(ledger_reserve(&slot, 0, LIMIT - 150 + 1));
     LEAD(led->process_count = 0);
-    sample();
+    refresh();
     assert_int_equal(session_used(&session, 0), 0);
     assert_true(LIST_EMPTY(&session.orphans));
     assert_true(ledger_reserve(&slot, 0, LIMIT));
@@ -263,7 +193,7 @@ static void a_sample_from_before_a_death_says_nothing_of_the_dead(void **state)
     run_until(&done);
     assert_int_equal(session.gpus[0].orphan_bytes, 0);
     assert_false(LIST_EMPTY(&session.orphans));
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].orphan_bytes, 150);
 }
 
@@ -272,7 +202,7 @@ static void a_pid_that_is_another_process_by_now_is_no_orphan(void **state)
     session.processes = NULL;
     LEAD(led->first_pid = (unsigned)getpid());
     driver_line_died(&session, LEDGER_SLOTS - 1, getpid(), 1); /* we did not start with the machine */
-    sample();
+    refresh();
     assert_int_equal(session.gpus[0].orphan_bytes, 0);
     assert_true(LIST_EMPTY(&session.orphans));
 }
@@ -295,16 +225,7 @@ int main(int count, char **arguments)
         TEST(a_sample_from_before_a_death_says_nothing_of_the_dead),
         TEST(a_pid_that_is_another_process_by_now_is_no_orphan),
     };
-    if (count != 2) {
-        fprintf(stderr, "usage: %s LED_NVML\n", arguments[0]);
+    if (!lead_nvml(count, arguments))
         return 2;
-    }
-    library = arguments[1];
-    void *handle = dlopen(library, RTLD_NOW);
-    led = handle ? dlsym(handle, "led") : NULL;
-    if (!led) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 2;
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
