@@ -55,6 +55,12 @@ struct ledger_policy_gpu {
     uint32_t reserved;
 };
 
+/* How the device memory of the session's processes is backed. */
+enum ledger_engine {
+    LEDGER_ENGINE_PLAIN = 0, /* by the driver; what daemons say that know no other */
+    LEDGER_ENGINE_SWAP = 1,  /* by extents that can leave the card */
+};
+
 struct ledger_policy {
     uint64_t magic;
     uint32_t layout;
@@ -62,7 +68,7 @@ struct ledger_policy {
     uint64_t epoch;     /* under which this policy was made; fixed */
     char session_id[LEDGER_SESSION_ID_BYTES];
     _Atomic uint32_t closed; /* not 0: no new memory (released or expired) */
-    uint32_t reserved;
+    uint32_t engine;         /* enum ledger_engine; fixed */
     /* Counts on while the daemon's loop goes round, twice a second; 0: of a daemon that does not count. */
     _Atomic uint64_t beats;
     uint32_t reserved_too[4];

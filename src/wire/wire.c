@@ -25,6 +25,10 @@ static size_t packet_bytes(unsigned type)
         [WIRE_CLOSED] = sizeof(struct wire_closed),
         [WIRE_PROGRESS] = sizeof(struct wire_progress),
         [WIRE_BURST] = sizeof(struct wire_burst),
+        [WIRE_ARENA] = sizeof(struct wire_arena),
+        [WIRE_EVICT] = sizeof(struct wire_evict),
+        [WIRE_RESTORE] = sizeof(struct wire_restore),
+        [WIRE_MOVED] = sizeof(struct wire_moved),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0 ||
         (type >= WIRE_AGENT && WIRE_VERSION < WIRE_VERSION_AGENT))
@@ -81,6 +85,11 @@ int wire_send(int socket, struct wire_message *message, const int *fds, unsigned
 int wire_post(int socket, struct wire_message *message)
 {
     return send_packet(socket, message, NULL, 0, MSG_DONTWAIT);
+}
+
+int wire_post_descriptor(int socket, struct wire_message *message, int fd)
+{
+    return send_packet(socket, message, &fd, 1, MSG_DONTWAIT);
 }
 
 static void close_all(int *fds, unsigned *count)

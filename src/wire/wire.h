@@ -32,6 +32,17 @@
  *   PROGRESS               ->       the same and how many calls were done, where GRANT asks for that
  *   BURST                  ->       work begins after a rest, or is over, where GRANT asks for it
  *
+ * and in a session whose memory can leave the card (the policy's engine is LEDGER_ENGINE_SWAP):
+ *
+ *   MOVED                  ->       how much of the process's memory is where: at first, when that has changed, now and
+ *                                   then while it moves, and as the answer to an order
+ *                          <-       ARENA with a descriptor: host memory for what leaves the card
+ *                          <-       EVICT: close the gate, wait out what was submitted, and take all that can move off
+ *                                   the card
+ *                          <-       RESTORE: bring it back, and go on
+ *
+ * An order that is carried out already is answered all the same, so it may be given again at any time.
+ *
  * HELLO and AGENT travel in the oldest version, so that any daemon can read which ones the client knows; the
  * daemon answers in the newest that both know, and both keep to that. */
 #pragma once
@@ -69,6 +80,11 @@ enum wire_type {
     /* of version 2, but only where a GRANT asks for it: daemons and agents that do not know them never meet */
     WIRE_PROGRESS = 14,
     WIRE_BURST = 15,
+    /* of version 2, but only where the policy's engine asks for it */
+    WIRE_ARENA = 16,
+    WIRE_EVICT = 17,
+    WIRE_RESTORE = 18,
+    WIRE_MOVED = 19,
 };
 
 struct wire_header {
@@ -232,6 +248,46 @@ struct wire_closed {
     uint64_t left_ns; /* how long what was submitted should still take: a guess */
 };
 
+/* One chunk of the session's arena: a memfd of that size, sealed, whose memory is there. It is the process's until its
+ * end. */
+struct wire_arena {
+    uint64_t bytes;
+};
+
+struct wire_evict {
+    uint64_t order;       /* a number that MOVED tells; not 0 */
+    uint64_t patience_ns; /* how long to wait for the work in flight, beyond the longest piece seen */
+    /* Not 0: only if the process has given the GPU nothing for so long. */
+    uint64_t idle_ns;
+};
+
+struct wire_restore {
+    uint64_t order;
+};
+
+enum wire_move {
+    WIRE_MOVE_DONE = 0,    /* or, without an order: this is how it stands */
+    WIRE_MOVE_GOES_ON = 1, /* not the answer yet */
+    WIRE_MOVE_BUSY = 2,    /* what was submitted did not end in time, or there was work of late */
+    WIRE_MOVE_NO_ROOM = 3, /* EVICT: in the arena; RESTORE: on the card */
+    WIRE_MOVE_FAILED = 4,  /* the driver refused */
+};
+
+/* After one that failed, the process is what it was before, unless `evicted_bytes` and the flags say otherwise. */
+struct wire_moved {
+    uint64_t order;                         /* that this answers; 0: none */
+    uint64_t resident_bytes, evicted_bytes; /* of memory that can move: on the card, and in the arena */
+    uint64_t unmovable_bytes;
+    uint64_t arena_bytes; /* of the chunks it has taken */
+    uint32_t result;      /* enum wire_move */
+    uint32_t flags;       /* enum wire_moved_flags */
+};
+
+enum wire_moved_flags {
+    WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
+    WIRE_MOVED_WAITS = 2, /* and work waits there */
+};
+
 struct wire_message {
     struct wire_header header;
     union {
@@ -250,6 +306,10 @@ struct wire_message {
         struct wire_closed closed;
         struct wire_progress progress;
         struct wire_burst burst;
+        struct wire_arena arena;
+        struct wire_evict evict;
+        struct wire_restore restore;
+        struct wire_moved moved;
     };
 };
 
@@ -263,8 +323,9 @@ uint16_t wire_common_version(uint16_t oldest, uint16_t newest);
  * socket). */
 int wire_send(int socket, struct wire_message *message, const int *fds, unsigned fd_count);
 
-/* The same without descriptors, and never waiting, whatever the socket: -EAGAIN when it is full. */
+/* The same without descriptors, or with one, and never waiting, whatever the socket: -EAGAIN when it is full. */
 int wire_post(int socket, struct wire_message *message);
+int wire_post_descriptor(int socket, struct wire_message *message, int fd);
 
 /* Receive one message. Descriptors that came along are stored in `fds` (close-on-exec; the caller owns
  * them) and counted in `*fd_count`; more than WIRE_FDS_MAX, or any with a bad message, are closed. Returns 0;

@@ -47,6 +47,8 @@ static void listen_to_daemon(struct gate *gate)
         if (poll(&ready, 1, 0) <= 0)
             return;
         int result = wire_receive(agent.connection.fd, &message, fds, &count);
+        if (result == 0 && message.header.type == WIRE_ARENA && count == 1)
+            agent_take_chunk(gate, &message.arena, fds[0]);
         while (count)
             close(fds[--count]);
         if (result < 0) {
@@ -60,6 +62,12 @@ static void listen_to_daemon(struct gate *gate)
             break;
         case WIRE_REVOKE:
             agent_give_back(gate, message.revoke.lease, message.revoke.patience_ns, WIRE_OUTCOME_DRAINED);
+            break;
+        case WIRE_EVICT:
+            agent_evict(gate, &message.evict);
+            break;
+        case WIRE_RESTORE:
+            agent_restore(gate, &message.restore);
             break;
         case WIRE_REFUSED:
             agent_lose_daemon(gate, message.refused.message);
@@ -76,7 +84,8 @@ static uint64_t pause_ns(struct gate *gate)
     uint64_t most_ns = attach_is_ours(&agent.pokes[0]) ? AGENT_CHECK_NS : CHECK_BLIND_NS;
     if (!agent.connection.open)
         return TRY_AGAIN_NS;
-    uint64_t ns = agent_is_paced() ? agent_lease_pause_ns(gate) : most_ns;
+    uint64_t ns = agent_is_paced() ? agent_lease_pause_ns(gate) : most_ns, move_ns = agent_move_pause_ns();
+    ns = ns < move_ns ? ns : move_ns;
     return ns < most_ns ? ns : most_ns;
 }
 
@@ -110,11 +119,14 @@ static void *agent_main(void *unused)
             int result = agent_reach_daemon();
             if (result < 0)
                 report_debug("no word with the daemon about the GPUs' time: %s", strerror(-result));
+            else
+                agent_move_met(gate);
             next_try_ns = monotonic_ns() + TRY_AGAIN_NS;
         }
         if (agent.connection.open) {
             listen_to_daemon(gate);
             agent_serve(gate);
+            agent_serve_memory(gate);
         }
         uint64_t watch_ns = agent_watch_daemon(gate), ns = pause_ns(gate);
         pause_until_something(watch_ns < ns ? watch_ns : ns);
@@ -128,8 +140,10 @@ int __cxa_atexit(void (*function)(void *), void *argument, void *library);
 static void end(void *unused)
 {
     struct gate *gate = gate_of();
-    if (gate) /* a forked child has none */
-        gate_end(gate);
+    if (!gate) /* a forked child has none */
+        return;
+    agent_move_end();
+    gate_end(gate);
 }
 
 static bool make_pokes(void)

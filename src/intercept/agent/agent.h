@@ -18,3 +18,31 @@ void agent_part(uint32_t gpu);
 /* Before the program destroys a context: the agent asks about it no more. Waits only while the agent is
  * asking. */
 void agent_leave_context(CUcontext context);
+
+/* --- Memory that leaves the card ------------------------------------------------------------------- */
+
+/* How the process's device memory stands. */
+struct agent_memory {
+    /* Of memory that can move: on the card, and in the arena. */
+    uint64_t resident_bytes, evicted_bytes;
+    uint64_t unmovable_bytes;
+    /* Of the chunks that were taken. */
+    uint64_t arena_bytes;
+};
+
+/* What can move this process's memory. The agent's thread calls it. */
+struct agent_mover {
+    /* Take over a chunk for the arena: `fd` is a sealed memfd of `bytes` whose memory is there. 0 or a negative errno;
+     * the caller closes `fd`. */
+    int (*take_chunk)(int fd, uint64_t bytes);
+    void (*count)(struct agent_memory *memory);
+    /* Have all that can move leave the card, and come back; with the gate closed and nothing in flight. They return
+     * when it is done, and call `progress` now and then. 0; or a negative errno, and then what had moved was moved back,
+     * or where that failed too, is where count() tells: nothing is lost. -ENOMEM: no room in the arena, or on the card.
+     * Memory that is made between the two is not on the card. */
+    int (*evict)(void (*progress)(void));
+    int (*restore)(void (*progress)(void));
+};
+
+/* Once, before the process's first context is entered. It lives for ever. */
+void agent_set_mover(const struct agent_mover *mover);

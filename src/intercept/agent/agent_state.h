@@ -4,6 +4,7 @@
  * connection.c   how the daemon is reached, spoken to and lost
  * measure.c      how busy the process keeps the GPUs
  * lease.c        what a GRANT and a REVOKE do, and what a lease is given back for
+ * move.c         the process's memory leaves the card, and comes back
  * silence.c      a daemon that hangs
  * alone.c        a cap of the environment's, where there is no daemon */
 #pragma once
@@ -50,6 +51,17 @@ struct agent_state {
         uint64_t gap_ns;
         uint32_t chance;
     } measure;
+    struct {
+        /* From EVICT to RESTORE the gate stays closed, whatever leases say. */
+        bool is_away;
+        /* What MOVED told last, and when. */
+        struct wire_moved told;
+        uint64_t told_ns;
+        /* The order that is being carried out. */
+        uint64_t order;
+        /* How much the process had submitted, when that was last seen to have changed. */
+        uint64_t submitted, submitted_ns;
+    } move;
     /* Alone: there is no daemon, and a cap of the environment's is all there is to keep. */
     bool alone;
     struct cap_bucket cap;
@@ -67,6 +79,9 @@ void agent_lose_daemon(struct gate *gate, const char *why);
 /* Send a message; never waits. */
 void agent_tell(struct gate *gate, struct wire_message *message);
 void agent_tell_want(struct gate *gate);
+
+/* Open the gate as the lease says, or as it is without one; not while the process's memory is away. */
+void agent_open_gate(struct gate *gate, enum gate_state state);
 
 /* --- measure.c ------------------------------------------------------------------------------------- */
 
@@ -99,6 +114,23 @@ bool agent_is_paced(void);
 void agent_serve(struct gate *gate);
 /* How long the agent may sleep under the lease if nothing happens. */
 uint64_t agent_lease_pause_ns(struct gate *gate);
+
+/* --- move.c ---------------------------------------------------------------------------------------- */
+
+/* Whether there is memory that can leave the card. */
+bool agent_has_mover(void);
+/* The daemon was reached: tell it how the memory stands. */
+void agent_move_met(struct gate *gate);
+/* `fd` is closed by the caller. */
+void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd);
+void agent_evict(struct gate *gate, const struct wire_evict *evict);
+void agent_restore(struct gate *gate, const struct wire_restore *restore);
+/* Say what there is to say of the memory. */
+void agent_serve_memory(struct gate *gate);
+/* How long the agent may sleep until then. */
+uint64_t agent_move_pause_ns(void);
+/* The process ends: wait for what moves. No move begins any more. */
+void agent_move_end(void);
 
 /* --- silence.c ------------------------------------------------------------------------------------- */
 

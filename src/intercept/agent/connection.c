@@ -12,14 +12,23 @@
 
 #define ANSWER_MS 1000
 
+void agent_open_gate(struct gate *gate, enum gate_state state)
+{
+    if (!agent.move.is_away)
+        gate_open(gate, state);
+}
+
 void agent_lose_daemon(struct gate *gate, const char *why)
 {
     if (agent.connection.open)
         report_debug("the agent goes on without the daemon: %s", why);
+    if (agent.connection.open && agent.move.is_away)
+        report_line("this program's GPU memory is in host memory, and gpusliced has gone: it waits until "
+                    "there is one again");
     attach_let_go(&agent.connection);
     agent.held = agent.wanted = false;
     agent.flags = 0;
-    gate_open(gate, GATE_FREE);
+    agent_open_gate(gate, GATE_FREE);
 }
 
 void agent_tell(struct gate *gate, struct wire_message *message)

@@ -141,6 +141,11 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
         agent.told_burst = false;
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     }
+    if (agent.move.is_away) {
+        if (agent_is_paced()) /* nobody waits for it */
+            agent_give_back(gate, grant->lease, 0, WIRE_OUTCOME_IDLE);
+        return;
+    }
     if (grant->flags & WIRE_LEASE_STILL)
         gate_close(gate);
     else
@@ -219,7 +224,7 @@ void agent_serve(struct gate *gate)
 {
     if (agent_is_paced())
         serve_lease(gate);
-    bool waits = !agent.held && !agent.wanted &&
+    bool waits = !agent.held && !agent.wanted && !agent.move.is_away &&
                  atomic_load_explicit(&gate->waiters, memory_order_seq_cst) > 0 &&
                  atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
     bool elsewhere = agent.held && agent.told_gpus != atomic_load_explicit(&gate->gpus, memory_order_relaxed);

@@ -41,22 +41,32 @@ static int make_chunk(void)
     return fd;
 }
 
+int arena_take(struct arena *arena, int fd, uint64_t bytes)
+{
+    if (!arena->base && !reserve(arena))
+        return -ENOMEM;
+    if (bytes > arena->reserved_bytes - arena->ready_bytes)
+        return -ENOMEM;
+    unsigned char *place = arena->base + arena->ready_bytes;
+    void *chunk = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (chunk == MAP_FAILED)
+        return -errno;
+    madvise(chunk, bytes, MADV_DONTFORK);
+    /* Page-locked memory is copied at the speed of the link; without, copies are right all the same. */
+    if (real(cuMemHostRegister_v2))
+        real(cuMemHostRegister_v2)(chunk, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    arena->ready_bytes += bytes;
+    return 0;
+}
+
 static bool add_chunk(struct arena *arena)
 {
-    unsigned char *place = arena->base + arena->ready_bytes;
     int fd = make_chunk();
     if (fd < 0)
         return false;
-    void *chunk = mmap(place, ARENA_CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    int result = arena_take(arena, fd, ARENA_CHUNK_BYTES);
     close(fd);
-    if (chunk == MAP_FAILED)
-        return false;
-    madvise(chunk, ARENA_CHUNK_BYTES, MADV_DONTFORK);
-    /* Page-locked memory is copied at the speed of the link; without, copies are right all the same. */
-    if (real(cuMemHostRegister_v2))
-        real(cuMemHostRegister_v2)(chunk, ARENA_CHUNK_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
-    arena->ready_bytes += ARENA_CHUNK_BYTES;
-    return true;
+    return result == 0;
 }
 
 bool arena_grow(struct arena *arena, uint64_t bytes)
@@ -65,7 +75,7 @@ bool arena_grow(struct arena *arena, uint64_t bytes)
     bool fits = (!arena->limit_bytes || bytes <= arena->limit_bytes) && (arena->base || reserve(arena)) &&
                 bytes <= arena->reserved_bytes;
     while (fits && arena->ready_bytes < bytes)
-        fits = add_chunk(arena);
+        fits = !arena->is_given && add_chunk(arena);
     GS_CHECK(arena->ready_bytes <= arena->reserved_bytes);
     errno = saved_errno;
     return fits;

@@ -16,7 +16,11 @@ struct arena {
     uint64_t reserved_bytes; /* of addresses from `base` on */
     uint64_t ready_bytes;    /* of memory */
     uint64_t limit_bytes;    /* it never has more; 0: none */
+    bool is_given;           /* its memory comes by arena_take() alone */
 };
 
 /* Have at least `bytes` of memory. False, with what it had before, where there is none, or more than the limit. */
 bool arena_grow(struct arena *arena, uint64_t bytes);
+
+/* Take over `bytes` of memory in file `fd`, whole pages. 0 or a negative errno. */
+int arena_take(struct arena *arena, int fd, uint64_t bytes);

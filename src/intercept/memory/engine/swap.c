@@ -4,13 +4,19 @@
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/mover.h"
 
 _Static_assert(sizeof(struct swap) <= MEMORY_ENGINE_BYTES, "it has room in the memory area");
 
 void swap_choose(void)
 {
-    if (strcmp(session_settings()->oversubscribe, "swap") == 0)
-        atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
+    bool by_daemon = session_slot()->ledger.policy->engine == LEDGER_ENGINE_SWAP;
+    if (engine_of_process() == &engine_swap ||
+        (!by_daemon && strcmp(session_settings()->oversubscribe, "swap") != 0))
+        return;
+    if (by_daemon)
+        mover_register();
+    atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
 }
 
 /* --- Physical memory ------------------------------------------------------------------------------- */

@@ -1,0 +1,225 @@
+/* The process's memory leaves the card when the daemon orders it, and comes back. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "intercept/agent/agent.h"
+#include "intercept/agent/agent_state.h"
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/report.h"
+#include "intercept/submit/gate.h"
+#include "intercept/submit/in_flight.h"
+
+#define TELL_NS UINT64_C(1000000000)   /* of what changes by itself */
+#define PROGRESS_NS UINT64_C(50000000) /* of a move */
+#define END_SECONDS 30                 /* a process that ends waits no longer for a move */
+
+static const struct agent_mover *_Atomic mover;
+/* Held while memory moves. */
+static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER;
+
+void agent_set_mover(const struct agent_mover *set)
+{
+    atomic_store_explicit(&mover, set, memory_order_release); /* agent_mover() */
+}
+
+static const struct agent_mover *agent_mover(void)
+{
+    return atomic_load_explicit(&mover, memory_order_acquire);
+}
+
+bool agent_has_mover(void)
+{
+    return agent_mover() != NULL;
+}
+
+/* --- What the daemon is told ----------------------------------------------------------------------- */
+
+static struct wire_moved memory_now(const struct gate *gate)
+{
+    struct agent_memory memory = {0};
+    agent_mover()->count(&memory);
+    bool waits = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
+    return (struct wire_moved){
+        .resident_bytes = memory.resident_bytes,
+        .evicted_bytes = memory.evicted_bytes,
+        .unmovable_bytes = memory.unmovable_bytes,
+        .arena_bytes = memory.arena_bytes,
+        .flags = agent.move.is_away ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0) : 0,
+    };
+}
+
+static void tell_memory(struct gate *gate, const struct wire_moved *moved)
+{
+    struct wire_message message = {.header.type = WIRE_MOVED, .moved = *moved};
+    agent.move.told = *moved;
+    agent.move.told.order = agent.move.told.result = 0;
+    agent.move.told_ns = monotonic_ns();
+    agent_tell(gate, &message);
+}
+
+static void answer(struct gate *gate, uint64_t order, enum wire_move result)
+{
+    struct wire_moved moved = memory_now(gate);
+    moved.order = order;
+    moved.result = result;
+    tell_memory(gate, &moved);
+}
+
+void agent_move_met(struct gate *gate)
+{
+    if (agent_has_mover())
+        answer(gate, 0, WIRE_MOVE_DONE);
+}
+
+/* Called by the mover. */
+static void tell_progress(void)
+{
+    if (agent.connection.open && monotonic_ns() - agent.move.told_ns >= PROGRESS_NS)
+        answer(gate_of(), agent.move.order, WIRE_MOVE_GOES_ON);
+}
+
+static void look_for_work(struct gate *gate, uint64_t now_ns)
+{
+    uint64_t submitted = in_flight_submitted(gate);
+    if (submitted == agent.move.submitted && agent.move.submitted_ns)
+        return;
+    agent.move.submitted = submitted;
+    agent.move.submitted_ns = now_ns;
+}
+
+void agent_serve_memory(struct gate *gate)
+{
+    if (!agent_has_mover() || !agent.connection.open)
+        return;
+    uint64_t now_ns = monotonic_ns();
+    look_for_work(gate, now_ns);
+    struct wire_moved moved = memory_now(gate);
+    bool has_news = memcmp(&moved, &agent.move.told, sizeof(moved)) != 0;
+    if (moved.flags != agent.move.told.flags || (has_news && now_ns - agent.move.told_ns >= TELL_NS))
+        tell_memory(gate, &moved);
+}
+
+uint64_t agent_move_pause_ns(void)
+{
+    return agent_has_mover() ? TELL_NS : UINT64_MAX;
+}
+
+/* --- Orders ---------------------------------------------------------------------------------------- */
+
+void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd)
+{
+    int result = agent_has_mover() ? agent_mover()->take_chunk(fd, arena->bytes) : -EINVAL;
+    if (result < 0)
+        report_debug("a piece of host memory for evicted GPU memory could not be taken: %s",
+                     strerror(-result));
+    if (agent_has_mover())
+        answer(gate, 0, WIRE_MOVE_DONE);
+}
+
+/* Close the gate, wait out what was submitted, and give a lease back that can end. False: work goes on, or the daemon has
+ * gone; the gate is as it was. */
+static bool leave_gpu(struct gate *gate, uint64_t patience_ns)
+{
+    bool is_free = agent.held && !agent_is_paced();
+    if (atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED)
+        return true;
+    if (agent_is_paced())
+        agent_give_back(gate, agent.lease, patience_ns, WIRE_OUTCOME_IDLE);
+    else if (!agent_drain(gate, patience_ns) && agent.connection.open && is_free)
+        gate_open(gate, GATE_FREE);
+    return agent.connection.open && atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
+}
+
+static int move(uint64_t order, int (*step)(void (*progress)(void)))
+{
+    agent.move.order = order;
+    return step(tell_progress);
+}
+
+/* As the lease says, or where there is no daemon any more as it is without one. */
+static void reopen(struct gate *gate)
+{
+    if (!agent.connection.open || (agent.held && !agent_is_paced()))
+        agent_open_gate(gate, GATE_FREE);
+}
+
+static enum wire_move result_of(int result)
+{
+    if (result == 0)
+        return WIRE_MOVE_DONE;
+    return result == -ENOMEM ? WIRE_MOVE_NO_ROOM : WIRE_MOVE_FAILED;
+}
+
+/* Take what can move off the card. */
+static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
+{
+    uint64_t now_ns = monotonic_ns();
+    if (agent.move.is_away && memory_now(gate).resident_bytes == 0)
+        return WIRE_MOVE_DONE;
+    look_for_work(gate, now_ns);
+    if (order->idle_ns && now_ns - agent.move.submitted_ns < order->idle_ns)
+        return WIRE_MOVE_BUSY;
+    if (!agent.move.is_away && !leave_gpu(gate, order->patience_ns))
+        return WIRE_MOVE_BUSY;
+    agent.move.is_away = true;
+    int result = move(order->order, agent_mover()->evict);
+    if (result < 0)
+        agent.move.is_away = memory_now(gate).evicted_bytes > 0;
+    if (result < 0 && !agent.move.is_away)
+        reopen(gate);
+    return result_of(result);
+}
+
+static enum wire_move restore(struct gate *gate, const struct wire_restore *order)
+{
+    if (!agent.move.is_away)
+        return WIRE_MOVE_DONE;
+    int result = move(order->order, agent_mover()->restore);
+    if (result < 0)
+        return result_of(result);
+    agent.move.is_away = false;
+    reopen(gate);
+    return WIRE_MOVE_DONE;
+}
+
+/* Whether the process may move memory now; it may not, once it ends. */
+static bool begin_move(struct gate *gate)
+{
+    guard_lock(&moving);
+    if (!atomic_load_explicit(&gate->ended, memory_order_relaxed))
+        return true;
+    guard_unlock(&moving);
+    return false;
+}
+
+void agent_evict(struct gate *gate, const struct wire_evict *order)
+{
+    if (!agent_has_mover() || !begin_move(gate))
+        return;
+    enum wire_move result = evict(gate, order);
+    guard_unlock(&moving);
+    answer(gate, order->order, result);
+}
+
+void agent_restore(struct gate *gate, const struct wire_restore *order)
+{
+    if (!agent_has_mover() || !begin_move(gate))
+        return;
+    enum wire_move result = restore(gate, order);
+    guard_unlock(&moving);
+    answer(gate, order->order, result);
+}
+
+void agent_move_end(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += END_SECONDS;
+    guard_begin();
+    /* For good. If the thread that ends the process is the agent's own, from a handler of a signal, it has it already. */
+    pthread_mutex_timedlock(&moving, &until);
+    guard_end();
+}

@@ -1,0 +1,58 @@
+/* mover.c - what the agent moves this process's memory by (agent.h). */
+#include "intercept/memory/engine/mover.h"
+
+#include <errno.h>
+
+#include "intercept/agent/agent.h"
+#include "intercept/memory/engine/swap_parts.h"
+
+static int take_chunk(int fd, uint64_t bytes)
+{
+    struct swap *swap = swap_state();
+    pthread_mutex_lock(&swap->lock);
+    int result = arena_take(&swap->arena, fd, bytes);
+    pthread_mutex_unlock(&swap->lock);
+    return result;
+}
+
+static void count(struct agent_memory *memory)
+{
+    struct swap_bytes bytes = swap_bytes();
+    *memory = (struct agent_memory){
+        .resident_bytes = bytes.resident_bytes,
+        .evicted_bytes = bytes.evicted_bytes,
+        .arena_bytes = swap_state()->arena.ready_bytes,
+    };
+}
+
+static int as_errno(CUresult result)
+{
+    if (result == CUDA_SUCCESS)
+        return 0;
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+}
+
+static int evict(void (*progress)(void))
+{
+    progress();
+    return as_errno(swap_evict());
+}
+
+static int restore(void (*progress)(void))
+{
+    progress();
+    return as_errno(swap_restore());
+}
+
+static const struct agent_mover mover = {
+    .take_chunk = take_chunk,
+    .count = count,
+    .evict = evict,
+    .restore = restore,
+};
+
+void mover_register(void)
+{
+    swap_state()->arena.is_given = true;
+    agent_set_mover(&mover);
+}
