@@ -194,8 +194,9 @@ static void start_or_poke(struct gate *gate, bool has_news)
     const struct attachment *attachment =
         atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
     uint64_t gpus = atomic_load_explicit(&gate->gpus, memory_order_relaxed);
-    bool capped = attachment->standalone && standalone_cap(gpus) < SHARE_WHOLE;
-    if (attachment->version < WIRE_VERSION_AGENT && !capped)
+    bool has_work_alone =
+        attachment->standalone && (standalone_cap(gpus) < SHARE_WHOLE || standalone_move_ns());
+    if (attachment->version < WIRE_VERSION_AGENT && !has_work_alone)
         return;
     int saved_errno = errno;
     if (atomic_exchange_explicit(&gate->started, true, memory_order_acq_rel)) {

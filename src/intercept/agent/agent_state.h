@@ -67,6 +67,8 @@ struct agent_state {
     struct cap_bucket cap;
     /* Alone: the last drain failed, and is not tried again before. */
     uint64_t drain_again_ns;
+    /* Alone: when memory leaves or comes back next, where it is moved for no need. */
+    uint64_t next_move_ns;
 };
 extern struct agent_state agent;
 
@@ -117,6 +119,8 @@ uint64_t agent_lease_pause_ns(struct gate *gate);
 
 /* --- move.c ---------------------------------------------------------------------------------------- */
 
+/* NULL: the process has no memory that can leave the card. */
+const struct agent_mover *agent_mover(void);
 /* Whether there is memory that can leave the card. */
 bool agent_has_mover(void);
 /* The daemon was reached: tell it how the memory stands. */
@@ -125,6 +129,9 @@ void agent_move_met(struct gate *gate);
 void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd);
 void agent_evict(struct gate *gate, const struct wire_evict *evict);
 void agent_restore(struct gate *gate, const struct wire_restore *restore);
+/* Around a move. False: the process ends, and moves no more. */
+bool agent_begin_move(struct gate *gate);
+void agent_end_of_move(void);
 /* Say what there is to say of the memory. */
 void agent_serve_memory(struct gate *gate);
 /* How long the agent may sleep until then. */

@@ -1,7 +1,9 @@
-/* A process that is limited on its own (standalone.h): its agent keeps the environment's cap on GPU time. */
+/* A process that is limited on its own (standalone.h): its agent keeps the environment's cap on GPU time, or has memory moved
+ * at random to test programs. */
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "intercept/agent/agent.h"
 #include "intercept/agent/agent_state.h"
 #include "intercept/session/standalone.h"
 #include "intercept/submit/gate.h"
@@ -9,6 +11,47 @@
 /* How often a busy process is looked at: a tenth of what its bucket holds. */
 #define LOOK_NS UINT64_C(5000000)
 #define PATIENCE_NS UINT64_C(100000000)
+
+/* A random time of `mean_ns` on the average. */
+static uint64_t some_time_ns(uint64_t mean_ns)
+{
+    agent.measure.chance = agent.measure.chance * 1664525u + 1013904223u;
+    return (agent.measure.chance >> 8) * (mean_ns * 2) >> 24;
+}
+
+static void no_progress(void)
+{
+}
+
+/* Memory that could neither leave nor come back as a whole is away. */
+static void move(struct gate *gate)
+{
+    struct agent_memory memory;
+    if (!agent_begin_move(gate))
+        return;
+    if (agent.move.is_away)
+        agent.move.is_away = agent_mover()->restore(no_progress) < 0;
+    else if (agent_drain(gate, PATIENCE_NS))
+        agent.move.is_away = agent_mover()->evict(no_progress) == 0;
+    agent_mover()->count(&memory);
+    agent.move.is_away |= memory.evicted_bytes > 0;
+    agent_open_gate(gate, GATE_FREE);
+    agent_end_of_move();
+}
+
+/* Have the process's memory leave the card and come back at random moments: GPUSLICE_OVERSUBSCRIBE=swap,TIME. */
+static uint64_t serve_moves(struct gate *gate, uint64_t mean_ns)
+{
+    if (!agent_mover())
+        return mean_ns;
+    uint64_t now_ns = monotonic_ns();
+    if (now_ns >= agent.next_move_ns) {
+        move(gate);
+        now_ns = monotonic_ns();
+        agent.next_move_ns = now_ns + some_time_ns(mean_ns);
+    }
+    return agent.next_move_ns - now_ns;
+}
 
 uint64_t agent_serve_alone(struct gate *gate)
 {
@@ -19,6 +62,8 @@ uint64_t agent_serve_alone(struct gate *gate)
         agent_count_from(gate, now_ns);
     }
     cap_bucket_advance(&agent.cap, cap, now_ns);
+    if (cap == SHARE_WHOLE && standalone_move_ns())
+        return serve_moves(gate, standalone_move_ns());
     if (cap == SHARE_WHOLE) {
         gate_open(gate, GATE_FREE);
         return AGENT_CHECK_NS;

@@ -25,7 +25,7 @@ void agent_set_mover(const struct agent_mover *set)
     atomic_store_explicit(&mover, set, memory_order_release); /* agent_mover() */
 }
 
-static const struct agent_mover *agent_mover(void)
+const struct agent_mover *agent_mover(void)
 {
     return atomic_load_explicit(&mover, memory_order_acquire);
 }
@@ -185,8 +185,7 @@ static enum wire_move restore(struct gate *gate, const struct wire_restore *orde
     return WIRE_MOVE_DONE;
 }
 
-/* Whether the process may move memory now; it may not, once it ends. */
-static bool begin_move(struct gate *gate)
+bool agent_begin_move(struct gate *gate)
 {
     guard_lock(&moving);
     if (!atomic_load_explicit(&gate->ended, memory_order_relaxed))
@@ -195,21 +194,26 @@ static bool begin_move(struct gate *gate)
     return false;
 }
 
+void agent_end_of_move(void)
+{
+    guard_unlock(&moving);
+}
+
 void agent_evict(struct gate *gate, const struct wire_evict *order)
 {
-    if (!agent_has_mover() || !begin_move(gate))
+    if (!agent_has_mover() || !agent_begin_move(gate))
         return;
     enum wire_move result = evict(gate, order);
-    guard_unlock(&moving);
+    agent_end_of_move();
     answer(gate, order->order, result);
 }
 
 void agent_restore(struct gate *gate, const struct wire_restore *order)
 {
-    if (!agent_has_mover() || !begin_move(gate))
+    if (!agent_has_mover() || !agent_begin_move(gate))
         return;
     enum wire_move result = restore(gate, order);
-    guard_unlock(&moving);
+    agent_end_of_move();
     answer(gate, order->order, result);
 }
 

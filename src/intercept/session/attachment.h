@@ -24,6 +24,6 @@ struct session_settings {
     char socket_path[108];
     char limit[4096];   /* of memory; empty: none */
     char compute[4096]; /* empty: no cap */
-    /* "swap": memory that can leave the card; empty: none. */
-    char oversubscribe[16];
+    /* Of a process on its own: whether its memory can leave the card (standalone.c). */
+    char oversubscribe[32];
 };

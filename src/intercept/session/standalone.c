@@ -18,6 +18,10 @@
  * there is no limit to it, nor a cap without one about compute. */
 static struct limits memory, compute;
 
+/* What GPUSLICE_OVERSUBSCRIBE says. */
+static enum ledger_engine engine;
+static uint64_t move_us;
+
 /* By index in the policy: ten-thousandths of the time. Filled before its GPU is in the policy. */
 static _Atomic uint32_t caps[LEDGER_GPUS];
 
@@ -30,6 +34,30 @@ static void *private_memory(size_t bytes)
     return pages;
 }
 
+/* "swap", or "swap,5ms" with the time between moves; empty: plain. */
+static int parse_engine(const char *text, struct error *error)
+{
+    static const char name[] = "swap";
+    size_t length = sizeof(name) - 1;
+    struct error cause;
+    engine = *text ? LEDGER_ENGINE_SWAP : LEDGER_ENGINE_PLAIN;
+    move_us = 0;
+    if (!*text || strcmp(text, name) == 0)
+        return 0;
+    if (strncmp(text, name, length) == 0 && text[length] == ',' &&
+        units_parse_duration(text + length + 1, &move_us, &cause) == 0)
+        return 0;
+    return error_set(
+        error, EINVAL, NULL,
+        "GPUSLICE_OVERSUBSCRIBE is '%s'; expected 'swap', or 'swap,5ms' to have memory moved that often",
+        text);
+}
+
+uint64_t standalone_move_ns(void)
+{
+    return move_us * 1000;
+}
+
 int standalone_open(const struct session_settings *settings, struct lock *lock, struct attachment *attachment,
                     struct error *error)
 {
@@ -40,6 +68,8 @@ int standalone_open(const struct session_settings *settings, struct lock *lock, 
         return error_set(error, EINVAL, NULL, "GPUSLICE_MEMORY_LIMIT: %s", cause.message);
     if (*settings->compute && limits_parse_shares(settings->compute, &compute, &cause) < 0)
         return error_set(error, EINVAL, NULL, "GPUSLICE_COMPUTE_LIMIT: %s", cause.message);
+    if (parse_engine(settings->oversubscribe, error) < 0)
+        return -EINVAL;
     struct ledger_policy *policy = private_memory(LEDGER_POLICY_BYTES);
     struct ledger_usage *usage = policy ? private_memory(ledger_usage_bytes()) : NULL;
     if (!usage) {
@@ -48,6 +78,7 @@ int standalone_open(const struct session_settings *settings, struct lock *lock, 
         return error_set_errno(error, ENOMEM, "no memory for a ledger");
     }
     ledger_policy_init(policy, "standalone", 1);
+    policy->engine = engine;
     ledger_usage_init(usage, 1);
 
     uint64_t generation = 0;

@@ -5,6 +5,7 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/engine/swap_parts.h"
+#include "intercept/session/session.h"
 
 static int take_chunk(int fd, uint64_t bytes)
 {
@@ -53,6 +54,6 @@ static const struct agent_mover mover = {
 
 void mover_register(void)
 {
-    swap_state()->arena.is_given = true;
+    swap_state()->arena.is_given = !session_is_standalone();
     agent_set_mover(&mover);
 }

@@ -1,5 +1,5 @@
-/* mover.h - the swap engine as the agent moves it, in a session whose daemon says when. */
+/* mover.h - the swap engine as the agent moves it, when the daemon says so. */
 #pragma once
 
-/* From now on the daemon gives the arena its memory. */
+/* From now on the daemon gives the arena its memory, if the process has one. */
 void mover_register(void);

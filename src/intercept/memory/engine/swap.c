@@ -1,7 +1,5 @@
 #include "intercept/memory/engine/swap_parts.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/mover.h"
@@ -10,12 +8,9 @@ _Static_assert(sizeof(struct swap) <= MEMORY_ENGINE_BYTES, "it has room in the m
 
 void swap_choose(void)
 {
-    bool by_daemon = session_slot()->ledger.policy->engine == LEDGER_ENGINE_SWAP;
-    if (engine_of_process() == &engine_swap ||
-        (!by_daemon && strcmp(session_settings()->oversubscribe, "swap") != 0))
+    if (session_slot()->ledger.policy->engine != LEDGER_ENGINE_SWAP || engine_of_process() == &engine_swap)
         return;
-    if (by_daemon)
-        mover_register();
+    mover_register();
     atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
 }
 
