@@ -537,10 +537,14 @@ uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum t
         /* Of one that is not done yet the place remembers when the one before it there was; that took as long, about. */
         if (done.high != position + 1 && done.high + TIMELINE_RING != position + 1) {
             is_full = false; /* no operation ever had this number */
+            if (position < __atomic_load_n(&queue->known_served.at[engine], __ATOMIC_RELAXED))
+                break; /* nor, of this owner, a lower one: timeline_slot_begin() skips a ring of them */
             continue;
         }
         uint64_t begin_ns = done.low > duration_ns ? done.low - duration_ns : 0;
         oldest_ns = begin_ns < oldest_ns ? begin_ns : oldest_ns;
+        if (done.high == position + 1 && done.low <= from_ns)
+            break; /* an engine ends a slot's operations in their order: all before it ended earlier still */
         busy_ns += overlap_ns(begin_ns, done.low, from_ns, to_ns);
     }
     if (is_full && submitted >= TIMELINE_RING && oldest_ns > from_ns && oldest_ns < to_ns)
