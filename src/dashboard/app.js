@@ -118,15 +118,18 @@ function repeat(work, interval, onWake) {
     });
 }
 
+let firstShown; // called once the first list of sessions is seen
+const isShown = new Promise((resolve) => (firstShown = resolve));
+
 async function refreshSessions() {
-  const [listed, scheduler] = await Promise.all([get("/v1/sessions"), get("/v1/scheduler")]);
-  list = listed;
+  list = await get("/v1/sessions");
   sessions.show(list, cards);
+  firstShown();
   const shown = dialogs.isShown() && sessions.find(dialogs.isShown());
   if (shown) dialogs.fillDetail(shown, sessions.ownerName);
   if (cards.length) {
     drawGpus();
-    await turns.refresh(list, cards, scheduler);
+    await turns.refresh(list, cards, await get("/v1/scheduler"));
   }
 }
 
@@ -136,6 +139,7 @@ async function refreshGpus() {
 }
 
 async function refreshSparks() {
+  await isShown;
   try {
     const past = await get("/v1/history?since=10m&points=120&sessions=1");
     sparks = new Map(past.gpus.map((line) => [line.gpu_uuid, line.gpu_ratio]));
@@ -189,7 +193,7 @@ async function start() {
   repeat(refreshGpus, () => 5000);
   repeat(refreshSessions, () => 1000, (now) => (wake = now));
   repeat(refreshSparks, () => 5000);
-  repeat(plots.refresh, plots.interval);
+  repeat(() => isShown.then(plots.refresh), plots.interval);
   follow(addEvents, lost);
 }
 

@@ -5,7 +5,6 @@ import { openDetail, openEditor, openRelease } from "./dialogs.js";
 const PART = 100;
 const rows = new Map(); // by ID: the row and its parts
 let sessions = [];
-let cards = [];
 let limit = PART;
 let sortBy = "memory";
 let isDown = true;
@@ -14,8 +13,8 @@ let filter = "";
 export const ownerName = (session) => session.owner || `uid ${session.owner_uid}`;
 const isFree = (session) => session.lease === "free" || (session.lease === "none" && !session.waiting && !session.gpus.some((gpu) => gpu.compute_achieved_ratio));
 // Where no share counts nobody measures: what NVML shows of the session's processes stands in.
-const byNvml = (session) => cards.flatMap((card) => card.processes).filter((process) => process.session_id === session.session_id).reduce((sum, process) => sum + (process.busy_ratio || 0), 0);
-const compute = (session) => isFree(session) ? byNvml(session) : Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
+let busy = new Map(); // by ID
+const compute = (session) => isFree(session) ? busy.get(session.session_id) || 0 : Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
 const KEYS = {
   name: (session) => session.name.toLowerCase(), owner: ownerName, state: (session) => session.state, memory: (session) => session.used_bytes,
   compute, wait: (session) => session.gate_wait_seconds, processes: (session) => session.processes.length,
@@ -144,9 +143,15 @@ export function draw() {
   }
 }
 
-export function show(list, gpus) {
+function addUpBusy(cards) {
+  busy = new Map();
+  for (const process of cards.flatMap((card) => card.processes))
+    if (process.session_id && process.busy_ratio) busy.set(process.session_id, (busy.get(process.session_id) || 0) + process.busy_ratio);
+}
+
+export function show(list, cards) {
   sessions = list;
-  cards = gpus;
+  addUpBusy(cards);
   draw();
 }
 

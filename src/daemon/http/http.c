@@ -25,7 +25,7 @@
 #define IDLE_SECONDS 30
 #define TURNED_AWAY_MAX 16
 #define TURNED_AWAY_USEC UINT64_C(1000000)
-#define STREAM_BLOCK_BYTES 4096
+#define STREAM_BLOCK_BYTES 16384 /* a long list in pieces that a browser takes without effort */
 /* So long may libmicrohttpd go from one connection to the next; then the rest of them wait for their turns. */
 #define RUN_USEC UINT64_C(1000)
 
