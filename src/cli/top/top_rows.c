@@ -24,12 +24,30 @@ static void *must_grow(void *memory, size_t count, size_t bytes)
 
 /* --- Sessions -------------------------------------------------------------------------------------- */
 
-static struct top_row *find_row(struct top_rows *rows, unsigned count, const char *id)
+/* Rows by ID, to find one among thousands: the daemon's lists name each of them again. */
+static int compare_ids(const void *a, const void *b)
 {
+    const struct top_row *const *left = a, *const *right = b;
+    return strcmp((*left)->id, (*right)->id);
+}
+
+static struct top_row **index_rows(struct top_row *rows, unsigned count)
+{
+    struct top_row **index = must_grow(NULL, count + 1, sizeof(*index));
     for (unsigned i = 0; i < count; i++)
-        if (strcmp(rows->rows[i].id, id) == 0)
-            return &rows->rows[i];
-    return NULL;
+        index[i] = &rows[i];
+    if (count)
+        qsort(index, count, sizeof(*index), compare_ids);
+    return index;
+}
+
+static struct top_row *find_row(struct top_row **index, unsigned count, const char *id)
+{
+    struct top_row wanted;
+    const struct top_row *key = &wanted;
+    snprintf(wanted.id, sizeof(wanted.id), "%s", id);
+    struct top_row **found = count ? bsearch(&key, index, count, sizeof(*index), compare_ids) : NULL;
+    return found ? *found : NULL;
 }
 
 static void label_gpu(const json_t *gpu, char *text, size_t bytes)
@@ -110,35 +128,34 @@ static void fill_row(struct top_row *row, const json_t *session)
     top_past_add(&row->memory, row->limit ? (double)row->used / (double)row->limit : 0);
 }
 
-/* What NVML shows of the session's processes, where its share is not measured. */
-static double busy_of(const struct top_rows *rows, const struct top_row *row)
+/* What NVML shows of each session's processes, where its share is not measured. */
+static void fill_busy(struct top_rows *rows)
 {
+    struct top_row **index = index_rows(rows->rows, rows->count);
     const json_t *gpu, *process;
     size_t i, j;
-    double busy = 0;
+    for (unsigned row = 0; row < rows->count; row++)
+        rows->rows[row].busy = 0;
     json_array_foreach(rows->gpus_answer, i, gpu)
     {
         json_array_foreach(json_object_get(gpu, "processes"), j, process)
         {
-            if (strcmp(session_text(process, "session_id"), row->id) == 0)
-                busy += real(process, "busy_ratio");
+            double busy = real(process, "busy_ratio");
+            struct top_row *row =
+                busy > 0 ? find_row(index, rows->count, session_text(process, "session_id")) : NULL;
+            if (row && row->achieved < 0)
+                row->busy += busy;
         }
     }
-    return busy;
-}
-
-static void fill_busy(struct top_rows *rows)
-{
-    for (unsigned i = 0; i < rows->count; i++) {
-        struct top_row *row = &rows->rows[i];
-        row->busy = row->achieved < 0 ? busy_of(rows, row) : 0;
-        top_past_add(&row->compute, row->achieved < 0 ? row->busy : row->achieved);
-    }
+    for (unsigned row = 0; row < rows->count; row++)
+        top_past_add(&rows->rows[row].compute,
+                     rows->rows[row].achieved < 0 ? rows->rows[row].busy : rows->rows[row].achieved);
+    free(index);
 }
 
 static void take_sessions(struct top_rows *rows, json_t *sessions)
 {
-    const unsigned before = rows->count;
+    struct top_row **index = index_rows(rows->rows, rows->count);
     unsigned count = (unsigned)json_array_size(sessions);
     struct top_row *fresh = must_grow(NULL, count + 1, sizeof(*fresh));
     const json_t *session;
@@ -147,12 +164,13 @@ static void take_sessions(struct top_rows *rows, json_t *sessions)
     json_array_foreach(sessions, i, session)
     {
         const char *id = session_text(session, "session_id");
-        const struct top_row *old = find_row(rows, before, id);
+        const struct top_row *old = find_row(index, rows->count, id);
         if (old)
             fresh[i] = *old;
         snprintf(fresh[i].id, sizeof(fresh[i].id), "%s", id);
         fill_row(&fresh[i], session);
     }
+    free(index);
     free(rows->rows);
     json_decref(rows->sessions);
     rows->rows = fresh;
@@ -313,6 +331,7 @@ static void fill_past(struct top_past *past, const json_t *values, double whole)
 
 void top_rows_take_history(struct top_rows *rows, const json_t *history)
 {
+    struct top_row **index = index_rows(rows->rows, rows->count);
     const json_t *line;
     size_t i;
     json_array_foreach(json_object_get(history, "gpus"), i, line)
@@ -323,12 +342,13 @@ void top_rows_take_history(struct top_rows *rows, const json_t *history)
     }
     json_array_foreach(json_object_get(history, "sessions"), i, line)
     {
-        struct top_row *row = find_row(rows, rows->count, session_text(line, "session_id"));
+        struct top_row *row = find_row(index, rows->count, session_text(line, "session_id"));
         if (!row)
             continue;
         fill_past(&row->memory, json_object_get(line, "used_bytes"), (double)row->limit);
         fill_past(&row->compute, json_object_get(line, "gpu_ratio"), 1);
     }
+    free(index);
 }
 
 void top_rows_free(struct top_rows *rows)
