@@ -73,7 +73,8 @@ class Listener:
 
 def test_the_life_of_a_session_is_told_in_order(daemon, product):
     create(daemon, name="train", memory_bytes=64 * MIB)
-    assert daemon.request("PATCH", "/v1/sessions/train", {"memory_bytes": 32 * MIB})[0] == 200
+    assert daemon.request("PATCH", "/v1/sessions/train",
+                          {"memory_bytes": 32 * MIB, "compute": "25%", "priority": "high"})[0] == 200
     child = Child(daemon.attach_socket, daemon.session("train")["session_id"], held_bytes=5 * MIB)
     child.kill()
     wait_for(lambda: "process.ended" in kinds(kept(daemon)), "the process's end to be told")
@@ -86,6 +87,7 @@ def test_the_life_of_a_session_is_told_in_order(daemon, product):
     assert numbers == list(range(1, 8)) and len({event["id"].split("-")[0] for event in events}) == 1
     assert all(event["session_id"] == session["session_id"] and event["owner_uid"] == os.getuid()
                for event in events[1:])
+    assert events[2]["message"] == "memory 64MiB to 32MiB on GPU 0, share 0%..100% to 25%, priority normal to high"
     assert (events[4]["pid"], events[4]["recovered_bytes"]) == (child.pid, 5 * MIB)
     # The same by the command line, as lines of JSON and for people.
     lines = daemon.cli("events", "--json").stdout.splitlines()

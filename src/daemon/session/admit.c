@@ -1,9 +1,13 @@
 #include "daemon/session/admit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/cleanup.h"
+#include "base/priority.h"
+#include "base/units.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
@@ -173,6 +177,36 @@ static void set_labels(struct session *session, const struct session_labels *lab
         strcpy(session->labels.container, labels->container);
 }
 
+/* What a change made other than it was: "memory 2GiB to 3GiB on GPU 0, share 25% to 50%". The caller frees it; NULL
+ * without memory. */
+static char *describe_change(const struct session *session, const struct allotment *before,
+                             const char *name_before, const struct session_request *request)
+{
+    char *text = NULL, old[UNITS_BYTES_TEXT], new[UNITS_BYTES_TEXT];
+    size_t length;
+    FILE *words = open_memstream(&text, &length);
+    if (!words)
+        return NULL;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu >= 0 && session->gpus[i].limit_bytes != before->gpus[i].limit_bytes)
+            fprintf(words, ", memory %s to %s on GPU %s",
+                    units_format_bytes(before->gpus[i].limit_bytes, old),
+                    units_format_bytes(session->gpus[i].limit_bytes, new),
+                    session->daemon->gpus[session->gpus[i].gpu].label);
+    if (session->compute.min != before->compute.min || session->compute.max != before->compute.max)
+        fprintf(words, ", share %s to %s", units_format_share(before->compute, old),
+                units_format_share(session->compute, new));
+    if (session->priority != before->priority)
+        fprintf(words, ", priority %s to %s", session_priority_name(before->priority),
+                session_priority_name(session->priority));
+    if (strcmp(session->name, name_before) != 0)
+        fprintf(words, ", name '%s' to '%s'", name_before, session->name);
+    if (request->has_ttl)
+        fprintf(words, ", %s", session->expires_at_ms ? "its time begins anew" : "it never expires");
+    fclose(words);
+    return text;
+}
+
 int admit_change(struct session *session, const struct session_request *request, struct error *error)
 {
     struct daemon *daemon = session->daemon;
@@ -198,13 +232,18 @@ int admit_change(struct session *session, const struct session_request *request,
         result = session_give_socket(session, error);
     if (result < 0)
         return result;
+    struct allotment before;
+    promises_to(session, &before);
+    char name_before[sizeof(session->name)];
+    strcpy(name_before, session->name);
     set_labels(session, &request->labels);
     session_take_allotment(session, &admission.allotment);
     if (request->name)
         strcpy(session->name, request->name);
     session->updated_at = time(NULL);
     policy_publish(session);
-    change_publish(daemon, &(struct change){CHANGE_SESSION_CHANGED, .session = session},
-                   "its limits, share, priority, time or name changed");
+    cleanup_free char *what = describe_change(session, &before, name_before, request);
+    change_publish(daemon, &(struct change){CHANGE_SESSION_CHANGED, .session = session}, "%s",
+                   what && *what ? what + strlen(", ") : "nothing is other than it was");
     return 0;
 }
