@@ -1,9 +1,14 @@
-"""Shell completion: what a Tab offers, asked of bash itself; zsh and fish read their scripts, where they are installed."""
+"""Shell completion: what a Tab offers, asked of the shells themselves."""
+import contextlib
 import os
+import pty
 import shutil
 import subprocess
+import threading
 
 import pytest
+
+from conftest import wait_for
 
 TAB = """
 source <("$1" completion bash)
@@ -75,10 +80,84 @@ def test_behind_the_options_of_run_stands_a_command(daemon):
     assert offered(daemon, "run", "--priority", "h") == {"high"}
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_script_is_read_without_complaint(daemon, shell, tmp_path):
-    if not shutil.which(shell):
-        pytest.skip(f"no {shell} here")
-    script = tmp_path / "script"
-    script.write_text(daemon.cli("completion", shell).stdout)
-    subprocess.run([shell, "-n", script], check=True)
+ZSH = r"""
+PS1= ; setopt no_prompt_sp; unsetopt zle_bracketed_paste 2>/dev/null
+autoload -Uz compinit; compinit -u -D
+source <(gpuslice completion zsh)
+compadd() {
+    local -a matching_words
+    [[ -n ${(M)argv[1,(i)(-|--)]:#-[ODA]} ]] || { builtin compadd -O matching_words "$@"; (( $#matching_words )) && print -rl -- $matching_words >>$OFFERED }
+    builtin compadd "$@"
+}
+told() { print told >>$OFFERED }
+zle -N told; bindkey "^X" told
+print told >>$OFFERED
+"""
+
+
+@pytest.fixture
+def in_zsh(trained, tmp_path):
+    """What zsh offers for the last word of a line that is typed into it."""
+    if not shutil.which("zsh"):
+        pytest.skip("no zsh here")
+    (tmp_path / ".zshrc").write_text(ZSH)
+    offered_file = tmp_path / "offered"
+    ours, its = pty.openpty()
+    environment = {**trained.environment(), "PATH": f"{trained.product.prefix}/bin:{os.environ['PATH']}", "TERM": "xterm",
+                   "GPUSLICE_SIMULATED": "1", "ZDOTDIR": str(tmp_path), "OFFERED": str(offered_file)}
+    shell = subprocess.Popen(["zsh", "-d", "-i"], env=environment, stdin=its, stdout=its, stderr=its, start_new_session=True)
+    os.close(its)
+    threading.Thread(target=read_all, args=(ours,), daemon=True).start()
+
+    def words_offered():
+        words = offered_file.read_text().split("\n")[:-1] if offered_file.exists() else []
+        return words[:-1] if words and words[-1] == "told" else None
+
+    def ask(line):
+        wait_for(lambda: words_offered() is not None, "zsh to be ready")
+        offered_file.write_text("")
+        os.write(ours, f"\x15{line}\t\x18".encode())
+        wait_for(lambda: words_offered() is not None, "zsh to complete")
+        return set(words_offered())
+
+    yield ask
+    shell.kill()
+    shell.wait()
+
+
+def read_all(terminal):
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 4096):
+            pass
+
+
+def test_zsh_offers_verbs_options_and_values(in_zsh, trained):
+    both = {"train", trained.session("train")["session_id"]}
+    assert in_zsh("gpuslice rel") == {"release"}
+    assert in_zsh("gpuslice run --me") == {"--memory"}
+    assert in_zsh("gpuslice show ") == both
+    assert in_zsh("gpuslice run --session ") == both
+    assert in_zsh("gpuslice run --session=") == both
+    assert in_zsh("gpuslice run --priority h") == {"high"}
+    assert "truncate" in in_zsh("gpuslice run --memory 1GiB trunc")
+
+
+def test_fish_offers_verbs_options_and_values(trained):
+    if not shutil.which("fish"):
+        pytest.skip("no fish here")
+    both = {"train", trained.session("train")["session_id"]}
+
+    def in_fish(line):
+        environment = {**trained.environment(), "PATH": f"{trained.product.prefix}/bin:{os.environ['PATH']}",
+                       "GPUSLICE_SIMULATED": "1"}
+        done = subprocess.run(["fish", "--no-config", "-c", f"gpuslice completion fish | source; complete -C '{line}'"],
+                              env=environment, capture_output=True, text=True, timeout=60, check=True)
+        return {row.partition("\t")[0] for row in done.stdout.splitlines()}
+
+    assert in_fish("gpuslice rel") == {"release"}
+    assert in_fish("gpuslice run --me") == {"--memory"}
+    assert in_fish("gpuslice show ") == both
+    assert in_fish("gpuslice run --session ") == both
+    assert in_fish("gpuslice run --session=") == {f"--session={name}" for name in both}
+    assert in_fish("gpuslice run --priority h") == {"high"}
+    assert "truncate" in in_fish("gpuslice run --memory 1GiB trunc")

@@ -128,11 +128,15 @@ static void print_zsh_verb(const struct cli_verb *verb)
     print_verb_names(verb, "|");
     fputs(")\n        _arguments -S", stdout);
     for (const struct cli_option *option = verb->options; option->name; option++) {
-        printf(" \\\n            '%s--%s[", option->kind == CLI_GPU ? "*" : "", option->name);
+        bool takes_word = cli_option_takes_word(option);
+        printf(" \\\n            '%s--%s%s[", option->kind == CLI_GPU ? "*" : "", option->name,
+               takes_word      ? "="
+               : option->value ? "=-"
+                               : "");
         print_quoted(option->help, "'\\''", "[]:");
         putchar(']');
-        if (cli_option_takes_word(option))
-            printf(":%s:%s", option->value, zsh_action(option->kind));
+        if (option->value)
+            printf("%s%s:%s", takes_word ? ":" : "::", option->value, zsh_action(option->kind));
         putchar('\'');
     }
     if (verb->operand_kind == CLI_COMMAND)
