@@ -11,21 +11,50 @@
 
 /* Addresses for all chunks that the arena may ever have. */
 #define ADDRESSES (UINT64_C(4) << 40)
-#define CU_MEMHOSTREGISTER_PORTABLE 1u /* cuda.h 13.0 */
 #define ADDRESSES_LEAST (UINT64_C(64) << 30)
+#define ARENA_CHUNKS_MAX 65536u
+#define CU_MEMHOSTREGISTER_PORTABLE 1u /* cuda.h 13.0 */
+
+static void *reserve_pages(uint64_t bytes, int protection)
+{
+    void *pages = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED)
+        return NULL;
+    madvise(pages, bytes, MADV_DONTFORK); /* a forked child holds nothing */
+    return pages;
+}
 
 /* Chunks follow each other, so their addresses are reserved at first: as many as can be had. */
 static bool reserve(struct arena *arena)
 {
+    if (!arena->taken)
+        arena->taken = reserve_pages(ADDRESSES / ARENA_GRAIN_BYTES / 8, PROT_READ | PROT_WRITE);
+    if (!arena->chunks)
+        arena->chunks = reserve_pages(ARENA_CHUNKS_MAX * sizeof(struct arena_chunk), PROT_READ | PROT_WRITE);
+    if (!arena->taken || !arena->chunks)
+        return false;
     for (uint64_t bytes = ADDRESSES; !arena->base && bytes >= ADDRESSES_LEAST; bytes /= 2) {
-        void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (base == MAP_FAILED)
-            continue;
-        madvise(base, bytes, MADV_DONTFORK); /* a forked child holds nothing */
-        arena->base = base;
+        arena->base = reserve_pages(bytes, PROT_NONE);
         arena->reserved_bytes = bytes;
     }
     return arena->base != NULL;
+}
+
+/* --- Chunks ---------------------------------------------------------------------------------------- */
+
+int arena_take_chunk(struct arena *arena, int fd, uint64_t bytes)
+{
+    if ((!arena->base && !reserve(arena)) || bytes % ARENA_GRAIN_BYTES ||
+        bytes > arena->reserved_bytes - arena->ready_bytes || arena->chunk_count == ARENA_CHUNKS_MAX)
+        return -ENOMEM;
+    unsigned char *place = arena->base + arena->ready_bytes;
+    void *chunk = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (chunk == MAP_FAILED)
+        return -errno;
+    madvise(chunk, bytes, MADV_DONTFORK);
+    arena->chunks[arena->chunk_count++] = (struct arena_chunk){.begin = arena->ready_bytes, .bytes = bytes};
+    arena->ready_bytes += bytes;
+    return 0;
 }
 
 /* A file of memory that is there, not only promised. By the system calls: the functions are GLIBC_2.27 and younger, or
@@ -41,42 +70,112 @@ static int make_chunk(void)
     return fd;
 }
 
-int arena_take(struct arena *arena, int fd, uint64_t bytes)
-{
-    if (!arena->base && !reserve(arena))
-        return -ENOMEM;
-    if (bytes > arena->reserved_bytes - arena->ready_bytes)
-        return -ENOMEM;
-    unsigned char *place = arena->base + arena->ready_bytes;
-    void *chunk = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (chunk == MAP_FAILED)
-        return -errno;
-    madvise(chunk, bytes, MADV_DONTFORK);
-    /* Page-locked memory is copied at the speed of the link; without, copies are right all the same. */
-    if (real(cuMemHostRegister_v2))
-        real(cuMemHostRegister_v2)(chunk, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-    arena->ready_bytes += bytes;
-    return 0;
-}
-
 static bool add_chunk(struct arena *arena)
 {
     int fd = make_chunk();
     if (fd < 0)
         return false;
-    int result = arena_take(arena, fd, ARENA_CHUNK_BYTES);
+    int result = arena_take_chunk(arena, fd, ARENA_CHUNK_BYTES);
     close(fd);
     return result == 0;
 }
 
-bool arena_grow(struct arena *arena, uint64_t bytes)
+bool arena_has_room(struct arena *arena, uint64_t bytes)
 {
     int saved_errno = errno;
-    bool fits = (!arena->limit_bytes || bytes <= arena->limit_bytes) && (arena->base || reserve(arena)) &&
-                bytes <= arena->reserved_bytes;
-    while (fits && arena->ready_bytes < bytes)
+    uint64_t wanted = arena->taken_bytes + bytes;
+    bool fits = !arena->limit_bytes || wanted <= arena->limit_bytes;
+    while (fits && arena->ready_bytes < wanted)
         fits = !arena->is_given && add_chunk(arena);
     GS_CHECK(arena->ready_bytes <= arena->reserved_bytes);
     errno = saved_errno;
     return fits;
+}
+
+void arena_lock_pages(struct arena *arena, CUcontext current)
+{
+    if (!real(cuMemHostRegister_v2))
+        return;
+    for (uint32_t i = 0; i < arena->chunk_count; i++) {
+        struct arena_chunk *chunk = &arena->chunks[i];
+        if (!chunk->context && real(cuMemHostRegister_v2)(arena->base + chunk->begin, chunk->bytes,
+                                                          CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
+            chunk->context = current;
+    }
+}
+
+void arena_forget_context(struct arena *arena, CUcontext context)
+{
+    for (uint32_t i = 0; i < arena->chunk_count; i++)
+        if (arena->chunks[i].context == context)
+            arena->chunks[i].context = NULL;
+}
+
+uint64_t arena_in_one_chunk(const struct arena *arena, uint64_t place, uint64_t bytes)
+{
+    uint32_t low = 0, high = arena->chunk_count - 1;
+    while (low < high) {
+        uint32_t middle = (low + high + 1) / 2;
+        if (arena->chunks[middle].begin <= place)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    uint64_t left = arena->chunks[low].begin + arena->chunks[low].bytes - place;
+    return bytes < left ? bytes : left;
+}
+
+/* --- Places ---------------------------------------------------------------------------------------- */
+
+static bool is_taken(const struct arena *arena, uint64_t grain)
+{
+    return arena->taken[grain / 64] >> (grain % 64) & 1;
+}
+
+/* `count` free grains in a row in [from, to); `to` where there are none. */
+static uint64_t find_free(const struct arena *arena, uint64_t from, uint64_t to, uint64_t count)
+{
+    uint64_t run = 0;
+    for (uint64_t grain = from; grain < to; grain++) {
+        run = is_taken(arena, grain) ? 0 : run + 1;
+        if (run == count)
+            return grain + 1 - count;
+    }
+    return to;
+}
+
+static uint64_t grains_of(uint64_t bytes)
+{
+    return (bytes + ARENA_GRAIN_BYTES - 1) / ARENA_GRAIN_BYTES;
+}
+
+static void mark(struct arena *arena, uint64_t first, uint64_t count, bool taken)
+{
+    for (uint64_t grain = first; grain < first + count; grain++) {
+        GS_CHECK(is_taken(arena, grain) != taken);
+        arena->taken[grain / 64] ^= UINT64_C(1) << (grain % 64);
+    }
+}
+
+uint64_t arena_take(struct arena *arena, uint64_t bytes)
+{
+    uint64_t count = grains_of(bytes), end = arena->ready_bytes / ARENA_GRAIN_BYTES;
+    uint64_t first = find_free(arena, arena->search_from, end, count);
+    if (first == end)
+        first = find_free(arena, 0, end, count);
+    if (first == end)
+        return ARENA_NOWHERE;
+    mark(arena, first, count, true);
+    arena->search_from = first + count;
+    arena->taken_bytes += count * ARENA_GRAIN_BYTES;
+    return first * ARENA_GRAIN_BYTES;
+}
+
+void arena_give_back(struct arena *arena, uint64_t place, uint64_t bytes)
+{
+    uint64_t count = grains_of(bytes);
+    mark(arena, place / ARENA_GRAIN_BYTES, count, false);
+    arena->taken_bytes -= count * ARENA_GRAIN_BYTES;
+    if (arena->taken_bytes == 0)
+        arena->search_from = 0;
 }

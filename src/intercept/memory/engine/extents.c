@@ -19,14 +19,41 @@ static bool make_table(struct extents *extents)
     return true;
 }
 
+static uint32_t index_of(const struct extents *extents, const struct extent *extent)
+{
+    return (uint32_t)(extent - extents->table);
+}
+
+/* From an index + 1. */
+static struct extent *extent_at(const struct extents *extents, uint32_t number)
+{
+    return number ? &extents->table[number - 1] : NULL;
+}
+
 static struct extent *unused_place(struct extents *extents)
 {
     if (!extents->table && !make_table(extents))
         return NULL;
-    for (uint32_t i = 0; extents->spare_count && i < extents->end; i++)
-        if (!extents->table[i].is_used)
-            return &extents->table[i];
+    if (extents->spare)
+        return extent_at(extents, extents->spare);
     return extents->end < EXTENTS_MAX ? &extents->table[extents->end] : NULL;
+}
+
+static void enter_shared(struct extents *extents, struct extent *extent)
+{
+    struct extent *first = extent_at(extents, extents->shared);
+    extent->next = extents->shared;
+    extents->shared = index_of(extents, extent) + 1;
+    if (first)
+        first->previous = extents->shared;
+}
+
+static void leave_shared(struct extents *extents, const struct extent *extent)
+{
+    struct extent *previous = extent_at(extents, extent->previous), *next = extent_at(extents, extent->next);
+    *(previous ? &previous->next : &extents->shared) = extent->next;
+    if (next)
+        next->previous = extent->previous;
 }
 
 struct extent *extents_add(struct extents *extents, const struct extent *extent)
@@ -34,25 +61,32 @@ struct extent *extents_add(struct extents *extents, const struct extent *extent)
     struct extent *place = unused_place(extents);
     if (!place)
         return NULL;
-    uint32_t index = (uint32_t)(place - extents->table);
-    if (!ranges_put(&extents->by_address, (struct range){extent->address, extent->bytes, index}))
+    uint32_t index = index_of(extents, place), next_spare = extents->spare ? place->next : 0;
+    if (extent->address &&
+        !ranges_put(&extents->by_address, (struct range){extent->address, extent->bytes, index}))
         return NULL;
     *place = *extent;
     place->is_used = true;
+    place->next = place->previous = 0;
     place->free_blocks = extent->is_shared ? EXTENT_BLOCKS : 0;
+    extents->spare = next_spare;
     if (index == extents->end)
         extents->end++;
-    else
-        extents->spare_count--;
+    if (extent->is_shared)
+        enter_shared(extents, place);
     return place;
 }
 
 void extents_remove(struct extents *extents, struct extent *extent)
 {
     GS_CHECK(extent->is_used);
-    ranges_remove(&extents->by_address, extent->address, (uint32_t)(extent - extents->table));
+    if (extent->address)
+        ranges_remove(&extents->by_address, extent->address, index_of(extents, extent));
+    if (extent->is_shared)
+        leave_shared(extents, extent);
     extent->is_used = false;
-    extents->spare_count++;
+    extent->next = extents->spare;
+    extents->spare = index_of(extents, extent) + 1;
 }
 
 struct extent *extents_find(struct extents *extents, uint64_t address)
@@ -67,6 +101,11 @@ struct extent *extents_next(struct extents *extents, struct extent *before)
         if (extents->table[i].is_used)
             return &extents->table[i];
     return NULL;
+}
+
+struct extent *extents_next_shared(struct extents *extents, const struct extent *before)
+{
+    return extent_at(extents, before ? before->next : extents->shared);
 }
 
 /* --- Blocks of a shared extent --------------------------------------------------------------------- */

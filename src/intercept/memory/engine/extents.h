@@ -21,19 +21,27 @@
 #define EXTENTS_MAX 65536u
 
 struct extent {
-    uint64_t address, bytes;
-    /* It goes with this one. */
+    /* Of physical memory that the program made (swap_program.c), 0: its mappings lie where the program likes. */
+    uint64_t address;
+    uint64_t bytes;
+    /* It goes with this one; NULL: with none. */
     CUcontext context;
     CUdevice device;
     bool is_used, is_shared;
-    /* Physical memory is mapped there. */
+    /* There is physical memory behind it, mapped. */
     bool is_resident;
-    /* Evicted: what it held is in the arena at `arena_offset`. Memory that was born evicted held nothing. */
+    /* Somebody else holds the physical memory too, or may look at it where it is: it stays on the card for good. */
+    bool is_pinned;
+    /* Evicted: what it held is in the arena. Memory that was born evicted held nothing. */
     bool has_copy;
-    /* While a move goes on: its turn has come; and its physical memory was made for a restore. */
-    bool is_stepped, is_returning;
+    /* `place` in the arena is its own. */
+    bool has_place;
+    /* While a restore goes on: its physical memory was made for that. */
+    bool is_returning;
     CUmemGenericAllocationHandle handle;
-    uint64_t arena_offset;
+    uint64_t place;
+    /* Index + 1 of the next unused one; of the shared ones around it. */
+    uint32_t next, previous;
 
     /* Of a shared one: a bit for each block that is taken, and for each that is the last of its allocation. */
     uint32_t free_blocks;
@@ -43,7 +51,8 @@ struct extent {
 struct extents {
     struct extent *table; /* of EXTENTS_MAX; pages that nobody touches cost nothing */
     uint32_t end;         /* places from here on were never used */
-    uint32_t spare_count; /* unused places before that */
+    uint32_t spare;       /* index + 1 of an unused place before that, the first of a list; 0: none */
+    uint32_t shared;      /* index + 1 of a shared extent, the first of a list; 0: none */
     struct ranges by_address;
 };
 
@@ -54,8 +63,9 @@ void extents_remove(struct extents *extents, struct extent *extent);
 /* The extent around an address, or NULL. */
 struct extent *extents_find(struct extents *extents, uint64_t address);
 
-/* The extents one after the other: NULL begins, and ends. */
+/* The extents one after the other: NULL begins, and ends. The same of the shared ones. */
 struct extent *extents_next(struct extents *extents, struct extent *before);
+struct extent *extents_next_shared(struct extents *extents, const struct extent *before);
 
 /* The address of `bytes` in a shared extent; 0 where it has no room for them in one piece. */
 uint64_t extent_take(struct extent *extent, uint64_t bytes);

@@ -11,7 +11,7 @@ static int take_chunk(int fd, uint64_t bytes)
 {
     struct swap *swap = swap_state();
     pthread_mutex_lock(&swap->lock);
-    int result = arena_take(&swap->arena, fd, bytes);
+    int result = arena_take_chunk(&swap->arena, fd, bytes);
     pthread_mutex_unlock(&swap->lock);
     return result;
 }
@@ -35,14 +35,12 @@ static int as_errno(CUresult result)
 
 static int evict(void (*progress)(void))
 {
-    progress();
-    return as_errno(swap_evict());
+    return as_errno(swap_evict(progress));
 }
 
 static int restore(void (*progress)(void))
 {
-    progress();
-    return as_errno(swap_restore());
+    return as_errno(swap_restore(progress));
 }
 
 static const struct agent_mover mover = {

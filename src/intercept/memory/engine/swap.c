@@ -31,14 +31,15 @@ CUresult swap_make_resident(struct extent *extent)
     result = real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0);
     if (result == CUDA_SUCCESS) {
         result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
-        if (result == CUDA_SUCCESS)
-            extent->is_resident = true;
-        else
+        if (result != CUDA_SUCCESS)
             real(cuMemUnmap)(extent->address, extent->bytes);
     }
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         real(cuMemRelease)(extent->handle);
-    return result;
+        return result;
+    }
+    extent->is_resident = true;
+    return CUDA_SUCCESS;
 }
 
 CUresult swap_leave_card(struct extent *extent)
@@ -49,6 +50,17 @@ CUresult swap_leave_card(struct extent *extent)
     real(cuMemRelease)(extent->handle);
     extent->is_resident = false;
     return CUDA_SUCCESS;
+}
+
+void swap_count(const struct extent *extent, bool is_there)
+{
+    _Atomic uint64_t *sum =
+        extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
+    if (extent->is_pinned)
+        return;
+    uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
+    atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
+                          memory_order_relaxed);
 }
 
 /* --- Extents --------------------------------------------------------------------------------------- */
@@ -69,8 +81,11 @@ static struct extent *make_extent(CUcontext context, CUdevice device, uint64_t b
     if (!swap_state()->is_evicted)
         *result = swap_make_resident(&made);
     struct extent *extent = *result == CUDA_SUCCESS ? extents_add(&swap_state()->extents, &made) : NULL;
-    if (extent)
+    if (extent) {
+        swap_count(extent, true);
+        swap_state()->empty_count += is_shared;
         return extent;
+    }
     if (*result == CUDA_SUCCESS)
         *result = CUDA_ERROR_OUT_OF_MEMORY; /* of the host, or more extents than we keep */
     if (made.is_resident)
@@ -81,18 +96,27 @@ static struct extent *make_extent(CUcontext context, CUdevice device, uint64_t b
 
 CUresult swap_end_extent(struct extent *extent)
 {
+    swap_count(extent, false);
     CUresult result = extent->is_resident ? swap_leave_card(extent) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        swap_count(extent, true);
         return result;
+    }
     real(cuMemAddressFree)(extent->address, extent->bytes);
+    swap_give_up_place(extent);
+    swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
     extents_remove(&swap_state()->extents, extent);
     return CUDA_SUCCESS;
 }
 
 static uint64_t take_from(struct extent *extent, CUcontext context, uint64_t bytes)
 {
-    bool may_have_room = extent && extent->is_used && extent->is_shared && extent->context == context;
-    return may_have_room ? extent_take(extent, bytes) : 0;
+    if (!extent || !extent->is_used || !extent->is_shared || extent->context != context)
+        return 0;
+    bool was_empty = extent_is_empty(extent);
+    uint64_t address = extent_take(extent, bytes);
+    swap_state()->empty_count -= address && was_empty;
+    return address;
 }
 
 /* Room in a shared extent of the context, at first in the one that had room last; 0 with `*result` where there is none. */
@@ -102,8 +126,8 @@ static uint64_t take_small(CUcontext context, CUdevice device, uint64_t bytes, C
     uint64_t address = take_from(swap->had_room, context, bytes);
     if (address)
         return address;
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent && !address;
-         extent = extents_next(&swap->extents, extent)) {
+    for (struct extent *extent = extents_next_shared(&swap->extents, NULL); extent && !address;
+         extent = extents_next_shared(&swap->extents, extent)) {
         address = take_from(extent, context, bytes);
         swap->had_room = extent;
     }
@@ -205,23 +229,15 @@ static CUresult wait_for_stream(enum release_way way, CUstream stream)
     return result;
 }
 
-/* Whether the context has another shared extent that is empty. */
-static bool has_spare(const struct extent *but)
-{
-    struct extents *extents = &swap_state()->extents;
-    for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
-        if (extent != but && extent->is_shared && extent->context == but->context && extent_is_empty(extent))
-            return true;
-    return false;
-}
-
 /* One empty extent is kept: programs that free what is small allocate it again. */
 static CUresult give_back(struct extent *extent, uint64_t address)
 {
     if (!extent->is_shared)
         return swap_end_extent(extent);
     extent_give_back(extent, address);
-    if (extent_is_empty(extent) && has_spare(extent))
+    if (!extent_is_empty(extent))
+        return CUDA_SUCCESS;
+    if (swap_state()->empty_count++)
         swap_end_extent(extent); /* one that the driver keeps is used again */
     return CUDA_SUCCESS;
 }
@@ -258,6 +274,7 @@ static void swap_forget_context(CUcontext context)
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent->context == context)
             swap_end_extent(extent);
+    arena_forget_context(&swap_state()->arena, context);
     pthread_mutex_unlock(&swap_state()->lock);
 }
 

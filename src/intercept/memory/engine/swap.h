@@ -2,16 +2,16 @@
  *
  * Linear and pitched memory lies in extents (extents.h): addresses that are reserved once, with physical memory of
  * cuMemCreate mapped there while the process is resident. Eviction copies all extents to the arena and gives their
- * physical memory back; restoring makes new physical memory behind the same addresses and copies back. Both are done
- * whole or not at all: when one fails, the process is what it was before, and nothing is lost.
+ * physical memory back; restoring makes new physical memory behind the same addresses and copies back. Each goes on batch
+ * by batch, so that memory is free on the card, or used again, while the rest still moves. When one fails, what had moved
+ * is moved back, and nothing is lost.
  *
  * In an evicted process, memory is allocated and freed without the card: an extent is born without physical memory, and
- * one that is freed takes its copy with it.
- *
- * Not in it yet: the program's own cuMemCreate, legacy IPC, access by peers, memory of pools. */
+ * one that is freed takes its copy with it. */
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "intercept/memory/engine/arena.h"
 #include "intercept/memory/engine/engine.h"
@@ -22,9 +22,13 @@ struct swap {
     struct extents extents;
     /* Where a small allocation had room last; NULL, or unused by now. */
     struct extent *had_room;
+    /* Shared extents in which nothing is allocated. */
+    uint32_t empty_count;
     struct arena arena;
-    /* No extent is resident, and new ones are born so. */
-    bool is_evicted;
+    /* No extent is resident, and new ones are born so. Changed under the lock. */
+    atomic_bool is_evicted;
+    /* Of extents that can move; changed under the lock. */
+    _Atomic uint64_t resident_bytes, evicted_bytes;
 };
 
 extern const struct engine engine_swap;
@@ -39,6 +43,7 @@ struct swap_bytes {
 struct swap_bytes swap_bytes(void);
 
 /* All that moves leaves the card; all comes back. The caller sees to it that nothing uses the memory meanwhile, and that
- * nothing is submitted before it is back. CUDA_SUCCESS, or what went wrong; then nothing has changed. */
-CUresult swap_evict(void);
-CUresult swap_restore(void);
+ * nothing is submitted before it is back. `progress` is called from time to time. CUDA_SUCCESS, or what went wrong; then
+ * what had moved is where it was, or where even that failed the process is evicted with some of its memory on the card. */
+CUresult swap_evict(void (*progress)(void));
+CUresult swap_restore(void (*progress)(void));

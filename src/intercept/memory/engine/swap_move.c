@@ -1,154 +1,423 @@
-/* swap_move.c - memory of the swap engine leaves the card, and comes back. */
-#include "intercept/memory/charge.h"
-#include "intercept/memory/engine/swap_parts.h"
+/* swap_move.c - memory of the swap engine leaves the card, and comes back.
+ *
+ * way     a context whose extents move, with a stream for the copies
+ * batch   extents that follow each other in the table, of BATCH_BYTES or a BATCH_PART-th of all: when its copies are
+ *         done, and those of the next one run, its memory is given back (or told of as restored)
+ *
+ * cuMemUnmap may wait for all that runs in the context (measure): then the link is idle from the end of the next
+ * batch's copies until those of the one after are submitted. So batches are large, and that is short beside them. */
+#include <string.h>
 
-/* Where the extent's copy is in the arena. */
-static void *place_of(const struct extent *extent)
+#include "base/check.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/contexts.h"
+#include "intercept/memory/engine/swap_parts.h"
+#include "intercept/resolve/guard.h"
+
+#define BATCH_BYTES (UINT64_C(128) << 20)
+#define BATCH_PART 8
+#define PIECE_BYTES (UINT64_C(8) << 20) /* of one copy: the link begins while the next is submitted */
+#define WAYS_MAX 64u
+
+struct way {
+    CUcontext context;
+    CUdevice device;
+};
+
+struct move {
+    struct swap *swap;
+    void (*progress)(void);
+    struct way ways[WAYS_MAX];
+    uint32_t way_count;
+    uint64_t batch_bytes;
+    /* The way that is gone at present. */
+    const struct way *way;
+    CUstream stream;
+    CUevent done[2]; /* a batch's copies, of every other one */
+};
+
+/* Indices in the table, from `begin` up to `end`. */
+struct batch {
+    uint32_t begin, end;
+    uint64_t bytes;
+};
+
+static struct extent *first_of(struct move *move)
 {
-    return swap_state()->arena.base + extent->arena_offset;
+    return extents_next(&move->swap->extents, NULL);
 }
 
-/* --- Copying: what is submitted to one stream for all extents of a context ------------------------- */
-
-typedef CUresult extent_step(struct extent *extent, CUstream stream);
-
-static CUresult copy_out(struct extent *extent, CUstream stream)
+static struct extent *next_of(struct move *move, struct extent *extent)
 {
-    return real(cuMemcpyDtoHAsync_v2)(place_of(extent), extent->address, extent->bytes, stream);
+    return extents_next(&move->swap->extents, extent);
+}
+
+/* --- Contexts -------------------------------------------------------------------------------------- */
+
+static void add_context(const struct record *record, void *argument)
+{
+    struct move *move = argument;
+    CUcontext context = (CUcontext)(uintptr_t)record->key;
+    if (record->kind == RECORD_CONTEXT && record->charged.context == record->key &&
+        move->way_count < WAYS_MAX)
+        move->ways[move->way_count++] = (struct way){.context = context};
+}
+
+/* All contexts of the process, which live on while their locks are held. */
+static void find_ways(struct move *move)
+{
+    uint32_t count = 0;
+    records_each(memory_records(), add_context, move);
+    for (uint32_t i = 0; i < move->way_count; i++) {
+        struct way way = move->ways[i];
+        struct own_calls calls;
+        if (!own_calls_begin(&calls, way.context))
+            continue;
+        if (real(cuCtxGetDevice)(&way.device) == CUDA_SUCCESS)
+            move->ways[count++] = way;
+        own_calls_end(&calls);
+    }
+    move->way_count = count;
+}
+
+/* Whether the extent is copied by the way that is gone at present: its own context's, or the first of its device. */
+static bool goes_this_way(const struct move *move, const struct extent *extent)
+{
+    if (extent->context)
+        return extent->context == move->way->context;
+    const struct way *first = move->ways;
+    while (first->device != extent->device && first < move->way)
+        first++;
+    return first == move->way && first->device == extent->device;
+}
+
+/* The locks that keep contexts, and then the engine's. */
+static void lock_all(struct swap *swap)
+{
+    uint32_t count = session_slot()->ledger.policy->gpu_count;
+    for (uint32_t gpu = 0; gpu < count && gpu < LEDGER_GPUS; gpu++)
+        context_lock(gpu);
+    guard_lock(&swap->lock);
+}
+
+static void unlock_all(struct swap *swap)
+{
+    uint32_t count = session_slot()->ledger.policy->gpu_count;
+    guard_unlock(&swap->lock);
+    for (uint32_t gpu = count < LEDGER_GPUS ? count : LEDGER_GPUS; gpu-- > 0;)
+        context_unlock(gpu);
+}
+
+static void begin(struct move *move, void (*progress)(void))
+{
+    struct swap *swap = swap_state();
+    *move = (struct move){.swap = swap, .progress = progress};
+    find_ways(move);
+    uint64_t part = (atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed) +
+                     atomic_load_explicit(&swap->evicted_bytes, memory_order_relaxed)) /
+                    BATCH_PART;
+    move->batch_bytes = part > BATCH_BYTES ? part : BATCH_BYTES;
+}
+
+/* --- One context's extents, batch by batch --------------------------------------------------------- */
+
+struct direction {
+    bool (*is_to_move)(const struct extent *extent);
+    /* Make it ready and submit its copies; and what follows when the batch's copies are done. */
+    CUresult (*submit)(struct move *move, struct extent *extent);
+    CUresult (*finish)(struct extent *extent);
+};
+
+static CUresult copy_pieces(struct move *move, const struct extent *extent, bool is_out)
+{
+    const struct arena *arena = &move->swap->arena;
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = 0, bytes; at < extent->bytes && result == CUDA_SUCCESS; at += bytes) {
+        uint64_t left = extent->bytes - at, place = extent->place + at;
+        bytes = arena_in_one_chunk(arena, place, left < PIECE_BYTES ? left : PIECE_BYTES);
+        void *host = arena->base + place;
+        result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, extent->address + at, bytes, move->stream)
+                        : real(cuMemcpyHtoDAsync_v2)(extent->address + at, host, bytes, move->stream);
+    }
+    return result;
+}
+
+/* The extents from `begin` on that move, up to the batch's size, are submitted. */
+static CUresult submit_batch(struct move *move, const struct direction *direction, struct batch *batch)
+{
+    struct extents *extents = &move->swap->extents;
+    CUresult result = CUDA_SUCCESS;
+    for (batch->end = batch->begin;
+         batch->end < extents->end && batch->bytes < move->batch_bytes && result == CUDA_SUCCESS;
+         batch->end++) {
+        struct extent *extent = &extents->table[batch->end];
+        if (!extent->is_used || !goes_this_way(move, extent) || !direction->is_to_move(extent))
+            continue;
+        batch->bytes += extent->bytes;
+        result = direction->submit(move, extent);
+    }
+    return result;
+}
+
+static CUresult finish_batch(struct move *move, const struct direction *direction, const struct batch *batch,
+                             CUevent done)
+{
+    CUresult result = real(cuEventSynchronize)(done);
+    for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++) {
+        struct extent *extent = &move->swap->extents.table[i];
+        if (extent->is_used && goes_this_way(move, extent) && direction->is_to_move(extent))
+            result = direction->finish(extent);
+    }
+    if (result == CUDA_SUCCESS && move->progress)
+        move->progress();
+    return result;
+}
+
+static CUresult move_batches(struct move *move, const struct direction *direction)
+{
+    struct batch last = {0}, next = {0};
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned number = 0; result == CUDA_SUCCESS; number++) {
+        next = (struct batch){.begin = last.end};
+        result = submit_batch(move, direction, &next);
+        if (result == CUDA_SUCCESS)
+            result = real(cuEventRecord)(move->done[number % 2], move->stream);
+        if (result == CUDA_SUCCESS && last.bytes)
+            result = finish_batch(move, direction, &last, move->done[(number + 1) % 2]);
+        if (!next.bytes)
+            break;
+        last = next;
+    }
+    return result;
+}
+
+/* When this returns, nothing of it goes on. */
+static CUresult go(struct move *move, const struct direction *direction)
+{
+    CUresult result = real(cuStreamCreate)(&move->stream, CU_STREAM_NON_BLOCKING), ended;
+    if (result != CUDA_SUCCESS)
+        return result;
+    unsigned made = 0;
+    while (made < 2 && result == CUDA_SUCCESS) {
+        result = real(cuEventCreate)(&move->done[made], CU_EVENT_DISABLE_TIMING);
+        made += result == CUDA_SUCCESS;
+    }
+    arena_lock_pages(&move->swap->arena, move->way->context);
+    if (result == CUDA_SUCCESS)
+        result = move_batches(move, direction);
+    ended = real(cuStreamSynchronize)(move->stream);
+    while (made-- > 0)
+        real(cuEventDestroy_v2)(move->done[made]);
+    real(cuStreamDestroy_v2)(move->stream);
+    return result == CUDA_SUCCESS ? ended : result;
+}
+
+static bool has_something(struct move *move, const struct direction *direction)
+{
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent))
+        if (goes_this_way(move, extent) && direction->is_to_move(extent))
+            return true;
+    return false;
+}
+
+static CUresult move_all(struct move *move, const struct direction *direction)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < move->way_count && result == CUDA_SUCCESS; i++) {
+        struct own_calls calls;
+        move->way = &move->ways[i];
+        if (!has_something(move, direction))
+            continue;
+        if (!own_calls_begin(&calls, move->way->context))
+            return CUDA_ERROR_INVALID_CONTEXT;
+        result = go(move, direction);
+        own_calls_end(&calls);
+    }
+    return result;
+}
+
+/* --- In -------------------------------------------------------------------------------------------- */
+
+static bool is_away(const struct extent *extent)
+{
+    return !extent->is_resident || extent->is_returning;
 }
 
 /* The card has its memory made while the copies before it go on. */
-static CUresult copy_in(struct extent *extent, CUstream stream)
+static CUresult submit_in(struct move *move, struct extent *extent)
 {
-    extent->is_returning = !extent->is_resident;
-    CUresult result = extent->is_returning ? swap_make_resident(extent) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS && extent->has_copy)
-        result = real(cuMemcpyHtoDAsync_v2)(extent->address, place_of(extent), extent->bytes, stream);
-    return result;
-}
-
-/* In its context, for those that were not yet. When this returns, nothing of it goes on. */
-static CUresult do_context(struct swap *swap, CUcontext context, extent_step *step)
-{
-    struct own_calls calls;
-    CUstream stream;
-    if (!own_calls_begin(&calls, context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    CUresult result = real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS) {
-        for (struct extent *extent = extents_next(&swap->extents, NULL); extent && result == CUDA_SUCCESS;
-             extent = extents_next(&swap->extents, extent)) {
-            if (extent->context != context)
-                continue;
-            extent->is_stepped = true;
-            result = step(extent, stream);
-        }
-        CUresult ended = real(cuStreamSynchronize)(stream);
-        result = result == CUDA_SUCCESS ? ended : result;
-        real(cuStreamDestroy_v2)(stream);
+    if (!extent->is_returning) {
+        swap_count(extent, false);
+        CUresult result = swap_make_resident(extent);
+        swap_count(extent, true);
+        if (result != CUDA_SUCCESS)
+            return result;
+        extent->is_returning = true;
     }
-    own_calls_end(&calls);
-    return result;
+    return extent->has_copy ? copy_pieces(move, extent, false) : CUDA_SUCCESS;
 }
 
-static CUresult do_all(struct swap *swap, extent_step *step)
+static CUresult finish_in(struct extent *extent)
 {
-    CUresult result = CUDA_SUCCESS;
-    struct extent *extent = NULL;
-    while ((extent = extents_next(&swap->extents, extent)))
-        extent->is_stepped = false;
-    while (result == CUDA_SUCCESS && (extent = extents_next(&swap->extents, extent)))
-        if (!extent->is_stepped)
-            result = do_context(swap, extent->context, step);
-    return result;
+    (void)extent;
+    return CUDA_SUCCESS;
 }
 
-/* --- Out and in ------------------------------------------------------------------------------------ */
+static const struct direction in = {is_away, submit_in, finish_in};
 
-/* Give each extent its place in the arena, and have memory there. Those that are kept empty go. */
-static bool make_room(struct swap *swap)
+void swap_give_up_place(struct extent *extent)
 {
-    uint64_t bytes = 0;
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent))
-        if (extent->is_shared && extent_is_empty(extent))
-            swap_end_extent(extent);
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent)) {
-        extent->arena_offset = bytes;
-        bytes += extent->bytes;
-    }
-    return arena_grow(&swap->arena, bytes);
+    if (extent->has_place)
+        arena_give_back(&swap_state()->arena, extent->place, extent->bytes);
+    extent->has_place = extent->has_copy = false;
 }
 
 /* What was returning is on the card, and needs its copy no more; or it leaves again, and its copy holds. */
-static void end_return(struct swap *swap, bool is_back)
+static void end_return(struct move *move, bool is_back)
 {
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent)) {
-        if (is_back)
-            extent->has_copy = false;
-        else if (extent->is_returning && extent->is_resident)
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent)) {
+        if (is_back && extent->is_resident) {
+            swap_give_up_place(extent);
+        } else if (extent->is_returning) {
+            swap_count(extent, false);
             swap_leave_card(extent);
+            swap_count(extent, true);
+        }
         extent->is_returning = false;
     }
-    swap->is_evicted = !is_back;
+    atomic_store_explicit(&move->swap->is_evicted, !is_back, memory_order_relaxed);
 }
 
-static CUresult restore(struct swap *swap)
+static CUresult restore(struct move *move)
 {
-    CUresult result = do_all(swap, copy_in);
-    end_return(swap, result == CUDA_SUCCESS);
+    CUresult result = move_all(move, &in);
+    end_return(move, result == CUDA_SUCCESS);
     return result;
 }
 
-/* Where physical memory cannot be given back half-way, what has gone returns. If even that fails, the process is evicted
- * with what has gone in the arena, and the rest comes through the next restore where it is. */
-static CUresult evict(struct swap *swap)
+/* --- Out ------------------------------------------------------------------------------------------- */
+
+static bool is_to_leave(const struct extent *extent)
 {
-    CUresult result = make_room(swap) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    struct extent *extent = NULL;
-    if (result == CUDA_SUCCESS)
-        result = do_all(swap, copy_out);
-    if (result != CUDA_SUCCESS)
-        return result; /* all is on the card still */
-    while (result == CUDA_SUCCESS && (extent = extents_next(&swap->extents, extent))) {
-        result = swap_leave_card(extent);
-        extent->has_copy = result == CUDA_SUCCESS;
+    return extent->is_resident && !extent->is_pinned;
+}
+
+static CUresult submit_out(struct move *move, struct extent *extent)
+{
+    return copy_pieces(move, extent, true);
+}
+
+/* Its copy is whole. */
+static CUresult finish_out(struct extent *extent)
+{
+    extent->has_copy = true;
+    swap_count(extent, false);
+    CUresult result = swap_leave_card(extent);
+    extent->has_copy = result == CUDA_SUCCESS;
+    swap_count(extent, true);
+    return result;
+}
+
+static const struct direction out = {is_to_leave, submit_out, finish_out};
+
+/* Those that are kept empty go. */
+static void end_empty_ones(struct move *move)
+{
+    struct extents *extents = &move->swap->extents;
+    for (struct extent *extent = extents_next_shared(extents, NULL), *next; extent; extent = next) {
+        next = extents_next_shared(extents, extent);
+        if (extent_is_empty(extent))
+            swap_end_extent(extent);
     }
+}
+
+static bool take_places(struct move *move)
+{
+    struct arena *arena = &move->swap->arena;
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent)) {
+        if (!is_to_leave(extent) || extent->has_place)
+            continue;
+        extent->place = arena_take(arena, extent->bytes);
+        if (extent->place == ARENA_NOWHERE)
+            return false;
+        extent->has_place = true;
+    }
+    return true;
+}
+
+static void give_up_places(struct move *move)
+{
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent))
+        if (extent->is_resident)
+            swap_give_up_place(extent);
+}
+
+/* Give each extent its place in the arena, and have memory there. Where what is free lies in pieces that are too small,
+ * those that are there for nothing go first. */
+static bool make_room(struct move *move)
+{
+    uint64_t bytes = 0;
+    end_empty_ones(move);
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent))
+        bytes += is_to_leave(extent) && !extent->has_place ? extent->bytes : 0;
+    if (!arena_has_room(&move->swap->arena, bytes))
+        return false;
+    if (take_places(move))
+        return true;
+    give_up_places(move);
+    if (take_places(move))
+        return true;
+    give_up_places(move);
+    return false;
+}
+
+/* Where one cannot leave, what has left returns. If even that fails, the process is evicted with some of its memory on
+ * the card, and the rest comes back with the next restore. */
+static CUresult evict(struct move *move)
+{
+    if (!make_room(move))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = move_all(move, &out);
     if (result == CUDA_SUCCESS)
-        swap->is_evicted = true;
+        atomic_store_explicit(&move->swap->is_evicted, true, memory_order_relaxed);
     else
-        restore(swap);
+        restore(move);
     return result;
 }
 
-CUresult swap_evict(void)
+/* --- For everyone ---------------------------------------------------------------------------------- */
+
+CUresult swap_evict(void (*progress)(void))
 {
     struct swap *swap = swap_state();
-    pthread_mutex_lock(&swap->lock);
-    CUresult result = swap->is_evicted ? CUDA_SUCCESS : evict(swap);
-    pthread_mutex_unlock(&swap->lock);
+    struct move move;
+    CUresult result = CUDA_SUCCESS;
+    lock_all(swap);
+    if (!swap->is_evicted || atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed)) {
+        begin(&move, progress);
+        result = evict(&move);
+    }
+    unlock_all(swap);
     return result;
 }
 
-CUresult swap_restore(void)
+CUresult swap_restore(void (*progress)(void))
 {
     struct swap *swap = swap_state();
-    pthread_mutex_lock(&swap->lock);
-    CUresult result = swap->is_evicted ? restore(swap) : CUDA_SUCCESS;
-    pthread_mutex_unlock(&swap->lock);
+    struct move move;
+    CUresult result = CUDA_SUCCESS;
+    lock_all(swap);
+    if (swap->is_evicted) {
+        begin(&move, progress);
+        result = restore(&move);
+    }
+    unlock_all(swap);
     return result;
 }
 
 struct swap_bytes swap_bytes(void)
 {
-    struct swap *swap = swap_state();
-    struct swap_bytes bytes = {0};
-    pthread_mutex_lock(&swap->lock);
-    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
-         extent = extents_next(&swap->extents, extent))
-        *(extent->is_resident ? &bytes.resident_bytes : &bytes.evicted_bytes) += extent->bytes;
-    pthread_mutex_unlock(&swap->lock);
-    return bytes;
+    const struct swap *swap = swap_state();
+    return (struct swap_bytes){atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed),
+                               atomic_load_explicit(&swap->evicted_bytes, memory_order_relaxed)};
 }

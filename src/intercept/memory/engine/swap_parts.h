@@ -14,8 +14,14 @@ static inline struct swap *swap_state(void)
 CUresult swap_make_resident(struct extent *extent);
 CUresult swap_leave_card(struct extent *extent);
 
+/* Under the lock: count an extent as one that is on the card, or away; and as none any more. */
+void swap_count(const struct extent *extent, bool is_there);
+
 /* Under the lock: the extent and its addresses go. */
 CUresult swap_end_extent(struct extent *extent);
+
+/* Under the lock: where it has a place in the arena, that is free again. */
+void swap_give_up_place(struct extent *extent);
 
 /* Of struct engine. */
 bool swap_has_physical_memory(CUdeviceptr address);

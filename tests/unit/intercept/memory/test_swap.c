@@ -142,8 +142,8 @@ static void memory_moves_while_threads_allocate_and_free(void **state)
     for (uintptr_t i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)), 0);
     for (unsigned round = 0; round < 20; round++) {
-        assert_int_equal(swap_evict(), CUDA_SUCCESS);
-        assert_int_equal(swap_restore(), CUDA_SUCCESS);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
         check(kept, 3 * MIB, 1);
     }
     for (unsigned i = 0; i < 4; i++) {
@@ -175,11 +175,11 @@ static void memory_leaves_the_card_and_comes_back_where_it_was(void **state)
     fill(large, 5 * MIB + 3, 2);
     fill(pitched, pitch * 3000, 3);
     for (unsigned round = 0; round < 3; round++) {
-        assert_int_equal(swap_evict(), CUDA_SUCCESS);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
         assert_int_equal(card_free(), free_at_first);
         assert_int_equal(swap_bytes().resident_bytes, 0);
         assert_int_equal(used(), used_bytes);
-        assert_int_equal(swap_restore(), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
         assert_int_equal(swap_bytes().evicted_bytes, 0);
         check(small, 1000, 1);
         check(large, 5 * MIB + 3, 2);
@@ -192,20 +192,20 @@ static void an_evicted_process_allocates_and_frees_without_the_card(void **state
     CUdeviceptr kept = take(3 * MIB), freed = take(3 * MIB), small = take(100), new_small, new_large;
     fill(kept, 3 * MIB, 1);
     fill(small, 100, 2);
-    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(freed), CUDA_SUCCESS);
     new_small = take(200);
     new_large = take(10 * MIB);
     assert_true(new_small && new_large);
     assert_int_equal(used(), 3 * MIB + 100 + 200 + 10 * MIB);
     assert_int_equal(card_free(), free_at_first);
-    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(kept, 3 * MIB, 1);
     check(small, 100, 2);
     fill(new_large, 10 * MIB, 3);
     fill(new_small, 200, 4);
-    assert_int_equal(swap_evict(), CUDA_SUCCESS);
-    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(new_large, 10 * MIB, 3);
     check(new_small, 200, 4);
     check(small, 100, 2);
@@ -235,9 +235,9 @@ static void addresses_are_answered_for_while_evicted(void **state)
         assert_int_equal(device, 0);
         assert_int_equal(bytes, 3 * MIB);
         type = 0, device = -1, owner = NULL;
-        assert_int_equal(swap_evict(), CUDA_SUCCESS);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     }
-    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
 }
 
 static void an_eviction_without_room_changes_nothing(void **state)
@@ -245,12 +245,12 @@ static void an_eviction_without_room_changes_nothing(void **state)
     CUdeviceptr address = take(100 * MIB);
     fill(address, 100 * MIB, 1);
     swap_state()->arena.limit_bytes = 64 * MIB;
-    assert_int_equal(swap_evict(), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(swap_bytes().resident_bytes, 100 * MIB);
     check(address, 100 * MIB, 1);
     swap_state()->arena.limit_bytes = 0;
-    assert_int_equal(swap_evict(), CUDA_SUCCESS);
-    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(address, 100 * MIB, 1);
 }
 
@@ -259,15 +259,15 @@ static void a_restore_without_room_changes_nothing(void **state)
     CUdeviceptr first = take(60 * MIB), second = take(60 * MIB), others;
     fill(first, 60 * MIB, 1);
     fill(second, 60 * MIB, 2);
-    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(real(cuMemAlloc_v2)(&others, card_free() - 80 * MIB),
                      CUDA_SUCCESS); /* another program's */
     uint64_t left = card_free();
-    assert_int_equal(swap_restore(), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(swap_restore(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(card_free(), left);
     assert_int_equal(swap_bytes().evicted_bytes, 120 * MIB);
     assert_int_equal(real(cuMemFree_v2)(others), CUDA_SUCCESS);
-    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(first, 60 * MIB, 1);
     check(second, 60 * MIB, 2);
 }
@@ -326,7 +326,7 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
                 SET(cuMemUnmap, unmap_or_fail);
             else
                 SET(cuMemcpyDtoHAsync_v2, out_or_fail);
-            assert_int_equal(swap_evict(), CUDA_ERROR_UNKNOWN);
+            assert_int_equal(swap_evict(NULL), CUDA_ERROR_UNKNOWN);
             SET(cuMemUnmap, driver_unmap);
             SET(cuMemcpyDtoHAsync_v2, driver_out);
             assert_int_equal(swap_bytes().evicted_bytes, 0);
@@ -334,18 +334,18 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
                 check(addresses[i], 2 * MIB, i + 1);
         }
         for (unsigned way = 0; way < 2; way++) {
-            assert_int_equal(swap_evict(), CUDA_SUCCESS);
+            assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
             calls_left = step;
             if (way)
                 SET(cuMemMap, map_or_fail);
             else
                 SET(cuMemcpyHtoDAsync_v2, in_or_fail);
-            assert_int_equal(swap_restore(), CUDA_ERROR_UNKNOWN);
+            assert_int_equal(swap_restore(NULL), CUDA_ERROR_UNKNOWN);
             SET(cuMemMap, driver_map);
             SET(cuMemcpyHtoDAsync_v2, driver_in);
             assert_int_equal(swap_bytes().resident_bytes, 0);
             assert_int_equal(card_free(), free_at_first);
-            assert_int_equal(swap_restore(), CUDA_SUCCESS);
+            assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
             for (unsigned i = 0; i < EXTENTS; i++)
                 check(addresses[i], 2 * MIB, i + 1);
         }
@@ -363,10 +363,10 @@ static void what_is_half_evicted_is_whole_again_after_the_next_restore(void **st
     calls_left = 2;
     SET(cuMemUnmap, unmap_or_fail);
     SET(cuMemMap, map_or_fail);
-    assert_int_equal(swap_evict(), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(swap_evict(NULL), CUDA_ERROR_UNKNOWN);
     SET(cuMemUnmap, driver_unmap);
     SET(cuMemMap, driver_map);
-    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     assert_int_equal(swap_bytes().evicted_bytes, 0);
     for (unsigned i = 0; i < EXTENTS; i++)
         check(addresses[i], 2 * MIB, i + 1);
@@ -380,11 +380,11 @@ static void extents_go_with_their_context(void **state)
     assert_int_equal(cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
     assert_true(take(4 * MIB) && take(10));
     assert_int_equal(swap_bytes().resident_bytes, 4 * MIB + 4 * MIB + 2 * MIB);
-    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
     assert_int_equal(swap_bytes().evicted_bytes, 4 * MIB);
     assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
-    assert_int_equal(swap_restore(), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(kept, 3 * MIB, 1);
 }
 
@@ -402,7 +402,7 @@ static void no_byte_is_wrong_after_random_moves(void **state)
     for (unsigned round = 1; round <= ROUNDS; round++) {
         unsigned at = (unsigned)rand_r(&seed) % KEPT, choice = (unsigned)rand_r(&seed) % 16;
         if (choice == 0) {
-            assert_int_equal(is_evicted ? swap_restore() : swap_evict(), CUDA_SUCCESS);
+            assert_int_equal(is_evicted ? swap_restore(NULL) : swap_evict(NULL), CUDA_SUCCESS);
             is_evicted = !is_evicted;
         } else if (!kept[at].address) {
             bool is_large = rand_r(&seed) % 4 == 0;
@@ -421,7 +421,7 @@ static void no_byte_is_wrong_after_random_moves(void **state)
         }
     }
     if (is_evicted)
-        assert_int_equal(swap_restore(), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     for (unsigned at = 0; at < KEPT; at++) {
         if (kept[at].address && kept[at].seed)
             check(kept[at].address, kept[at].bytes, kept[at].seed);
@@ -429,7 +429,7 @@ static void no_byte_is_wrong_after_random_moves(void **state)
             assert_int_equal(cuMemFree_v2(kept[at].address), CUDA_SUCCESS);
     }
     assert_int_equal(used(), 0);
-    assert_int_equal(swap_evict(), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(card_free(), free_at_first);
     assert_int_equal(swap_bytes().evicted_bytes, 0);
 }

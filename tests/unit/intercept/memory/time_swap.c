@@ -57,10 +57,10 @@ int main(int count, char **arguments)
     }
     for (unsigned round = 0; round < 3; round++) {
         begun = seconds();
-        expect(swap_evict(), "swap_evict");
+        expect(swap_evict(NULL), "swap_evict");
         say(round ? "out" : "out, the arena is made");
         begun = seconds();
-        expect(swap_restore(), "swap_restore");
+        expect(swap_restore(NULL), "swap_restore");
         say("in");
     }
     const unsigned char *arena = swap_state()->arena.base;
