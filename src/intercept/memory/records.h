@@ -92,6 +92,7 @@ enum {
     RECORD_MULTICAST = 4,  /* a multicast object: it takes no memory, and keeps what is bound to it */
     RECORD_ON_SEVERAL = 8, /* an executable graph that allocates on several devices */
     RECORD_IN_RANGES = 16, /* it is in the range map: a pointer, or a mapping */
+    RECORD_MOVES = 32,     /* the engine can have it leave the card */
 };
 
 #define RECORD_SHARDS 32

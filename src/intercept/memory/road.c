@@ -46,12 +46,12 @@ static bool charge_pitch(const struct allocation *wanted, struct charge *charge)
 static bool enter(const struct alloc_row *row, const struct allocation *wanted, struct charge *charge)
 {
     uint64_t key = key_of(wanted);
+    bool moves = row->can_move && engine_of_process()->uses_ranges;
     if (row->record == RECORD_HANDLE)
-        return physical_enter(charge, key, 0, 0);
+        return physical_enter(charge, key, moves ? RECORD_MOVES : 0, 0);
     if (wanted->way == WAY_cuMemAllocPitch_v2 && !charge_pitch(wanted, charge))
         return false;
-    bool is_in_ranges = row->record == RECORD_POINTER && engine_of_process()->uses_ranges;
-    return charge_keep(charge, row->record, key, is_in_ranges ? RECORD_IN_RANGES : 0);
+    return charge_keep(charge, row->record, key, moves ? RECORD_IN_RANGES | RECORD_MOVES : 0);
 }
 
 static CUresult allocate_sized(const struct alloc_row *row, const struct allocation *wanted)
@@ -176,7 +176,7 @@ static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream
     if (row->record == RECORD_CONTEXT)
         return context_release(way, key);
     if (!charge_has_any() || !records_count(records = memory_records(), row->record, key, -1, &record)) {
-        CUresult result = plain_release(way, key, stream);
+        CUresult result = engine_release(way, key, stream);
         if (row->record == RECORD_POINTER && key)
             pool_charge_refresh(); /* a pool's memory may be freed like this too */
         return result;

@@ -57,7 +57,7 @@ void swap_count(const struct extent *extent, bool is_there)
     _Atomic uint64_t *sum =
         extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
     if (extent->is_pinned)
-        return;
+        sum = &swap_state()->pinned_bytes;
     uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
     atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
                           memory_order_relaxed);
@@ -256,8 +256,10 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
         return plain_release(way, key, stream);
     CUdevice current;
     CUresult result = real(cuCtxGetDevice)(&current); /* as the driver: only in a context that lives */
-    if (result == CUDA_SUCCESS && is_resident)
-        result = way == RELEASE_cuMemFree_v2 ? wait_as_free_does(context) : wait_for_stream(way, stream);
+    if (result == CUDA_SUCCESS && way != RELEASE_cuMemFree_v2)
+        result = wait_for_stream(way, stream);
+    else if (result == CUDA_SUCCESS)
+        result = is_resident ? wait_as_free_does(context) : charge_capture_forbids();
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&swap_state()->lock);

@@ -29,6 +29,8 @@ struct swap {
     atomic_bool is_evicted;
     /* Of extents that can move; changed under the lock. */
     _Atomic uint64_t resident_bytes, evicted_bytes;
+    /* Of those that cannot any more. */
+    _Atomic uint64_t pinned_bytes;
 };
 
 extern const struct engine engine_swap;
