@@ -26,7 +26,8 @@
  *   WANT                   ->       work waits at the closed gate, or has begun on more GPUs
  *                          <-       GRANT: open the gate
  *                          <-       REVOKE: close it, wait out what was submitted
- *   CLOSED                 ->       it is closed, and so long it takes until nothing is before the GPUs
+ *   CLOSED                 ->       it is closed, and so long it takes until nothing is before the GPUs; without a
+ *                                   REVOKE where the process leaves of itself and a thread is still loading code
  *   RETURNED               ->       it is closed and nothing is before the GPUs, or that cannot be had
  *   REPORT                 ->       how busy the process kept the GPUs, now and then, where GRANT asks for it
  *   PROGRESS               ->       the same and how many calls were done, where GRANT asks for that

@@ -4,7 +4,8 @@
  * step it may be killed (KILLS in all), be stopped and perhaps go on (STOPS), fail to drain (FAILURES), fall
  * idle with work left (IDLES). The daemon may die and come back (RESTARTS), upon which gates are open until
  * the new one has been heard. A process that closes its gate may tell that no thread submits any more
- * (CLOSES): once all of its session have, the next session begins before they have drained. A session may be a
+ * (CLOSES): once all of its session have, the next session begins before they have drained. A thread inside may have
+ * code to load first (LOADS), which takes long: its process tells nevertheless, and its one call comes later. A session may be a
  * guest: its gates are open beside the holder of a turn and beside other guests (GUESTS: how often a session
  * becomes one); a turn becomes a guest's lease and the other way round with gates open. A guest gives way to a
  * session that is measured (MEASURES: turns beside which nobody's gate may be open), and one that holds a lease
@@ -15,7 +16,7 @@
  * Everything is used up some day, so that every execution ends. To be shown:
  *   - two processes of different sessions never both have an open gate, a thread inside of it or work in
  *     flight, but one that did not drain, was given up on, has not answered a new daemon yet, or has nothing
- *     but work in flight and has told so, and but guests; beside a session that is measured there is none
+ *     but work in flight, or a thread that loads code for one call, and has told so, and but guests; beside a session that is measured there is none
  *     (assertions in `watch`);
  *   - who holds still submits nothing, and goes on some day (assertion in `watch`, end states);
  *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
@@ -57,6 +58,9 @@
 #ifndef STILLS
 #define STILLS 0
 #endif
+#ifndef LOADS
+#define LOADS 0
+#endif
 
 #define MESSAGES 6
 #define NUMBERS 3 /* a process's leases are numbered 1 to this, and on with 1: more than are in flight */
@@ -72,12 +76,13 @@ chan up[PROCESSES] = [MESSAGES] of { mtype, byte, mtype };
 /* The processes. */
 bool dead[PROCESSES], stopped[PROCESSES], open[PROCESSES], in_flight[PROCESSES], connected[PROCESSES];
 bool inside[PROCESSES]; /* a thread has passed the gate and not submitted yet */
-/* Until the gate opens, or closes, again: it has told that nobody is inside; it was opened undrained, and the
- * daemon has not heard of it yet. */
+bool loads[PROCESSES];  /* it loads code first */
+/* Until it answers: it has told that nobody is inside, or who loads. Until the gate opens, or closes, again: it was
+ * opened undrained, and the daemon has not heard of it yet. */
 bool told[PROCESSES], undrained[PROCESSES];
 byte work[PROCESSES];
 byte kills = KILLS, stops = STOPS, failures = FAILURES, idles = IDLES, restarts = RESTARTS;
-byte closes = CLOSES, guests = GUESTS, measures = MEASURES, stills = STILLS;
+byte closes = CLOSES, guests = GUESTS, measures = MEASURES, stills = STILLS, loading = LOADS;
 
 /* The daemon. */
 mtype gate[PROCESSES] = CLOSED;
@@ -100,7 +105,7 @@ inline say(type, n, outcome)
 }
 
 #define USES(p) (!dead[p] && (open[p] || inside[p] || in_flight[p]))
-#define HAS_TOLD(p) (told[p] && !open[p] && !inside[p])
+#define HAS_TOLD(p) (told[p] && !open[p] && (!inside[p] || loads[p]))
 #define IS_EXCUSED(p)                                                                                        \
     (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE || undrained[p] || HAS_TOLD(p))
 #define BESIDE ((lease[0] == GUEST || lease[1] == GUEST) && !measured[0] && !measured[1])
@@ -234,6 +239,12 @@ inline on_returned(q, n, outcome)
 #else
 #define ALL_LEAVE(s) ((s) == 1 && !STAYS(2) || (s) == 0 && !STAYS(0) && !STAYS(1))
 #endif
+/* No other process of its session has an open gate. */
+#if PROCESSES == 2
+#define IS_LAST_OPEN(q) true
+#else
+#define IS_LAST_OPEN(q) ((q) == 2 || gate[1 - (q)] != OPEN)
+#endif
 /* What is measured is not spoilt by one that begins early. */
 #define IS_IN_THE_WAY(s) (lease[s] == HELD && !(closing[s] && ALL_LEAVE(s) && !measured[s]))
 
@@ -345,6 +356,8 @@ heard:
         :: up[q]?CLOSED(n, outcome) ->
             if
             :: gate[q] == CLOSING && n == number[q] -> leaves[q] = true
+            :: gate[q] == OPEN && n == number[q] && lease[SESSION(q)] == HELD && !closing[SESSION(q)] && IS_LAST_OPEN(q) ->
+                gate[q] = CLOSING; leaves[q] = true; closing[SESSION(q)] = true
             :: else
             fi
         :: up[q]?RETURNED(n, outcome) -> on_returned(q, n, outcome)
@@ -471,11 +484,16 @@ restart:
 #define IS_VOID(n) (n == lease_number && !open[p] && !still)
 #endif
 
-/* It waits out the threads that are inside first. */
+/* It waits out the threads that are inside first, but for those that load. */
 #ifdef BROKEN_TELLS_EARLY
 #define MAY_TELL true
 #else
-#define MAY_TELL (!inside[p])
+#define MAY_TELL (!inside[p] || loads[p])
+#endif
+#ifdef BROKEN_RETURNS_LOADING
+#define IS_LEFT (!inside[p] || loads[p])
+#else
+#define IS_LEFT (!inside[p])
 #endif
 
 proctype process(byte p)
@@ -510,11 +528,15 @@ proctype process(byte p)
         fi;
         n = 0 }
     :: atomic { LISTENS && !draining && down[p]?[REVOKE, _] ->
-        down[p]?REVOKE(revoked); open[p] = false; still = false; undrained[p] = false; draining = true }
+        down[p]?REVOKE(revoked); open[p] = false; still = false; draining = true;
+        if
+        :: revoked > 0 && revoked == lease_number /* it may cross with what was returned undrained of itself */
+        :: else -> undrained[p] = false
+        fi }
     :: atomic { LISTENS && draining && !told[p] && closes > 0 && MAY_TELL ->
         closes--; told[p] = true; say(CLOSED, lease_number, NOTHING) }
-    :: atomic { LISTENS && draining && !inside[p] && !in_flight[p] ->
-        draining = false; say(RETURNED, revoked, DRAINED); revoked = 0 }
+    :: atomic { LISTENS && draining && IS_LEFT && !in_flight[p] ->
+        draining = false; told[p] = false; say(RETURNED, revoked, DRAINED); revoked = 0 }
     :: atomic { LISTENS && draining && in_flight[p] && failures > 0 ->
         failures--; draining = false; open[p] = true; told[p] = false; undrained[p] = true;
         say(RETURNED, revoked, UNDRAINED); revoked = 0 }
@@ -522,16 +544,21 @@ proctype process(byte p)
         has_asked = true; say(WANT, 0, NOTHING) }
     :: atomic { LISTENS && open[p] && !inside[p] && !in_flight[p] && idles > 0 && lease_number > 0 ->
         idles--; open[p] = false; has_asked = false; say(RETURNED, lease_number, IDLE) }
+    /* It has nothing to do but to load: it leaves of itself. */
+    :: atomic { LISTENS && open[p] && loads[p] && !in_flight[p] && closes > 0 && lease_number > 0 ->
+        closes--; open[p] = false; draining = true; revoked = lease_number; told[p] = true; has_asked = false;
+        say(CLOSED, lease_number, NOTHING) }
 #if CLOSES > 0
     :: atomic { LIVES && open[p] && !inside[p] && !in_flight[p] && work[p] > 0 -> work[p]--; inside[p] = true }
-    :: atomic { LIVES && inside[p] -> inside[p] = false; in_flight[p] = true; watch() }
+    :: atomic { LIVES && inside[p] && !loads[p] && loading > 0 -> loading--; loads[p] = true }
+    :: atomic { LIVES && inside[p] -> inside[p] = false; loads[p] = false; in_flight[p] = true; watch() }
 #else
     :: atomic { LIVES && open[p] && !in_flight[p] && work[p] > 0 -> work[p]--; in_flight[p] = true; watch() }
 #endif
     /* The card goes on, whatever the process does. */
     :: atomic { in_flight[p] -> in_flight[p] = false }
     :: atomic { LIVES && work[p] == 0 && !inside[p] && !in_flight[p] && !draining -> dead[p] = true; break }
-    :: atomic { !dead[p] && kills > 0 -> kills--; dead[p] = true; inside[p] = false; in_flight[p] = false; break }
+    :: atomic { !dead[p] && kills > 0 -> kills--; dead[p] = true; inside[p] = false; loads[p] = false; in_flight[p] = false; break }
     :: atomic { LIVES && stops > 0 -> stops--; stopped[p] = true }
     :: atomic { stopped[p] -> stopped[p] = false }
     :: atomic { stopped[p] && !in_flight[p] -> goto end_stopped }

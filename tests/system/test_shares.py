@@ -179,3 +179,23 @@ def test_shares_hold_again_once_the_daemon_is_back(daemon, clock, reap):
     daemon.start()
     together(clock, workers, 1000)  # within which every agent has come back
     assert_split(clock, workers, (80, 20), 3000)
+
+
+class Loading(AnyWorker):
+    """One that spends most of its time loading code, inside of launches (tests/system/programs/loading.c)."""
+
+    def __init__(self, daemon, reap, compute):
+        super().__init__(reap(daemon.spawn("run", "--compute", compute, "--", daemon.product.program("loading"))))
+
+
+def test_the_gpu_does_not_wait_for_code_that_is_loaded(make_daemon, make_gpu, reap):
+    """A launch that loads code takes 40 ms here, in which nothing is before the GPU: others have it meanwhile."""
+    daemon = make_daemon(make_gpu(FAKECUDA_LAZY_LOADING=1, FAKECUDA_LOAD_NS=40_000_000)).start()
+    workers = [Loading(daemon, reap, "50%..100%"), Worker(daemon, reap, "50%..100%", "500")]
+    clock = start_clock(daemon, reap)
+    seen = []
+    for _ in range(TRIES):
+        seen.append(together(clock, workers, WINDOW_MS, settle_ms=100))
+        if sum(seen[-1]) >= 90:
+            return
+    pytest.fail(f"expected the GPU busy but for 10 % at most: {seen}")

@@ -52,6 +52,8 @@ void arbiter_closed(struct arbiter_process *process, const struct wire_closed *c
 {
     struct arbiter *arbiter = process->session->arbiter;
     arbiter_settle(arbiter, now);
+    if (process->gate == PROCESS_OPEN && closed->lease == process->lease)
+        arbiter_leave(process);
     if (process->gate == PROCESS_CLOSING && closed->lease == process->lease) {
         /* The processes of a session have the GPU one after the other. */
         uint64_t begins_at = now;
@@ -82,7 +84,8 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     else if (session->lease == LEASE_LOOSE && !session->closing && returned->outcome == WIRE_OUTCOME_DRAINED)
         process->wants = true; /* it did close, but another process of its session could not */
     if (session->lease != LEASE_LOOSE || session->closing || !arbiter_has_waiting_process(session))
-        arbiter_end_lease_if_returned(session, returned->outcome == WIRE_OUTCOME_IDLE && !session->closing);
+        arbiter_end_lease_if_returned(session, returned->outcome == WIRE_OUTCOME_IDLE &&
+                                                   (!session->closing || session->leaves));
     arbiter_decide(session->arbiter);
 }
 

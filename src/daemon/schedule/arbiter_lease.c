@@ -14,7 +14,7 @@
 uint64_t arbiter_leaves_at(const struct arbiter_session *session)
 {
     uint64_t done_at = 0;
-    if (!session->closing || session->lease != LEASE_EXCLUSIVE || is_measuring(session))
+    if (!session->closing || session->lease != LEASE_EXCLUSIVE || (is_measuring(session) && !session->leaves))
         return NEVER;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->gate == PROCESS_CLOSING && at->done_at > done_at)
@@ -86,6 +86,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
 {
     struct arbiter *arbiter = session->arbiter;
     session->lease = lease;
+    session->leaves = false;
     session->since = session->charged_at = arbiter->now;
     session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
     session->busy_ns = session->calls = session->lease_busy_ns = 0;
@@ -164,6 +165,20 @@ void arbiter_begin_closing(struct arbiter_session *session)
     longest = longest < LONGEST_BELIEVED_NS ? longest : LONGEST_BELIEVED_NS;
     session->closes_at = arbiter->now + longest + ARBITER_PATIENCE_NS + ARBITER_GRACE_NS;
     arbiter_end_lease_if_returned(session, false);
+}
+
+void arbiter_leave(struct arbiter_process *process)
+{
+    struct arbiter_session *session = process->session;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at != process && at->gate == PROCESS_OPEN)
+            return; /* their turn goes on */
+    if (session->lease != LEASE_EXCLUSIVE || session->closing)
+        return;
+    process->gate = PROCESS_CLOSING;
+    process->done_at = NEVER;
+    session->leaves = true;
+    arbiter_begin_closing(session);
 }
 
 void arbiter_become_loose(struct arbiter_session *session)

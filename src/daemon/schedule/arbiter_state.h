@@ -87,7 +87,8 @@ struct arbiter_session {
     double lag;
 
     enum arbiter_lease lease;
-    bool closing;
+    /* `leaves`: of its own accord. */
+    bool closing, leaves;
     /* The lease's GPUs. */
     uint64_t held;
     /* Of the lease, as granted. */
@@ -257,6 +258,8 @@ void arbiter_begin_lease(struct arbiter_session *session, enum arbiter_lease lea
 void arbiter_convert_lease(struct arbiter_session *session, enum arbiter_lease lease);
 /* Revoke it, and wait for the answers. */
 void arbiter_begin_closing(struct arbiter_session *session);
+/* The process closes its gate of its own accord, and cannot return the lease at once. */
+void arbiter_leave(struct arbiter_process *process);
 /* The lease is over once no gate is open or closing. `gave_back`: nobody had asked for it. */
 void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_back);
 /* The process's work did not drain and its gate is open again: so are the others', and the next in line runs

@@ -31,7 +31,7 @@ static void move(struct gate *gate)
         return;
     if (agent.move.is_away)
         agent.move.is_away = agent_mover()->restore(no_progress) < 0;
-    else if (agent_drain(gate, PATIENCE_NS))
+    else if (agent_drain(gate, PATIENCE_NS, AGENT_CLOSES))
         agent.move.is_away = agent_mover()->evict(no_progress) == 0;
     agent_mover()->count(&memory);
     agent.move.is_away |= memory.evicted_bytes > 0;
@@ -79,7 +79,7 @@ uint64_t agent_serve_alone(struct gate *gate)
     cap_bucket_charge(&agent.cap, agent_measure(gate, monotonic_ns()).busy_ns);
     if (!cap_bucket_is_spent(&agent.cap) || now_ns < agent.drain_again_ns)
         return busy ? LOOK_NS : AGENT_CHECK_NS;
-    if (!agent_drain(gate, PATIENCE_NS))
+    if (!agent_drain(gate, PATIENCE_NS, AGENT_CLOSES))
         agent.drain_again_ns = monotonic_ns() + PATIENCE_NS;
     cap_bucket_charge(&agent.cap, agent_measure(gate, monotonic_ns()).busy_ns);
     return 0;

@@ -11,6 +11,8 @@
 #define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
 #define SOON_NAPS 100u               /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
+/* More, for code that is loaded or compiled: it may itself wait for work that waits for what the gate holds. */
+#define LOADING_PATIENCE_NS UINT64_C(1000000000)
 #define LONGEST_FADES 16 /* by so small a part with each drain */
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
 
@@ -23,36 +25,38 @@ static void nap(struct gate *gate, uint64_t ns)
         agent_lose_daemon(gate, "it closed the connection");
 }
 
-/* Nobody submits any more: how long it takes until nothing is in flight. */
-static void tell_closed(struct gate *gate)
+/* Nobody submits any more, but for one kernel of each thread that loads its code: how long it takes until nothing is in
+ * flight. Returns whether that is known. */
+static bool tell_closed(struct gate *gate)
 {
     uint64_t left_ns = in_flight_left_ns(gate);
     struct wire_message message = {.header.type = WIRE_CLOSED,
                                    .closed = {.lease = agent.lease, .left_ns = left_ns}};
     if (left_ns != UINT64_MAX)
         agent_tell(gate, &message);
+    return left_ns != UINT64_MAX;
 }
 
 /* Close the gate and wait for what was submitted. False: it did not end in time, or there is no daemon any
  * more; the gate is open. */
-bool agent_drain(struct gate *gate, uint64_t patience_ns)
+bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
 {
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     uint64_t deadline_ns = monotonic_ns() + patience_ns + longest_ns;
-    bool left = false;
+    bool told = false, left = false;
     gate_close(gate);
     for (unsigned naps = 0;; naps++) {
-        if (!left && gate_is_left(gate)) {
-            left = true;
-            if (!agent.alone)
-                tell_closed(gate);
-        }
+        if (!left)
+            left = gate_is_left(gate);
+        /* Who leaves tells all there is to tell with what it returns, if that comes at once. */
+        if (!told && why != AGENT_CLOSES && (left ? why == AGENT_ANSWERS : gate_is_left_but_for_loads(gate)))
+            told = tell_closed(gate) || left;
         if (!agent.alone && !agent.connection.open)
             return false;
         if (left && in_flight_is_finished(gate))
             break;
         uint64_t now_ns = monotonic_ns();
-        if (now_ns > deadline_ns) {
+        if (now_ns > deadline_ns && !(now_ns < deadline_ns + LOADING_PATIENCE_NS && gate_is_loading(gate))) {
             atomic_store_explicit(&gate->stalled_ns, now_ns, memory_order_relaxed);
             gate_open(gate, GATE_PACED);
             return false;
@@ -91,7 +95,8 @@ void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, en
     bool was_closed = atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
     bool was_free = atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_FREE;
     struct wire_message message = {.header.type = WIRE_RETURNED};
-    if (!was_closed && !agent_drain(gate, patience_ns)) {
+    enum agent_drains why = outcome == WIRE_OUTCOME_IDLE ? AGENT_LEAVES : AGENT_ANSWERS;
+    if (!was_closed && !agent_drain(gate, patience_ns, why)) {
         if (!agent.connection.open)
             return;
         outcome = WIRE_OUTCOME_UNDRAINED;

@@ -128,7 +128,7 @@ static bool leave_gpu(struct gate *gate, uint64_t patience_ns)
         return true;
     if (agent_is_paced())
         agent_give_back(gate, agent.lease, patience_ns, WIRE_OUTCOME_IDLE);
-    else if (!agent_drain(gate, patience_ns) && agent.connection.open && is_free)
+    else if (!agent_drain(gate, patience_ns, AGENT_CLOSES) && agent.connection.open && is_free)
         gate_open(gate, GATE_FREE);
     return agent.connection.open && atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
 }

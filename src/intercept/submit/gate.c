@@ -96,22 +96,78 @@ static void wait_closed(struct gate *gate)
     atomic_fetch_add_explicit(&gate->waited_ns, monotonic_ns() - from_ns, memory_order_relaxed);
 }
 
-void gate_enter_slow(struct gate *gate, CUstream stream)
+/* --- Code ------------------------------------------------------------------------------------------ */
+
+#define LOOKS                                                                                                \
+    8u /* at places for a function; where they are taken, nobody knows whether it was launched before */
+
+static bool is_first_launch(struct gate *gate, CUfunction function)
+{
+    uint32_t at = (uint32_t)((uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >> 40);
+    for (uint32_t i = 0; i < LOOKS; i++) {
+        _Atomic(CUfunction) *place = &gate->launched[(at + i) % GATE_FUNCTIONS];
+        CUfunction other = atomic_load_explicit(place, memory_order_relaxed);
+        if (other == function)
+            return false;
+        if (!other && atomic_compare_exchange_strong_explicit(place, &other, function, memory_order_relaxed,
+                                                              memory_order_relaxed))
+            return true;
+        if (other == function)
+            return false;
+    }
+    return false;
+}
+
+void gate_forget_functions(struct gate *gate)
+{
+    for (uint32_t i = 0; i < GATE_FUNCTIONS; i++)
+        atomic_store_explicit(&gate->launched[i], NULL, memory_order_relaxed);
+}
+
+void gate_load_begin(struct gate *gate)
+{
+    struct gate_self *self = &gate_self;
+    int saved_errno = errno;
+    if (!self->thread)
+        register_thread(gate);
+    if (self->entries && word_of(gate) != GATE_FREE)
+        in_flight_look_at_own(gate);
+    uint32_t inside = atomic_load_explicit(&self->thread->inside, memory_order_relaxed);
+    atomic_store_explicit(&self->thread->inside, inside | GATE_LOADS, memory_order_relaxed);
+    errno = saved_errno;
+}
+
+void gate_load_end(struct gate *gate)
+{
+    struct gate_self *self = &gate_self;
+    (void)gate;
+    uint32_t inside = atomic_load_explicit(&self->thread->inside, memory_order_relaxed);
+    atomic_store_explicit(&self->thread->inside, inside & ~(uint32_t)GATE_LOADS, memory_order_release);
+}
+
+/* --- Passing, where there is more to do than to look ------------------------------------------------- */
+
+void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function)
 {
     struct gate_self *self = &gate_self;
     int saved_errno = errno;
     guard_begin();
     if (!self->thread)
         register_thread(gate);
+    if (function && is_first_launch(gate, function)) {
+        what |= GATE_LOADS;
+        in_flight_look_at_own(gate);
+    }
     for (;;) {
-        gate_go_inside(self);
+        gate_go_inside(self, what);
         uint32_t word = word_of(gate);
         bool captures = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
         self->attentive = captures || word != GATE_FREE;
         if (word == GATE_FREE || (captures && in_flight_is_capturing(stream)))
             break;
         if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
-            in_flight_begin_sample(gate);
+            if (!(what & GATE_LOADS))
+                in_flight_begin_sample(gate);
             break;
         }
         go_outside(self);
@@ -166,7 +222,7 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
     if (!self->thread)
         register_thread(gate);
     for (;;) {
-        gate_go_inside(self);
+        gate_go_inside(self, GATE_SUBMITS);
         if (word_of(gate) != GATE_DRAINING)
             break;
         go_outside(self);
@@ -292,21 +348,39 @@ void gate_close(struct gate *gate)
     gate_barrier(gate);
 }
 
-bool gate_is_left(struct gate *gate)
+/* What threads are doing that do any of `what`. */
+static uint32_t inside_of(struct gate *gate, uint32_t what)
 {
-    uint32_t count = atomic_load_explicit(&gate->thread_count, memory_order_seq_cst);
+    uint32_t all = 0, count = atomic_load_explicit(&gate->thread_count, memory_order_seq_cst);
     for (uint32_t i = 0; i < count; i++) {
         struct gate_thread *thread = &gate->threads[i];
         /* Pairs with go_outside(). */
-        if (!atomic_load_explicit(&thread->inside, memory_order_acquire))
+        uint32_t inside = atomic_load_explicit(&thread->inside, memory_order_acquire);
+        if (!(inside & what) || !(inside & ~all))
             continue;
         int32_t tid = atomic_load_explicit(&thread->tid, memory_order_relaxed);
         if (tid && syscall(SYS_tgkill, getpid(), tid, 0) == 0)
-            return false;
-        /* It ended inside a call, without its destructors. */
-        atomic_store_explicit(&thread->inside, 0, memory_order_relaxed);
+            all |= inside;
+        else /* it ended inside a call, without its destructors */
+            atomic_store_explicit(&thread->inside, 0, memory_order_relaxed);
     }
-    return true;
+    return all;
+}
+
+bool gate_is_left(struct gate *gate)
+{
+    return inside_of(gate, GATE_SUBMITS | GATE_LAUNCHES) == 0;
+}
+
+bool gate_is_loading(struct gate *gate)
+{
+    return inside_of(gate, GATE_LOADS) != 0;
+}
+
+bool gate_is_left_but_for_loads(struct gate *gate)
+{
+    uint32_t inside = inside_of(gate, GATE_SUBMITS | GATE_LAUNCHES | GATE_LOADS);
+    return !(inside & GATE_SUBMITS) && (!(inside & GATE_LAUNCHES) || (inside & GATE_LOADS));
 }
 
 void gate_drained(struct gate *gate)

@@ -13,6 +13,10 @@
  * barrier (membarrier), then reads who is inside: so either the thread sees the word or the agent sees the
  * thread.
  *
+ * A launch that loads or compiles code may take tens of milliseconds, in which nothing is before the GPU: the first
+ * launch of each function is said to load, so that the agent does not wait for it before it tells the daemon that
+ * the gate is closed. Its kernel then runs beside what the next one does: one kernel, once for each function.
+ *
  * Calls inside other calls never wait: what the driver, or a callback of the program's, does of itself inside
  * a hook is part of it. Nor do calls on a stream that is being captured: they give the GPU nothing. */
 #pragma once
@@ -46,26 +50,24 @@ static inline struct gate *gate_of(void)
                : NULL;
 }
 
-void gate_enter_slow(struct gate *gate, CUstream stream);
+void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function);
 void gate_leave_slow(struct gate *gate, CUstream stream);
 
 /* In a thread that is inside a hook already: whether the call is the program's own nevertheless, as in a handler of a
  * signal, or after it jumped out of a hook (own_calls.h). Else it counts as a part of the outer call. */
 bool gate_begins_anew(const void *caller);
 
-static inline void gate_go_inside(struct gate_self *self)
+static inline void gate_go_inside(struct gate_self *self, uint32_t what)
 {
-    atomic_store_explicit(&self->thread->inside, 1, memory_order_relaxed);
+    atomic_store_explicit(&self->thread->inside, what, memory_order_relaxed);
     if (self->fenced)
         atomic_thread_fence(memory_order_seq_cst);
     else
         atomic_signal_fence(memory_order_seq_cst); /* the other half is gate_barrier() */
 }
 
-/* Before the driver is called. `stream` is a handle that means the same in every form of a call:
- * CU_STREAM_LEGACY or CU_STREAM_PER_THREAD for 0. Waits while the gate is closed, and where the stream has
- * enough before it. */
-__attribute__((always_inline)) static inline void gate_enter(struct gate *gate, CUstream stream)
+__attribute__((always_inline)) static inline void gate_enter_for(struct gate *gate, CUstream stream,
+                                                                 uint32_t what, CUfunction function)
 {
     struct gate_self *self = &gate_self;
     if (__builtin_expect(self->is_submitting | own_calls_depth, 0) &&
@@ -73,12 +75,27 @@ __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, 
         return;
     self->is_submitting = true;
     if (self->thread) {
-        gate_go_inside(self);
+        gate_go_inside(self, what);
         if (atomic_load_explicit(&gate->word, memory_order_acquire) == GATE_FREE &&
             atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0)
             return;
     }
-    gate_enter_slow(gate, stream);
+    gate_enter_slow(gate, stream, what, function);
+}
+
+/* Before the driver is called. `stream` is a handle that means the same in every form of a call:
+ * CU_STREAM_LEGACY or CU_STREAM_PER_THREAD for 0. Waits while the gate is closed, and where the stream has
+ * enough before it. */
+__attribute__((always_inline)) static inline void gate_enter(struct gate *gate, CUstream stream)
+{
+    gate_enter_for(gate, stream, GATE_SUBMITS, NULL);
+}
+
+/* The same for the launch of one function. */
+__attribute__((always_inline)) static inline void gate_enter_launch(struct gate *gate, CUstream stream,
+                                                                    CUfunction function)
+{
+    gate_enter_for(gate, stream, GATE_LAUNCHES, function);
 }
 
 /* After it, whatever it answered. */
@@ -98,6 +115,13 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, 
     in_flight_entry_count(entry);
     atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
 }
+
+/* Around calls that load code and submit nothing: they pass a closed gate. */
+void gate_load_begin(struct gate *gate);
+void gate_load_end(struct gate *gate);
+
+/* Modules were unloaded, or a context has gone: handles of functions may come again for others. */
+void gate_forget_functions(struct gate *gate);
 
 /* The thread's current context may be another now: its default stream is. */
 static inline void gate_context_changed(void)
@@ -126,6 +150,10 @@ void gate_open(struct gate *gate, enum gate_state state);
 /* Close it; then call gate_is_left() until nobody is inside. */
 void gate_close(struct gate *gate);
 bool gate_is_left(struct gate *gate);
+/* Whether a thread may be loading code: then the driver may keep anyone waiting who asks it something. */
+bool gate_is_loading(struct gate *gate);
+/* Whether nobody is inside, or nobody but threads with one kernel each that waits for code to be loaded. */
+bool gate_is_left_but_for_loads(struct gate *gate);
 
 /* What was waited for is done: captures may begin, work may not be submitted. */
 void gate_drained(struct gate *gate);

@@ -31,8 +31,16 @@ enum gate_state {
     GATE_CLOSED,   /* closed, and nothing of this process is before the GPUs */
 };
 
+/* What a thread is doing inside of the driver; a launch may be loading code as well. */
+enum gate_inside {
+    GATE_SUBMITS = 1, /* handing work to it */
+    GATE_LAUNCHES =
+        2, /* handing one kernel to it, which takes long only where code is loaded or compiled first */
+    GATE_LOADS = 4, /* it may be loading or compiling code, under a lock for which others wait */
+};
+
 struct gate_thread {
-    /* By the owner: it may be handing work to the driver. */
+    /* By the owner: enum gate_inside; 0: it is outside. */
     _Alignas(64) _Atomic uint32_t inside;
     /* 0: the place is free. */
     _Atomic int32_t tid;
@@ -113,6 +121,8 @@ struct gate_capture {
     CUcontext context;
 };
 #define GATE_CAPTURES 256u
+/* A power of two. */
+#define GATE_FUNCTIONS 4096u
 
 struct gate {
     /* enum gate_state; a futex. The agent writes it. */
@@ -152,6 +162,8 @@ struct gate {
     /* Never held while anything is waited for. */
     pthread_mutex_t lock;
     struct gate_capture capturing[GATE_CAPTURES];
+    /* Functions that were launched while the gate was paced, by a hash of their handles: their code is loaded. */
+    _Atomic(CUfunction) launched[GATE_FUNCTIONS];
     /* Places used so far. */
     _Atomic uint32_t thread_count, entry_count;
     struct gate_thread threads[GATE_THREADS];

@@ -39,7 +39,10 @@
 #define DEFAULT_LEGACY CU_STREAM_LEGACY
 #define DEFAULT_PER_THREAD CU_STREAM_PER_THREAD
 
-#define SUBMITS(symbol, form, stream, ...)                                                                   \
+#define FUNCTION_ARGUMENT(n) a##n
+#define FUNCTION_FIRST (a1 && a2 ? a1->function : NULL)
+
+#define PASSES(symbol, form, stream, enter, ...)                                                             \
     CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
@@ -47,9 +50,12 @@
         if (!gate)                                                                                           \
             return real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                       \
         CUstream named = STREAM_##stream, to = named ? named : DEFAULT_##form;                               \
-        gate_enter(gate, to);                                                                                \
+        enter;                                                                                               \
         CUresult result = real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                \
         gate_leave(gate, to);                                                                                \
         return result;                                                                                       \
     }
+#define SUBMITS(symbol, form, stream, ...) PASSES(symbol, form, stream, gate_enter(gate, to), __VA_ARGS__)
+#define LAUNCHES(symbol, form, stream, function, ...)                                                        \
+    PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function), __VA_ARGS__)
 #include "intercept/submit/submit.def"

@@ -38,6 +38,23 @@ static bool is_covered(const struct in_flight_entry *entry)
            atomic_load_explicit(&entry->submitted, memory_order_relaxed);
 }
 
+/* Whether anything of it is not known to be done: calls, or marks alone. */
+static bool is_open(const struct in_flight_entry *entry)
+{
+    return !is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed);
+}
+
+/* Calls that are not known to be done: a mark right before a call stands for none. Under the entry's lock. */
+static uint64_t pieces_in(const struct in_flight_entry *entry)
+{
+    uint64_t pieces = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
+                      atomic_load_explicit(&entry->covered, memory_order_relaxed);
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    for (uint32_t i = 0; i < marks; i++)
+        pieces += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces;
+    return pieces;
+}
+
 static CUcontext context_in(const struct in_flight_entry *entry)
 {
     return atomic_load_explicit(&entry->context, memory_order_relaxed);
@@ -493,7 +510,7 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
 
 static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
 {
-    if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+    if (!is_open(entry))
         return true;
     /* As in cover_other(). */
     if (!guard_trylock(&entry->lock))
@@ -504,6 +521,34 @@ static bool ask_entry(struct gate *gate, struct in_flight_entry *entry)
         own_calls_pop();
     guard_unlock(&entry->lock);
     return finished;
+}
+
+void in_flight_look_at_own(struct gate *gate)
+{
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    guard_lock(&gate->lock);
+    for (struct in_flight_entry *entry = gate_self.entries; entry; entry = entry->next)
+        ask_entry(gate, entry);
+    guard_unlock(&gate->lock);
+    own_calls_end(&calls);
+}
+
+bool in_flight_has_work(struct gate *gate)
+{
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (!is_open(entry))
+            continue;
+        if (!guard_trylock(&entry->lock))
+            return true;
+        bool has_work = pieces_in(entry) > 0;
+        guard_unlock(&entry->lock);
+        if (has_work)
+            return true;
+    }
+    return false;
 }
 
 /* Before the agent asks the driver of its own accord. False, with nothing begun, once the process ends. */
@@ -528,6 +573,8 @@ bool in_flight_is_finished(struct gate *gate)
 {
     bool finished = true;
     struct own_calls calls;
+    if (gate_is_loading(gate))
+        return !in_flight_has_work(gate); /* who asks now may wait for as long as that takes */
     if (!begin_asking(gate, &calls))
         return true;
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
@@ -543,12 +590,18 @@ uint64_t in_flight_left_ns(struct gate *gate)
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
-        if (is_covered(entry) && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+        if (!is_open(entry))
             continue;
         uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate);
-        if (!piece_ns || atomic_load_explicit(&entry->stuck, memory_order_relaxed) ||
-            !guard_trylock(&entry->lock))
+        if (!guard_trylock(&entry->lock))
             return UINT64_MAX;
+        bool has_work = pieces_in(entry) > 0;
+        if (!has_work || !piece_ns || atomic_load_explicit(&entry->stuck, memory_order_relaxed)) {
+            guard_unlock(&entry->lock);
+            if (has_work)
+                return UINT64_MAX;
+            continue;
+        }
         uint64_t unmarked = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
                             atomic_load_explicit(&entry->covered, memory_order_relaxed);
         uint64_t entry_ns = left_ns(entry, now_ns) + unmarked * piece_ns;
@@ -570,7 +623,8 @@ uint64_t in_flight_submitted(struct gate *gate)
 /* What an entry has to tell, with what is reached by now. Under its lock. */
 static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
 {
-    if (atomic_load_explicit(&entry->marks, memory_order_relaxed) && own_calls_push(context_in(entry))) {
+    if (!gate_is_loading(gate) && atomic_load_explicit(&entry->marks, memory_order_relaxed) &&
+        own_calls_push(context_in(entry))) {
         settle(gate, entry, false);
         own_calls_pop();
     }
@@ -666,4 +720,5 @@ void in_flight_forget_context(struct gate *gate, CUcontext context)
     drop_capture(gate, NULL, context);
     guard_unlock(&gate->lock);
     own_calls_end(&calls);
+    gate_forget_functions(gate);
 }

@@ -31,11 +31,15 @@ bool in_flight_is_full(struct gate *gate, CUstream stream);
 /* Wait until the stream of in_flight_is_full() has room, the gate changes, or it has taken too long. */
 void in_flight_wait(struct gate *gate);
 
-/* Inside, after in_flight_is_full(): the call that follows may be one to measure by itself. */
+/* Inside, after in_flight_is_full(): the call that follows may be one to measure by itself. Not where code may be loaded
+ * in it, which is not the GPU's work. */
 void in_flight_begin_sample(struct gate *gate);
 
 /* A call was made. `marks`: it counts towards a mark. Inside. */
 void in_flight_count(struct gate *gate, CUstream stream, bool marks);
+
+/* Note what of this thread's work is done: it is going to load code, and then nobody can ask. */
+void in_flight_look_at_own(struct gate *gate);
 
 /* Mark what this thread has submitted to its own default stream, which no other thread can ask about. */
 void in_flight_cover_own(void);
@@ -51,6 +55,8 @@ void in_flight_thread_ended(int32_t tid);
 /* Under the gate's lock: mark all that has none. */
 void in_flight_cover_all(struct gate *gate);
 
+/* Whether anything that was submitted is not known to be done. Does not ask the driver. */
+bool in_flight_has_work(struct gate *gate);
 /* Whether all that was submitted is done. */
 bool in_flight_is_finished(struct gate *gate);
 

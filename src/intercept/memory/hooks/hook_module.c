@@ -1,31 +1,64 @@
 /* hook_module.c - modules and libraries of code. What they take of the GPU for code and variables is not
  * told, and known to the driver alone: it is found by the daemon in the difference between what the card
- * shows for the process and what it was charged (the driver line), for which it is given notice here. */
+ * shows for the process and what it was charged (the driver line), for which it is given notice here. Nothing of
+ * the kind gives the GPU work, but the driver may compile meanwhile, which the gate is told of. */
 #include "intercept/resolve/real.h"
 #include "intercept/session/session.h"
+#include "intercept/submit/gate.h"
 
-#define CHANGES(symbol, parameters, arguments)                                                               \
+static struct gate *begin(void)
+{
+    struct gate *gate = gate_of();
+    if (gate)
+        gate_load_begin(gate);
+    return gate;
+}
+
+static void end(struct gate *gate, CUresult result)
+{
+    if (gate)
+        gate_load_end(gate);
+    if (result == CUDA_SUCCESS)
+        session_notice(WIRE_NOTICE_MODULE);
+}
+
+static void forget(void)
+{
+    if (gate_of())
+        gate_forget_functions(gate_of());
+}
+
+#define LOADS(symbol, parameters, arguments)                                                                 \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
+        struct gate *gate = begin();                                                                         \
         CUresult result = real(symbol) arguments;                                                            \
-        if (result == CUDA_SUCCESS)                                                                          \
-            session_notice(WIRE_NOTICE_MODULE);                                                              \
+        end(gate, result);                                                                                   \
         return result;                                                                                       \
     }
-CHANGES(cuModuleLoad, (CUmodule * module, const char *path), (module, path))
-CHANGES(cuModuleLoadData, (CUmodule * module, const void *image), (module, image))
-CHANGES(cuModuleLoadDataEx,
-        (CUmodule * module, const void *image, unsigned int count, CUjit_option *options, void **values),
-        (module, image, count, options, values))
-CHANGES(cuModuleLoadFatBinary, (CUmodule * module, const void *image), (module, image))
-CHANGES(cuModuleUnload, (CUmodule module), (module))
-CHANGES(cuLibraryLoadData,
-        (CUlibrary * library, const void *code, CUjit_option *jit, void **jit_values, unsigned int jit_count,
-         CUlibraryOption *options, void **values, unsigned int count),
-        (library, code, jit, jit_values, jit_count, options, values, count))
-CHANGES(cuLibraryLoadFromFile,
-        (CUlibrary * library, const char *path, CUjit_option *jit, void **jit_values, unsigned int jit_count,
-         CUlibraryOption *options, void **values, unsigned int count),
-        (library, path, jit, jit_values, jit_count, options, values, count))
-CHANGES(cuLibraryUnload, (CUlibrary library), (library))
+#define UNLOADS(symbol, parameters, arguments)                                                               \
+    CUresult symbol parameters                                                                               \
+    {                                                                                                        \
+        real_needed(symbol);                                                                                 \
+        forget();                                                                                            \
+        CUresult result = real(symbol) arguments;                                                            \
+        end(NULL, result);                                                                                   \
+        return result;                                                                                       \
+    }
+LOADS(cuModuleLoad, (CUmodule * module, const char *path), (module, path))
+LOADS(cuModuleLoadData, (CUmodule * module, const void *image), (module, image))
+LOADS(cuModuleLoadDataEx,
+      (CUmodule * module, const void *image, unsigned int count, CUjit_option *options, void **values),
+      (module, image, count, options, values))
+LOADS(cuModuleLoadFatBinary, (CUmodule * module, const void *image), (module, image))
+UNLOADS(cuModuleUnload, (CUmodule module), (module))
+LOADS(cuLibraryLoadData,
+      (CUlibrary * library, const void *code, CUjit_option *jit, void **jit_values, unsigned int jit_count,
+       CUlibraryOption *options, void **values, unsigned int count),
+      (library, code, jit, jit_values, jit_count, options, values, count))
+LOADS(cuLibraryLoadFromFile,
+      (CUlibrary * library, const char *path, CUjit_option *jit, void **jit_values, unsigned int jit_count,
+       CUlibraryOption *options, void **values, unsigned int count),
+      (library, path, jit, jit_values, jit_count, options, values, count))
+UNLOADS(cuLibraryUnload, (CUlibrary library), (library))

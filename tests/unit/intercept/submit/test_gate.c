@@ -1,12 +1,15 @@
 /* The gate and the pace, on a driver of a few functions: streams that the test finishes, and calls that are
  * counted. */
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -363,6 +366,153 @@ static void a_call_under_way_is_waited_for(void **state)
     pthread_join(thread, NULL);
 }
 
+#define FUNCTION ((CUfunction)(uintptr_t)0x5000)
+
+static void call_function(void)
+{
+    cuLaunchKernel(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM(1), NULL, NULL);
+}
+
+static void call_copy(void)
+{
+    cuMemcpy(1, 2, 3);
+}
+
+/* A thread is in the middle of it; the gate closes. */
+static void begin_call(pthread_t *thread, void (**call)(void))
+{
+    blocked = true;
+    unsigned before = calls;
+    assert_int_equal(pthread_create(thread, NULL, in_a_thread, call), 0);
+    while (calls == before)
+        sched_yield();
+}
+
+static void end_call(pthread_t thread)
+{
+    blocked = false;
+    pthread_join(thread, NULL);
+}
+
+/* The first launch of a function may load its code for long: it is inside, and does not keep the next one waiting. */
+static void a_first_launch_keeps_nobody_waiting_while_it_loads(void **state)
+{
+    pthread_t thread, other;
+    void (*call)(void) = call_function, (*copy)(void) = call_copy;
+    (void)state;
+    gate_open(gate, GATE_PACED);
+    begin_call(&thread, &call);
+    gate_close(gate);
+    assert_true(gate_is_loading(gate));
+    assert_false(gate_is_left(gate));
+    assert_true(gate_is_left_but_for_loads(gate));
+    end_call(thread);
+    assert_true(gate_is_left(gate));
+    /* The second: whatever takes long now is no load. */
+    gate_open(gate, GATE_PACED);
+    begin_call(&thread, &call);
+    gate_close(gate);
+    assert_false(gate_is_loading(gate));
+    assert_false(gate_is_left_but_for_loads(gate));
+    end_call(thread);
+    /* Nor is a copy, which may be at it. */
+    gate_forget_functions(gate);
+    gate_open(gate, GATE_PACED);
+    begin_call(&thread, &call);
+    begin_call(&other, &copy);
+    gate_close(gate);
+    assert_true(gate_is_loading(gate));
+    assert_false(gate_is_left_but_for_loads(gate));
+    blocked = false;
+    pthread_join(other, NULL);
+    end_call(thread);
+    gate_open(gate, GATE_FREE);
+}
+
+static atomic_bool loads;
+static CUresult load(CUmodule *module, const void *image)
+{
+    (void)module, (void)image;
+    atomic_store(&loads, true);
+    return submit_any();
+}
+
+static void call_load(void)
+{
+    CUmodule module;
+    cuModuleLoadData(&module, "");
+}
+
+/* Who asks the driver meanwhile may wait for its lock. */
+static void nobody_asks_the_driver_while_a_module_is_loaded(void **state)
+{
+    pthread_t thread;
+    void (*call)(void) = call_load;
+    (void)state;
+    install(CUDA_ID_cuModuleLoadData, (void *)load);
+    work_stays();
+    gate_open(gate, GATE_PACED);
+    launch_on(STREAM(8));
+    begin_call(&thread, &call);
+    done[8] = put[8];
+    assert_false(in_flight_is_finished(gate)); /* it is, but nobody knows */
+    gate_close(gate);
+    assert_true(gate_is_left(gate));
+    end_call(thread);
+    assert_true(in_flight_is_finished(gate));
+    gate_open(gate, GATE_FREE);
+}
+
+/* --- What the daemon is told ----------------------------------------------------------------------- */
+
+static struct wire_message next_message(int socket)
+{
+    struct wire_message message = {.header.type = 0};
+    int fds[WIRE_FDS_MAX];
+    unsigned count;
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    if (poll(&ready, 1, (int)(PATIENCE_NS / MS)) == 1)
+        wire_receive(socket, &message, fds, &count);
+    return message;
+}
+
+static void *give_back(void *outcome)
+{
+    agent_give_back(gate, 9, PATIENCE_NS, *(enum wire_outcome *)outcome);
+    return NULL;
+}
+
+static void the_daemon_is_told_of_a_closed_gate_before_code_is_loaded(void **state)
+{
+    (void)state;
+    for (enum wire_outcome outcome = WIRE_OUTCOME_DRAINED; outcome <= WIRE_OUTCOME_IDLE; outcome++) {
+        int pair[2];
+        pthread_t thread, drainer;
+        void (*call)(void) = call_function;
+        struct wire_grant grant = {.lease = 9, .flags = WIRE_LEASE_WANTED};
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        attach_keep(&agent.connection, pair[0]);
+        agent.version = WIRE_VERSION;
+        agent.held = false;
+        agent_grant(gate, &grant);
+        gate_forget_functions(gate);
+        begin_call(&thread, &call);
+        assert_int_equal(pthread_create(&drainer, NULL, give_back, &outcome), 0);
+        struct wire_message message = next_message(pair[1]);
+        assert_int_equal(message.header.type, WIRE_CLOSED);
+        assert_int_equal(message.closed.lease, 9);
+        assert_int_equal(message.closed.left_ns, 0);
+        end_call(thread);
+        message = next_message(pair[1]);
+        assert_int_equal(message.header.type, WIRE_RETURNED);
+        assert_int_equal(message.returned.outcome, outcome);
+        pthread_join(drainer, NULL);
+        attach_let_go(&agent.connection);
+        close(pair[1]);
+        gate_open(gate, GATE_FREE);
+    }
+}
+
 static void call_launch_after_jumping_out_of_one(void)
 {
     jumps_out = true;
@@ -655,7 +805,7 @@ static void what_did_not_drain_makes_nobody_more_patient(void **state)
     work_stays();
     launch_on(STREAM(13));
     agent.alone = true;
-    assert_false(agent_drain(gate, 1000000));
+    assert_false(agent_drain(gate, 1000000, AGENT_ANSWERS));
     piece_ms = 400;
     done[13] = UINT64_MAX;
     in_flight_take_done(gate);
@@ -663,7 +813,7 @@ static void what_did_not_drain_makes_nobody_more_patient(void **state)
     piece_ms = 0.25f;
     atomic_store(&gate->longest_ns, 400 * MS);
     for (unsigned i = 0; i < 100; i++)
-        assert_true(agent_drain(gate, 1000000));
+        assert_true(agent_drain(gate, 1000000, AGENT_ANSWERS));
     assert_true(atomic_load(&gate->longest_ns) < MS); /* it is not remembered for ever */
     agent.alone = false;
 }
@@ -759,6 +909,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_submitting_call_waits_at_a_closed_gate),
         TEST(a_call_under_way_is_waited_for),
+        TEST(a_first_launch_keeps_nobody_waiting_while_it_loads),
+        TEST(nobody_asks_the_driver_while_a_module_is_loaded),
+        TEST(the_daemon_is_told_of_a_closed_gate_before_code_is_loaded),
         TEST(a_thread_that_jumped_out_of_a_call_waits_like_others),
         TEST(a_closed_and_left_gate_lets_nothing_through),
         TEST(a_grant_of_what_was_given_back_opens_nothing),
