@@ -805,7 +805,7 @@ static void what_did_not_drain_makes_nobody_more_patient(void **state)
     work_stays();
     launch_on(STREAM(13));
     agent.alone = true;
-    assert_false(agent_drain(gate, 1000000, AGENT_ANSWERS));
+    assert_false(agent_drain(gate, 1000000, AGENT_CLOSES));
     piece_ms = 400;
     done[13] = UINT64_MAX;
     in_flight_take_done(gate);
@@ -813,7 +813,7 @@ static void what_did_not_drain_makes_nobody_more_patient(void **state)
     piece_ms = 0.25f;
     atomic_store(&gate->longest_ns, 400 * MS);
     for (unsigned i = 0; i < 100; i++)
-        assert_true(agent_drain(gate, 1000000, AGENT_ANSWERS));
+        assert_true(agent_drain(gate, 1000000, AGENT_CLOSES));
     assert_true(atomic_load(&gate->longest_ns) < MS); /* it is not remembered for ever */
     agent.alone = false;
 }
