@@ -279,8 +279,8 @@ void agents_enter(struct process *process, int fd)
     if (process->agent)
         agents_drop(process->agent);
     if (!session->arbitrated)
-        session->arbitrated =
-            arbiter_session_add(leases->arbiter, session, session->compute, session->priority);
+        session->arbitrated = arbiter_session_add(leases->arbiter, session, session->owner, session->compute,
+                                                  session->priority);
     struct agent *agent = session->arbitrated ? calloc(1, sizeof(*agent)) : NULL;
     if (!agent || sd_event_add_io(leases->daemon->loop, &agent->source, fd, EPOLLIN, on_message, agent) < 0) {
         log_error("session %s: cannot serve the agent of process %d", session->id, (int)process->pid);

@@ -28,8 +28,9 @@ static void take_measure(struct arbiter_process *process, uint64_t busy_ns, uint
     struct arbiter_session *session = process->session;
     uint64_t now = session->arbiter->now, from = process->reported_at;
     uint64_t most = now - from;
+    uint64_t open = process->open_since ? now - process->open_since : 0;
     process->reported_at = now;
-    process->longest_ns = longest_ns;
+    process->longest_ns = longest_ns < open ? longest_ns : open;
     session->waited_ns += waited_ns;
     if (!is_held(session))
         return;
@@ -79,6 +80,8 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     take_measure(process, was_counted ? returned->busy_ns : 0, 0, returned->longest_ns, returned->waited_ns);
     process->is_bursting = false;
     process->gate = PROCESS_CLOSED;
+    if (returned->outcome != WIRE_OUTCOME_UNDRAINED)
+        process->open_since = 0;
     if (returned->outcome == WIRE_OUTCOME_UNDRAINED)
         arbiter_become_loose(session);
     else if (session->lease == LEASE_LOOSE && !session->closing && returned->outcome == WIRE_OUTCOME_DRAINED)
@@ -141,19 +144,22 @@ struct arbiter *arbiter_new(const struct arbiter_calls *calls, void *context, ui
 void arbiter_free(struct arbiter *arbiter)
 {
     GS_CHECK(!arbiter->sessions);
+    arbiter_users_free(arbiter);
     free(arbiter->order);
     free(arbiter);
 }
 
-struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner, struct share share,
-                                            unsigned priority)
+struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner, uint64_t user,
+                                            struct share share, unsigned priority)
 {
     struct arbiter_session *session = calloc(1, sizeof(*session));
     struct arbiter_session **order =
         realloc(arbiter->order, (arbiter->session_count + 1) * sizeof(struct arbiter_session *));
     if (order)
         arbiter->order = order;
-    if (!session || !order) {
+    if (session && order)
+        session->user = arbiter_user_enter(arbiter, user);
+    if (!session || !session->user) {
         free(session);
         return NULL;
     }
@@ -163,7 +169,8 @@ struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner
     session->share = share;
     session->priority = priority;
     session->weight = 1;
-    session->tokens = BUCKET_NS;
+    session->tokens = is_capped(session) ? bucket_start(session) - arbiter_overdraft(session) : BUCKET_NS;
+    arbiter_throttle(session);
     arbiter_forget(session);
     session->next = arbiter->sessions;
     arbiter->sessions = session;
@@ -176,8 +183,10 @@ void arbiter_session_set(struct arbiter_session *session, struct share share, un
     struct arbiter *arbiter = session->arbiter;
     arbiter_settle(arbiter, now);
     if (priority != session->priority)
-        FOR_GPUS (gpu, session->gpus)
-            session->use[gpu].vt = arbiter->gpus[gpu].clock[priority];
+        FOR_GPUS (gpu, session->gpus) {
+            double ahead = session->use[gpu].vt - arbiter->gpus[gpu].clock[session->priority];
+            session->use[gpu].vt = arbiter->gpus[gpu].clock[priority] + (ahead > 0 ? ahead : 0);
+        }
     session->share = share;
     session->priority = priority;
     arbiter_forget_need(session);
@@ -192,6 +201,10 @@ void arbiter_session_remove(struct arbiter_session *session)
     struct arbiter *arbiter = session->arbiter;
     struct arbiter_session **at = &arbiter->sessions;
     GS_CHECK(!session->processes);
+    if (session->takes_turns)
+        arbiter_leave_turns(session);
+    arbiter_note_overdraft(session);
+    session->user->sessions--;
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;

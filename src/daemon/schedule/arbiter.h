@@ -21,6 +21,8 @@
  * clock     of a GPU and a priority: how far the session that is furthest behind has come, in held time by
  *           weight. Of those who take turns, the session that is least ahead of it comes first. Time in which a
  *           session was idle is not made up for, but for one quantum
+ * debt      what a user's sessions had taken beyond their part as they ended, or ceased to take turns. The user's
+ *           next session that takes turns begins so far behind
  * burst     of work, by a session of a higher priority: those of lower ones hold still until it is over
  * free      a GPU on which no share counts: gates are open and nothing is measured
  *
@@ -33,9 +35,9 @@
 struct arbiter *arbiter_new(const struct arbiter_calls *calls, void *context, uint64_t now);
 void arbiter_free(struct arbiter *arbiter); /* no session is left */
 
-/* NULL without memory. */
-struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *session, struct share share,
-                                            unsigned priority);
+/* A session of `user`'s, who goes on owing what earlier ones took too much. NULL without memory. */
+struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *session, uint64_t user,
+                                            struct share share, unsigned priority);
 void arbiter_session_set(struct arbiter_session *session, struct share share, unsigned priority,
                          uint64_t now);
 void arbiter_session_remove(struct arbiter_session *session); /* no process is left */

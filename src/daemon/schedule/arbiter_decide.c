@@ -6,9 +6,6 @@
 
 /* What a stream may have before it where a session of a higher priority may have a burst at any time. */
 #define AHEAD_BELOW_NS UINT64_C(500000)
-/* A capped session that has used up its bucket starts again with this much, or what it gets in this time. */
-#define BUCKET_START_NS 20000000.0
-#define BUCKET_START_PERIOD_NS 100000000.0
 #define EXTENSION_MIN_NS UINT64_C(1000000)
 
 /* What a session with gaps must be behind its minimum to cut another's turn short. */
@@ -88,8 +85,7 @@ static bool has_tokens(struct arbiter_session *session)
 {
     if (!is_capped(session))
         return true;
-    double start = (double)session->share.max / SHARE_WHOLE * BUCKET_START_PERIOD_NS;
-    if (session->tokens >= (start < BUCKET_START_NS ? start : BUCKET_START_NS))
+    if (session->tokens >= bucket_start(session))
         session->is_throttled = false;
     return !session->is_throttled && session->tokens > 0;
 }
@@ -113,13 +109,21 @@ static bool is_at_cost_of_others(const struct arbiter_session *session)
     return false;
 }
 
+/* Whether others took from a session that takes turns what is its, whoever they are. */
+static bool is_robbed(const struct arbiter_session *session)
+{
+    double robbed = session->robbed_ns - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
+    return session->takes_turns && robbed >= (session->is_robbed ? 0 : ROBBED_NS);
+}
+
 /* A minimum is kept whatever comes first. A needy session with gaps of its own makes less of its turns than they
  * take: it may have more of them, as long as others keep their minima. */
 static void find_due(struct arbiter_session *session)
 {
     double owed = arbiter_owed(session);
     bool is_needy = !session->is_dense && session->needy_until > session->arbiter->now;
-    bool is_outrun = is_outranked(session);
+    session->is_robbed = is_robbed(session);
+    bool is_outrun = session->is_robbed || is_outranked(session);
     if (owed <= 0 || (!is_outrun && (!is_needy || is_at_cost_of_others(session))))
         session->is_due = false;
     else if (owed >= (is_needy ? BEHIND_NS : (double)arbiter_turn_ns(session->arbiter)))
@@ -449,11 +453,8 @@ static uint64_t next_of(const struct arbiter_session *session)
     if (arbiter_is_in_the_way(session) && is_waited_for(session))
         earlier(&next, session->turn_ends > arbiter->now ? session->turn_ends
                                                          : arbiter->now + arbiter_turn_ns(arbiter));
-    if (arbiter_is_waiting(session) && session->is_throttled) {
-        double start = rate * BUCKET_START_PERIOD_NS;
-        start = start < BUCKET_START_NS ? start : BUCKET_START_NS;
-        earlier(&next, after(arbiter, (start - session->tokens) / rate));
-    }
+    if (arbiter_is_waiting(session) && session->is_throttled)
+        earlier(&next, after(arbiter, (bucket_start(session) - session->tokens) / rate));
     return next;
 }
 

@@ -58,6 +58,8 @@ void arbiter_open_gate(struct arbiter_process *process)
     process->wants = false;
     process->is_bursting = false;
     process->reported_at = arbiter->now;
+    if (!process->open_since)
+        process->open_since = arbiter->now;
     process->lease = session->lease == LEASE_FREE ? 0 : ++arbiter->lease_number;
     arbiter->calls->grant(process->owner, process->lease, session->flags, session->ahead_ns);
 }

@@ -30,9 +30,8 @@
 #define MEASURE_MOST_NS UINT64_C(64000000000)
 /* What a cost must have changed by to be another. */
 #define OTHER_COST 0.2
-/* So far behind its minimum, a guest is needy; a session that takes turns, though guests take what is its. */
+/* So far behind its minimum, a guest is needy. */
 #define NEEDY_NS 40000000.0
-#define ROBBED_NS 80000000.0
 /* For so long it takes turns then, and twice as long each next time. */
 #define NEEDY_FIRST_NS UINT64_C(4000000000)
 #define NEEDY_MOST_NS UINT64_C(64000000000)
@@ -262,6 +261,8 @@ void arbiter_find_roles(struct arbiter *arbiter)
         at->takes_turns = should_take_turns(at);
         if (at->takes_turns && !took_turns)
             arbiter_join_turns(at);
+        else if (!at->takes_turns && took_turns)
+            arbiter_leave_turns(at);
         if (at->takes_turns && at->is_backlogged && (at->is_dense ? at->robbed_ns : at->owed_ns) >= ROBBED_NS)
             find_donors(at);
     }

@@ -1,5 +1,5 @@
 /* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens,
- * arbiter_time.c keeps the accounts, arbiter_role.c learns what sessions are like and says who takes turns,
+ * arbiter_time.c keeps the accounts, arbiter_debt.c those of users, arbiter_role.c learns what sessions are like and says who takes turns,
  * arbiter_decide.c says who is to hold what, arbiter_lease.c gives and takes leases. */
 #pragma once
 
@@ -12,10 +12,15 @@
 #define QUANTUM_AUTO_MIN_NS UINT64_C(15000000)
 #define QUANTUM_AUTO_MAX_NS UINT64_C(50000000)
 #define NEVER UINT64_MAX
+/* What a session that takes turns must be behind its minimum for others to make way. */
+#define ROBBED_NS 80000000.0
 /* Drains in a row that failed, after which a session is called undrainable. */
 #define TRIES_UNDRAINABLE 3
-/* GPU time that a session below its maximum may save up. */
+/* GPU time that a session below its maximum may save up; and what it begins with, first and after it has used that
+ * up: this much, or what it gets in this time. */
 #define BUCKET_NS 50000000.0
+#define BUCKET_START_NS 20000000.0
+#define BUCKET_START_PERIOD_NS 100000000.0
 
 enum arbiter_gate {
     PROCESS_CLOSED,
@@ -39,8 +44,23 @@ struct arbiter_process {
     uint64_t done_at;
     /* Up to when its busy time is known. */
     uint64_t reported_at;
-    /* Its longest piece of work. */
-    uint64_t longest_ns;
+    /* Its longest piece of work: no longer than its gate was open since `open_since` (0: it has been closed). */
+    uint64_t longest_ns, open_since;
+};
+
+/* GPU time that was taken too much, as of `since`, and how fast it is paid back. */
+struct debt {
+    double ns, rate;
+    uint64_t since;
+};
+
+/* Who owns sessions. Kept while there are any, and until what they took beyond their part is paid back. */
+struct arbiter_user {
+    struct arbiter_user *next;
+    uint64_t id;
+    unsigned sessions;
+    /* Held time of sessions that have left turns; and what capped ones had overdrawn. */
+    struct debt ahead[ARBITER_GPUS], overdrawn;
 };
 
 /* GPU time of a session on one GPU. */
@@ -70,6 +90,7 @@ struct seen {
 struct arbiter_session {
     struct arbiter_session *next;
     struct arbiter *arbiter;
+    struct arbiter_user *user;
     void *owner;
     uint64_t serial;
     struct share share;
@@ -131,6 +152,9 @@ struct arbiter_session {
     bool is_due;
     /* The same while it takes turns, but for what hand-overs cost. */
     double robbed_ns;
+    bool is_robbed;
+    /* How long it has wanted nothing. */
+    double idle_ns;
 
     /* GPU time it may take below its maximum; negative: debt. No maximum: a full bucket. */
     double tokens;
@@ -145,6 +169,7 @@ struct arbiter {
     void *context;
     uint64_t now;
     struct arbiter_session *sessions;
+    struct arbiter_user *users;
     unsigned session_count;
     /* Room for all. */
     struct arbiter_session **order;
@@ -172,6 +197,12 @@ struct arbiter {
 static inline bool is_capped(const struct arbiter_session *session)
 {
     return session->share.max < SHARE_WHOLE;
+}
+
+static inline double bucket_start(const struct arbiter_session *session)
+{
+    double start = (double)session->share.max / SHARE_WHOLE * BUCKET_START_PERIOD_NS;
+    return start < BUCKET_START_NS ? start : BUCKET_START_NS;
 }
 
 static inline bool is_exclusive(const struct arbiter_session *session)
@@ -202,8 +233,6 @@ void arbiter_weigh(struct arbiter *arbiter);
 void arbiter_advance_clocks(struct arbiter *arbiter);
 /* One that comes back from idling, or is new on these GPUs: what it did not use is not owed. */
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
-/* One that was a guest takes turns from now on: it begins where the others are. */
-void arbiter_join_turns(struct arbiter_session *session);
 /* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
 double arbiter_lag(const struct arbiter_session *session);
 /* What it is owed, less what it has taken and is not charged for yet. */
@@ -217,6 +246,20 @@ double arbiter_uncharged(const struct arbiter_session *session);
 double arbiter_charge(struct arbiter_session *session);
 /* A guest used so much. */
 void arbiter_charge_guest(struct arbiter_session *session, double used_ns);
+
+/* --- arbiter_debt.c -------------------------------------------------------------------------------- */
+
+/* The user with this ID, for one more session. NULL without memory. */
+struct arbiter_user *arbiter_user_enter(struct arbiter *arbiter, uint64_t id);
+void arbiter_users_free(struct arbiter *arbiter);
+/* A session that takes turns does so no more, or ends: what it is ahead is its user's debt. */
+void arbiter_leave_turns(struct arbiter_session *session);
+/* One that was a guest, or is new, takes turns from now on: it begins where the others are, less what its user
+ * owes. */
+void arbiter_join_turns(struct arbiter_session *session);
+/* A session ends: what it took beyond its maximum is its user's debt; and what that is now. */
+void arbiter_note_overdraft(struct arbiter_session *session);
+double arbiter_overdraft(const struct arbiter_session *session);
 
 /* --- arbiter_role.c -------------------------------------------------------------------------------- */
 

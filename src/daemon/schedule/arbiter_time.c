@@ -11,6 +11,8 @@
 #define OWED_MOST_NS 100000000.0
 /* Of a program with gaps, less: how it fares changes with its neighbours. */
 #define AHEAD_MOST_NS 10000000.0
+/* One whose turn has ended asks for the next one sooner, if it wants it. */
+#define IDLE_NS 5000000.0
 /* Of the time, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
@@ -40,18 +42,20 @@ double arbiter_uncharged(const struct arbiter_session *session)
     return most;
 }
 
-static void add_bounded(double *value, double ns)
+/* What is taken now is not charged yet, and comes off later. */
+static void add_bounded(const struct arbiter_session *session, double *value, double ns)
 {
+    double most = OWED_MOST_NS + (is_exclusive(session) ? arbiter_uncharged(session) : 0);
     *value += ns;
-    if (*value > OWED_MOST_NS)
-        *value = OWED_MOST_NS;
+    if (*value > most)
+        *value = most;
     if (*value < -OWED_MOST_NS)
         *value = -OWED_MOST_NS;
 }
 
 void arbiter_owe(struct arbiter_session *session, double ns)
 {
-    add_bounded(&session->owed_ns, ns);
+    add_bounded(session, &session->owed_ns, ns);
     if (!session->is_dense && session->owed_ns < -AHEAD_MOST_NS)
         session->owed_ns = -AHEAD_MOST_NS;
 }
@@ -65,13 +69,16 @@ static void promise(struct arbiter_session *session, double passed)
         return;
     if (session->is_backlogged) {
         arbiter_owe(session, passed * promised);
-        add_bounded(&session->robbed_ns, passed * (promised - HANDOVERS_RATIO));
+        add_bounded(session, &session->robbed_ns, passed * (promised - HANDOVERS_RATIO));
+        session->idle_ns = 0;
         return;
     }
-    session->robbed_ns = 0;
+    session->idle_ns += passed;
+    if (session->idle_ns >= IDLE_NS)
+        session->robbed_ns = 0;
     if (!session->is_dense && session->processes)
         arbiter_owe(session, passed * (promised - 1));
-    else if (session->owed_ns > 0)
+    else if (session->idle_ns >= IDLE_NS && session->owed_ns > 0)
         session->owed_ns = 0;
 }
 
@@ -194,12 +201,6 @@ void arbiter_come_back(struct arbiter_session *session, uint64_t gpus)
     }
 }
 
-void arbiter_join_turns(struct arbiter_session *session)
-{
-    FOR_GPUS (gpu, session->gpus)
-        session->use[gpu].vt = session->arbiter->gpus[gpu].clock[session->priority];
-}
-
 double arbiter_lag(const struct arbiter_session *session)
 {
     bool is_first = true;
@@ -230,7 +231,8 @@ static void reach_second(struct use *use, uint64_t second)
 static void count_use(struct arbiter_session *session, uint64_t gpu, double used_ns, double held_ns)
 {
     struct use *use = &session->use[gpu];
-    use->vt += held_ns / session->weight;
+    if (session->takes_turns)
+        use->vt += held_ns / session->weight;
     use->held_ns += held_ns;
     use->used_ns += used_ns;
     reach_second(use, session->arbiter->now / SECOND_NS);
@@ -277,7 +279,7 @@ double arbiter_charge(struct arbiter_session *session)
     take_tokens(session, most_used);
     if (session->is_dense || session->lease == LEASE_LOOSE)
         arbiter_owe(session, -most_held); /* of others, by their progress: arbiter_role.c */
-    add_bounded(&session->robbed_ns, -most_held);
+    add_bounded(session, &session->robbed_ns, -most_held);
     return busy / passed;
 }
 

@@ -369,10 +369,16 @@ struct member *world_add_process(struct world *world, struct arbiter_session *se
 
 struct member *world_add(struct world *world, const char *share, unsigned priority, struct program program)
 {
+    return world_add_of(world, 1000 + world->member_count, share, priority, program);
+}
+
+struct member *world_add_of(struct world *world, uint64_t user, const char *share, unsigned priority,
+                            struct program program)
+{
     struct share parsed;
     struct error error;
     assert_int_equal(units_parse_share(share, &parsed, &error), 0);
-    struct arbiter_session *session = arbiter_session_add(world->arbiter, world, parsed, priority);
+    struct arbiter_session *session = arbiter_session_add(world->arbiter, world, user, parsed, priority);
     assert_non_null(session);
     return world_add_process(world, session, program);
 }

@@ -77,6 +77,9 @@ struct world {
 void world_begin(struct world *world);
 void world_end(struct world *world);
 struct member *world_add(struct world *world, const char *share, unsigned priority, struct program program);
+/* A session of that user's; those of others have each a user of their own. */
+struct member *world_add_of(struct world *world, uint64_t user, const char *share, unsigned priority,
+                            struct program program);
 /* One more process of the same session. */
 struct member *world_add_process(struct world *world, struct arbiter_session *session,
                                  struct program program);

@@ -673,6 +673,106 @@ static void random_deaths_and_stops_leave_the_others_at_their_share(void **state
     assert_near(percent[1], 50, 0.5);
 }
 
+/* --- Tenants that change sessions ------------------------------------------------------------------- */
+
+/* It has a turn, claims that its work takes 2 s a piece, does not give the turn back, and dies. */
+static void take_a_turn_and_die(uint64_t user, const char *share)
+{
+    struct member *tenant = world_add_of(&world, user, share, NORMAL, (struct program){.piece_ns = 200000});
+    for (unsigned i = 0; i < 50 && !tenant->gate_open; i++)
+        world_run(&world, 10 * MS);
+    tenant->is_stopped = true;
+    tenant->program.piece_ns = 2 * SECOND;
+    world_run(&world, 250 * MS);
+    world_kill(tenant);
+    arbiter_session_remove(tenant->session);
+    world.member_count--;
+}
+
+/* What the first member had of 10 s in which such tenants, of `users` in turn, came one after the other. */
+static double part_beside_tenants(unsigned users)
+{
+    uint64_t begin = world.now, before = world.members[0].device_ns;
+    for (unsigned count = 0; world.now < begin + 10 * SECOND; count++)
+        take_a_turn_and_die(count % users, "0%..100%");
+    return 100 * (double)(world.members[0].device_ns - before) / (double)(world.now - begin);
+}
+
+static void what_a_session_took_its_user_s_next_ones_owe(void **state)
+{
+    world_add(&world, "90%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    part_beside_tenants(1); /* their credit was used up */
+    assert_true(part_beside_tenants(1) > 89);
+}
+
+static void ever_new_users_do_not_take_a_minimum(void **state)
+{
+    /* Each of them does take one turn, and keeps it for as long as it is waited for. */
+    world_add(&world, "90%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    double part = part_beside_tenants(1000);
+    if (part < 60)
+        fail_msg("it had %.1f", part);
+}
+
+static void newcomers_that_behave_do_not_take_a_minimum(void **state)
+{
+    uint64_t before;
+    struct member *first = world_add(&world, "90%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    before = first->device_ns;
+    for (unsigned count = 0; count < 100; count++) {
+        struct member *next =
+            world_add_of(&world, count, "0%..100%", NORMAL, (struct program){.piece_ns = 500000});
+        world_run(&world, 100 * MS);
+        world_kill(next);
+        arbiter_session_remove(next->session);
+        world.member_count--;
+    }
+    /* Each of them is measured, for which the GPU stands idle before and after. */
+    double part = 100 * (double)(first->device_ns - before) / (double)(10 * SECOND);
+    if (part < 84)
+        fail_msg("it had %.1f", part);
+}
+
+static void a_priority_that_changes_takes_no_debt_away(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program program = {.piece_ns = 500000};
+    struct share half = {.min = SHARE_WHOLE / 2, .max = SHARE_WHOLE};
+    struct member *first = world_add(&world, "50%..100%", NORMAL, program);
+    struct member *second = world_add(&world, "50%..100%", NORMAL, program);
+    uint64_t before[2] = {0};
+    world_run(&world, SECOND);
+    before[0] = first->device_ns;
+    before[1] = second->device_ns;
+    for (unsigned i = 0; i < 500; i++) {
+        world_run(&world, 20 * MS);
+        arbiter_session_set(second->session, half, i % 2 ? NORMAL : 0, world.now);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        percent[i] = (double)(world.members[i].device_ns - before[i]) / 1e8;
+    if (percent[0] < 49)
+        fail_msg("they had %.1f and %.1f", percent[0], percent[1]);
+}
+
+static void nobody_is_waited_for_longer_than_its_gate_was_open(void **state)
+{
+    struct member *first = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    struct member *liar = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 200000});
+    while (!liar->gate_open)
+        world_run(&world, WORLD_STEP_NS);
+    liar->program.piece_ns = 2 * SECOND; /* what its agent tells from now on */
+    liar->program.burst = 1;
+    world_run(&world, 22 * MS);
+    liar->is_stopped = true;
+    unsigned grants = first->grants;
+    world_run(&world, 300 * MS);
+    assert_true(first->grants > grants);
+}
+
 /* --- The arbiter by itself ------------------------------------------------------------------------- */
 
 static void the_quantum_follows_the_gap(void **state)
@@ -739,6 +839,11 @@ int main(void)
         T(a_stopped_holder_keeps_nobody_for_long),
         T(work_that_does_not_drain_runs_beside_the_others),
         T(an_overrun_is_made_up_for),
+        T(what_a_session_took_its_user_s_next_ones_owe),
+        T(ever_new_users_do_not_take_a_minimum),
+        T(newcomers_that_behave_do_not_take_a_minimum),
+        T(a_priority_that_changes_takes_no_debt_away),
+        T(nobody_is_waited_for_longer_than_its_gate_was_open),
         T(random_deaths_and_stops_leave_the_others_at_their_share),
         T(the_quantum_follows_the_gap),
         T(without_shares_nobody_is_gated),

@@ -1,0 +1,102 @@
+/* What users' sessions took beyond their part: it outlives the sessions, so that nobody gets rid of it by making
+ * new ones. A debt is paid back in the time that the user's part of the GPU takes to come to as much. */
+#include <stdlib.h>
+
+#include "daemon/schedule/arbiter_state.h"
+
+/* More than one session can take before it is left behind is not paid back. */
+#define DEBT_MOST_NS 3000000000.0
+
+static double debt_now(const struct debt *debt, uint64_t now)
+{
+    double left = debt->ns - debt->rate * (double)(now - debt->since);
+    return left > 0 ? left : 0;
+}
+
+/* Of several sessions that were ahead at once the one that was furthest counts: each of them has its own part. */
+static void add_debt(struct debt *debt, double ns, double rate, uint64_t now)
+{
+    ns = ns < DEBT_MOST_NS ? ns : DEBT_MOST_NS;
+    if (ns > debt_now(debt, now))
+        *debt = (struct debt){.ns = ns, .rate = rate, .since = now};
+}
+
+static bool owes(const struct arbiter_user *user, uint64_t now)
+{
+    if (debt_now(&user->overdrawn, now) > 0)
+        return true;
+    for (unsigned gpu = 0; gpu < ARBITER_GPUS; gpu++)
+        if (debt_now(&user->ahead[gpu], now) > 0)
+            return true;
+    return false;
+}
+
+static void forget_idle_users(struct arbiter *arbiter)
+{
+    for (struct arbiter_user **at = &arbiter->users; *at;) {
+        struct arbiter_user *user = *at;
+        if (user->sessions || owes(user, arbiter->now)) {
+            at = &user->next;
+        } else {
+            *at = user->next;
+            free(user);
+        }
+    }
+}
+
+struct arbiter_user *arbiter_user_enter(struct arbiter *arbiter, uint64_t id)
+{
+    struct arbiter_user *user;
+    forget_idle_users(arbiter);
+    for (user = arbiter->users; user && user->id != id;)
+        user = user->next;
+    if (!user) {
+        user = calloc(1, sizeof(*user));
+        if (!user)
+            return NULL;
+        user->id = id;
+        user->next = arbiter->users;
+        arbiter->users = user;
+    }
+    user->sessions++;
+    return user;
+}
+
+void arbiter_users_free(struct arbiter *arbiter)
+{
+    while (arbiter->users) {
+        struct arbiter_user *user = arbiter->users;
+        arbiter->users = user->next;
+        free(user);
+    }
+}
+
+void arbiter_leave_turns(struct arbiter_session *session)
+{
+    const struct arbiter *arbiter = session->arbiter;
+    for (unsigned gpu = 0; gpu < ARBITER_GPUS; gpu++) {
+        double ahead = session->use[gpu].vt - arbiter->gpus[gpu].clock[session->priority];
+        if (ahead > 0)
+            add_debt(&session->user->ahead[gpu], ahead * session->weight, session->weight, arbiter->now);
+    }
+}
+
+void arbiter_join_turns(struct arbiter_session *session)
+{
+    const struct arbiter *arbiter = session->arbiter;
+    FOR_GPUS (gpu, session->gpus)
+        session->use[gpu].vt = arbiter->gpus[gpu].clock[session->priority] +
+                               debt_now(&session->user->ahead[gpu], arbiter->now) / session->weight;
+}
+
+void arbiter_note_overdraft(struct arbiter_session *session)
+{
+    double rate = (double)session->share.max / SHARE_WHOLE;
+    if (is_capped(session) && session->tokens < 0)
+        add_debt(&session->user->overdrawn, -session->tokens, rate, session->arbiter->now);
+}
+
+double arbiter_overdraft(const struct arbiter_session *session)
+{
+    return debt_now(&session->user->overdrawn, session->arbiter->now);
+}
