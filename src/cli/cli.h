@@ -39,6 +39,8 @@ enum cli_kind {
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
     CLI_LIFETIME,       /* uint64_t: microseconds, above 0; UINT64_MAX for "never" */
     CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
+    CLI_SIZE,           /* uint64_t: bytes, above 0 */
+    CLI_MAYBE_ENGINE,   /* const char *: one of cli_engines; the first when the option has no "=VALUE" */
     CLI_COMMAND,        /* operands: a program and its arguments */
     CLI_SHELL,          /* operands: bash, zsh or fish */
     CLI_VERB,           /* operands: a verb's name */
@@ -55,7 +57,7 @@ struct cli_arguments {
     uint64_t since_usec; /* 0: not given */
     const char *fields;  /* NULL: not given */
     const char *folder;  /* NULL: not given */
-    bool kill, follow, csv, open, quiet, watch, all, container, without_driver;
+    bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };
@@ -86,6 +88,8 @@ struct cli_verb {
 
 /* What --priority takes, lowest first; ends with NULL. */
 extern const char *const cli_priorities[];
+/* What --oversubscribe takes; ends with NULL. */
+extern const char *const cli_engines[];
 /* What --by takes; ends with NULL. */
 extern const char *const cli_usage_by[];
 

@@ -65,3 +65,22 @@
         "memory", "SIZE", CLI_MEMORY, offsetof(struct cli_arguments, wish.memory),                           \
             "new limit on each of its GPUs, like 2GiB, or on some of them, like 0=4GiB,1=2GiB"               \
     }
+#define CLI_OPTION_OVERSUBSCRIBE                                                                             \
+    {                                                                                                        \
+        "oversubscribe", "[=ENGINE]", CLI_MAYBE_ENGINE, offsetof(struct cli_arguments, wish.oversubscribe),    \
+            "its GPU memory can leave the card for host memory and come back: 'gpuslice suspend', "          \
+            "--idle-suspend; ENGINE is swap"                                                                                 \
+    }
+#define CLI_OPTION_HOST_MEMORY                                                                               \
+    {                                                                                                        \
+        "host-memory", "SIZE", CLI_SIZE, offsetof(struct cli_arguments, wish.host_memory_bytes),             \
+            "the most host memory that its GPU memory may take there, like 32GiB; without it, as much as "   \
+            "the daemon has for all"                                                                         \
+    }
+#define CLI_OPTION_IDLE_SUSPEND                                                                              \
+    {                                                                                                        \
+        "idle-suspend", "DURATION|never", CLI_LIFETIME,                                                      \
+            offsetof(struct cli_arguments, wish.idle_suspend_usec),                                          \
+            "with --oversubscribe: its memory leaves the card after so long without work, like 5m, and "     \
+            "comes back when it has some"                                                                    \
+    }

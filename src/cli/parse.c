@@ -43,6 +43,17 @@ static int check_priority(const char *text, struct error *error)
                      text);
 }
 
+const char *const cli_engines[] = {"swap", NULL};
+
+static int check_engine(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_engines; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(error, EINVAL, NULL,
+                     "'%.80s' is not a way to have more memory than the GPU; expected swap", text);
+}
+
 static int check_usage_by(const char *text, struct error *error)
 {
     for (const char *const *known = cli_usage_by; *known; known++)
@@ -104,6 +115,11 @@ static int take_value(const struct cli_option *option, const char *value, struct
             return 0;
         }
         return units_parse_duration(value, target, error);
+    case CLI_SIZE:
+        return units_parse_bytes(value, target, error);
+    case CLI_MAYBE_ENGINE:
+        result = check_engine(value, error);
+        break;
     case CLI_DURATION:
     case CLI_MAYBE_DURATION:
         return units_parse_duration(value, target, error);
@@ -148,7 +164,7 @@ static int blame_option(const struct cli_option *option, const struct error *cau
 
 bool cli_option_takes_word(const struct cli_option *option)
 {
-    return option->kind != CLI_FLAG && option->kind != CLI_MAYBE_DURATION;
+    return option->kind != CLI_FLAG && option->kind != CLI_MAYBE_DURATION && option->kind != CLI_MAYBE_ENGINE;
 }
 
 /* Read the option at `words[0]` and its value. Returns how many words that were. */
@@ -173,6 +189,10 @@ static int parse_option(const struct cli_verb *verb, char **words, struct cli_ar
     }
     if (option->kind == CLI_MAYBE_DURATION && !equals) {
         *(uint64_t *)(void *)((char *)arguments + option->offset) = UINT64_MAX;
+        return 1;
+    }
+    if (option->kind == CLI_MAYBE_ENGINE && !equals) {
+        *(const char **)(void *)((char *)arguments + option->offset) = cli_engines[0];
         return 1;
     }
     const char *value = equals ? equals + 1 : words[1];

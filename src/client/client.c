@@ -97,12 +97,12 @@ static int cannot_connect(const struct client *client, int status, struct error 
 /* The daemon's own words about a refusal. */
 static int refused(int status, const json_t *answer, struct error *error)
 {
-    static const char *const codes[] = {"ERR_BAD_REQUEST",        "ERR_UNAUTHORIZED",  "ERR_FORBIDDEN",
-                                        "ERR_SESSION_NOT_FOUND",  "ERR_GPU_NOT_FOUND", "ERR_NOT_FOUND",
-                                        "ERR_AMBIGUOUS",          "ERR_NAME_TAKEN",    "ERR_SESSION_BUSY",
-                                        "ERR_ADMISSION",          "ERR_CEILING",       "ERR_DECLARED",
-                                        "ERR_SESSION_QUEUED",     "ERR_TOO_LARGE",     "ERR_TOO_MANY",
-                                        "ERR_METHOD_NOT_ALLOWED", "ERR_INTERNAL"};
+    static const char *const codes[] = {
+        "ERR_BAD_REQUEST",    "ERR_UNAUTHORIZED", "ERR_FORBIDDEN", "ERR_SESSION_NOT_FOUND",
+        "ERR_GPU_NOT_FOUND",  "ERR_NOT_FOUND",    "ERR_AMBIGUOUS", "ERR_NAME_TAKEN",
+        "ERR_SESSION_BUSY",   "ERR_ADMISSION",    "ERR_CEILING",   "ERR_DECLARED",
+        "ERR_SESSION_QUEUED", "ERR_TOO_LARGE",    "ERR_TOO_MANY",  "ERR_METHOD_NOT_ALLOWED",
+        "ERR_NOT_MOVABLE",    "ERR_HOST_MEMORY",  "ERR_INTERNAL"};
     const json_t *description = json_object_get(answer, "error");
     const char *message = json_string_value(json_object_get(description, "message"));
     const char *code = json_string_value(json_object_get(description, "code")), *known = NULL;

@@ -4,6 +4,20 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* UINT64_MAX is never. */
+static int check_seconds(const char *option, uint64_t usec, struct error *error)
+{
+    if (usec == UINT64_MAX || (usec % 1000000 == 0 && usec / 1000000 <= INT32_MAX))
+        return 0;
+    return error_set(error, EINVAL, NULL,
+                     "--%s is not a whole number of seconds; expected one, like 90s or 2h", option);
+}
+
+static json_t *seconds_json(uint64_t usec)
+{
+    return usec == UINT64_MAX ? json_null() : json_integer((json_int_t)(usec / 1000000));
+}
+
 int session_wish_check(const struct session_wish *wish, struct error *error)
 {
     const struct gpu_names *apart = &wish->memory.gpus;
@@ -14,12 +28,8 @@ int session_wish_check(const struct session_wish *wish, struct error *error)
                 "--memory gives GPU '%s' a limit, but no --gpu names that GPU; write it the same "
                 "way in both",
                 apart->names[i]);
-    if (wish->ttl_usec == UINT64_MAX)
-        return 0;
-    if (wish->ttl_usec % 1000000 || wish->ttl_usec / 1000000 > INT32_MAX)
-        return error_set(error, EINVAL, NULL,
-                         "--ttl is not a whole number of seconds; expected one, like 90s or 2h");
-    return 0;
+    int result = check_seconds("ttl", wish->ttl_usec, error);
+    return result < 0 ? result : check_seconds("idle-suspend", wish->idle_suspend_usec, error);
 }
 
 /* The limit that the wish gives to `name` alone; 0 for none. */
@@ -69,10 +79,13 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
     if (wish->compute.max)
         json_object_set_new(*body, "compute", json_string(units_format_share(wish->compute, share)));
     if (wish->ttl_usec)
-        json_object_set_new(*body, "ttl_seconds",
-                            wish->ttl_usec == UINT64_MAX
-                                ? json_null()
-                                : json_integer((json_int_t)(wish->ttl_usec / 1000000)));
+        json_object_set_new(*body, "ttl_seconds", seconds_json(wish->ttl_usec));
+    if (wish->oversubscribe)
+        json_object_set_new(*body, "oversubscribe", json_string(wish->oversubscribe));
+    if (wish->host_memory_bytes)
+        json_object_set_new(*body, "host_memory_bytes", json_integer((json_int_t)wish->host_memory_bytes));
+    if (wish->idle_suspend_usec)
+        json_object_set_new(*body, "idle_suspend_seconds", seconds_json(wish->idle_suspend_usec));
     if (wish->own_socket)
         json_object_set_new(*body, "own_socket", json_true());
     if (wish->priority)

@@ -17,9 +17,12 @@ struct session_wish {
     struct memory_limits memory;
     struct share compute; /* max 0: not given */
     const char *priority;
-    uint64_t ttl_usec;  /* 0: not given; UINT64_MAX: never */
-    uint64_t wait_usec; /* 0: not given; UINT64_MAX: for ever */
-    bool own_socket;    /* with a socket of its own, for a container */
+    uint64_t ttl_usec;          /* 0: not given; UINT64_MAX: never */
+    uint64_t wait_usec;         /* 0: not given; UINT64_MAX: for ever */
+    const char *oversubscribe;  /* "swap" */
+    uint64_t host_memory_bytes; /* 0: not given */
+    uint64_t idle_suspend_usec; /* 0: not given; UINT64_MAX: never */
+    bool own_socket;            /* with a socket of its own, for a container */
 };
 
 /* Judge the parts of a wish together: a GPU that --memory names must be one that --gpu names, if that names

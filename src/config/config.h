@@ -75,6 +75,7 @@ int config_key_set(const struct config_key *key, void *section, const char *text
 struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     uint64_t history_bytes;
+    uint64_t host_memory_bytes; /* 0: half of the machine's */
     uint32_t history_days;        /* 0: no history is kept */
     uint32_t requests_per_second; /* 0: no bound */
     bool stop_uncovered, stop_uncovered_root;

@@ -39,6 +39,8 @@
 #include "daemon/process/reaper.h"
 #include "daemon/process/release.h"
 #include "daemon/process/uncovered.h"
+#include "daemon/residency/arena.h"
+#include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/schedule/heartbeat.h"
 #include "daemon/session/declared.h"
@@ -370,10 +372,11 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,   events_start,    audit_start,         api_follow_start,       api_wait_start,
-        agents_start,   heartbeat_start, queue_start,         driver_line_start,      release_start,
-        store_open,     store_load,      context_probe_start, unclaimed_ledgers_sort, history_start,
-        settings_start, declared_start,  user_names_start,    reaper_start,           uncovered_start,
+        closer_start,           events_start,    audit_start,    api_follow_start, api_wait_start,
+        agents_start,           arena_start,     moves_start,    heartbeat_start,  queue_start,
+        driver_line_start,      release_start,   store_open,     store_load,       context_probe_start,
+        unclaimed_ledgers_sort, history_start,   settings_start, declared_start,   user_names_start,
+        reaper_start,           uncovered_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -461,10 +464,12 @@ static void stop(struct program *program)
     reaper_stop(daemon);
     gpu_stop(daemon);
     store_close(daemon);
+    arena_stop(daemon);
     session_free_all(daemon);
     release_stop(daemon);
     driver_line_stop(daemon);
     heartbeat_stop(daemon);
+    moves_stop(daemon);
     agents_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);

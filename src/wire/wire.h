@@ -287,6 +287,7 @@ struct wire_moved {
 enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
     WIRE_MOVED_WAITS = 2, /* and work waits there */
+    WIRE_MOVED_IDLE = 4,  /* the process has given the GPU nothing for a second */
 };
 
 struct wire_message {

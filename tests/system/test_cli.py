@@ -256,15 +256,15 @@ def test_what_is_not_there_or_does_not_fit_ends_with_1_and_changes_nothing(daemo
 
 
 def test_an_option_of_later_versions_is_named(daemon):
-    assert refused(daemon, "run", "--oversubscribe", "true", status=2).startswith(
-        "'gpuslice run' has no option '--oversubscribe'; expected one of ")
+    assert refused(daemon, "run", "--teleport", "true", status=2).startswith(
+        "'gpuslice run' has no option '--teleport'; expected one of ")
 
 
 def test_help_needs_no_daemon_and_names_every_option(make_daemon):
     daemon = make_daemon()
     overview = daemon.cli("help").stdout
     verbs = [line.split()[0] for line in overview.splitlines() if line.startswith("  ") and "gpuslice" not in line[:12]]
-    assert {"run", "create", "list", "show", "set", "release", "gpus", "scheduler", "usage", "top", "dashboard", "events", "doctor", "config",
+    assert {"run", "create", "list", "show", "set", "suspend", "resume", "release", "gpus", "scheduler", "usage", "top", "dashboard", "events", "doctor", "config",
             "cdi", "completion", "version",
             "help", "allocate", "status", "run-existing"} == set(verbs)
     for verb in verbs:

@@ -37,7 +37,8 @@ def trained(daemon):
 
 
 def test_verbs_with_their_other_names(daemon):
-    assert offered(daemon, "re") == {"release"}
+    assert offered(daemon, "rel") == {"release"}
+    assert offered(daemon, "re") == {"release", "resume"}
     assert offered(daemon, "all") == {"allocate"}
 
 

@@ -24,6 +24,9 @@ static const struct cli_option options[] = {
     CLI_OPTION_PRIORITY,
     CLI_OPTION_TTL,
     CLI_OPTION_WAIT,
+    CLI_OPTION_OVERSUBSCRIBE,
+    CLI_OPTION_HOST_MEMORY,
+    CLI_OPTION_IDLE_SUSPEND,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
      "run in this session, which exists, rather than in a new one"},
     {"container", NULL, CLI_FLAG, offsetof(struct cli_arguments, container),
@@ -56,11 +59,14 @@ static int check(const struct cli_arguments *arguments, struct error *error)
                          : arguments->wish.gpus.count ? "--gpu"
                          : arguments->wish.memory.every_bytes || arguments->wish.memory.gpus.count
                              ? "--memory"
-                         : arguments->wish.compute.max ? "--compute"
-                         : arguments->wish.priority    ? "--priority"
-                         : arguments->wish.ttl_usec    ? "--ttl"
-                         : arguments->wish.wait_usec   ? "--wait"
-                                                       : NULL;
+                         : arguments->wish.compute.max       ? "--compute"
+                         : arguments->wish.priority          ? "--priority"
+                         : arguments->wish.ttl_usec          ? "--ttl"
+                         : arguments->wish.wait_usec         ? "--wait"
+                         : arguments->wish.oversubscribe     ? "--oversubscribe"
+                         : arguments->wish.host_memory_bytes ? "--host-memory"
+                         : arguments->wish.idle_suspend_usec ? "--idle-suspend"
+                                                             : NULL;
     if (arguments->session && beside)
         return error_set(
             error, EINVAL, NULL,

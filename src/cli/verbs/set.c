@@ -7,17 +7,20 @@
 #include "client/client.h"
 
 static const struct cli_option options[] = {
-    CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE, CLI_OPTION_PRIORITY, CLI_OPTION_TTL,
-    CLI_OPTION_JSON,     CLI_OPTION_SIMULATED,      CLI_OPTION_HELP,    CLI_OPTIONS_END,
+    CLI_OPTION_NEW_NAME,  CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE,      CLI_OPTION_PRIORITY,
+    CLI_OPTION_TTL,       CLI_OPTION_HOST_MEMORY,    CLI_OPTION_IDLE_SUSPEND, CLI_OPTION_JSON,
+    CLI_OPTION_SIMULATED, CLI_OPTION_HELP,           CLI_OPTIONS_END,
 };
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
     if (arguments->wish.name || arguments->wish.memory.every_bytes || arguments->wish.memory.gpus.count ||
-        arguments->wish.compute.max || arguments->wish.priority || arguments->wish.ttl_usec)
+        arguments->wish.compute.max || arguments->wish.priority || arguments->wish.ttl_usec ||
+        arguments->wish.host_memory_bytes || arguments->wish.idle_suspend_usec)
         return session_wish_check(&arguments->wish, error);
     return error_set(error, EINVAL, NULL,
-                     "what to change is missing; expected --memory, --compute, --priority, --ttl or --name");
+                     "what to change is missing; expected --memory, --compute, --priority, --ttl, "
+                     "--host-memory, --idle-suspend or --name");
 }
 
 static enum cli_status act(const struct cli_arguments *arguments)

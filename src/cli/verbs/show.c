@@ -44,6 +44,25 @@ static void print_lease(const json_t *session, bool colour)
     print_fact("Lease", text, colour);
 }
 
+/* Of a session whose memory can leave the card. */
+static void print_residency(const json_t *session, bool colour)
+{
+    char text[512], here[UNITS_BYTES_TEXT], away[UNITS_BYTES_TEXT], stays[UNITS_BYTES_TEXT],
+        host[UNITS_BYTES_TEXT];
+    const char *by = session_text(session, "suspended_by"), *failure = session_text(session, "move_failure");
+    if (strcmp(session_text(session, "oversubscribe"), "none") == 0)
+        return;
+    snprintf(text, sizeof(text), "%s%s%s; %s on the card, %s away, %s cannot move; %s of host memory",
+             session_text(session, "residency"), *by ? ", by " : "", by,
+             units_format_bytes(session_number(session, "movable_bytes"), here),
+             units_format_bytes(session_number(session, "evicted_bytes"), away),
+             units_format_bytes(session_number(session, "unmovable_bytes"), stays),
+             units_format_bytes(session_number(session, "host_memory_bytes"), host));
+    print_fact("Memory", text, colour);
+    if (*failure)
+        print_fact("Failed", failure, colour);
+}
+
 /* Where a queued session stands, and for how much memory on which GPUs. */
 static void print_queued(const json_t *session, bool colour)
 {
@@ -90,6 +109,7 @@ static void print_facts(const json_t *session, bool colour)
     print_fact("Compute", session_share(session, text), colour);
     print_fact("Priority", session_text(session, "priority"), colour);
     print_lease(session, colour);
+    print_residency(session, colour);
     print_fact("Created", session_time(session_text(session, "created_at"), time), colour);
     if (*expires)
         print_fact("Expires", session_time(expires, time), colour);

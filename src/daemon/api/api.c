@@ -18,6 +18,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
 #include "daemon/process/release.h"
+#include "daemon/residency/moves.h"
 #include "daemon/session/admit.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/process.h"
@@ -254,6 +255,45 @@ static void give_socket(struct http_request *request, const char *id)
     store_await(request->daemon, session->id, on_changed, request);
 }
 
+/* It has left, or is on its way. */
+static void on_suspended(void *argument, int result, const char *message)
+{
+    struct http_request *request = argument;
+    const struct session *session = find_changed(request);
+    if (result < 0)
+        log_error("session %s: that it is suspended could not be stored: %s", request->session_id, message);
+    if (!session)
+        return;
+    enum move_state state = moves_standing(session).state;
+    http_reply_json(request, state == MOVE_LEAVING || state == MOVE_COMING ? 202 : 200,
+                    api_session_json(session));
+}
+
+static void order_move(struct http_request *request, const char *id,
+                       int (*order)(struct session *session, struct error *error))
+{
+    struct session *session = find_session(request, id);
+    struct error error;
+    if (!session)
+        return;
+    if (order(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    store_await(request->daemon, session->id, on_suspended, request);
+}
+
+static void suspend_session(struct http_request *request, const char *id)
+{
+    order_move(request, id, moves_suspend);
+}
+
+static void resume_session(struct http_request *request, const char *id)
+{
+    order_move(request, id, moves_resume);
+}
+
 static void on_released(void *argument, int result, const char *message)
 {
     if (result < 0)
@@ -411,6 +451,8 @@ static const struct route routes[] = {
     {"DELETE", "/v1/sessions/*", release_session, false},
     {"GET", "/v1/sessions/*/environment", show_environment, false},
     {"POST", "/v1/sessions/*/socket", give_socket, false},
+    {"POST", "/v1/sessions/*/suspend", suspend_session, false},
+    {"POST", "/v1/sessions/*/resume", resume_session, false},
     {"GET", "/v1/gpus", list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"GET", "/v1/scheduler/turns", api_show_turns, false},

@@ -14,6 +14,7 @@
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/process/driver_line.h"
+#include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/admission.h"
 #include "daemon/session/own_socket.h"
@@ -139,6 +140,31 @@ static json_t *label_json(const char *label)
     return label[0] ? json_string(label) : json_null();
 }
 
+/* Of a session whose memory can leave the card. */
+static json_t *move_json(const struct session *session)
+{
+    struct moves_standing standing = moves_standing(session);
+    bool moves = standing.state == MOVE_LEAVING || standing.state == MOVE_COMING;
+    bool has_cause = standing.state == MOVE_LEAVING || standing.state == MOVE_AWAY;
+    json_t *move = json_null();
+    if (moves)
+        move = json_pack("{s:o,s:o,s:o}", "done_bytes", bytes_json(standing.done_bytes), "total_bytes",
+                         bytes_json(standing.total_bytes), "seconds_left",
+                         standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
+    return json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "oversubscribe",
+                     session->engine == LEDGER_ENGINE_SWAP ? "swap" : "none", "residency",
+                     moves_state_name(standing.state), "suspended_by",
+                     has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
+                     bytes_json(standing.resident_bytes), "evicted_bytes", bytes_json(standing.evicted_bytes),
+                     "unmovable_bytes", bytes_json(standing.unmovable_bytes), "host_memory_bytes",
+                     bytes_json(standing.arena_bytes), "host_memory_limit_bytes",
+                     session->host_memory_bytes ? bytes_json(session->host_memory_bytes) : json_null(),
+                     "idle_suspend_seconds",
+                     session->idle_suspend_seconds ? bytes_json(session->idle_suspend_seconds) : json_null(),
+                     "move", move, "move_failure",
+                     *standing.failure ? json_string(standing.failure) : json_null());
+}
+
 json_t *api_session_json(const struct session *session)
 {
     json_t *gpus = json_array(), *processes = json_array();
@@ -173,6 +199,7 @@ json_t *api_session_json(const struct session *session)
     json_object_set_new(json, "pod", label_json(session->labels.pod));
     json_object_set_new(json, "container", label_json(session->labels.container));
     json_object_update_new(json, lease_json(session));
+    json_object_update_new(json, move_json(session));
     return json;
 }
 

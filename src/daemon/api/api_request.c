@@ -143,6 +143,32 @@ static int parse_time(const struct field *field, struct error *error)
                : parse_ttl(field->name, field->value, &field->request->ttl_seconds, error);
 }
 
+static int parse_oversubscribe(const struct field *field, struct error *error)
+{
+    const char *text = json_string_value(field->value);
+    if (!text || (strcmp(text, "swap") != 0 && strcmp(text, "none") != 0))
+        return bad_request(error, field->name, "\"swap\" or \"none\"");
+    field->request->oversubscribes = strcmp(text, "swap") == 0;
+    return 0;
+}
+
+static int parse_host_memory(const struct field *field, struct error *error)
+{
+    field->request->has_host_memory = true;
+    return json_is_null(field->value)
+               ? 0
+               : parse_bytes(field->name, field->value, &field->request->has_host_memory,
+                             &field->request->host_memory_bytes, error);
+}
+
+static int parse_idle_suspend(const struct field *field, struct error *error)
+{
+    field->request->has_idle_suspend = true;
+    return json_is_null(field->value)
+               ? 0
+               : parse_ttl(field->name, field->value, &field->request->idle_suspend_seconds, error);
+}
+
 static int parse_own_socket(const struct field *field, struct error *error)
 {
     field->request->own_socket = json_is_true(field->value);
@@ -218,6 +244,9 @@ static const struct {
     {"compute", false, parse_compute},
     {"priority", false, parse_priority},
     {"ttl_seconds", false, parse_time},
+    {"oversubscribe", true, parse_oversubscribe},
+    {"host_memory_bytes", false, parse_host_memory},
+    {"idle_suspend_seconds", false, parse_idle_suspend},
     {"own_socket", false, parse_own_socket},
     {"namespace", false, parse_namespace},
     {"pod", false, parse_pod},
@@ -230,7 +259,7 @@ static const struct {
 
 static int unknown_field(const char *name, bool creating, struct error *error)
 {
-    char known[256] = "";
+    char known[512] = "";
     size_t length = 0;
     for (size_t i = 0; i < FIELD_COUNT && length < sizeof(known); i++)
         if (creating || !fields[i].is_creations)

@@ -11,6 +11,7 @@
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/promises.h"
@@ -262,6 +263,21 @@ static uint64_t session_limit_bytes(const struct subject *subject)
 static uint64_t session_processes(const struct subject *subject)
 {
     return subject->session->process_count;
+}
+
+static uint64_t session_movable_bytes(const struct subject *subject)
+{
+    return moves_standing(subject->session).resident_bytes;
+}
+
+static uint64_t session_evicted_bytes(const struct subject *subject)
+{
+    return moves_standing(subject->session).evicted_bytes;
+}
+
+static uint64_t session_host_memory_bytes(const struct subject *subject)
+{
+    return moves_standing(subject->session).arena_bytes;
 }
 
 /* Billionths, of a second or of a whole. */

@@ -132,6 +132,8 @@ static json_t *details_of(const struct change *change)
                          "recovered_bytes", (json_int_t)change->bytes);
     case CHANGE_MEMORY_DENIED:
         return json_pack("{s:I}", "denied_allocations", (json_int_t)change->bytes);
+    case CHANGE_SESSION_SUSPENDED:
+    case CHANGE_SESSION_RESUMED:
     case CHANGE_LOOP_HELD:
     case CHANGE_LEASE_OVERRUN:
     case CHANGE_LEASE_UNDRAINED:

@@ -66,7 +66,8 @@ unsigned http_status_of(const char *code)
         {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},      {"ERR_NAME_TAKEN", 409},
         {"ERR_SESSION_BUSY", 409},       {"ERR_SESSION_QUEUED", 409}, {"ERR_SESSION_EXPIRED", 409},
         {"ERR_ADMISSION", 409},          {"ERR_CEILING", 403},        {"ERR_DECLARED", 409},
-        {"ERR_TOO_LARGE", 413},          {"ERR_TOO_MANY", 429},
+        {"ERR_TOO_LARGE", 413},          {"ERR_TOO_MANY", 429},       {"ERR_NOT_MOVABLE", 409},
+        {"ERR_HOST_MEMORY", 409},
     };
     for (size_t i = 0; code && i < sizeof(codes) / sizeof(codes[0]); i++)
         if (strcmp(codes[i].code, code) == 0)

@@ -24,6 +24,7 @@ struct attach;
 struct user;
 struct http;
 struct leases;
+struct moves;
 struct worker;
 struct queue;
 struct events;
@@ -81,6 +82,8 @@ struct daemon {
     struct attach *attach;
     void (*on_own_socket)(struct daemon *daemon, int fd, struct session *session); /* own_socket.h */
     struct leases *leases;
+    struct moves *moves;
+    struct worker *arena; /* arena.h */
     sd_event_source *heartbeat;
     struct http *http;
     struct queue *queue;

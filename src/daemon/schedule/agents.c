@@ -48,6 +48,7 @@ struct leases {
     struct agent *broken;
     struct observer observer;
     struct turns *turns;
+    void (*take_memory)(struct process *process, const struct wire_moved *moved);
     /* Sessions of which a lease may have changed in a call of the arbiter's. */
     const struct session *touched[TOUCHED_MAX];
     unsigned touched_count;
@@ -100,14 +101,29 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 /* --- What the arbiter says ------------------------------------------------------------------------- */
 
 /* A socket that is full, or whose other end is gone. The arbiter is at work, so it hears of that later. */
-static void post(struct agent *agent, struct wire_message *message)
+static void break_later(struct agent *agent)
 {
-    if (agent->is_broken || wire_post(agent->fd, message) == 0)
-        return;
     agent->is_broken = true;
     agent->next_broken = agent->leases->broken;
     agent->leases->broken = agent;
     sd_event_source_set_enabled(agent->leases->later, SD_EVENT_ONESHOT);
+}
+
+static void post(struct agent *agent, struct wire_message *message)
+{
+    if (!agent->is_broken && wire_post(agent->fd, message) < 0)
+        break_later(agent);
+}
+
+bool agents_send(struct process *process, struct wire_message *message, int fd)
+{
+    struct agent *agent = process->agent;
+    if (!agent || agent->is_broken)
+        return false;
+    int result = fd >= 0 ? wire_post_descriptor(agent->fd, message, fd) : wire_post(agent->fd, message);
+    if (result < 0)
+        break_later(agent);
+    return result == 0;
 }
 
 static void on_grant(void *owner, uint64_t lease, uint32_t flags, uint64_t ahead_ns)
@@ -177,6 +193,8 @@ static void agents_drop(struct agent *agent)
     if (agent->gate)
         arbiter_process_remove(agent->gate, monotonic_ns());
     touch(leases, agent->process->session);
+    if (leases->take_memory)
+        leases->take_memory(agent->process, NULL);
     free(agent);
     set_timer(leases);
 }
@@ -205,6 +223,7 @@ static uint64_t card_set(const struct session *session, uint64_t policy_set)
 
 static bool take_message(struct agent *agent, const struct wire_message *message)
 {
+    const struct leases *leases = agent->leases;
     uint64_t now = monotonic_ns();
     switch (message->header.type) {
     case WIRE_WANT:
@@ -227,6 +246,10 @@ static bool take_message(struct agent *agent, const struct wire_message *message
         return true;
     case WIRE_BURST:
         arbiter_burst(agent->gate, &message->burst, now);
+        return true;
+    case WIRE_MOVED:
+        if (leases->take_memory)
+            leases->take_memory(agent->process, &message->moved);
         return true;
     default:
         return false;
@@ -376,6 +399,12 @@ double agents_achieved_ratio(const struct session *session, unsigned policy_gpu)
     return session->arbitrated && gpu >= 0
                ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, monotonic_ns())
                : 0;
+}
+
+void agents_tell_memory(struct daemon *daemon,
+                        void (*take_memory)(struct process *process, const struct wire_moved *moved))
+{
+    daemon->leases->take_memory = take_memory;
 }
 
 void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns)

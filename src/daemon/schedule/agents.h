@@ -16,6 +16,16 @@ void agents_stop(struct daemon *daemon); /* no session is left */
  * of an earlier one. */
 void agents_enter(struct process *process, int fd);
 
+/* What agents say about their processes' memory goes to `take`, in the loop's thread; NULL: the agent has gone. */
+struct wire_moved;
+void agents_tell_memory(struct daemon *daemon,
+                        void (*take)(struct process *process, const struct wire_moved *moved));
+
+/* Send the process's agent a message, with descriptor `fd` unless that is -1. Never waits. False: there is none that can
+ * be told; the next one that comes says how it stands. */
+struct wire_message;
+bool agents_send(struct process *process, struct wire_message *message, int fd);
+
 /* Who decides, for those who show it; NULL before agents_start(). */
 const struct arbiter *agents_arbiter(const struct daemon *daemon);
 /* The longest exclusive turn; 0 is automatic (arbiter.h). */
@@ -36,7 +46,8 @@ struct agents_standing {
 struct agents_standing agents_standing(const struct session *session);
 /* Of a card's time: all it got, and its part of the last seconds (0..1). */
 uint64_t agents_used_ns(const struct session *session, unsigned policy_gpu);
-uint64_t agents_held_ns(const struct session *session, unsigned policy_gpu); /* that others were kept from it */
+uint64_t agents_held_ns(const struct session *session,
+                        unsigned policy_gpu); /* that others were kept from it */
 double agents_achieved_ratio(const struct session *session, unsigned policy_gpu);
 
 /* What stands in answers and metrics: "exclusive", and so on. */

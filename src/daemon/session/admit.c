@@ -98,6 +98,17 @@ static int check_asker(const struct daemon *daemon, const struct session_request
     return result;
 }
 
+/* What is about memory that leaves the card. */
+static int check_moves(const struct session_request *request, bool can_move, struct error *error)
+{
+    if (can_move || (!request->has_host_memory && !request->has_idle_suspend))
+        return 0;
+    return error_set(
+        error, EBUSY, "ERR_NOT_MOVABLE",
+        "host memory and idle suspension are for sessions whose memory can leave the card; make one with "
+        "--oversubscribe");
+}
+
 static int plan_new(struct daemon *daemon, const struct session_request *request, struct admission *admission,
                     struct error *error)
 {
@@ -116,6 +127,8 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     struct admission admission;
     struct session *session;
     int result = check_asker(daemon, request, error);
+    if (result == 0)
+        result = check_moves(request, request->oversubscribes, error);
     if (result == 0)
         result = plan_new(daemon, request, &admission, error);
     if (result == 0)
@@ -223,6 +236,8 @@ int admit_change(struct session *session, const struct session_request *request,
     int result =
         request->name ? session_check_name(daemon, session->owner, request->name, session, error) : 0;
     if (result == 0)
+        result = check_moves(request, session->engine == LEDGER_ENGINE_SWAP, error);
+    if (result == 0)
         result = check_gpus(session, request, error);
     if (result == 0)
         result = plan_change(session, request, &admission, error);
@@ -237,6 +252,10 @@ int admit_change(struct session *session, const struct session_request *request,
     char name_before[sizeof(session->name)];
     strcpy(name_before, session->name);
     set_labels(session, &request->labels);
+    if (request->has_host_memory)
+        session->host_memory_bytes = request->host_memory_bytes;
+    if (request->has_idle_suspend)
+        session->idle_suspend_seconds = request->idle_suspend_seconds;
     session_take_allotment(session, &admission.allotment);
     if (request->name)
         strcpy(session->name, request->name);

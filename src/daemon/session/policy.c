@@ -45,6 +45,7 @@ int policy_make(struct session *session, struct error *error)
         return error_set_errno(error, status, "cannot seal a policy region (needs Linux 5.1 and /proc)");
     }
     ledger_policy_init(policy, session->id, session->daemon->epoch);
+    policy->engine = session->engine;
     session->ledger.policy = policy;
     session->ledger.policy_fd = read_only;
     policy_beat(session); /* not 0 from the first moment */

@@ -16,6 +16,7 @@ struct context_measurement;
 struct daemon;
 struct driver_part;
 struct peer;
+struct process_move;
 struct session;
 
 struct process {
@@ -35,6 +36,7 @@ struct process {
     struct connection *connection; /* NULL: it closed it, or came before this daemon */
     uint16_t wire_version;         /* that it attached in; 0: under a daemon that did not record it */
     struct agent *agent;           /* NULL: none is connected (agents.h) */
+    struct process_move *move;     /* NULL: it has said nothing of its memory (residency/moves.h) */
     struct context_measurement *measurement; /* context_cost.c; NULL: none is under way */
     struct driver_part *driver_parts; /* by GPU of the session; NULL before a first sample (driver_line.h) */
     uint32_t unknown_pointers;        /* as its notices say (wire.h) */

@@ -33,6 +33,10 @@ struct session_request {
     uint64_t ttl_seconds;         /* 0: none */
     bool own_socket;              /* with a socket of its own; at change: from now on */
     struct session_labels labels; /* at change, an empty one stays as it is */
+    bool oversubscribes;                       /* its memory can leave the card; at creation alone */
+    bool has_host_memory, has_idle_suspend;    /* else 0, or unchanged */
+    uint64_t host_memory_bytes;                /* 0: as much as there is */
+    uint64_t idle_suspend_seconds;             /* 0: never */
     bool is_declared;             /* made for sessions.conf: no ceiling counts */
     bool wait;                    /* be queued where there is no room now */
     bool run;      /* it ends with process run_pid; else that one is watched while it is queued */

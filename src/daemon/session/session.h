@@ -18,6 +18,7 @@
 #include "ledger/ledger.h"
 
 struct arbiter_session;
+struct move;
 struct own_socket;
 struct daemon;
 struct orphan;
@@ -79,6 +80,11 @@ struct session {
     bool ledger_counts;                   /* among the owner's descriptors (descriptor_bounds.h) */
     struct process *processes;
     unsigned process_count;
+    enum ledger_engine engine;          /* fixed */
+    uint64_t host_memory_bytes;         /* the most that its evicted memory may take; 0: as much as there is */
+    uint64_t idle_suspend_seconds;      /* leaves the card after so long without work; 0: never by itself */
+    bool is_suspended;                  /* by somebody, until it is resumed */
+    struct move *move;                  /* NULL: nothing of it can move, or did yet (residency/moves.h) */
     struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */
     LIST_HEAD(, orphan) orphans;        /* driver_line.h */
     unsigned orphan_count;

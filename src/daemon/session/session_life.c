@@ -243,6 +243,9 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session->ttl_seconds = request->ttl_seconds;
     session->has_own_socket = request->own_socket;
     session->labels = request->labels;
+    session->engine = request->oversubscribes ? LEDGER_ENGINE_SWAP : LEDGER_ENGINE_PLAIN;
+    session->host_memory_bytes = request->host_memory_bytes;
+    session->idle_suspend_seconds = request->idle_suspend_seconds;
     session->runner_queues = admission->waits && !request->run;
     session->runner = (struct session_runner){
         .pid = request->run_pid, .start_ticks = request->run_start_ticks, .pidfd = -1};

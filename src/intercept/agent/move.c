@@ -13,6 +13,7 @@
 #include "intercept/submit/in_flight.h"
 
 #define TELL_NS UINT64_C(1000000000)   /* of what changes by itself */
+#define IDLE_NS UINT64_C(1000000000)   /* as WIRE_MOVED_IDLE says */
 #define PROGRESS_NS UINT64_C(50000000) /* of a move */
 #define END_SECONDS 30                 /* a process that ends waits no longer for a move */
 
@@ -42,12 +43,15 @@ static struct wire_moved memory_now(const struct gate *gate)
     struct agent_memory memory = {0};
     agent_mover()->count(&memory);
     bool waits = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
+    bool is_idle = agent.move.submitted_ns && monotonic_ns() - agent.move.submitted_ns >= IDLE_NS;
     return (struct wire_moved){
         .resident_bytes = memory.resident_bytes,
         .evicted_bytes = memory.evicted_bytes,
         .unmovable_bytes = memory.unmovable_bytes,
         .arena_bytes = memory.arena_bytes,
-        .flags = agent.move.is_away ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0) : 0,
+        .flags = agent.move.is_away ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
+                 : is_idle          ? WIRE_MOVED_IDLE
+                                    : 0,
     };
 }
 

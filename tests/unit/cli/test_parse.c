@@ -115,9 +115,19 @@ static void wrong_words_are_refused(void **state)
          {"--"},
          "'gpuslice run' needs a command; expected gpuslice run [--] COMMAND [ARGUMENT]..."},
         {&verb_run,
-         {"--oversubscribe", "true"},
-         "'gpuslice run' has no option '--oversubscribe'; expected one of --name --gpu --memory --compute "
-         "--priority --ttl --wait --session --container --without-driver --simulated --help"},
+         {"--overcommit", "true"},
+         "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
+         "--priority --ttl --wait --oversubscribe --host-memory --idle-suspend --session --container "
+         "--without-driver --simulated --help"},
+        {&verb_run,
+         {"--oversubscribe=magic", "true"},
+         "--oversubscribe: 'magic' is not a way to have more memory than the GPU; expected swap"},
+        {&verb_create,
+         {"--host-memory", "none"},
+         "--host-memory: 'none' is not a size; write bytes or a unit, like 4GiB or 512M"},
+        {&verb_create,
+         {"--idle-suspend", "1500ms"},
+         "--idle-suspend is not a whole number of seconds; expected one, like 90s or 2h"},
         {&verb_run,
          {"--compute", "0.25", "true"},
          "--compute: '0.25' is not a share; write a percentage, like 25% or 12.25%, or a range, like "
@@ -175,7 +185,8 @@ static void wrong_words_are_refused(void **state)
          "'../b' is not a session's ID or name; expected 1 to 63 of A-Z a-z 0-9 . _ -"},
         {&verb_set,
          {"a"},
-         "what to change is missing; expected --memory, --compute, --priority, --ttl or --name"},
+         "what to change is missing; expected --memory, --compute, --priority, --ttl, --host-memory, "
+         "--idle-suspend or --name"},
         {&verb_completion, {"csh"}, "'csh' is not a shell with completion here; expected bash, zsh or fish"},
         {&verb_help, {"fly"}, "'fly' is not a verb; expected one that 'gpuslice help' lists"},
     };

@@ -1,0 +1,121 @@
+/* gpuslice suspend, gpuslice resume: a session's memory leaves the card, and comes back. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/options.h"
+#include "cli/session_cells.h"
+#include "cli/verbs.h"
+#include "client/client.h"
+#include "client/session_fields.h"
+
+#define ASK_USEC 100000
+
+static const struct cli_option options[] = {
+    {"no-wait", NULL, CLI_FLAG, offsetof(struct cli_arguments, no_wait), "return at once, before it is done"},
+    CLI_OPTION_JSON,
+    CLI_OPTION_SIMULATED,
+    CLI_OPTION_HELP,
+    CLI_OPTIONS_END,
+};
+
+/* One line that stays where it is, for people who watch. */
+static void show_progress(const json_t *session)
+{
+    const json_t *move = json_object_get(session, "move"), *left = json_object_get(move, "seconds_left");
+    char done[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], seconds[48] = "";
+    if (!json_is_object(move) || !isatty(STDERR_FILENO))
+        return;
+    if (json_is_real(left))
+        snprintf(seconds, sizeof(seconds), ", %.0f s left", json_real_value(left));
+    fprintf(stderr, "\r\033[K%s of %s%s", units_format_bytes(session_number(move, "done_bytes"), done),
+            units_format_bytes(session_number(move, "total_bytes"), total), seconds);
+    fflush(stderr);
+}
+
+static void end_progress(bool was_shown)
+{
+    if (was_shown && isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
+
+/* Ask until the session is where it is to be, or says why not. */
+static int wait_for_move(struct client *client, const char *wanted, json_t **session, struct error *error)
+{
+    char id[32];
+    bool shown = false;
+    int result = 0;
+    snprintf(id, sizeof(id), "%s", session_text(*session, "session_id"));
+    while (result == 0 && strcmp(session_text(*session, "residency"), wanted) != 0 &&
+           !json_is_string(json_object_get(*session, "move_failure"))) {
+        show_progress(*session);
+        shown = true;
+        usleep(ASK_USEC);
+        json_decref(*session);
+        *session = NULL;
+        result = client_request_session(client, "GET", id, "", NULL, session, error);
+    }
+    end_progress(shown);
+    if (result < 0 || strcmp(session_text(*session, "residency"), wanted) == 0)
+        return result;
+    return error_set(error, EIO, NULL, "session %s: %s", id, session_text(*session, "move_failure"));
+}
+
+static enum cli_status move(const struct cli_arguments *arguments, const char *order, const char *wanted)
+{
+    struct client client;
+    struct error error;
+    json_t *session = NULL;
+    int result = client_open(&client, arguments->simulated, &error);
+    if (result == 0)
+        result =
+            client_request_session(&client, "POST", arguments->operands[0], order, NULL, &session, &error);
+    if (result == 0 && !arguments->no_wait)
+        result = wait_for_move(&client, wanted, &session, &error);
+    client_close(&client);
+    if (result == 0 && arguments->json)
+        cells_print_json(session);
+    json_decref(session);
+    return result < 0 ? cli_report(&error) : cli_finish_output();
+}
+
+static enum cli_status suspend(const struct cli_arguments *arguments)
+{
+    return move(arguments, "/suspend", "away");
+}
+
+static enum cli_status resume(const struct cli_arguments *arguments)
+{
+    return move(arguments, "/resume", "resident");
+}
+
+const struct cli_verb verb_suspend = {
+    .name = "suspend",
+    .operands = "SESSION",
+    .operand_kind = CLI_SESSION,
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "have a session's GPU memory leave the card",
+    .text =
+        "For sessions made with --oversubscribe. Its GPU memory goes to host memory; programs in it go on "
+        "until they "
+        "touch the GPU, and then wait until 'gpuslice resume'. Returns when the memory has left the card.",
+    .examples = "  gpuslice create --name notebook --memory 4GiB --oversubscribe\n"
+                "  gpuslice suspend notebook",
+    .options = options,
+    .act = suspend,
+};
+
+const struct cli_verb verb_resume = {
+    .name = "resume",
+    .operands = "SESSION",
+    .operand_kind = CLI_SESSION,
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "have a suspended session's GPU memory come back to the card",
+    .text = "Its programs find the same bytes at the same addresses, and go on. Returns when all is back.",
+    .examples = "  gpuslice resume notebook",
+    .options = options,
+    .act = resume,
+};

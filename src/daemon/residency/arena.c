@@ -1,0 +1,224 @@
+#include "daemon/residency/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/units.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/worker.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#define STOP_SECONDS 5
+
+/* What is left to others: of the machine's memory, and of a cgroup's. */
+#define SPARED_PART 20 /* a twentieth of all of it */
+#define SPARED_LEAST (UINT64_C(64) << 20)
+#define SPARED_MOST (UINT64_C(2) << 30)
+
+struct arena_job {
+    struct worker_job job;
+    uint64_t bytes;
+    arena_made *made;
+    void *argument;
+    /* By the helper. */
+    int fd;
+    char why[200];
+};
+
+uint64_t arena_chunk_bytes(uint64_t lacking_bytes)
+{
+    return lacking_bytes > ARENA_CHUNK_SMALL ? ARENA_CHUNK_LARGE : ARENA_CHUNK_SMALL;
+}
+
+uint64_t arena_bound_bytes(const struct daemon *daemon)
+{
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return daemon->config.daemon.host_memory_bytes ? daemon->config.daemon.host_memory_bytes : machine / 2;
+}
+
+/* --- What there is --------------------------------------------------------------------------------- */
+
+static uint64_t without_spare(uint64_t all_bytes, uint64_t free_bytes)
+{
+    uint64_t spare = all_bytes / SPARED_PART;
+    spare = spare < SPARED_LEAST ? SPARED_LEAST : spare > SPARED_MOST ? SPARED_MOST : spare;
+    return free_bytes > spare ? free_bytes - spare : 0;
+}
+
+/* The number behind `name` at the beginning of a line; false where there is none. */
+static bool read_line_number(const char *path, const char *name, uint64_t *number)
+{
+    char line[256];
+    bool found = false;
+    FILE *file = fopen(path, "re");
+    while (file && !found && fgets(line, sizeof(line), file))
+        found =
+            strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), "%" SCNu64, number) == 1;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static uint64_t machine_room(void)
+{
+    uint64_t total, available;
+    if (!read_line_number("/proc/meminfo", "MemTotal:", &total) ||
+        !read_line_number("/proc/meminfo", "MemAvailable:", &available))
+        return UINT64_MAX;
+    return without_spare(total << 10, available << 10);
+}
+
+/* Of the cgroup at `folder`: what it may still take, and what it would have back at once, as it only keeps files. */
+static uint64_t cgroup_room(const char *folder)
+{
+    char path[PATH_MAX + 64];
+    uint64_t max, current, inactive = 0, active = 0;
+    snprintf(path, sizeof(path), "%s/memory.max", folder);
+    if (!read_line_number(path, "", &max)) /* "max", or the root, which has none */
+        return UINT64_MAX;
+    snprintf(path, sizeof(path), "%s/memory.current", folder);
+    if (!read_line_number(path, "", &current))
+        return UINT64_MAX;
+    snprintf(path, sizeof(path), "%s/memory.stat", folder);
+    read_line_number(path, "inactive_file ", &inactive);
+    read_line_number(path, "active_file ", &active);
+    uint64_t files = inactive + active;
+    uint64_t used = current > files ? current - files : 0;
+    return without_spare(max, max > used ? max - used : 0);
+}
+
+/* The least of the daemon's cgroup and those around it. */
+static uint64_t cgroups_room(void)
+{
+    char line[PATH_MAX], folder[PATH_MAX + 32] = "";
+    uint64_t least = UINT64_MAX;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && !folder[0] && fgets(line, sizeof(line), file)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "0::/", 4) == 0)
+            snprintf(folder, sizeof(folder), "/sys/fs/cgroup%s", line + 3);
+    }
+    if (file)
+        fclose(file);
+    while (strlen(folder) >= strlen("/sys/fs/cgroup")) {
+        uint64_t room = cgroup_room(folder);
+        least = room < least ? room : least;
+        *strrchr(folder, '/') = '\0';
+    }
+    return least;
+}
+
+uint64_t arena_room_bytes(void)
+{
+    uint64_t machine = machine_room(), cgroups = cgroups_room();
+    return machine < cgroups ? machine : cgroups;
+}
+
+/* --- Making, in the helper ------------------------------------------------------------------------- */
+
+static int make_file(void)
+{
+    int fd = memfd_create("gpuslice-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL)
+        fd = memfd_create("gpuslice-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd;
+}
+
+/* Touch every page here, where nobody waits for it. */
+static int populate(int fd, uint64_t bytes)
+{
+    unsigned char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (pages == MAP_FAILED)
+        return -errno;
+    int result = madvise(pages, bytes, MADV_POPULATE_WRITE) < 0 ? -errno : 0;
+    if (result == -EINVAL) {
+        for (uint64_t at = 0; at < bytes; at += 4096)
+            *(volatile unsigned char *)(pages + at) = 0;
+        result = 0;
+    }
+    munmap(pages, bytes);
+    return result;
+}
+
+static int make_chunk(struct arena_job *job)
+{
+    char wanted[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT];
+    uint64_t room_bytes = arena_room_bytes();
+    if (room_bytes < job->bytes) {
+        snprintf(job->why, sizeof(job->why),
+                 "there is no host memory for it: %s more are needed, and the machine or the daemon's cgroup "
+                 "can spare %s",
+                 units_format_bytes(job->bytes, wanted), units_format_bytes(room_bytes, room));
+        return -ENOMEM;
+    }
+    cleanup_close int fd = make_file();
+    int result = fd < 0 ? -errno : 0;
+    if (result == 0 && (ftruncate(fd, (off_t)job->bytes) < 0 || fallocate(fd, 0, 0, (off_t)job->bytes) < 0))
+        result = -errno;
+    if (result == 0)
+        result = populate(fd, job->bytes);
+    if (result == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        result = -errno;
+    if (result < 0) {
+        snprintf(job->why, sizeof(job->why), "host memory for it cannot be made: %s", strerror(-result));
+        return result;
+    }
+    return steal_fd(&fd);
+}
+
+static void run_jobs(struct worker_job *first, void *context)
+{
+    (void)context;
+    for (struct worker_job *at = first; at; at = at->next) {
+        struct arena_job *job = (struct arena_job *)at;
+        job->fd = make_chunk(job);
+    }
+}
+
+/* --- The loop's side ------------------------------------------------------------------------------- */
+
+static void on_done(struct worker_job *worker_job)
+{
+    struct arena_job *job = (struct arena_job *)worker_job;
+    job->made(job->argument, job->fd, job->bytes, job->why);
+    if (job->fd >= 0)
+        close(job->fd);
+    free(job);
+}
+
+void arena_make(struct daemon *daemon, uint64_t bytes, arena_made *made, void *argument)
+{
+    struct arena_job *job = calloc(1, sizeof(*job));
+    if (!job) {
+        made(argument, -ENOMEM, bytes, "the daemon is out of memory");
+        return;
+    }
+    *job =
+        (struct arena_job){.job.done = on_done, .bytes = bytes, .made = made, .argument = argument, .fd = -1};
+    worker_submit(daemon->arena, &job->job);
+}
+
+int arena_start(struct daemon *daemon, struct error *error)
+{
+    return worker_start(&daemon->arena, daemon->loop, "gpusliced-arena", run_jobs, NULL, error);
+}
+
+void arena_stop(struct daemon *daemon)
+{
+    if (!worker_stop(daemon->arena, STOP_SECONDS))
+        log_warning("host memory for evicted GPU memory was still being made");
+    daemon->arena = NULL;
+}

@@ -1,0 +1,34 @@
+/* arena.h - host memory for GPU memory that leaves the card, chunk by chunk.
+ *
+ * chunk   a sealed memfd whose memory is there: made by a helper thread, zero, given to one process and to none after it.
+ *         The kernel charges it to the daemon's memory cgroup, and frees it when its process has gone
+ *
+ * Before each chunk the helper looks whether the machine and the cgroup have so much to spare: a chunk that could only be
+ * made by taking memory from somebody is not made. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct daemon;
+
+#define ARENA_CHUNK_SMALL (UINT64_C(64) << 20)
+#define ARENA_CHUNK_LARGE (UINT64_C(256) << 20)
+
+/* The size of the next chunk for who lacks so many bytes. */
+uint64_t arena_chunk_bytes(uint64_t lacking_bytes);
+
+/* Called in the loop's thread. `fd`: the chunk, which the caller of arena_make() closes; or a negative errno with `why`. */
+typedef void arena_made(void *argument, int fd, uint64_t bytes, const char *why);
+void arena_make(struct daemon *daemon, uint64_t bytes, arena_made *made, void *argument);
+
+/* The most that all sessions together may have. */
+uint64_t arena_bound_bytes(const struct daemon *daemon);
+
+/* How many bytes the machine and the daemon's cgroup could give now, and keep enough for others. */
+uint64_t arena_room_bytes(void);
+
+int arena_start(struct daemon *daemon, struct error *error);
+void arena_stop(struct daemon *daemon);

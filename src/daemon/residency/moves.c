@@ -1,0 +1,662 @@
+#include "daemon/residency/moves.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/residency/arena.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+#include "wire/wire.h"
+
+#define TICK_USEC UINT64_C(100000)
+/* How long an agent waits for work in flight; and for how long it is asked again and again, where that does not end. */
+#define PATIENCE_NS UINT64_C(2000000000)
+#define IDLE_PATIENCE_NS UINT64_C(20000000)
+#define BUSY_USEC UINT64_C(30000000)
+#define RETRY_USEC UINT64_C(500000)
+/* Who says nothing for so long while it is to move is stopped, or stuck. */
+#define SILENCE_USEC UINT64_C(10000000)
+
+/* What one process says of its memory, and was told. */
+struct process_move {
+    struct wire_moved now;
+    uint64_t given_bytes; /* chunks that were sent and not told of yet count */
+    uint64_t order;       /* that was not answered; 0: none */
+    uint64_t heard_usec;  /* when it last said something, or was told it */
+    uint64_t again_usec;  /* not to be told again before */
+    uint64_t extra_bytes; /* of arena that it needs beyond what it has */
+    uint64_t idle_usec;   /* since when it has no work; 0: it has */
+    bool silence_told;
+    bool chunk_comes; /* one is being made for it */
+};
+
+/* One session's move. */
+struct move {
+    bool is_leaving; /* it is to be away; else on the card */
+    enum move_cause cause;
+    enum move_state state; /* that was told last */
+    uint64_t began_usec, total_bytes;
+    bool has_moved; /* something of it left since it was resident last */
+    char failure[256];
+};
+
+struct moves {
+    struct daemon *daemon;
+    struct observer observer;
+    sd_event_source *timer;
+    uint64_t last_order;
+};
+
+/* A chunk is being made for this process, which may end meanwhile. */
+struct chunk_wish {
+    struct daemon *daemon;
+    char session_id[SESSION_ID_TEXT];
+    pid_t pid;
+    uint64_t start_ticks, generation;
+    uint32_t slot;
+};
+
+static void advance(struct session *session);
+
+static void fail(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* --- Sums ------------------------------------------------------------------------------------------ */
+
+static bool is_away(const struct process_move *move)
+{
+    return (move->now.flags & WIRE_MOVED_AWAY) && move->now.resident_bytes == 0;
+}
+
+static bool is_partly_away(const struct process_move *move)
+{
+    return move->now.flags & WIRE_MOVED_AWAY;
+}
+
+static uint64_t sum_of(const struct session *session, size_t offset)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move &&
+            __builtin_add_overflow(
+                sum, *(const uint64_t *)(const void *)((const char *)&process->move->now + offset), &sum))
+            return UINT64_MAX;
+    return sum;
+}
+#define SUM(session, field) sum_of(session, offsetof(struct wire_moved, field))
+
+/* Host memory that a session has been given. */
+static uint64_t arena_of(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        sum += process->move ? process->move->given_bytes : 0;
+    return sum;
+}
+
+static uint64_t arena_of_all(const struct daemon *daemon)
+{
+    uint64_t sum = 0;
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        sum += arena_of(session);
+    return sum;
+}
+
+/* What a process lacks of arena, to leave the card as a whole. */
+static uint64_t lacks(const struct process_move *move)
+{
+    uint64_t needed = move->now.resident_bytes + move->now.evicted_bytes + move->extra_bytes;
+    return needed > move->given_bytes ? needed - move->given_bytes : 0;
+}
+
+/* --- Bounds ---------------------------------------------------------------------------------------- */
+
+/* Whether the session may have `bytes` more of host memory. */
+static int check_bounds(const struct session *session, uint64_t bytes, struct error *error)
+{
+    const struct daemon *daemon = session->daemon;
+    char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
+    uint64_t own = arena_of(session), all = arena_of_all(daemon), most = arena_bound_bytes(daemon);
+    if (session->host_memory_bytes && own + bytes > session->host_memory_bytes)
+        return error_set(
+            error, EBUSY, "ERR_HOST_MEMORY",
+            "session %s would need %s of host memory, and may have %s; give it more with 'gpuslice set %s "
+            "--host-memory SIZE'",
+            session->id, units_format_bytes(own + bytes, needed),
+            units_format_bytes(session->host_memory_bytes, bound), session->id);
+    if (all + bytes > most)
+        return error_set(
+            error, EBUSY, "ERR_HOST_MEMORY",
+            "session %s needs %s of host memory, and sessions have %s of the %s that host-memory in "
+            "gpuslice.conf allows; raise that, or resume or release a session",
+            session->id, units_format_bytes(bytes, needed), units_format_bytes(all, held),
+            units_format_bytes(most, bound));
+    return 0;
+}
+
+/* Chunks for all that it still lacks. */
+static uint64_t chunks_for(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        for (uint64_t left = process->move ? lacks(process->move) : 0; left;) {
+            uint64_t chunk = arena_chunk_bytes(left);
+            sum += chunk;
+            left = left > chunk ? left - chunk : 0;
+        }
+    return sum;
+}
+
+/* --- Orders ---------------------------------------------------------------------------------------- */
+
+static void give_order(struct process *process, struct wire_message *message, uint64_t *number)
+{
+    struct moves *moves = process->session->daemon->moves;
+    *number = ++moves->last_order;
+    if (!agents_send(process, message, -1))
+        return;
+    process->move->order = *number;
+    process->move->heard_usec = daemon_now_usec();
+    process->move->silence_told = false;
+}
+
+static void order_out(struct process *process)
+{
+    const struct session *session = process->session;
+    bool is_idle = session->move->cause == MOVE_BY_IDLE;
+    struct wire_message message = {.header.type = WIRE_EVICT,
+                                   .evict.patience_ns = is_idle ? IDLE_PATIENCE_NS : PATIENCE_NS};
+    if (is_idle)
+        message.evict.idle_ns = session->idle_suspend_seconds * UINT64_C(1000000000);
+    give_order(process, &message, &message.evict.order);
+}
+
+static void order_in(struct process *process)
+{
+    struct wire_message message = {.header.type = WIRE_RESTORE};
+    give_order(process, &message, &message.restore.order);
+}
+
+static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
+{
+    struct chunk_wish wish = *(struct chunk_wish *)argument;
+    free(argument);
+    struct session *session = session_find_id(wish.daemon, wish.session_id);
+    struct process *process =
+        session ? process_find(session, wish.pid, wish.start_ticks, wish.slot, wish.generation) : NULL;
+    if (!process || !process->move)
+        return;
+    process->move->chunk_comes = false;
+    struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
+    if (fd < 0)
+        fail(session, "%s", why);
+    else if (agents_send(process, &message, fd))
+        process->move->given_bytes += bytes;
+    advance(session);
+}
+
+/* Have a chunk made for the process. */
+static void ask_for_chunk(struct process *process)
+{
+    struct session *session = process->session;
+    uint64_t bytes = arena_chunk_bytes(lacks(process->move));
+    struct error error;
+    struct chunk_wish *wish;
+    if (check_bounds(session, bytes, &error) < 0) {
+        fail(session, "%s", error.message);
+    } else if ((wish = calloc(1, sizeof(*wish)))) {
+        *wish = (struct chunk_wish){.daemon = session->daemon,
+                                    .pid = process->pid,
+                                    .start_ticks = process->start_ticks,
+                                    .generation = process->generation,
+                                    .slot = process->slot};
+        strcpy(wish->session_id, session->id);
+        process->move->chunk_comes = true;
+        arena_make(session->daemon, bytes, on_chunk, wish);
+    }
+}
+
+/* Tell one process what it is to do, unless it is doing so, or has. */
+static void step(struct process *process)
+{
+    struct process_move *move = process->move;
+    bool is_leaving = process->session->move->is_leaving;
+    if (!process->agent || move->order || move->chunk_comes || daemon_now_usec() < move->again_usec)
+        return;
+    if (is_leaving && !is_away(move)) {
+        if (lacks(move))
+            ask_for_chunk(process);
+        else
+            order_out(process);
+    } else if (!is_leaving && is_partly_away(move)) {
+        order_in(process);
+    }
+}
+
+/* --- Where a session stands ------------------------------------------------------------------------ */
+
+static enum move_state state_of(const struct session *session)
+{
+    bool all = true, any = false;
+    for (const struct process *process = session->processes; process; process = process->next) {
+        if (!process->move)
+            continue;
+        all = all && is_away(process->move);
+        any = any || is_partly_away(process->move);
+    }
+    if (session->move->is_leaving)
+        return all ? MOVE_AWAY : MOVE_LEAVING;
+    return any ? MOVE_COMING : MOVE_RESIDENT;
+}
+
+/* The state that it has come to is news. */
+static void tell_state(struct session *session)
+{
+    struct move *move = session->move;
+    char bytes[UNITS_BYTES_TEXT];
+    enum move_state state = state_of(session);
+    if (state == move->state)
+        return;
+    double seconds = (double)(daemon_now_usec() - move->began_usec) / 1e6;
+    move->state = state;
+    if (state != MOVE_AWAY && state != MOVE_RESIDENT)
+        return;
+    bool has_left = state == MOVE_AWAY, is_news = has_left || move->has_moved;
+    move->has_moved = has_left;
+    if (!is_news)
+        return;
+    units_format_bytes(has_left ? SUM(session, evicted_bytes) : SUM(session, resident_bytes), bytes);
+    log_info("session %s: %s %s (%.3f s)", session->id, bytes,
+             has_left ? "left the card" : "are back on the card", seconds);
+    change_publish(session->daemon,
+                   &(struct change){has_left ? CHANGE_SESSION_SUSPENDED : CHANGE_SESSION_RESUMED,
+                                    .session = session, .bytes = SUM(session, evicted_bytes),
+                                    .seconds = seconds},
+                   has_left ? "%s left the card" : "%s are back on the card", bytes);
+}
+
+static void set_timer(struct moves *moves)
+{
+    int enabled;
+    if (sd_event_source_get_enabled(moves->timer, &enabled) >= 0 && enabled != SD_EVENT_OFF)
+        return;
+    sd_event_source_set_time_relative(moves->timer, TICK_USEC);
+    sd_event_source_set_enabled(moves->timer, SD_EVENT_ONESHOT);
+}
+
+static void advance(struct session *session)
+{
+    if (!session->move)
+        return;
+    for (struct process *process = session->processes; process; process = process->next)
+        if (process->move)
+            step(process);
+    tell_state(session);
+    set_timer(session->daemon->moves);
+}
+
+/* From now on it is to leave, or to come back. */
+static void turn(struct session *session, bool is_leaving, enum move_cause cause)
+{
+    struct move *move = session->move;
+    move->is_leaving = is_leaving;
+    move->cause = cause;
+    move->began_usec = daemon_now_usec();
+    move->total_bytes = is_leaving ? SUM(session, resident_bytes) : SUM(session, evicted_bytes);
+    move->state = is_leaving ? MOVE_LEAVING : MOVE_COMING;
+    for (struct process *process = session->processes; process; process = process->next)
+        if (process->move)
+            process->move->again_usec = 0;
+}
+
+/* A session is to be suspended until somebody resumes it, or not any more. */
+static void set_suspended(struct session *session, bool is_suspended)
+{
+    if (session->is_suspended == is_suspended)
+        return;
+    session->is_suspended = is_suspended;
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_MOVES, .session = session}, "%s",
+                   is_suspended ? "is to leave the card" : "is to be on the card");
+}
+
+/* An eviction comes to nothing: what has left comes back. A restore is tried again. */
+static void fail(struct session *session, const char *format, ...)
+{
+    struct move *move = session->move;
+    bool was_leaving = move->is_leaving;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(move->failure, sizeof(move->failure), format, arguments);
+    va_end(arguments);
+    log_warning("session %s: %s failed: %s", session->id, was_leaving ? "an eviction" : "a restore",
+                move->failure);
+    change_publish(session->daemon, &(struct change){CHANGE_MOVE_FAILED, .session = session},
+                   "it could not %s: %s", was_leaving ? "leave the card" : "come back to the card",
+                   move->failure);
+    if (!was_leaving)
+        return;
+    turn(session, false, move->cause);
+    set_suspended(session, false);
+}
+
+/* --- What processes say ---------------------------------------------------------------------------- */
+
+static struct move *move_of(struct session *session, const struct wire_moved *moved)
+{
+    if (session->move || !(session->move = calloc(1, sizeof(*session->move))))
+        return session->move;
+    /* Under an earlier daemon it left for some reason that was not somebody's: whoever has work comes back. */
+    bool was_away = moved && (moved->flags & WIRE_MOVED_AWAY);
+    *session->move = (struct move){
+        .is_leaving = session->is_suspended || was_away,
+        .cause = session->is_suspended ? MOVE_BY_USER : MOVE_BY_IDLE,
+        .began_usec = daemon_now_usec(),
+    };
+    return session->move;
+}
+
+/* The arena was too small: it has more by now than it last said, or they do not fit well. */
+static void grow(struct process_move *move)
+{
+    if (!lacks(move))
+        move->extra_bytes += ARENA_CHUNK_SMALL;
+    move->again_usec = 0;
+}
+
+/* An order was answered. */
+static void take_answer(struct process *process, const struct wire_moved *moved)
+{
+    struct session *session = process->session;
+    struct process_move *move = process->move;
+    bool was_eviction = session->move->is_leaving;
+    uint64_t now = daemon_now_usec();
+    move->order = 0;
+    if (moved->result == WIRE_MOVE_DONE) {
+        move->extra_bytes = 0;
+        return;
+    }
+    move->again_usec = now + RETRY_USEC;
+    if (!was_eviction && moved->result == WIRE_MOVE_NO_ROOM)
+        fail(session, "the card has no room for what process %d has in host memory", (int)process->pid);
+    else if (!was_eviction)
+        fail(session, "the driver refused to bring memory of process %d back", (int)process->pid);
+    else if (moved->result == WIRE_MOVE_NO_ROOM)
+        grow(move);
+    else if (moved->result == WIRE_MOVE_FAILED)
+        fail(session, "the driver refused to move memory of process %d", (int)process->pid);
+    else if (session->move->cause == MOVE_BY_IDLE)
+        turn(session, false, MOVE_BY_IDLE);
+    else if (now - session->move->began_usec > BUSY_USEC)
+        fail(session, "work of process %d on the GPU did not end", (int)process->pid);
+}
+
+static void lose_agent(struct process *process)
+{
+    if (process->move)
+        process->move->order = 0;
+    if (process->move)
+        process->move->given_bytes = process->move->now.arena_bytes;
+}
+
+static void take_memory(struct process *process, const struct wire_moved *moved)
+{
+    struct session *session = process->session;
+    if (!moved) {
+        lose_agent(process);
+        return;
+    }
+    if (!move_of(session, moved) || (!process->move && !(process->move = calloc(1, sizeof(*process->move)))))
+        return;
+    struct process_move *move = process->move;
+    bool is_first = move->heard_usec == 0;
+    move->now = *moved;
+    if (!(moved->flags & WIRE_MOVED_IDLE))
+        move->idle_usec = 0;
+    else if (!move->idle_usec)
+        move->idle_usec = daemon_now_usec();
+    session->move->has_moved |= is_partly_away(move);
+    move->heard_usec = daemon_now_usec();
+    if (is_first || move->now.arena_bytes > move->given_bytes)
+        move->given_bytes = move->now.arena_bytes;
+    if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
+        take_answer(process, moved);
+    if ((moved->flags & WIRE_MOVED_WAITS) && session->move->is_leaving &&
+        session->move->cause != MOVE_BY_USER)
+        turn(session, false, session->move->cause);
+    advance(session);
+}
+
+/* --- What time brings ------------------------------------------------------------------------------ */
+
+/* One that does not answer. Its session waits for it, and nobody else. */
+static void look_for_silence(struct process *process, uint64_t now)
+{
+    struct process_move *move = process->move;
+    struct session *session = process->session;
+    if (!move->order || move->silence_told || now - move->heard_usec < SILENCE_USEC)
+        return;
+    move->silence_told = true;
+    snprintf(session->move->failure, sizeof(session->move->failure),
+             "process %d does not answer: it is stopped, or its driver hangs; it moves as soon as it goes on",
+             (int)process->pid);
+    log_warning("session %s: %s", session->id, session->move->failure);
+    change_publish(session->daemon,
+                   &(struct change){CHANGE_MOVE_FAILED, .session = session, .process = process}, "%s",
+                   session->move->failure);
+}
+
+/* Since when none of its processes has work; UINT64_MAX: one has. */
+static uint64_t idle_since(const struct session *session)
+{
+    uint64_t latest = 0;
+    for (const struct process *process = session->processes; process; process = process->next) {
+        uint64_t since = process->move ? process->move->idle_usec : 1;
+        latest = since == 0 ? UINT64_MAX : since > latest ? since : latest;
+    }
+    return latest;
+}
+
+/* Have it leave if it had no work for long. */
+static void look_for_idleness(struct session *session, uint64_t now)
+{
+    const struct move *move = session->move;
+    uint64_t since = idle_since(session), usec = session->idle_suspend_seconds * 1000000;
+    if (usec == 0 || move->is_leaving || move->state != MOVE_RESIDENT || since == UINT64_MAX ||
+        now - since < usec || now - move->began_usec < usec || SUM(session, resident_bytes) == 0)
+        return;
+    turn(session, true, MOVE_BY_IDLE);
+}
+
+static bool needs_time(const struct session *session)
+{
+    return session->move && (session->idle_suspend_seconds || session->move->state == MOVE_LEAVING ||
+                             session->move->state == MOVE_COMING);
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct moves *moves = userdata;
+    uint64_t now = daemon_now_usec();
+    bool more = false;
+    (void)source;
+    (void)usec;
+    for (struct session *session = moves->daemon->sessions; session; session = session->next) {
+        if (!needs_time(session))
+            continue;
+        look_for_idleness(session, now);
+        for (struct process *process = session->processes; process; process = process->next)
+            if (process->move)
+                look_for_silence(process, now);
+        advance(session);
+        more = true;
+    }
+    if (more)
+        set_timer(moves);
+    return 0;
+}
+
+static void take(void *context, const struct change *change)
+{
+    (void)context;
+    struct session *session = change->session;
+    switch (change->kind) {
+    case CHANGE_PROCESS_GONE:
+        free(change->process->move);
+        change->process->move = NULL;
+        advance(session);
+        break;
+    case CHANGE_SESSION_GONE:
+        free(session->move);
+        session->move = NULL;
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- What people ask ------------------------------------------------------------------------------- */
+
+static int check_moves(const struct session *session, struct error *error)
+{
+    if (session->engine == LEDGER_ENGINE_SWAP)
+        return 0;
+    return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
+                     "the memory of session %s cannot leave the card; make one that can with --oversubscribe",
+                     session->id);
+}
+
+/* Whether the machine has the host memory that its eviction takes. */
+static int check_room(const struct session *session, struct error *error)
+{
+    char needed[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT];
+    uint64_t chunks = chunks_for(session), room_bytes = chunks ? arena_room_bytes() : 0;
+    if (chunks == 0)
+        return 0;
+    int result = check_bounds(session, chunks, error);
+    if (result < 0 || chunks <= room_bytes)
+        return result;
+    return error_set(
+        error, EBUSY, "ERR_HOST_MEMORY",
+        "session %s needs %s of host memory, and the machine or the daemon's cgroup can spare %s; resume or "
+        "release a session, or free memory",
+        session->id, units_format_bytes(chunks, needed), units_format_bytes(room_bytes, room));
+}
+
+int moves_suspend(struct session *session, struct error *error)
+{
+    int result = check_moves(session, error);
+    bool leaves = session->move && session->move->is_leaving;
+    if (result == 0 && !leaves)
+        result = check_room(session, error);
+    if (result < 0)
+        return result;
+    if (!move_of(session, NULL))
+        return error_set_errno(error, ENOMEM, "cannot suspend session %s", session->id);
+    if (leaves) {
+        session->move->cause = MOVE_BY_USER; /* from now on */
+    } else {
+        session->move->failure[0] = '\0';
+        turn(session, true, MOVE_BY_USER);
+    }
+    set_suspended(session, true);
+    advance(session);
+    return 0;
+}
+
+int moves_resume(struct session *session, struct error *error)
+{
+    int result = check_moves(session, error);
+    if (result < 0)
+        return result;
+    set_suspended(session, false);
+    if (!session->move || !session->move->is_leaving)
+        return 0;
+    session->move->failure[0] = '\0';
+    turn(session, false, MOVE_BY_USER);
+    advance(session);
+    return 0;
+}
+
+struct moves_standing moves_standing(const struct session *session)
+{
+    const struct move *move = session->move;
+    struct moves_standing standing = {
+        .state = session->is_suspended ? MOVE_AWAY : MOVE_RESIDENT, .failure = "", .seconds_left = -1};
+    if (!move)
+        return standing;
+    standing = (struct moves_standing){
+        .state = move->state,
+        .cause = move->cause,
+        .resident_bytes = SUM(session, resident_bytes),
+        .evicted_bytes = SUM(session, evicted_bytes),
+        .unmovable_bytes = SUM(session, unmovable_bytes),
+        .arena_bytes = arena_of(session),
+        .seconds_left = -1,
+        .failure = move->failure,
+    };
+    if (move->state != MOVE_LEAVING && move->state != MOVE_COMING)
+        return standing;
+    uint64_t left = move->is_leaving ? standing.resident_bytes : standing.evicted_bytes;
+    standing.total_bytes = left > move->total_bytes ? left : move->total_bytes;
+    standing.done_bytes = standing.total_bytes - left;
+    double seconds = (double)(daemon_now_usec() - move->began_usec) / 1e6;
+    if (standing.done_bytes)
+        standing.seconds_left = seconds * (double)left / (double)standing.done_bytes;
+    return standing;
+}
+
+const char *moves_state_name(enum move_state state)
+{
+    static const char *const names[] = {[MOVE_RESIDENT] = "resident",
+                                        [MOVE_LEAVING] = "leaving",
+                                        [MOVE_AWAY] = "away",
+                                        [MOVE_COMING] = "coming"};
+    return names[state];
+}
+
+const char *moves_cause_name(enum move_cause cause)
+{
+    static const char *const names[] = {[MOVE_BY_USER] = "user", [MOVE_BY_IDLE] = "idle"};
+    return names[cause];
+}
+
+/* --- Start and end --------------------------------------------------------------------------------- */
+
+int moves_start(struct daemon *daemon, struct error *error)
+{
+    struct moves *moves = calloc(1, sizeof(*moves));
+    if (!moves)
+        return error_set_errno(error, ENOMEM, "cannot move memory");
+    moves->daemon = daemon;
+    moves->observer = (struct observer){.take = take, .context = moves};
+    int result = sd_event_add_time_relative(daemon->loop, &moves->timer, CLOCK_MONOTONIC, TICK_USEC, 1,
+                                            on_timer, moves);
+    if (result < 0) {
+        free(moves);
+        return error_set_errno(error, -result, "cannot move memory");
+    }
+    daemon->moves = moves;
+    change_observe(daemon, &moves->observer);
+    agents_tell_memory(daemon, take_memory);
+    return 0;
+}
+
+void moves_stop(struct daemon *daemon)
+{
+    if (!daemon->moves)
+        return;
+    change_observe_no_more(daemon, &daemon->moves->observer);
+    sd_event_source_disable_unref(daemon->moves->timer);
+    free(daemon->moves);
+    daemon->moves = NULL;
+}

@@ -1,0 +1,53 @@
+/* moves.h - sessions whose memory leaves the card and comes back.
+ *
+ * resident   all that the session has is on the card, and its programs run
+ * leaving    its processes were told to take what can move off the card
+ * away       that is in host memory (arena.h); a program that touches the GPU waits
+ * coming     its processes were told to bring it back
+ *
+ * What is where, the processes themselves say (wire.h, MOVED): a daemon that begins knows nothing until they do. Orders
+ * may be given again at any time, so one whose answer is lost is. A process that is stopped answers no order and keeps
+ * nobody but its own session waiting. tests/model/moves.pml is the protocol. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct daemon;
+struct session;
+
+enum move_state { MOVE_RESIDENT, MOVE_LEAVING, MOVE_AWAY, MOVE_COMING };
+
+/* Why a session left. */
+enum move_cause {
+    MOVE_BY_USER, /* somebody said so, and it stays away until somebody says so */
+    MOVE_BY_IDLE, /* it had no work for long, and comes back when it has */
+};
+
+/* Have the session leave, or come back. They return at once; moves_standing() tells how it goes. -EBUSY where nothing of
+ * it can move, or where there is no room for it in host memory. */
+int moves_suspend(struct session *session, struct error *error);
+int moves_resume(struct session *session, struct error *error);
+
+/* How a session stands, as answers and metrics show it. */
+struct moves_standing {
+    enum move_state state;
+    enum move_cause cause;   /* of one that left or leaves */
+    uint64_t resident_bytes; /* that can move, and are on the card */
+    uint64_t evicted_bytes;
+    uint64_t unmovable_bytes;         /* of processes whose memory can move else */
+    uint64_t arena_bytes;             /* host memory that it has */
+    uint64_t done_bytes, total_bytes; /* of the move that goes on */
+    double seconds_left;              /* of it; below 0: not known yet */
+    const char *failure;              /* why the last move failed; "": it did not */
+};
+struct moves_standing moves_standing(const struct session *session);
+
+/* What stands in answers and metrics: "resident", and so on; "user", and so on. */
+const char *moves_state_name(enum move_state state);
+const char *moves_cause_name(enum move_cause cause);
+
+int moves_start(struct daemon *daemon, struct error *error);
+void moves_stop(struct daemon *daemon); /* no session is left */

@@ -1,0 +1,187 @@
+"""Memory that leaves the card and comes back: gpuslice suspend and resume, with every byte looked at."""
+import json
+import os
+import signal
+
+import pytest
+
+from conftest import GIB, MIB, wait_for
+
+
+class Movable:
+    """A process that is tests/system/programs/movable.c, in a session."""
+
+    def __init__(self, process):
+        self.process = process
+        assert self.read() == "ready", process.stderr.read()
+
+    def read(self):
+        return self.process.stdout.readline().strip()
+
+    def send(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, command):
+        self.send(command)
+        return self.read()
+
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(20) == 0, self.process.stderr.read()
+
+
+@pytest.fixture
+def start(daemon, product, reap):
+    """start(BUFFERS, BYTES, *OPTIONS) runs movable with `gpuslice run --oversubscribe OPTIONS`."""
+    def begin(buffers, most, *options, session=None):
+        how = ["--session", session] if session else ["--oversubscribe", *options]
+        return Movable(reap(daemon.spawn("run", *how, "--", product.program("movable"), str(buffers), str(most))))
+    return begin
+
+
+def free_bytes(daemon):
+    return daemon.request("GET", "/v1/gpus")[1][0]["free_bytes"]
+
+
+def events(daemon, session):
+    """Kinds and messages of the session's events."""
+    lines = daemon.cli("events", "--json", session["session_id"]).stdout.splitlines()
+    return [(event["kind"], event["message"]) for event in map(json.loads, lines)]
+
+
+def test_memory_leaves_the_card_and_comes_back_byte_for_byte(daemon, start):
+    movable = start(40, 8 * MIB, "--name", "a", "--memory", "512MiB")
+    before = free_bytes(daemon)
+    daemon.cli("suspend", "a")
+    session = daemon.session("a")
+    assert session["residency"] == "away" and session["suspended_by"] == "user"
+    assert session["movable_bytes"] == 0 and session["evicted_bytes"] > 80 * MIB
+    assert free_bytes(daemon) - before >= session["evicted_bytes"]
+    movable.send("check")
+    daemon.cli("resume", "a")
+    assert movable.read() == "good"
+    session = daemon.session("a")
+    assert session["residency"] == "resident" and session["suspended_by"] is None
+    assert session["evicted_bytes"] == 0 and free_bytes(daemon) == before
+    assert movable.ask("fill 2") == "filled"
+    daemon.cli("suspend", "a")
+    daemon.cli("suspend", "a")  # again is no mistake
+    daemon.cli("resume", "a")
+    daemon.cli("resume", "a")
+    assert movable.ask("check") == "good"
+    kinds = [kind for kind, _ in events(daemon, session)]
+    assert kinds.count("session.suspended") == 2 and kinds.count("session.resumed") == 2
+    movable.end()
+
+
+def test_processes_of_a_session_move_together_and_new_ones_wait(daemon, start):
+    daemon.cli("create", "--name", "a", "--memory", "600MiB", "--oversubscribe")
+    movables = [start(10, 8 * MIB, session="a") for _ in range(3)]
+    daemon.cli("suspend", "a")
+    session = daemon.session("a")
+    assert session["residency"] == "away" and session["movable_bytes"] == 0
+    # What it asks for now is not on the card.
+    assert movables[0].ask("alloc 1048576") == "allocated"
+    for movable in movables:
+        movable.send("check")
+    daemon.cli("resume", "a")
+    assert [movable.read() for movable in movables] == ["good"] * 3
+    for movable in movables:
+        movable.end()
+    daemon.cli("release", "a")
+
+
+def test_what_needs_no_gpu_wakes_nobody(daemon, start):
+    movable = start(10, 4 * MIB, "--name", "a", "--memory", "512MiB")
+    daemon.cli("suspend", "a")
+    assert movable.ask("ask") == "good"
+    assert movable.ask(f"alloc {3 * MIB}") == "allocated"
+    assert movable.ask(f"alloc {MIB}") == "allocated"
+    assert movable.ask("free") == "freed"
+    assert daemon.session("a")["residency"] == "away"
+    movable.send("touch")
+    daemon.cli("resume", "a")
+    assert movable.read() == "touched" and movable.ask("fill 3") == "filled" and movable.ask("check") == "good"
+    movable.end()
+
+
+def test_sessions_that_cannot_move_say_so(daemon):
+    daemon.cli("create", "--name", "a")
+    for verb in ("suspend", "resume"):
+        answer = daemon.cli(verb, "a", check=False)
+        assert answer.returncode == 1 and "--oversubscribe" in answer.stderr
+        status, body = daemon.request("POST", f"/v1/sessions/a/{verb}")
+        assert status == 409 and body["error"]["code"] == "ERR_NOT_MOVABLE"
+    for verb in (["set", "a"], ["create"]):
+        answer = daemon.cli(*verb, "--idle-suspend", "5s", check=False)
+        assert answer.returncode == 1 and "--oversubscribe" in answer.stderr
+
+
+def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
+    movable = start(40, 8 * MIB, "--name", "a", "--memory", "512MiB", "--host-memory", "64MiB")
+    refused = daemon.cli("suspend", "a", check=False)
+    assert refused.returncode == 1 and "host memory" in refused.stderr and "64MiB" in refused.stderr
+    assert daemon.session("a")["residency"] == "resident" and movable.ask("check") == "good"
+    daemon.cli("set", "a", "--host-memory", "1GiB")
+    daemon.cli("suspend", "a")
+    daemon.cli("resume", "a")
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
+def test_an_idle_session_leaves_and_comes_back_by_itself(daemon, start):
+    movable = start(10, 8 * MIB, "--name", "a", "--memory", "512MiB", "--idle-suspend", "1s")
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "the idle session to leave")
+    assert daemon.session("a")["suspended_by"] == "idle"
+    assert movable.ask("check") == "good"
+    assert daemon.session("a")["residency"] == "resident"
+    movable.end()
+
+
+def test_memory_outlives_the_daemon_where_it_is(daemon, start):
+    resident = start(10, 8 * MIB, "--name", "here", "--memory", "200MiB")
+    away = start(10, 8 * MIB, "--name", "away", "--memory", "200MiB")
+    daemon.cli("suspend", "away")
+    daemon.kill()
+    assert resident.ask("check") == "good"  # runs on
+    away.send("check")                      # waits
+    daemon.start()
+    session = wait_for(lambda: (now := daemon.session("away"))["evicted_bytes"] and now, "the process to say where it is")
+    assert session["residency"] == "away" and session["suspended_by"] == "user"
+    daemon.cli("resume", "away")
+    assert away.read() == "good"
+    away.end()
+    assert "waits" in away.process.stderr.read()
+    resident.end()
+
+
+def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
+    stopped = start(4, 8 * MIB, "--name", "stopped", "--memory", "200MiB")
+    other = start(4, 8 * MIB, "--name", "other", "--memory", "200MiB")
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    daemon.cli("suspend", "stopped", "--no-wait")
+    daemon.cli("suspend", "other")
+    daemon.cli("resume", "other")
+    assert other.ask("check") == "good" and daemon.session("stopped")["residency"] == "leaving"
+    os.kill(stopped.process.pid, signal.SIGCONT)
+    wait_for(lambda: daemon.session("stopped")["residency"] == "away", "the process to leave once it goes on")
+    daemon.cli("resume", "stopped")
+    assert stopped.ask("check") == "good"
+    stopped.end()
+    other.end()
+
+
+def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
+    """The daemon keeps no descriptor of it, so nothing is left when the process is killed."""
+    def arenas(pid):
+        folder = f"/proc/{pid}/fd"
+        return [name for name in os.listdir(folder) if "gpuslice-arena" in os.readlink(f"{folder}/{name}")]
+
+    movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
+    daemon.cli("suspend", "a")
+    assert daemon.session("a")["host_memory_bytes"] >= 64 * MIB
+    assert arenas(daemon.process.pid) == []
+    assert "gpuslice-arena" in open(f"/proc/{movable.process.pid}/maps").read()
+    movable.process.kill()
+    wait_for(lambda: daemon.request("GET", "/v1/sessions/a")[0] == 404, "the session to end")
