@@ -4,9 +4,11 @@
 that itself from the build folder (GPUSLICE_TEST_BUILD, default `build`). Nothing here sleeps and hopes: wait_for() waits
 for a condition, with a deadline.
 """
+import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +21,7 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
+HELD = re.compile(r"one callback held the loop for ([0-9.]+) ms, and computed for ([0-9.]+) of them")
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -55,6 +58,13 @@ class Product:
         self.interceptor = prefix / "lib" / "gpuslice" / "libgpuslice.so"
         self.path_library = prefix / "lib" / "gpuslice" / "libgpuslice-path.so"
         self.simulated = prefix / "lib" / "gpuslice" / "simulated"
+
+    @functools.cached_property
+    def hold_ms(self):
+        """How long one callback of the daemon's loop may compute, whatever clients do (src/daemon/loop/watch.h)."""
+        options = json.loads(subprocess.check_output(["meson", "introspect", self.build, "--buildoptions"]))
+        is_sanitized = next(o["value"] for o in options if o["name"] == "b_sanitize") not in ("none", [])
+        return 50 if is_sanitized else 5
 
     def program(self, name):
         """One of the tests' own programs (tests/system/programs/NAME.c) or an example (examples/NAME.c)."""
@@ -206,6 +216,10 @@ class Daemon:
     def log_text(self):
         return (self.folder / "daemon.log").read_text(errors="replace")
 
+    def long_holds(self):
+        """How long single callbacks held the loop of this daemon, and those before it, for more than 5 ms: [(ms, ms computing)]."""
+        return [(float(ms), float(computing)) for ms, computing in HELD.findall(self.log_text())]
+
     def kill(self):
         """SIGKILL, as a crash."""
         self.process.kill()
@@ -293,8 +307,10 @@ def make_daemon(product, make_gpu):
     yield make
     for daemon in made:
         daemon.stop()
+    held = [hold for daemon in made for hold in daemon.long_holds()]
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+    assert not [hold for hold in held if hold[1] > product.hold_ms], f"a callback held a daemon's loop: {held} (ms, computing)"
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/api/api_pieces.h"
 #include "daemon/api/metrics.h"
-#include "daemon/gpu/sampler.h"
 #include "daemon/http/http.h"
 #include "daemon/http/http_tcp.h"
 #include "daemon/http/pages.h"
@@ -63,7 +63,9 @@ static void on_created(void *argument, int result, const char *message)
     const struct session *session = find_changed(request);
     if (!session)
         return;
-    json_t *json = request->as_gslice ? api_gslice_session_json(session) : api_session_json(session);
+    json_t *json = api_session_json(session);
+    if (request->as_gslice)
+        api_write_as_gslice(json);
     json_object_set_new(json, "environment", api_environment_json(session));
     http_reply_json(request, request->as_gslice ? 200 : 201, json);
 }
@@ -164,7 +166,7 @@ static void show_session(struct http_request *request, const char *id)
     if (!session)
         return;
     if (!position && !wait) {
-        http_reply_json(request, 200, api_session_json(session));
+        api_reply_session(request, session);
         return;
     }
     if (!position || !wait || units_parse_number(position, UINT32_MAX, &place, &cause) < 0 ||
@@ -182,8 +184,9 @@ static void show_session(struct http_request *request, const char *id)
 static void show_gslice_session(struct http_request *request, const char *id)
 {
     const struct session *session = find_session(request, id);
+    request->as_gslice = true;
     if (session)
-        http_reply_json(request, 200, api_gslice_session_json(session));
+        api_reply_session(request, session);
 }
 
 static void show_environment(struct http_request *request, const char *id)
@@ -212,7 +215,7 @@ static void on_changed(void *argument, int result, const char *message)
     }
     const struct session *session = find_changed(request);
     if (session)
-        http_reply_json(request, 200, api_session_json(session));
+        api_reply_session(request, session);
 }
 
 static void change_session(struct http_request *request, const char *id)
@@ -352,21 +355,6 @@ static void release_session(struct http_request *request, const char *id)
 
 /* --- GPUs, health, metrics ------------------------------------------------------------------------- */
 
-static void send_gpus(void *argument)
-{
-    struct http_request *request = argument;
-    json_t *list = json_array();
-    for (unsigned i = 0; i < request->daemon->gpu_count; i++)
-        json_array_append_new(list,
-                              api_gpu_json(request->daemon, &request->daemon->gpus[i], request->peer.uid));
-    http_reply_json(request, 200, list);
-}
-
-static void list_gpus(struct http_request *request, const char *id)
-{
-    gpu_refresh(request->daemon, send_gpus, request);
-}
-
 /* Have the dashboard served. The daemon's user alone may open a port of its. */
 static void open_dashboard(struct http_request *request, const char *id)
 {
@@ -415,6 +403,11 @@ static void show_readiness(struct http_request *request, const char *id)
     http_reply_text(request, 200, "text/plain", "ok\n");
 }
 
+static enum pieces_next write_metrics(void *context, FILE *out)
+{
+    return metrics_write(context, out) ? PIECES_MORE : PIECES_END;
+}
+
 static void show_metrics(struct http_request *request, const char *id)
 {
     static const char *const types[] = {[METRICS_PROMETHEUS] = "text/plain; version=0.0.4",
@@ -431,8 +424,10 @@ static void show_metrics(struct http_request *request, const char *id)
     }
     /* metrics-address is for whoever watches the machine. */
     uid_t viewer = request->door == HTTP_METRICS ? 0 : request->peer.uid;
-    cleanup_free char *text = metrics_text(request->daemon, viewer, format);
-    http_reply_text(request, text ? 200 : 500, types[format], text ? text : "out of memory\n");
+    struct metrics_text *text = malloc(sizeof(*text));
+    if (text)
+        *text = metrics_begin(request->daemon, viewer, format);
+    api_reply_pieces(request, types[format], write_metrics, text);
 }
 
 /* --- Routes ---------------------------------------------------------------------------------------- */
@@ -453,7 +448,7 @@ static const struct route routes[] = {
     {"POST", "/v1/sessions/*/socket", give_socket, false},
     {"POST", "/v1/sessions/*/suspend", suspend_session, false},
     {"POST", "/v1/sessions/*/resume", resume_session, false},
-    {"GET", "/v1/gpus", list_gpus, false},
+    {"GET", "/v1/gpus", api_list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"GET", "/v1/scheduler/turns", api_show_turns, false},
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},

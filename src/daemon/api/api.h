@@ -12,6 +12,8 @@
 struct daemon;
 struct gpu;
 struct http_request;
+struct nvml_process;
+struct process;
 struct session;
 struct session_request;
 
@@ -28,12 +30,17 @@ int api_parse_session(const struct daemon *daemon, const char *body, size_t byte
 /* The body of gslice's POST /sessions. */
 int api_parse_gslice(const char *body, size_t bytes, struct session_request *request, struct error *error);
 
+/* A session but for its processes; each of them; and the whole of one. */
+json_t *api_session_head_json(const struct session *session);
+json_t *api_process_json(const struct process *process);
 json_t *api_session_json(const struct session *session);
-/* The same with its state as gslice writes it: ACTIVE, EXPIRED. */
-json_t *api_gslice_session_json(const struct session *session);
+/* Its state as gslice writes it: ACTIVE, EXPIRED. */
+void api_write_as_gslice(json_t *json);
 json_t *api_environment_json(const struct session *session);
-/* As user `viewer` may see it: without the processes in sessions of others. */
-json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu, uid_t viewer);
+/* A GPU but for its processes, and each of them; NULL for one that user `viewer` is not told of: it is in a session of
+ * somebody else. */
+json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu);
+json_t *api_gpu_process_json(struct daemon *daemon, const struct nvml_process *shown, uid_t viewer);
 
 /* The answer to GET /v1/config. */
 json_t *api_config_json(const struct daemon *daemon);
@@ -44,6 +51,12 @@ int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, st
 /* Handler of GET /v1/sessions: oldest first, those that were there as the request came and still are, each as
  * it is when it is written. */
 void api_list_sessions(struct http_request *request, const char *id);
+
+/* Answer with the session, with status 200. */
+void api_reply_session(struct http_request *request, const struct session *session);
+
+/* Handler of GET /v1/gpus. */
+void api_list_gpus(struct http_request *request, const char *id);
 
 /* Handlers of /v1/scheduler. */
 void api_show_scheduler(struct http_request *request, const char *id);

@@ -75,7 +75,7 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
                      (double)agents_held_ns(session, policy_gpu) / 1e9);
 }
 
-static json_t *process_json(const struct process *process)
+json_t *api_process_json(const struct process *process)
 {
     const struct session *session = process->session;
     json_t *gpus = json_array();
@@ -165,9 +165,9 @@ static json_t *move_json(const struct session *session)
                      *standing.failure ? json_string(standing.failure) : json_null());
 }
 
-json_t *api_session_json(const struct session *session)
+json_t *api_session_head_json(const struct session *session)
 {
-    json_t *gpus = json_array(), *processes = json_array();
+    json_t *gpus = json_array();
     bool is_queued = session->state == SESSION_QUEUED;
     uint64_t used = 0, driver = 0, orphaned = 0, limit = is_queued ? session->queued_bytes : 0;
     for (unsigned i = 0; i < session->gpu_count; i++) {
@@ -177,11 +177,8 @@ json_t *api_session_json(const struct session *session)
         orphaned = add_bytes(orphaned, session->gpus[i].orphan_bytes);
         limit = add_bytes(limit, session->gpus[i].limit_bytes);
     }
-    /* Oldest first; the list has the newest first. */
-    for (const struct process *process = session->processes; process; process = process->next)
-        json_array_insert_new(processes, 0, process_json(process));
     json_t *json = json_pack(
-        "{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
+        "{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
         "name", session->name, "owner_uid", (json_int_t)session->owner, "state", session_state_name(session),
         "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
         (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
@@ -189,8 +186,7 @@ json_t *api_session_json(const struct session *session)
         bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
         time_json(session->created_at), "queue_position",
         is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
-        time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus,
-        "processes", processes);
+        time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus);
     json_object_set_new(json, "owner", text_json(user_name_of(session->daemon, session->owner)));
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
@@ -203,15 +199,22 @@ json_t *api_session_json(const struct session *session)
     return json;
 }
 
-json_t *api_gslice_session_json(const struct session *session)
+json_t *api_session_json(const struct session *session)
 {
-    json_t *json = api_session_json(session);
+    json_t *json = api_session_head_json(session), *processes = json_array();
+    for (const struct process *process = session->oldest_process; process; process = process->newer)
+        json_array_append_new(processes, api_process_json(process));
+    json_object_set_new(json, "processes", processes);
+    return json;
+}
+
+void api_write_as_gslice(json_t *json)
+{
     char state[16];
-    snprintf(state, sizeof(state), "%s", session_state_name(session));
+    snprintf(state, sizeof(state), "%s", json_string_value(json_object_get(json, "state")));
     for (char *at = state; *at; at++)
         *at = (char)toupper((unsigned char)*at);
     json_object_set_new(json, "state", json_string(state));
-    return json;
 }
 
 json_t *api_environment_json(const struct session *session)
@@ -265,34 +268,32 @@ static json_t *busy_json(int percent)
     return percent < 0 ? json_null() : json_real(percent / 100.0);
 }
 
-/* The session that a process holds memory in; NULL: none, it is uncovered. */
-json_t *api_gpu_json(const struct daemon *daemon, const struct gpu *gpu, uid_t viewer)
+json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu)
 {
     unsigned at = (unsigned)(gpu - daemon->gpus), sessions = 0;
     uint64_t reserved = promises_reserved_bytes(daemon, at), others = promises_outside_bytes(daemon, at);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             sessions += session->gpus[i].gpu == (int)at;
-    json_t *processes = json_array();
-    for (unsigned i = 0; i < gpu->process_count; i++) {
-        const struct session *session = process_session_of(daemon, gpu->processes[i].pid);
-        if (session && !session_is_visible(session, viewer))
-            continue;
-        json_t *process =
-            json_pack("{s:i,s:o,s:o,s:s?,s:n,s:n}", "pid", (int)gpu->processes[i].pid, "used_bytes",
-                      gpu->processes[i].is_known ? bytes_json(gpu->processes[i].used_bytes) : json_null(),
-                      "busy_ratio", busy_json(gpu->processes[i].busy_percent), "session_id",
-                      session ? session->id : NULL, "command", "user");
-        add_program(process, (struct daemon *)daemon, gpu->processes[i].pid);
-        json_array_append_new(processes, process);
-    }
-    return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "index",
+    return json_pack("{s:i,s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i}", "index",
                      (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name",
                      text_json(gpu->name), "simulated", daemon->options.simulated, "healthy", gpu->healthy,
                      "total_bytes", bytes_json(gpu->total_bytes), "used_bytes", bytes_json(gpu->used_bytes),
                      "free_bytes", bytes_json(gpu->free_bytes), "reserved_bytes", bytes_json(reserved),
                      "unreserved_bytes", bytes_json(admission_unreserved(gpu->total_bytes, reserved, others)),
                      "uncovered_bytes", bytes_json(others), "busy_ratio", busy_json(gpu->busy_percent),
-                     "context_bytes", bytes_json(gpu->context_bytes), "sessions", (int)sessions, "processes",
-                     processes);
+                     "context_bytes", bytes_json(gpu->context_bytes), "sessions", (int)sessions);
+}
+
+json_t *api_gpu_process_json(struct daemon *daemon, const struct nvml_process *shown, uid_t viewer)
+{
+    const struct session *session = process_session_of(daemon, shown->pid);
+    if (session && !session_is_visible(session, viewer))
+        return NULL;
+    json_t *process = json_pack("{s:i,s:o,s:o,s:s?,s:n,s:n}", "pid", (int)shown->pid, "used_bytes",
+                                shown->is_known ? bytes_json(shown->used_bytes) : json_null(), "busy_ratio",
+                                busy_json(shown->busy_percent), "session_id", session ? session->id : NULL,
+                                "command", "user");
+    add_program(process, daemon, shown->pid);
+    return process;
 }

@@ -1,114 +1,246 @@
-/* The list of all sessions. There may be thousands of them, so it is written a few at a time, as the client
- * reads, and others are served in between. */
-#include <errno.h>
+/* Sessions and GPUs as answers, a few processes or one session at a time: there may be thousands of each. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/api/api.h"
+#include "daemon/api/api_pieces.h"
+#include "daemon/gpu/card.h"
+#include "daemon/gpu/nvml.h"
+#include "daemon/gpu/sampler.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+
+/* A process on one GPU is a part of an answer: so many are written at once. */
+#define PARTS_AT_ONCE 64
+#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(12))
+
+/* False: out of memory. */
+static bool dump(json_t *json, FILE *out)
+{
+    bool is_dumped = json && json_dumpf(json, out, DUMP_FLAGS) == 0;
+    json_decref(json);
+    return is_dumped;
+}
+
+/* An object without its end, and the begin of a list in it. */
+static bool dump_open(json_t *json, const char *list, FILE *out)
+{
+    char *text = json ? json_dumps(json, DUMP_FLAGS) : NULL;
+    json_decref(json);
+    if (text)
+        fprintf(out, "%.*s,\"%s\":[", (int)strlen(text) - 1, text, list);
+    free(text);
+    return text;
+}
+
+/* --- One session ----------------------------------------------------------------------------------- */
+
+/* How far a session is written. What ends meanwhile is left out. */
+struct session_text {
+    char id[SESSION_ID_TEXT];
+    uint64_t number; /* session.number: an ID may be another's by then */
+    bool is_begun, has_process;
+    uint64_t process; /* the number of the last that was written */
+};
+
+static struct session_text begin_session(const struct session *session)
+{
+    struct session_text text = {.number = session->number};
+    strcpy(text.id, session->id);
+    return text;
+}
+
+/* By numbers, as the one that was written last may have gone. */
+static const struct process *next_process(const struct session *session, uint64_t number)
+{
+    const struct process *process = session->oldest_process;
+    while (process && process->number <= number)
+        process = process->newer;
+    return process;
+}
+
+static enum pieces_next write_processes(const struct session *session, struct session_text *text, FILE *out)
+{
+    const struct process *process = next_process(session, text->process);
+    for (unsigned parts = 0; process && parts < PARTS_AT_ONCE; parts += 1 + session->gpu_count) {
+        if (text->has_process)
+            fputc(',', out);
+        if (!dump(api_process_json(process), out))
+            return PIECES_FAILED;
+        text->has_process = true;
+        text->process = process->number;
+        process = process->newer;
+    }
+    if (!process)
+        fputs("]}", out);
+    return process ? PIECES_MORE : PIECES_END;
+}
+
+static enum pieces_next write_session(const struct daemon *daemon, struct session_text *text, bool as_gslice,
+                                      FILE *out)
+{
+    const struct session *session = session_find_id(daemon, text->id);
+    if (!session || session->number != text->number) {
+        fputs(text->is_begun ? "]}" : "", out);
+        return text->is_begun ? PIECES_END : PIECES_FAILED;
+    }
+    if (text->is_begun)
+        return write_processes(session, text, out);
+    text->is_begun = true;
+    json_t *head = api_session_head_json(session);
+    if (as_gslice)
+        api_write_as_gslice(head);
+    if (!dump_open(head, "processes", out))
+        return PIECES_FAILED;
+    return write_processes(session, text, out);
+}
+
+struct showing {
+    const struct daemon *daemon;
+    bool as_gslice;
+    struct session_text text;
+};
+
+static enum pieces_next write_shown(void *context, FILE *out)
+{
+    struct showing *showing = context;
+    enum pieces_next next = write_session(showing->daemon, &showing->text, showing->as_gslice, out);
+    if (next == PIECES_END)
+        fputc('\n', out);
+    return next;
+}
+
+void api_reply_session(struct http_request *request, const struct session *session)
+{
+    if (session->process_count * session->gpu_count > PARTS_AT_ONCE) {
+        struct showing *showing = malloc(sizeof(*showing));
+        if (showing)
+            *showing = (struct showing){
+                .daemon = request->daemon, .as_gslice = request->as_gslice, .text = begin_session(session)};
+        api_reply_pieces(request, "application/json", write_shown, showing);
+        return;
+    }
+    json_t *json = api_session_json(session);
+    if (request->as_gslice)
+        api_write_as_gslice(json);
+    http_reply_json(request, 200, json);
+}
+
+/* --- All sessions ---------------------------------------------------------------------------------- */
 
 struct listing {
     const struct daemon *daemon;
     uid_t uid;
-    char id[SESSION_ID_TEXT]; /* what is written, and its session.number */
-    uint64_t at;
     bool as_gslice;
     uint64_t last; /* the number of the newest session as the request came */
-    bool is_begun, is_ended;
-    char *text; /* what of it waits to be sent; NULL: nothing */
-    size_t length, sent;
+    bool is_begun, is_in_session;
+    struct session_text text; /* of the session that is being written, or was last */
 };
 
-/* The session that was written last may have ended since: then by number, from the first on. */
 static const struct session *next_session(const struct listing *listing)
 {
-    const struct session *session = session_find_id(listing->daemon, listing->id);
-    if (!session || session->number != listing->at)
-        session = listing->daemon->sessions;
-    while (session && (session->number <= listing->at || !session_is_visible(session, listing->uid)))
+    const struct session *session = session_behind(listing->daemon, listing->text.id, listing->text.number);
+    while (session && !session_is_visible(session, listing->uid))
         session = session->next;
     return session && session->number <= listing->last ? session : NULL;
 }
 
-static bool write_next(struct listing *listing)
-{
-    const struct session *session = next_session(listing);
-    const char *before = !listing->is_begun ? "[\n" : session ? ",\n" : "\n]\n";
-    json_t *json = !session             ? NULL
-                   : listing->as_gslice ? api_gslice_session_json(session)
-                                        : api_session_json(session);
-    char *body = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
-    json_decref(json);
-    if (session && !body)
-        return false;
-    if (!session && !listing->is_begun)
-        before = "[]\n";
-    size_t before_length = strlen(before), body_length = body ? strlen(body) : 0;
-    listing->text = malloc(before_length + body_length + 1);
-    if (listing->text) {
-        memcpy(listing->text, before, before_length);
-        memcpy(listing->text + before_length, body ? body : "", body_length + 1);
-    }
-    free(body);
-    listing->length = before_length + body_length;
-    listing->sent = 0;
-    listing->is_begun = true;
-    listing->is_ended = !session;
-    if (session) {
-        listing->at = session->number;
-        strcpy(listing->id, session->id);
-    }
-    return listing->text != NULL;
-}
-
-static ssize_t on_read(void *context, char *bytes, size_t room)
+static enum pieces_next write_listing(void *context, FILE *out)
 {
     struct listing *listing = context;
-    size_t count = 0;
-    while (count < room) {
-        if (!listing->text && (listing->is_ended || !write_next(listing)))
-            break;
-        size_t part = listing->length - listing->sent;
-        if (part > room - count)
-            part = room - count;
-        memcpy(bytes + count, listing->text + listing->sent, part);
-        count += part;
-        listing->sent += part;
-        if (listing->sent < listing->length)
-            break;
-        free(listing->text);
-        listing->text = NULL;
+    if (!listing->is_in_session) {
+        const struct session *session = next_session(listing);
+        fputs(!listing->is_begun ? "[" : session ? "," : "", out);
+        fputs(session ? "\n" : listing->is_begun ? "\n]\n" : "]\n", out);
+        if (!session)
+            return PIECES_END;
+        listing->text = begin_session(session);
+        listing->is_begun = listing->is_in_session = true;
     }
-    if (count == 0)
-        return listing->is_ended ? HTTP_STREAM_END : HTTP_STREAM_FAILED;
-    return (ssize_t)count;
-}
-
-static void on_gone(void *context)
-{
-    struct listing *listing = context;
-    free(listing->text);
-    free(listing);
+    enum pieces_next next = write_session(listing->daemon, &listing->text, listing->as_gslice, out);
+    listing->is_in_session = next == PIECES_MORE;
+    return next == PIECES_FAILED ? PIECES_FAILED : PIECES_MORE;
 }
 
 void api_list_sessions(struct http_request *request, const char *id)
 {
     const struct daemon *daemon = request->daemon;
-    struct error error;
-    struct listing *listing = calloc(1, sizeof(*listing));
-    if (!listing) {
-        error_set_errno(&error, ENOMEM, "cannot list the sessions");
-        http_reply_error(request, &error);
-        return;
+    struct listing *listing = malloc(sizeof(*listing));
+    if (listing)
+        *listing = (struct listing){
+            .daemon = daemon,
+            .uid = request->peer.uid,
+            .as_gslice = request->as_gslice,
+            .last = daemon->last_session ? daemon->last_session->number : 0,
+        };
+    api_reply_pieces(request, "application/json", write_listing, listing);
+}
+
+/* --- All GPUs -------------------------------------------------------------------------------------- */
+
+struct gpu_listing {
+    struct daemon *daemon;
+    uid_t viewer;
+    unsigned gpu;
+    bool is_begun, is_in_gpu, has_process;
+    unsigned process; /* the next; a sample in between may be of other processes */
+};
+
+static enum pieces_next write_gpu_processes(struct gpu_listing *listing, const struct gpu *gpu, FILE *out)
+{
+    unsigned end = listing->process + PARTS_AT_ONCE / 4; /* of each /proc is asked */
+    for (; listing->process < gpu->process_count && listing->process < end; listing->process++) {
+        json_t *process =
+            api_gpu_process_json(listing->daemon, &gpu->processes[listing->process], listing->viewer);
+        if (!process)
+            continue;
+        if (listing->has_process)
+            fputc(',', out);
+        listing->has_process = true;
+        if (!dump(process, out))
+            return PIECES_FAILED;
     }
-    *listing = (struct listing){
-        .daemon = daemon,
-        .uid = request->peer.uid,
-        .as_gslice = request->as_gslice,
-        .last = daemon->last_session ? daemon->last_session->number : 0,
-    };
-    http_reply_stream(request, "application/json", on_read, on_gone, listing);
+    return listing->process < gpu->process_count ? PIECES_MORE : PIECES_END;
+}
+
+static enum pieces_next write_gpus(void *context, FILE *out)
+{
+    struct gpu_listing *listing = context;
+    const struct gpu *gpu = &listing->daemon->gpus[listing->gpu];
+    if (listing->gpu == listing->daemon->gpu_count) {
+        fputs(listing->is_begun ? "\n]\n" : "[]\n", out);
+        return PIECES_END;
+    }
+    if (!listing->is_in_gpu) {
+        fputs(listing->is_begun ? ",\n" : "[\n", out);
+        if (!dump_open(api_gpu_head_json(listing->daemon, gpu), "processes", out))
+            return PIECES_FAILED;
+        listing->is_begun = listing->is_in_gpu = true;
+        listing->has_process = false;
+        listing->process = 0;
+    }
+    enum pieces_next next = write_gpu_processes(listing, gpu, out);
+    if (next == PIECES_END) {
+        fputs("]}", out);
+        listing->is_in_gpu = false;
+        listing->gpu++;
+    }
+    return next == PIECES_FAILED ? PIECES_FAILED : PIECES_MORE;
+}
+
+static void send_gpus(void *argument)
+{
+    struct http_request *request = argument;
+    struct gpu_listing *listing = malloc(sizeof(*listing));
+    if (listing)
+        *listing = (struct gpu_listing){.daemon = request->daemon, .viewer = request->peer.uid};
+    api_reply_pieces(request, "application/json", write_gpus, listing);
+}
+
+void api_list_gpus(struct http_request *request, const char *id)
+{
+    gpu_refresh(request->daemon, send_gpus, request);
 }

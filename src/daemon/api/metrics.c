@@ -368,6 +368,9 @@ static const struct metric {
 
 /* --- Writing --------------------------------------------------------------------------------------- */
 
+/* So many are one piece of the text. Of a GPU all sessions are looked at. */
+#define GPUS_AT_ONCE 8
+#define SERIES_AT_ONCE 256
 #define LABELS_MAX 8
 /* The longest label's value: a pod's name, of 253 bytes. */
 #define LABEL_BYTES 256
@@ -375,7 +378,6 @@ static const struct metric {
 /* One sample under way. */
 struct sample_line {
     FILE *out;
-    uid_t viewer;
     enum metrics_format format;
     const struct metric *metric;
     uint64_t now_ns; /* of the wall clock */
@@ -474,18 +476,21 @@ static uint64_t sum_over_gpus(const struct metric *metric, struct subject *subje
     return sum;
 }
 
-static void write_gpus(struct sample_line *line, struct subject *subject)
+/* Those of one piece. Returns whether there are more. */
+static bool write_gpus(struct metrics_text *text, struct sample_line *line, struct subject *subject)
 {
+    unsigned end = text->gpu + GPUS_AT_ONCE;
     if (is_one_series(subject->daemon, line->metric)) {
         end_sample(line, sum_over_gpus(line->metric, subject));
-        return;
+        return false;
     }
-    for (unsigned i = 0; i < subject->daemon->gpu_count; i++) {
-        subject->gpu = i;
-        add_label(line, "gpu", "%u", subject->daemon->gpus[i].index);
-        add_label(line, "UUID", "%s", subject->daemon->gpus[i].uuid_text);
+    for (; text->gpu < subject->daemon->gpu_count && text->gpu < end; text->gpu++) {
+        subject->gpu = text->gpu;
+        add_label(line, "gpu", "%u", subject->daemon->gpus[subject->gpu].index);
+        add_label(line, "UUID", "%s", subject->daemon->gpus[subject->gpu].uuid_text);
         end_sample(line, line->metric->value(subject));
     }
+    return text->gpu < subject->daemon->gpu_count;
 }
 
 static void add_pod(struct sample_line *line, const struct session_labels *labels)
@@ -516,20 +521,26 @@ static void write_session(struct sample_line *line, struct subject *subject)
     end_sample(line, line->metric->value(subject));
 }
 
-static void write_sessions(struct sample_line *line, struct subject *subject)
+/* Those of one piece. Returns whether there are more. */
+static bool write_sessions(struct metrics_text *text, struct sample_line *line, struct subject *subject)
 {
-    unsigned count = 0;
-    for (const struct session *session = subject->daemon->sessions; session && count < METRICS_SESSIONS_MAX;
-         session = session->next) {
-        if (!session_is_visible(session, line->viewer))
-            continue;
-        count++;
+    for (unsigned series = 0; series < SERIES_AT_ONCE && text->session_count < METRICS_SESSIONS_MAX;) {
+        const struct session *session = session_behind(subject->daemon, text->session_id, text->session);
+        while (session && !session_is_visible(session, text->viewer))
+            session = session->next;
+        if (!session)
+            return false;
+        text->session_count++;
+        text->session = session->number;
+        strcpy(text->session_id, session->id);
         subject->session = session;
-        const unsigned series = line->metric->scope == OF_SESSION ? 1 : session->gpu_count;
-        for (subject->policy_gpu = 0; subject->policy_gpu < series; subject->policy_gpu++)
+        const unsigned own = line->metric->scope == OF_SESSION ? 1 : session->gpu_count;
+        for (subject->policy_gpu = 0; subject->policy_gpu < own; subject->policy_gpu++)
             write_session(line, subject);
         subject->policy_gpu = 0;
+        series += 1 + own;
     }
+    return text->session_count < METRICS_SESSIONS_MAX;
 }
 
 static void write_head(const struct sample_line *line)
@@ -540,22 +551,20 @@ static void write_head(const struct sample_line *line)
                 metric->type);
 }
 
-static void write_metric(struct sample_line *line, struct subject *subject)
+/* A piece of one metric's samples. Returns whether there are more. */
+static bool write_samples(struct metrics_text *text, struct sample_line *line, struct subject *subject)
 {
-    const struct metric *metric = line->metric;
-    write_head(line);
-    switch (metric->scope) {
+    switch (line->metric->scope) {
     case OF_BUILD:
         write_build(line, subject);
-        break;
+        return false;
     case OF_DAEMON:
         end_sample(line, line->metric->value(subject));
-        break;
+        return false;
     case OF_GPU:
-        write_gpus(line, subject);
-        break;
+        return write_gpus(text, line, subject);
     default:
-        write_sessions(line, subject);
+        return write_sessions(text, line, subject);
     }
 }
 
@@ -572,31 +581,35 @@ static void write_gslice_total(struct sample_line *line, struct subject *subject
     end_sample(line, sum_over_gpus(&used, subject));
 }
 
-char *metrics_text(const struct daemon *daemon, uid_t viewer, enum metrics_format format)
+struct metrics_text metrics_begin(const struct daemon *daemon, uid_t viewer, enum metrics_format format)
 {
-    char *text = NULL;
-    size_t bytes;
     struct timespec now;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out)
-        return NULL;
     clock_gettime(CLOCK_REALTIME, &now);
-    struct sample_line line = {.out = out,
-                               .viewer = viewer,
-                               .format = format,
-                               .now_ns = (uint64_t)now.tv_sec * NANO + (uint64_t)now.tv_nsec};
-    struct subject subject = {.daemon = daemon};
-    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
-        line.metric = &metrics[i];
-        subject = (struct subject){.daemon = daemon};
-        write_metric(&line, &subject);
+    return (struct metrics_text){.daemon = daemon,
+                                 .viewer = viewer,
+                                 .format = format,
+                                 .now_ns = (uint64_t)now.tv_sec * NANO + (uint64_t)now.tv_nsec};
+}
+
+bool metrics_write(struct metrics_text *text, FILE *out)
+{
+    const unsigned count = sizeof(metrics) / sizeof(metrics[0]);
+    struct subject subject = {.daemon = text->daemon};
+    struct sample_line line = {
+        .out = out, .format = text->format, .now_ns = text->now_ns, .metric = &metrics[text->metric % count]};
+    if (text->metric == count) {
+        write_gslice_total(&line, &subject);
+        return false;
     }
-    write_gslice_total(&line, &subject);
-    if (fclose(out) != 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    if (!text->is_in_metric)
+        write_head(&line);
+    text->is_in_metric = write_samples(text, &line, &subject);
+    if (text->is_in_metric)
+        return true;
+    text->metric++;
+    text->gpu = text->session_count = 0;
+    text->session = 0;
+    return true;
 }
 
 bool metrics_format_parse(const char *text, enum metrics_format *format)

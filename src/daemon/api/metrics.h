@@ -3,7 +3,11 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
+
+#include "daemon/session/identity.h"
 
 struct daemon;
 
@@ -15,6 +19,21 @@ enum metrics_format { METRICS_PROMETHEUS, METRICS_INFLUX, METRICS_JSON };
 /* "prometheus", "influx" or "json". */
 bool metrics_format_parse(const char *text, enum metrics_format *format);
 
-/* The whole page as user `viewer` may see it: series of sessions are of their owner's alone, and for root of all.
- * For the caller to free; NULL without memory. */
-char *metrics_text(const struct daemon *daemon, uid_t viewer, enum metrics_format format);
+/* How far the page is written. */
+struct metrics_text {
+    const struct daemon *daemon;
+    uid_t viewer;
+    enum metrics_format format;
+    uint64_t now_ns; /* of the wall clock */
+    unsigned metric;
+    bool is_in_metric;
+    unsigned gpu; /* the next */
+    unsigned session_count;
+    uint64_t session; /* the number of the last that was written, and its ID */
+    char session_id[SESSION_ID_TEXT];
+};
+
+/* The page as user `viewer` may see it: series of sessions are of their owner's alone, and for root of all. */
+struct metrics_text metrics_begin(const struct daemon *daemon, uid_t viewer, enum metrics_format format);
+/* Write the next piece of it, which takes less than a millisecond. False: it was the last. */
+bool metrics_write(struct metrics_text *text, FILE *out);

@@ -8,7 +8,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 
-/* Not more often than this is it told. */
+/* Not more often than this is it told, unless it was longer than ever. */
 #define TELL_USEC UINT64_C(10000000)
 
 /* What the thread has done up to a moment. */
@@ -30,30 +30,33 @@ static struct mark mark_now(void)
     };
 }
 
+static void tell(struct daemon *daemon, uint64_t held, uint64_t computed)
+{
+    log_warning("one callback held the loop for %.1f ms, and computed for %.1f of them", (double)held / 1000,
+                (double)computed / 1000);
+    change_publish(daemon, &(struct change){CHANGE_LOOP_HELD, .seconds = (double)held / 1e6},
+                   "one callback held the daemon's loop for %.1f ms, and computed for %.1f of them",
+                   (double)held / 1000, (double)computed / 1000);
+}
+
 static void judge(struct daemon *daemon, const struct mark *before)
 {
-    uint64_t passed = daemon_now_usec() - before->passed_usec;
-    if (passed <= LOOP_HOLD_USEC) {
-        if (passed > daemon->longest_hold_usec)
-            daemon->longest_hold_usec = passed;
-        return;
+    uint64_t held = daemon_now_usec() - before->passed_usec, computed = 0;
+    uint64_t longest = daemon->longest_hold_usec;
+    if (held > LOOP_HOLD_USEC) {
+        struct mark after = mark_now();
+        computed = after.computed_usec - before->computed_usec;
+        held = after.waits > before->waits ? held : computed;
     }
-    struct mark after = mark_now();
-    bool has_waited = after.waits > before->waits;
-    uint64_t held = has_waited ? passed : after.computed_usec - before->computed_usec;
-    if (held > daemon->longest_hold_usec)
+    if (held > longest)
         daemon->longest_hold_usec = held;
     if (held <= LOOP_HOLD_USEC)
         return;
     daemon->long_holds++;
-    if (daemon->hold_told_usec && before->passed_usec - daemon->hold_told_usec < TELL_USEC)
+    if (held <= longest && before->passed_usec - daemon->hold_told_usec < TELL_USEC)
         return;
     daemon->hold_told_usec = before->passed_usec;
-    log_warning("one callback held the loop for %.1f ms, %s", (double)held / 1000,
-                has_waited ? "and waited in it" : "computing");
-    change_publish(daemon, &(struct change){CHANGE_LOOP_HELD, .seconds = (double)held / 1e6},
-                   "one callback held the daemon's loop for %.1f ms, %s", (double)held / 1000,
-                   has_waited ? "and waited in it" : "computing");
+    tell(daemon, held, computed);
 }
 
 int loop_run(struct daemon *daemon)

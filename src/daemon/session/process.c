@@ -59,6 +59,7 @@ int process_add(struct session *session, const struct peer *peer, uint64_t start
         .attached_at = time(NULL),
         .attached_usec = daemon_now_usec(),
         .next = session->processes,
+        .number = session->processes_seen + 1,
     };
     int result = sd_event_add_io(session->daemon->loop, &process->source, pidfd, EPOLLIN, on_death, process);
     if (result < 0) {
@@ -69,8 +70,10 @@ int process_add(struct session *session, const struct peer *peer, uint64_t start
     /* A death is not to wait behind thousands of messages. */
     sd_event_source_set_priority(process->source, SD_EVENT_PRIORITY_IMPORTANT);
     read_command(peer->pid, process->command);
+    *(session->processes ? &session->processes->newer : &session->oldest_process) = process;
     session->processes = process;
     session->process_count++;
+    session->processes_seen++;
     LIST_INSERT_HEAD(&session->daemon->processes_by_pid[(unsigned)process->pid % DAEMON_PID_CHAINS], process,
                      chained);
     user_add(session->daemon, process->uid, USER_PROCESS);
@@ -108,10 +111,8 @@ void process_forget(struct process *process)
 {
     struct session *session = process->session;
     GS_CHECK(session->process_count > 0);
-    struct process **at = &session->processes;
-    while (*at != process)
-        at = &(*at)->next;
-    *at = process->next;
+    *(process->newer ? &process->newer->next : &session->processes) = process->next;
+    *(process->next ? &process->next->newer : &session->oldest_process) = process->newer;
     session->process_count--;
     LIST_REMOVE(process, chained);
     user_remove(session->daemon, process->uid, USER_PROCESS);

@@ -20,8 +20,9 @@ struct process_move;
 struct session;
 
 struct process {
-    struct process *next;        /* of the session, the newest first */
-    LIST_ENTRY(process) chained; /* in daemon.processes_by_pid */
+    struct process *next, *newer; /* of the session, the newest first */
+    uint64_t number;              /* counts the session's processes, from 1 */
+    LIST_ENTRY(process) chained;  /* in daemon.processes_by_pid */
     struct session *session;
     pid_t pid;
     uid_t uid; /* whose descriptors here count as its (descriptor_bounds.h) */

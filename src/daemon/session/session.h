@@ -78,8 +78,9 @@ struct session {
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
     struct session_ledger ledger;         /* not open before a first process: session_open_ledger() */
     bool ledger_counts;                   /* among the owner's descriptors (descriptor_bounds.h) */
-    struct process *processes;
+    struct process *processes, *oldest_process;
     unsigned process_count;
+    uint64_t processes_seen; /* as there ever were here */
     enum ledger_engine engine;          /* fixed */
     uint64_t host_memory_bytes;         /* the most that its evicted memory may take; 0: as much as there is */
     uint64_t idle_suspend_seconds;      /* leaves the card after so long without work; 0: never by itself */

@@ -32,6 +32,17 @@ struct session *session_find_id(const struct daemon *daemon, const char *id)
     return NULL;
 }
 
+struct session *session_behind(const struct daemon *daemon, const char *id, uint64_t number)
+{
+    struct session *session = number ? session_find_id(daemon, id) : NULL;
+    if (session && session->number == number)
+        return session->next;
+    session = daemon->sessions;
+    while (session && session->number <= number)
+        session = session->next;
+    return session;
+}
+
 /* By name: the caller's own first; root may name another's if only one has that name. */
 static int find_by_name(const struct daemon *daemon, uid_t uid, const char *name, struct session **found,
                         struct error *error)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -25,3 +26,6 @@ int session_check_name(const struct daemon *daemon, uid_t owner, const char *nam
 /* Into the lists, as the newest; and out of them. */
 void session_link(struct daemon *daemon, struct session *session);
 void session_unlink(struct session *session);
+
+/* The first session behind the one that had this number and ID, which may have gone; 0: the first of all. */
+struct session *session_behind(const struct daemon *daemon, const char *id, uint64_t number);

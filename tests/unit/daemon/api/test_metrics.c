@@ -31,6 +31,7 @@ static void add_sessions(struct session *sessions, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         sessions[i] = (struct session){.daemon = &one_card,
                                        .next = i + 1 < count ? &sessions[i + 1] : NULL,
+                                       .number = i + 1,
                                        .owner = 1000,
                                        .gpu_count = 1};
         snprintf(sessions[i].id, sizeof(sessions[i].id), "%012x", i);
@@ -38,6 +39,19 @@ static void add_sessions(struct session *sessions, unsigned count)
         sessions[i].gpus[0] = (struct session_gpu){.limit_bytes = 64, .reserved = true};
     }
     one_card.sessions = sessions;
+}
+
+/* The whole page, for root. */
+static char *text_of(enum metrics_format format)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    struct metrics_text page = metrics_begin(&one_card, 0, format);
+    while (metrics_write(&page, out))
+        ;
+    fclose(out);
+    return text;
 }
 
 static unsigned count_of(const char *text, const char *part)
@@ -52,7 +66,7 @@ static void values_stand_beside_their_labels(void **state)
 {
     struct session sessions[2];
     add_sessions(sessions, 2);
-    char *text = metrics_text(&one_card, 0, METRICS_PROMETHEUS);
+    char *text = text_of(METRICS_PROMETHEUS);
     assert_non_null(strstr(text, "\ngpuslice_sessions_active 2\n"));
     assert_non_null(strstr(text, "\ngpuslice_attaches_total 12\n"));
     assert_non_null(strstr(text,
@@ -72,7 +86,7 @@ static void ids_are_labels_only_for_debugging(void **state)
     struct session session;
     add_sessions(&session, 1);
     one_card.config.daemon.metrics_debug = true;
-    char *text = metrics_text(&one_card, 0, METRICS_PROMETHEUS);
+    char *text = text_of(METRICS_PROMETHEUS);
     one_card.config.daemon.metrics_debug = false;
     assert_non_null(strstr(text, "session_id=\"000000000000\""));
     free(text);
@@ -82,7 +96,7 @@ static void a_thousand_sessions_do_not_drown_a_monitor(void **state)
 {
     struct session *sessions = calloc(1000, sizeof(*sessions));
     add_sessions(sessions, 1000);
-    char *text = metrics_text(&one_card, 0, METRICS_PROMETHEUS);
+    char *text = text_of(METRICS_PROMETHEUS);
     assert_int_equal(count_of(text, "gpuslice_session_limit_bytes{"), METRICS_SESSIONS_MAX);
     assert_non_null(strstr(text, "\ngpuslice_sessions_active 1000\n"));
     free(text);
@@ -92,7 +106,7 @@ static void a_thousand_sessions_do_not_drown_a_monitor(void **state)
 static void every_metric_has_one_help_and_one_type(void **state)
 {
     one_card.sessions = NULL;
-    char *text = metrics_text(&one_card, 0, METRICS_PROMETHEUS), *save = NULL, last[64] = "";
+    char *text = text_of(METRICS_PROMETHEUS), *save = NULL, last[64] = "";
     unsigned helps = 0, types = 0;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         char name[64], kind[16];
@@ -119,9 +133,8 @@ static void other_formats_have_the_same_samples(void **state)
     struct session session;
     add_sessions(&session, 1);
     one_card.gpus[0].busy_percent = 42;
-    char *influx = metrics_text(&one_card, 0, METRICS_INFLUX),
-         *json = metrics_text(&one_card, 0, METRICS_JSON);
-    char *prometheus = metrics_text(&one_card, 0, METRICS_PROMETHEUS);
+    char *influx = text_of(METRICS_INFLUX), *json = text_of(METRICS_JSON);
+    char *prometheus = text_of(METRICS_PROMETHEUS);
     assert_non_null(strstr(influx, "\ngpuslice_attaches_total value=12 1"));
     assert_non_null(strstr(influx,
                            "\ngpuslice_gpu_busy_ratio,gpu=0,UUID=GPU-00000000-0000-0000-0000-000000000000 "
@@ -142,7 +155,7 @@ static void what_nvml_does_not_say_has_no_sample(void **state)
 {
     one_card.sessions = NULL;
     one_card.gpus[0].busy_percent = -1;
-    char *text = metrics_text(&one_card, 0, METRICS_PROMETHEUS);
+    char *text = text_of(METRICS_PROMETHEUS);
     assert_non_null(strstr(text, "# TYPE gpuslice_gpu_busy_ratio gauge\n"));
     assert_null(strstr(text, "gpuslice_gpu_busy_ratio{"));
     free(text);

@@ -1,0 +1,79 @@
+#include "daemon/api/api_pieces.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "daemon/http/http.h"
+
+struct pieces {
+    enum pieces_next (*write)(void *context, FILE *out);
+    void *context;
+    enum pieces_next next;
+    char *text; /* the piece that is being sent; NULL: none */
+    size_t length, sent;
+};
+
+static bool write_piece(struct pieces *pieces)
+{
+    FILE *out = open_memstream(&pieces->text, &pieces->length);
+    if (!out)
+        return false;
+    pieces->next = pieces->write(pieces->context, out);
+    pieces->sent = 0;
+    return fclose(out) == 0 && pieces->next != PIECES_FAILED;
+}
+
+/* What is there of the piece. */
+static size_t take(struct pieces *pieces, char *bytes, size_t room)
+{
+    size_t count = pieces->length - pieces->sent;
+    if (count > room)
+        count = room;
+    memcpy(bytes, pieces->text + pieces->sent, count);
+    pieces->sent += count;
+    if (pieces->sent == pieces->length) {
+        free(pieces->text);
+        pieces->text = NULL;
+    }
+    return count;
+}
+
+static ssize_t on_read(void *context, char *bytes, size_t room)
+{
+    struct pieces *pieces = context;
+    size_t count = 0;
+    while (count == 0) {
+        if (!pieces->text && pieces->next == PIECES_END)
+            return HTTP_STREAM_END;
+        if (!pieces->text && !write_piece(pieces))
+            return HTTP_STREAM_FAILED;
+        count = take(pieces, bytes, room);
+    }
+    return (ssize_t)count;
+}
+
+static void on_gone(void *context)
+{
+    struct pieces *pieces = context;
+    free(pieces->text);
+    free(pieces->context);
+    free(pieces);
+}
+
+void api_reply_pieces(struct http_request *request, const char *type,
+                      enum pieces_next (*write)(void *context, FILE *out), void *context)
+{
+    struct error error;
+    struct pieces *pieces = context ? calloc(1, sizeof(*pieces)) : NULL;
+    if (!pieces) {
+        free(context);
+        error_set_errno(&error, ENOMEM, "cannot answer");
+        http_reply_error(request, &error);
+        return;
+    }
+    *pieces = (struct pieces){.write = write, .context = context, .next = PIECES_MORE};
+    http_reply_stream(request, type, on_read, on_gone, pieces);
+}

@@ -1,0 +1,15 @@
+/* api_pieces.h - answers that are as long as somebody made them: written a piece at a time, as the client reads, while
+ * others are served in between. */
+#pragma once
+
+#include <stdio.h>
+
+struct http_request;
+
+/* What a writer says: that more follows, that this was all, or that it cannot go on. */
+enum pieces_next { PIECES_MORE, PIECES_END, PIECES_FAILED };
+
+/* Answer `request` with status 200. `write` is called for each piece, which takes less than a millisecond; it may
+ * write nothing. `context` is given to free() at the end, or, if the answer cannot be begun, at once. */
+void api_reply_pieces(struct http_request *request, const char *type,
+                      enum pieces_next (*write)(void *context, FILE *out), void *context);
