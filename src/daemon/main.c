@@ -32,6 +32,7 @@
 #include "daemon/loop/round.h"
 #include "daemon/loop/runtime.h"
 #include "daemon/loop/settings.h"
+#include "daemon/loop/user_time.h"
 #include "daemon/loop/watch.h"
 #include "daemon/process/attach.h"
 #include "daemon/process/context_probe.h"
@@ -480,6 +481,7 @@ static void stop(struct program *program)
     settings_stop(daemon);
     closer_stop(daemon);
     round_stop(daemon);
+    user_time_stop(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_source_disable_unref(program->found);
     sd_event_source_disable_unref(program->ledgers);

@@ -219,6 +219,11 @@ bool ledger_joint_is_named(const struct ledger *ledger, uint32_t joint, uint64_t
            usage_load(&ledger->usage->owners[LEDGER_SLOTS + joint].low) == name;
 }
 
+uint32_t ledger_joint_end(const struct ledger_usage *usage)
+{
+    return usage_joint_end(usage) - LEDGER_SLOTS;
+}
+
 uint64_t ledger_joint_bytes(const struct ledger_usage *usage, uint32_t joint, unsigned gpu)
 {
     return joint < LEDGER_JOINT_PLACES && gpu < LEDGER_GPUS

@@ -188,6 +188,9 @@ void ledger_joint_charge(const struct ledger_slot *slot, uint32_t joint, unsigne
 
 bool ledger_joint_is_named(const struct ledger *ledger, uint32_t joint, uint64_t name);
 
+/* The end of the joint places that ever were in use. */
+uint32_t ledger_joint_end(const struct ledger_usage *usage);
+
 /* Bytes of one joint place, and of all of them, on `gpu`. */
 uint64_t ledger_joint_bytes(const struct ledger_usage *usage, uint32_t joint, unsigned gpu);
 uint64_t ledger_joint_total_bytes(const struct ledger_usage *usage, unsigned gpu);

@@ -218,7 +218,8 @@ class Daemon:
 
     def long_holds(self):
         """How long single callbacks held the loop of this daemon, and those before it, for more than 5 ms: [(ms, ms computing)]."""
-        return [(float(ms), float(computing)) for ms, computing in HELD.findall(self.log_text())]
+        log = self.log_text() if (self.folder / "daemon.log").exists() else ""
+        return [(float(ms), float(computing)) for ms, computing in HELD.findall(log)]
 
     def kill(self):
         """SIGKILL, as a crash."""

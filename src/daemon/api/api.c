@@ -166,7 +166,7 @@ static void show_session(struct http_request *request, const char *id)
     if (!session)
         return;
     if (!position && !wait) {
-        api_reply_session(request, session);
+        api_reply_session(request, 200, session);
         return;
     }
     if (!position || !wait || units_parse_number(position, UINT32_MAX, &place, &cause) < 0 ||
@@ -186,7 +186,7 @@ static void show_gslice_session(struct http_request *request, const char *id)
     const struct session *session = find_session(request, id);
     request->as_gslice = true;
     if (session)
-        api_reply_session(request, session);
+        api_reply_session(request, 200, session);
 }
 
 static void show_environment(struct http_request *request, const char *id)
@@ -215,7 +215,7 @@ static void on_changed(void *argument, int result, const char *message)
     }
     const struct session *session = find_changed(request);
     if (session)
-        api_reply_session(request, session);
+        api_reply_session(request, 200, session);
 }
 
 static void change_session(struct http_request *request, const char *id)
@@ -268,8 +268,7 @@ static void on_suspended(void *argument, int result, const char *message)
     if (!session)
         return;
     enum move_state state = moves_standing(session).state;
-    http_reply_json(request, state == MOVE_LEAVING || state == MOVE_COMING ? 202 : 200,
-                    api_session_json(session));
+    api_reply_session(request, state == MOVE_LEAVING || state == MOVE_COMING ? 202 : 200, session);
 }
 
 static void order_move(struct http_request *request, const char *id,
@@ -427,7 +426,7 @@ static void show_metrics(struct http_request *request, const char *id)
     struct metrics_text *text = malloc(sizeof(*text));
     if (text)
         *text = metrics_begin(request->daemon, viewer, format);
-    api_reply_pieces(request, types[format], write_metrics, text);
+    api_reply_pieces(request, 200, types[format], write_metrics, text);
 }
 
 /* --- Routes ---------------------------------------------------------------------------------------- */

@@ -52,8 +52,8 @@ int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, st
  * it is when it is written. */
 void api_list_sessions(struct http_request *request, const char *id);
 
-/* Answer with the session, with status 200. */
-void api_reply_session(struct http_request *request, const struct session *session);
+/* Answer with the session. */
+void api_reply_session(struct http_request *request, unsigned status, const struct session *session);
 
 /* Handler of GET /v1/gpus. */
 void api_list_gpus(struct http_request *request, const char *id);

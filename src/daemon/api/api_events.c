@@ -127,7 +127,7 @@ void api_follow_events(struct http_request *request, const char *id)
         .follows = !follow || strcmp(follow, "true") == 0,
     };
     LIST_INSERT_HEAD(&followers->list, follower, next);
-    http_reply_stream(request, "text/event-stream", on_read, on_gone, follower);
+    http_reply_stream(request, 200, "text/event-stream", on_read, on_gone, follower);
 }
 
 /* --- Start and end --------------------------------------------------------------------------------- */

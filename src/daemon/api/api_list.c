@@ -113,20 +113,20 @@ static enum pieces_next write_shown(void *context, FILE *out)
     return next;
 }
 
-void api_reply_session(struct http_request *request, const struct session *session)
+void api_reply_session(struct http_request *request, unsigned status, const struct session *session)
 {
     if (session->process_count * session->gpu_count > PARTS_AT_ONCE) {
         struct showing *showing = malloc(sizeof(*showing));
         if (showing)
             *showing = (struct showing){
                 .daemon = request->daemon, .as_gslice = request->as_gslice, .text = begin_session(session)};
-        api_reply_pieces(request, "application/json", write_shown, showing);
+        api_reply_pieces(request, status, "application/json", write_shown, showing);
         return;
     }
     json_t *json = api_session_json(session);
     if (request->as_gslice)
         api_write_as_gslice(json);
-    http_reply_json(request, 200, json);
+    http_reply_json(request, status, json);
 }
 
 /* --- All sessions ---------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ void api_list_sessions(struct http_request *request, const char *id)
             .as_gslice = request->as_gslice,
             .last = daemon->last_session ? daemon->last_session->number : 0,
         };
-    api_reply_pieces(request, "application/json", write_listing, listing);
+    api_reply_pieces(request, 200, "application/json", write_listing, listing);
 }
 
 /* --- All GPUs -------------------------------------------------------------------------------------- */
@@ -237,7 +237,7 @@ static void send_gpus(void *argument)
     struct gpu_listing *listing = malloc(sizeof(*listing));
     if (listing)
         *listing = (struct gpu_listing){.daemon = request->daemon, .viewer = request->peer.uid};
-    api_reply_pieces(request, "application/json", write_gpus, listing);
+    api_reply_pieces(request, 200, "application/json", write_gpus, listing);
 }
 
 void api_list_gpus(struct http_request *request, const char *id)

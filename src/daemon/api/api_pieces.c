@@ -63,7 +63,7 @@ static void on_gone(void *context)
     free(pieces);
 }
 
-void api_reply_pieces(struct http_request *request, const char *type,
+void api_reply_pieces(struct http_request *request, unsigned status, const char *type,
                       enum pieces_next (*write)(void *context, FILE *out), void *context)
 {
     struct error error;
@@ -75,5 +75,5 @@ void api_reply_pieces(struct http_request *request, const char *type,
         return;
     }
     *pieces = (struct pieces){.write = write, .context = context, .next = PIECES_MORE};
-    http_reply_stream(request, type, on_read, on_gone, pieces);
+    http_reply_stream(request, status, type, on_read, on_gone, pieces);
 }

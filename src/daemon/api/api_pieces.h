@@ -9,7 +9,7 @@ struct http_request;
 /* What a writer says: that more follows, that this was all, or that it cannot go on. */
 enum pieces_next { PIECES_MORE, PIECES_END, PIECES_FAILED };
 
-/* Answer `request` with status 200. `write` is called for each piece, which takes less than a millisecond; it may
+/* Answer `request`. `write` is called for each piece, which takes less than a millisecond; it may
  * write nothing. `context` is given to free() at the end, or, if the answer cannot be begun, at once. */
-void api_reply_pieces(struct http_request *request, const char *type,
+void api_reply_pieces(struct http_request *request, unsigned status, const char *type,
                       enum pieces_next (*write)(void *context, FILE *out), void *context);

@@ -37,7 +37,7 @@ static void answer(struct waiter *waiter)
     LIST_REMOVE(waiter, next);
     sd_event_source_disable_unref(waiter->timeout);
     if (session) {
-        api_reply_session(request, session);
+        api_reply_session(request, 200, session);
     } else {
         error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND",
                   "session %s has ended while it waited for room%s%s", request->session_id,
@@ -91,7 +91,7 @@ void api_await_place(struct http_request *request, unsigned position, unsigned s
         return;
     }
     free(waiter);
-    api_reply_session(request, session);
+    api_reply_session(request, 200, session);
 }
 
 int api_wait_start(struct daemon *daemon, struct error *error)

@@ -30,6 +30,8 @@
 #define PRUNE_SECONDS 60
 /* A loop that was held up longer was so with the whole machine: nobody knows what was used. */
 #define TICK_MS_MAX 60000
+/* Samples taken at once: each is of a session on one GPU. */
+#define SAMPLES_AT_ONCE 128
 /* A percent of a millisecond. */
 #define NS_PER_MS_PERCENT UINT64_C(10000)
 
@@ -50,12 +52,23 @@ struct level {
     uint64_t milliseconds; /* that it has */
 };
 
+/* The samples of one second, while they are taken: some sessions a round of the loop, for there may be thousands. */
+struct pass {
+    bool is_under_way;
+    int64_t before; /* when the last one was */
+    uint64_t milliseconds;
+    struct history_tick *tick; /* NULL without memory */
+    uint64_t session;          /* the number of the last that was sampled, and its ID */
+    char session_id[SESSION_ID_TEXT];
+};
+
 struct history {
     struct daemon *daemon;
     struct observer observer;
     struct history_file *file; /* the thread's once it runs */
     struct worker *worker;
-    sd_event_source *timer;
+    sd_event_source *timer, *next_part;
+    struct pass pass;
     uint32_t next_series;
     uint64_t oldest_new; /* the number of the first session that was not there at the start */
     struct line *lines;  /* GPUs first, then sessions as in the daemon's list */
@@ -302,9 +315,16 @@ static struct history_tick *make_tick(struct history *history, enum samples_leve
     tick->at = history->last_at;
     tick->milliseconds = (uint32_t)history->levels[level].milliseconds;
     history->levels[level].milliseconds = 0;
+    return tick;
+}
+
+/* It is whole: the thread may have it. */
+static void keep_tick(struct history *history, struct history_tick *tick)
+{
+    if (!tick)
+        return;
     *history->ticks_end = tick;
     history->ticks_end = &tick->next;
-    return tick;
 }
 
 static void write_sample(struct history_tick *tick, const struct sample *sample)
@@ -322,30 +342,59 @@ static void keep_sample(struct line *line, const struct sample *sample, uint64_t
         sample_sum_add(&line->sums[level], sample, milliseconds);
 }
 
-/* The samples of all that is there, in the order of the lines. */
-static void sample_all(struct history *history, uint64_t milliseconds, struct history_tick *tick)
+/* The first line of this session or a later one. */
+static size_t find_line(const struct history *history, uint64_t session)
+{
+    size_t low = 0, high = history->line_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (history->lines[middle].session < session)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool sample_gpus(struct history *history)
 {
     const struct daemon *daemon = history->daemon;
-    size_t at = 0;
-    for (unsigned i = 0; i < daemon->gpu_count; i++, at++) {
-        struct line *line = line_at(history, at, NULL, i);
+    for (unsigned i = 0; i < daemon->gpu_count; i++) {
+        struct line *line = line_at(history, i, NULL, i);
         if (!line)
-            return;
-        struct sample sample = sample_gpu(line, &daemon->gpus[i], milliseconds);
-        keep_sample(line, &sample, milliseconds, tick);
+            return false;
+        struct sample sample = sample_gpu(line, &daemon->gpus[i], history->pass.milliseconds);
+        keep_sample(line, &sample, history->pass.milliseconds, history->pass.tick);
     }
-    for (const struct session *session = daemon->sessions; session; session = session->next) {
-        for (unsigned i = 0; i < session->gpu_count; i++, at++) {
-            /* Lines of sessions that have ended stay until their sums are written. */
-            while (at < history->line_count && history->lines[at].session < session->number)
-                at++;
-            struct line *line = line_at(history, at, session, i);
-            if (!line)
-                return;
-            struct sample sample = sample_session(line, session, milliseconds);
-            keep_sample(line, &sample, milliseconds, tick);
-        }
+    return true;
+}
+
+static bool sample_session_gpus(struct history *history, const struct session *session)
+{
+    size_t at = find_line(history, session->number);
+    for (unsigned i = 0; i < session->gpu_count; i++, at++) {
+        struct line *line = line_at(history, at, session, i);
+        if (!line)
+            return false;
+        struct sample sample = sample_session(line, session, history->pass.milliseconds);
+        keep_sample(line, &sample, history->pass.milliseconds, history->pass.tick);
     }
+    return true;
+}
+
+/* The samples of the next sessions, in the order of the lines. Returns whether there are more. */
+static bool sample_part(struct history *history)
+{
+    struct pass *pass = &history->pass;
+    for (unsigned samples = 0; samples < SAMPLES_AT_ONCE;) {
+        const struct session *session = session_behind(history->daemon, pass->session_id, pass->session);
+        if (!session || !sample_session_gpus(history, session))
+            return false;
+        pass->session = session->number;
+        strcpy(pass->session_id, session->id);
+        samples += 1 + session->gpu_count + session->process_count;
+    }
+    return true;
 }
 
 /* What sessions that ended within the tick used in it. */
@@ -370,6 +419,7 @@ static void end_level(struct history *history, enum samples_level level)
         struct sample sample = sample_sum_take(&history->lines[i].sums[level], history->lines[i].id);
         write_sample(tick, &sample);
     }
+    keep_tick(history, tick);
 }
 
 /* Lines of sessions that have ended, once nothing of them is left to be written. */
@@ -396,12 +446,48 @@ static int64_t nearest_second(void)
     return now.tv_sec + (now.tv_nsec >= 500000000);
 }
 
+static void end_pass(struct history *history)
+{
+    struct pass *pass = &history->pass;
+    int64_t now = history->last_at;
+    write_ended(history, pass->milliseconds, pass->tick);
+    keep_tick(history, pass->tick);
+    for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++) {
+        uint32_t step = samples_levels[level].step_seconds;
+        if (now / step != pass->before / step)
+            end_level(history, (enum samples_level)level);
+    }
+    drop_lines(history);
+    *pass = (struct pass){.is_under_way = false};
+    if (now - history->flushed_at >= HISTORY_FLUSH_SECONDS || now < history->flushed_at)
+        flush(history);
+}
+
+static int on_next_part(sd_event_source *source, void *userdata)
+{
+    struct history *history = userdata;
+    if (sample_part(history))
+        return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    end_pass(history);
+    return 0;
+}
+
+static void finish_pass(struct history *history)
+{
+    if (!history->pass.is_under_way)
+        return;
+    sd_event_source_set_enabled(history->next_part, SD_EVENT_OFF);
+    while (sample_part(history))
+        ;
+    end_pass(history);
+}
+
 /* The end of a tick of a second, and of longer ones where the time says so. */
-static void take_tick(struct history *history)
+static void begin_pass(struct history *history)
 {
     int64_t now = nearest_second(), before = history->last_at;
     uint64_t now_ms = monotonic_ns() / 1000000, milliseconds = now_ms - history->last_ms;
-    if (now == before)
+    if (now == before || history->pass.is_under_way)
         return;
     if (milliseconds > TICK_MS_MAX)
         milliseconds = TICK_MS_MAX;
@@ -409,24 +495,20 @@ static void take_tick(struct history *history)
     history->last_ms = now_ms;
     for (int level = 0; level < SAMPLES_LEVELS; level++)
         history->levels[level].milliseconds += milliseconds;
-    struct history_tick *tick = make_tick(history, SAMPLES_SECONDS);
-    sample_all(history, milliseconds, tick);
-    write_ended(history, milliseconds, tick);
-    for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++) {
-        uint32_t step = samples_levels[level].step_seconds;
-        if (now / step != before / step)
-            end_level(history, (enum samples_level)level);
-    }
-    drop_lines(history);
+    history->pass = (struct pass){.is_under_way = true,
+                                  .before = before,
+                                  .milliseconds = milliseconds,
+                                  .tick = make_tick(history, SAMPLES_SECONDS)};
+    if (sample_gpus(history))
+        sd_event_source_set_enabled(history->next_part, SD_EVENT_ONESHOT);
+    else
+        end_pass(history);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct history *history = userdata;
-    take_tick(history);
-    if (history->last_at - history->flushed_at >= HISTORY_FLUSH_SECONDS ||
-        history->last_at < history->flushed_at)
-        flush(history);
+    begin_pass(history);
     /* At the begin of the next second of the wall clock: ticks end where minutes do. */
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -437,9 +519,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 /* What a session used since its last sample counts too. */
 static void end_session(struct history *history, const struct session *session)
 {
-    size_t at = 0;
-    while (at < history->line_count && history->lines[at].session < session->number)
-        at++;
+    size_t at = find_line(history, session->number);
     for (unsigned i = 0; i < session->gpu_count; i++, at++) {
         struct line *line = line_at(history, at, session, i);
         if (!line)
@@ -502,10 +582,15 @@ int history_start(struct daemon *daemon, struct error *error)
     if (result == 0) {
         result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_REALTIME, SECOND_USEC,
                                             ACCURACY_USEC, on_timer, history);
+        if (result >= 0)
+            result = sd_event_add_defer(daemon->loop, &history->next_part, on_next_part, history);
+        if (result >= 0)
+            result = sd_event_source_set_enabled(history->next_part, SD_EVENT_OFF);
         if (result < 0)
             error_set_errno(error, -result, "cannot keep a history");
     }
     if (result < 0) {
+        sd_event_source_disable_unref(history->timer);
         worker_stop(history->worker, STOP_SECONDS);
         history_file_close(history->file);
         free(history);
@@ -524,9 +609,12 @@ void history_stop(struct daemon *daemon)
     if (!history)
         return;
     change_observe_no_more(daemon, &history->observer);
-    take_tick(history);
+    finish_pass(history);
+    begin_pass(history);
+    finish_pass(history);
     flush(history);
     sd_event_source_disable_unref(history->timer);
+    sd_event_source_disable_unref(history->next_part);
     daemon->history = NULL;
     if (!worker_stop(history->worker, STOP_SECONDS)) {
         log_error("the history could not be written for %d s; its last seconds are lost", STOP_SECONDS);

@@ -147,7 +147,7 @@ static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t r
     return count;
 }
 
-void http_reply_stream(struct http_request *request, const char *type,
+void http_reply_stream(struct http_request *request, unsigned status, const char *type,
                        ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),
                        void *context)
 {
@@ -159,7 +159,7 @@ void http_reply_stream(struct http_request *request, const char *type,
                             ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
                             : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
                                                                 on_stream, request, NULL);
-    request->status = MHD_HTTP_OK;
+    request->status = status;
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(request->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     resume(request);

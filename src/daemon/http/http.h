@@ -79,7 +79,7 @@ void http_reply_text(struct http_request *request, unsigned status, const char *
 /* Begin an answer of unknown length. `read` gives its next bytes, at most `room`; 0 when there are none yet,
  * and http_stream_wake() says when there may be; or one of HTTP_STREAM_*. `gone` is called once, when the
  * client has it all or has gone. */
-void http_reply_stream(struct http_request *request, const char *type,
+void http_reply_stream(struct http_request *request, unsigned status, const char *type,
                        ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),
                        void *context);
 struct page;

@@ -37,6 +37,7 @@ struct driver_line;
 struct survey;
 struct observer;
 struct round;
+struct user_time;
 struct settings;
 struct declared;
 
@@ -93,12 +94,13 @@ struct daemon {
     struct audit *audit;                 /* NULL: none is written */
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
-    struct user_names *user_names; /* for people who read answers */
-    struct uncovered *uncovered; /* NULL: not a system daemon */
+    struct user_names *user_names;    /* for people who read answers */
+    struct uncovered *uncovered;      /* NULL: not a system daemon */
     struct history *history;          /* NULL: none is kept */
     struct waiters *waiters;          /* for places in the queue, by HTTP */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
     struct round *round;
+    struct user_time *user_time;       /* user_time.h; NULL: nobody's time was counted yet */
     struct worker *closer;             /* closer.h */
     struct observer *release_observer; /* release.h */
     struct driver_line *driver_line;

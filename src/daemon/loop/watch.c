@@ -7,6 +7,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/user_time.h"
 
 /* Not more often than this is it told, unless it was longer than ever. */
 #define TELL_USEC UINT64_C(10000000)
@@ -48,6 +49,7 @@ static void judge(struct daemon *daemon, const struct mark *before)
         computed = after.computed_usec - before->computed_usec;
         held = after.waits > before->waits ? held : computed;
     }
+    user_time_end(daemon, held);
     if (held > longest)
         daemon->longest_hold_usec = held;
     if (held <= LOOP_HOLD_USEC)

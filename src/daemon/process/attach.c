@@ -17,6 +17,7 @@
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
+#include "daemon/loop/user_time.h"
 #include "daemon/process/context_cost.h"
 #include "daemon/process/enter.h"
 #include "daemon/process/reaper.h"
@@ -40,6 +41,7 @@ struct connection {
     char own_session[SESSION_ID_TEXT]; /* whose own socket it came by; empty: attach.sock */
     int fd;
     sd_event_source *source, *timeout;
+    struct paid_source paid;
     struct process *process; /* NULL before HELLO */
     uint32_t asked_gpu;      /* in the policy; while its context is measured */
     uint16_t version;        /* of the wire, that both sides know; 0 before HELLO, or when there is none */
@@ -110,6 +112,7 @@ static bool begin_silence(struct connection *connection, struct session *session
 static void connection_free(struct connection *connection)
 {
     break_silence(connection);
+    user_time_forget(&connection->paid);
     sd_event_source_disable_unref(connection->source);
     sd_event_source_disable_unref(connection->timeout);
     if (connection->fd >= 0)
@@ -125,6 +128,14 @@ static void drop_connection(struct process *process)
     process->connection = NULL;
     if (connection)
         connection_free(connection);
+}
+
+/* Who answers for its messages. Users of a container are not the machine's: there it is the session's owner. */
+static void name_payer(struct connection *connection, const struct session *session)
+{
+    uid_t uid = connection->own_session[0] && session ? session->owner : connection->peer.uid;
+    user_time_watch(connection->attach->daemon, &connection->paid, connection->source,
+                    SD_EVENT_PRIORITY_NORMAL, uid, session ? session->number : 0);
 }
 
 static void hang_up(struct connection *connection)
@@ -181,6 +192,7 @@ static enum outcome welcome(struct connection *connection, struct process *proce
     connection->process = process;
     process->connection = connection;
     break_silence(connection);
+    name_payer(connection, session);
     connection->timeout = sd_event_source_disable_unref(connection->timeout);
     session->daemon->attaches++;
     log_info("session %s: process %d (%s) has slot %u", session->id, (int)process->pid, process->command,
@@ -236,6 +248,7 @@ static enum outcome on_agent(struct connection *connection, const struct wire_me
     struct refusal refusal;
     if (enter_as_agent(connection->attach->daemon, &request, &connection->version, &process, &refusal) < 0)
         return refuse(connection, &refusal);
+    user_time_forget(&connection->paid);
     connection->source = sd_event_source_disable_unref(connection->source); /* one watches a descriptor */
     connection->attach->on_agent(process, steal_fd(&connection->fd));
     return HANG_UP; /* nothing is left of it here */
@@ -300,6 +313,8 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
 {
     struct connection *connection = userdata;
     struct wire_message message;
+    if (!user_time_begin(connection->attach->daemon, &connection->paid))
+        return 0;
     int result = wire_receive_plain(fd, &message);
     if (result == -EAGAIN)
         return 0;
@@ -336,6 +351,8 @@ static void begin_connection(struct attach *attach, int fd, struct session *sess
         sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
                                    HELLO_TIMEOUT_USEC, 0, on_hello_timeout, connection) < 0)
         connection_free(connection);
+    else
+        name_payer(connection, session);
 }
 
 static void on_connect(void *context, int fd)

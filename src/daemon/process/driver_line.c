@@ -153,10 +153,12 @@ static void add_joint(const struct session *session, unsigned policy_gpu, uint32
 static bool add_all_joint(const struct session *session, unsigned policy_gpu, const struct table *table)
 {
     struct row *rows[LEDGER_SLOTS];
-    rows_by_slot(session, table, rows);
+    uint32_t end = ledger_joint_end(session->ledger.usage);
+    if (end)
+        rows_by_slot(session, table, rows);
     bool rested =
         session->gpus[policy_gpu].joint_before == ledger_joint_stamp(session->ledger.usage, policy_gpu);
-    for (uint32_t joint = 0; rested && joint < LEDGER_JOINT_PLACES; joint++)
+    for (uint32_t joint = 0; rested && joint < end; joint++)
         add_joint(session, policy_gpu, joint, rows);
     for (const struct process *process = session->processes; process && !rested; process = process->next) {
         struct row *row = find_row(table, process->pid);

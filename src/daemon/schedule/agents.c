@@ -13,6 +13,7 @@
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/user_time.h"
 #include "daemon/schedule/turns.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -34,6 +35,7 @@ struct agent {
     struct arbiter_process *gate; /* NULL while it is being added */
     int fd;
     sd_event_source *source;
+    struct paid_source paid;
     struct agent *next_broken; /* could not be told something */
     bool is_broken;
     unsigned floods; /* moments in a row in which it sent too much */
@@ -188,6 +190,7 @@ static void agents_drop(struct agent *agent)
     if (*at)
         *at = agent->next_broken;
     agent->process->agent = NULL;
+    user_time_forget(&agent->paid);
     sd_event_source_disable_unref(agent->source);
     closer_close(leases->daemon, agent->fd);
     if (agent->gate)
@@ -261,6 +264,8 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     struct agent *agent = userdata;
     struct leases *leases = agent->leases;
     struct wire_message message;
+    if (!user_time_begin(leases->daemon, &agent->paid))
+        return 0;
     int result = wire_receive_plain(fd, &message);
     if (result == -EAGAIN)
         return 0;
@@ -313,9 +318,10 @@ void agents_enter(struct process *process, int fd)
     }
     sd_event_source_set_ratelimit(agent->source, RATE_USEC, RATE_MESSAGES);
     sd_event_source_set_ratelimit_expire_callback(agent->source, on_flood);
-    /* A GPU may stand idle until what it says is heard. */
-    sd_event_source_set_priority(agent->source, SD_EVENT_PRIORITY_IMPORTANT);
     *agent = (struct agent){.leases = leases, .process = process, .fd = fd, .source = agent->source};
+    /* A GPU may stand idle until what it says is heard. */
+    user_time_watch(leases->daemon, &agent->paid, agent->source, SD_EVENT_PRIORITY_IMPORTANT, process->uid,
+                    session->number);
     process->agent = agent;
     agent->gate = arbiter_process_add(session->arbitrated, agent, monotonic_ns());
     if (agent->gate)
