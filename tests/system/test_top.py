@@ -158,14 +158,18 @@ def test_its_keys_change_and_release(big, open_top, start):
     assert puppet.process.wait(20) != 0
 
 
-@pytest.mark.parametrize("width, height", [(80, 24), (200, 50), (30, 6), (10, 2)])
+@pytest.mark.parametrize("width, height", [(80, 24), (200, 50), (40, 10), (30, 6), (10, 2)])
 def test_it_lives_in_any_size(big, open_top, width, height):
-    create(big, "train", compute="20%..60%")
+    create(big, "train-of-thought-with-a-long-name", compute="20%..60%")
     top = open_top(big)
     top.shows("train")
-    top.key("Enter")
     top.resize(width, height)
     wait_for(lambda: len(top.screen()) <= height, "the new size")
+    if height >= 6:
+        top.shows("train-", row="GiB" if width >= 40 else None)
+        assert sum("train-" in line for line in top.screen()) == 1
+        top.key("Enter")
+        top.shows("owner")
     top.resize(80, 24)
     top.shows("train", row="20%..60%")
     top.type("q")
@@ -177,6 +181,24 @@ def test_a_plain_terminal_gets_plain_characters(big, open_top, start):
     top = open_top(big, locale="C")
     assert "#######" in top.shows("900MiB/1GiB")
     assert all(line.isascii() for line in top.screen())
+
+
+def test_names_are_shown_and_lead_no_terminal(big, open_top, reap, product, tmp_path):
+    create(big, "train")
+    for name in ("データ", "x\x1b[31mred", "xデータ処理"):
+        shutil.copy(product.program("puppet"), tmp_path / name)
+        puppet = reap(big.spawn("run", "--session", "train", "--", tmp_path / name))
+        puppet.stdin.write("context 0\n")
+        puppet.stdin.flush()
+        puppet.stdout.readline()
+    top = open_top(big)
+    top.shows("train")
+    top.key("Enter")
+    top.shows("データ ", row="0B")
+    top.shows("x?[31mred", row="0B")
+    top.shows("xデータ処 ", row="0B")  # the kernel keeps 15 bytes of a name
+    used = {line.rindex("0B") + sum(ord(letter) > 0x2e80 for letter in line) for line in top.screen() if "0B " in line and "train" not in line}
+    assert len(used) == 1  # one column, though letters are two cells wide
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -1,6 +1,7 @@
 #include "cli/top/top_bars.h"
 
 #include <string.h>
+#include <wchar.h>
 
 /* Eighths of a cell, from the left and from below; the first is an empty one. */
 static const char *const parts[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
@@ -51,4 +52,47 @@ const char *top_sparkline(const struct top_past *past, unsigned cells, bool is_u
     }
     *end = '\0';
     return text;
+}
+
+/* The next character of `*at`: how many bytes it is shown by, and how many cells it takes. A byte that begins none is a "?". */
+static size_t next_character(const char **at, const char **shown, unsigned *cells)
+{
+    wchar_t wide;
+    mbstate_t state = {0};
+    const char *begin = *at;
+    size_t bytes = mbrtowc(&wide, begin, strlen(begin), &state);
+    bool is_broken = bytes == (size_t)-1 || bytes == (size_t)-2;
+    int width = is_broken ? -1 : wcwidth(wide);
+    *at += is_broken ? 1 : bytes;
+    *shown = width >= 0 ? begin : "?";
+    *cells = width >= 0 ? (unsigned)width : 1;
+    return width >= 0 ? bytes : 1;
+}
+
+unsigned top_clip(const char *text, unsigned cells, char shown[static TOP_CLIPPED])
+{
+    size_t length = 0, short_length = 0; /* of what leaves room for ".." */
+    unsigned used = 0, short_used = 0, dots = cells > 2 ? 2 : 0;
+    for (const char *at = text; *at;) {
+        const char *part;
+        unsigned width;
+        size_t bytes = next_character(&at, &part, &width);
+        if (used + width > cells || length + bytes + dots >= TOP_CLIPPED) {
+            length = short_length;
+            used = short_used;
+            memcpy(shown + length, "..", dots);
+            length += dots;
+            used += dots;
+            break;
+        }
+        memcpy(shown + length, part, bytes);
+        length += bytes;
+        used += width;
+        if (used + dots <= cells) {
+            short_length = length;
+            short_used = used;
+        }
+    }
+    shown[length] = '\0';
+    return used;
 }

@@ -1,4 +1,4 @@
-/* top_bars.h - bars and sparklines as text. Pure. */
+/* top_bars.h - bars, sparklines and names as text of so many cells. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,3 +23,8 @@ double top_past_get(const struct top_past *past, unsigned back);
 const char *top_bar(double ratio, unsigned cells, bool is_unicode, char *text);
 /* The last `cells` values, the newest at the right. Returns `text`. */
 const char *top_sparkline(const struct top_past *past, unsigned cells, bool is_unicode, char *text);
+
+/* `text`, cut to `cells` cells of the terminal, with ".." at the end where some of it is missing. What is no printable character
+ * is a "?": names are others' words, and would lead the terminal. Needs setlocale(). Returns how many cells it takes. */
+#define TOP_CLIPPED 512
+unsigned top_clip(const char *text, unsigned cells, char shown[static TOP_CLIPPED]);

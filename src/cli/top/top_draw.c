@@ -12,6 +12,7 @@ enum { PAIR_GOOD = 1, PAIR_WARN, PAIR_BAD, PAIR_QUIET, PAIR_TITLE };
 
 #define BAR_CELLS 8
 #define DETAIL_LINES 11
+#define LIST_LEAST 3 /* sessions that stay to be seen beside the detail */
 #define GPU_LINES_MAX 8
 
 void top_draw_start(struct top_view *view)
@@ -34,25 +35,22 @@ static attr_t colour(const struct top_view *view, int pair)
     return view->has_colours ? (attr_t)COLOR_PAIR(pair) : A_NORMAL;
 }
 
-/* Names are others' words: what is no plain character would lead the terminal. */
 static void put_text(int y, int x, int width, const char *text)
 {
-    char shown[256];
-    int length = 0;
-    if (width > (int)sizeof(shown) - 1)
-        width = (int)sizeof(shown) - 1;
-    for (; text[length] && length < width; length++)
-        shown[length] = text[length] >= ' ' && text[length] <= '~' ? text[length] : '?';
-    if (text[length] && length == width && width > 2)
-        shown[width - 1] = shown[width - 2] = '.';
-    shown[length] = '\0';
+    char shown[TOP_CLIPPED];
+    if (width > COLS - x) /* what does not fit would go on in the next line */
+        width = COLS - x;
+    if (width <= 0)
+        return;
+    top_clip(text, (unsigned)width, shown);
     mvaddstr(y, x, shown);
 }
 
 static void put_right(int y, int x, int width, const char *text)
 {
-    int length = (int)strlen(text);
-    put_text(y, length < width ? x + width - length : x, width, text);
+    char shown[TOP_CLIPPED];
+    int length = (int)top_clip(text, width > 0 ? (unsigned)width : 0, shown);
+    put_text(y, x + width - length, length, shown);
 }
 
 static int usage_pair(double ratio)
@@ -65,6 +63,8 @@ static void put_bar(const struct top_view *view, int y, int x, unsigned cells, d
     char text[TOP_TEXT(64)];
     if (cells > 64)
         cells = 64;
+    if (x + (int)cells > COLS)
+        return;
     attron(colour(view, pair) | A_DIM);
     for (unsigned i = 0; i < cells; i++)
         mvaddstr(y, x + (int)i, view->is_unicode ? "─" : ".");
@@ -85,6 +85,8 @@ static void put_sparkline(const struct top_view *view, int y, int x, unsigned ce
                           const struct top_past *past)
 {
     char text[TOP_TEXT(TOP_PAST)];
+    if (x + (int)cells > COLS)
+        return;
     attron(colour(view, PAIR_QUIET));
     mvaddstr(y, x, top_sparkline(past, cells < TOP_PAST ? cells : TOP_PAST, view->is_unicode, text));
     attroff(colour(view, PAIR_QUIET));
@@ -116,25 +118,32 @@ static void draw_title(const struct top_view *view)
              clock);
     attron(colour(view, PAIR_TITLE) | (view->has_colours ? A_NORMAL : A_REVERSE));
     mvhline(0, 0, ' ', COLS);
-    put_text(0, 0, COLS, left);
-    put_right(0, COLS - (int)strlen(right), (int)strlen(right), right);
+    int clock_at = COLS - (int)strlen(right);
+    put_text(0, 0, clock_at > 0 ? clock_at : COLS, left);
+    if (clock_at > 0)
+        put_text(0, clock_at, COLS, right);
     attroff(colour(view, PAIR_TITLE) | A_REVERSE);
 }
 
 static unsigned gpu_lines(const struct top_view *view)
 {
-    unsigned most = LINES > 40 ? GPU_LINES_MAX : 4;
+    unsigned most = LINES > 40 ? GPU_LINES_MAX : LINES > 16 ? 4 : 1;
     return view->rows.gpu_count < most ? view->rows.gpu_count : most;
 }
+
+#define GPU_FIXED 39 /* cells of a GPU's line beside its name and its sparkline */
 
 static void draw_gpu(const struct top_view *view, int y, const struct top_gpu *gpu)
 {
     char text[2 * UNITS_BYTES_TEXT], uncovered[UNITS_BYTES_TEXT], note[160];
     double ratio = gpu->total ? (double)gpu->used / (double)gpu->total : 0;
-    int name_width = COLS >= 110 ? 24 : 15, x = 1;
+    int room = COLS - GPU_FIXED, name_width = COLS >= 110 ? 24 : room < 15 ? room : 15, x = 1;
     put_text(y, x, 4, gpu->label);
-    put_text(y, x + 4, name_width, gpu->is_healthy ? gpu->name : "does not answer");
-    x += 5 + name_width;
+    x += 4;
+    if (name_width > 3 || !gpu->is_healthy) {
+        put_text(y, x, name_width > 15 ? name_width : 15, gpu->is_healthy ? gpu->name : "does not answer");
+        x += name_width + 1;
+    }
     put_bar(view, y, x, BAR_CELLS, ratio, usage_pair(ratio));
     put_right(y, x + BAR_CELLS + 1, 17, usage_text(gpu->used, gpu->total, text));
     x += BAR_CELLS + 20;
@@ -142,7 +151,7 @@ static void draw_gpu(const struct top_view *view, int y, const struct top_gpu *g
         snprintf(text, sizeof(text), "%3.0f%%", 100 * gpu->busy);
     else
         strcpy(text, "  - ");
-    mvaddstr(y, x, text);
+    put_text(y, x, 4, text);
     x += 5;
     int cells = COLS >= 110 ? 30 : 10;
     put_sparkline(view, y, x, (unsigned)cells, &gpu->past);
@@ -158,111 +167,170 @@ static void draw_gpu(const struct top_view *view, int y, const struct top_gpu *g
 
 /* --- The list -------------------------------------------------------------------------------------- */
 
-/* Where columns stand; 0: no room for it. */
-struct columns {
-    int name, owner, state, gpu, bar, usage, achieved, share, wait, processes, memory_line, compute_line;
-    int name_width, line_width;
+enum column { NAME, OWNER, STATE, GPU, BAR, USAGE, ACHIEVED, SHARE, WAIT, PROCESSES, COLUMNS };
+
+/* In their order on the screen; what there is no room for is left out, the highest `rank` first. */
+static const struct {
+    const char *title;
+    int width, rank;
+    bool right;
+} columns[COLUMNS] = {
+    [NAME] = {"SESSION", 14, 0},
+    [OWNER] = {"OWNER", 7, 7},
+    [STATE] = {"STATE", 9, 3},
+    [GPU] = {"GPU", 3, 6},
+    [BAR] = {"MEMORY", BAR_CELLS, 5},
+    [USAGE] = {"USED/LIMIT", 15, 1, .right = true},
+    [ACHIEVED] = {"10s", 5, 2, .right = true},
+    [SHARE] = {"SHARE", 10, 4, .right = true},
+    [WAIT] = {"WAITS", 6, 8, .right = true},
+    [PROCESSES] = {"PROCS", 5, 9, .right = true},
 };
 
-static struct columns lay_out(void)
+#define NAME_MOST 23
+#define LINE_LEAST 7
+#define LINE_MOST 30
+
+/* Where columns and sparklines begin; 0: no room for it. */
+struct layout {
+    int at[COLUMNS], name_width;
+    int memory_line, compute_line, line_width;
+};
+
+static struct layout lay_out(void)
 {
-    struct columns at = {.name = 1, .name_width = COLS >= 110 ? 26 : 14};
-    int x = at.name + at.name_width + 1;
-    at.owner = x;
-    at.state = at.owner + 8;
-    at.gpu = at.state + 7;
-    at.bar = at.gpu + 4;
-    at.usage = at.bar + BAR_CELLS + 1;
-    at.achieved = at.usage + 16;
-    at.share = at.achieved + 6;
-    x = at.share + 10;
-    if (COLS >= x + 12) {
-        at.wait = x + 1;
-        at.processes = x + 8;
-        x += 13;
+    struct layout layout = {.name_width = columns[NAME].width};
+    int room = COLS - 1, ranks = 0, x = 1;
+    for (; ranks < COLUMNS; ranks++) {
+        int width = 0;
+        for (int i = 0; i < COLUMNS; i++)
+            width += columns[i].rank == ranks ? columns[i].width + 1 : 0;
+        if (width > room)
+            break;
+        room -= width;
     }
-    if (COLS >= x + 14) {
-        at.line_width = (COLS - x - 4) / 2 < 30 ? (COLS - x - 4) / 2 : 30;
-        at.memory_line = x + 1;
-        at.compute_line = x + 2 + at.line_width;
+    if (ranks < COLUMNS || COLS >= 110) { /* names get what is left */
+        int more = room < NAME_MOST - layout.name_width ? room : NAME_MOST - layout.name_width;
+        layout.name_width += more;
+        room -= more;
     }
-    return at;
+    for (int i = 0; i < COLUMNS; i++) {
+        if (columns[i].rank >= ranks)
+            continue;
+        layout.at[i] = x;
+        x += (i == NAME ? layout.name_width : columns[i].width) + 1;
+    }
+    if (room >= 2 * (LINE_LEAST + 1)) {
+        layout.line_width = room / 2 - 1 < LINE_MOST ? room / 2 - 1 : LINE_MOST;
+        layout.memory_line = x;
+        layout.compute_line = x + layout.line_width + 1;
+    }
+    return layout;
 }
 
-static void draw_heads(const struct top_view *view, int y, const struct columns *at)
+/* Put `text` into a column, where there is room for that. */
+static void put_cell(int y, const struct layout *layout, enum column column, const char *text)
+{
+    if (!layout->at[column])
+        return;
+    int width = column == NAME ? layout->name_width : columns[column].width;
+    if (columns[column].right)
+        put_right(y, layout->at[column], width, text);
+    else
+        put_text(y, layout->at[column], width, text);
+}
+
+static void draw_heads(int y, const struct layout *layout)
 {
     attron(A_BOLD);
-    mvaddstr(y, at->name, "SESSION");
-    mvaddstr(y, at->owner, "OWNER");
-    mvaddstr(y, at->state, "STATE");
-    mvaddstr(y, at->gpu, "GPU");
-    mvaddstr(y, at->bar, "MEMORY");
-    put_right(y, at->usage, 15, "USED/LIMIT");
-    put_right(y, at->achieved, 5, "10s");
-    put_right(y, at->share, 10, "SHARE");
-    if (at->wait)
-        put_right(y, at->wait, 6, "WAITS");
-    if (at->processes)
-        put_right(y, at->processes, 5, "PROCS");
-    if (at->memory_line && at->line_width >= 6) {
-        mvaddnstr(y, at->memory_line, at->line_width < 13 ? "MEMORY" : "MEMORY, PAST", at->line_width);
-        mvaddnstr(y, at->compute_line, at->line_width < 13 ? "COMPUTE" : "COMPUTE, PAST", at->line_width);
+    for (int i = 0; i < COLUMNS; i++)
+        put_cell(y, layout, (enum column)i, columns[i].title);
+    if (layout->memory_line) {
+        put_text(y, layout->memory_line, layout->line_width,
+                 layout->line_width < 13 ? "MEMORY" : "MEMORY, PAST");
+        put_text(y, layout->compute_line, layout->line_width,
+                 layout->line_width < 13 ? "COMPUTE" : "COMPUTE, PAST");
     }
     attroff(A_BOLD);
 }
 
-static void draw_row(const struct top_view *view, int y, const struct columns *at, const struct top_row *row,
-                     bool is_selected)
+static int state_pair(const char *state)
 {
-    char text[2 * UNITS_BYTES_TEXT];
-    double ratio = row->limit ? (double)row->used / (double)row->limit : 0;
-    if (is_selected) {
-        attron(A_REVERSE);
-        mvhline(y, 0, ' ', COLS);
-        attroff(A_REVERSE);
-    }
-    attr_t selected = is_selected ? A_REVERSE : A_NORMAL;
-    attron(selected);
-    put_text(y, at->name, at->name_width, row->name);
-    put_text(y, at->owner, 7, row->owner);
-    int pair = strcmp(row->state, "turn") == 0 ? PAIR_GOOD : strcmp(row->state, "waits") == 0 ? PAIR_WARN : 0;
-    attron(pair && !is_selected ? colour(view, pair) : 0);
-    put_text(y, at->state, 6, row->state);
-    attroff(pair && !is_selected ? colour(view, pair) : 0);
-    put_text(y, at->gpu, 3, row->gpus);
-    put_right(y, at->usage, 15, usage_text(row->used, row->limit, text));
+    if (strcmp(state, "turn") == 0 || strcmp(state, "guest") == 0)
+        return PAIR_GOOD;
+    if (strcmp(state, "waits") == 0 || strcmp(state, "queued") == 0 || strcmp(state, "suspended") == 0)
+        return PAIR_WARN;
+    return strcmp(state, "undrainable") == 0 || strcmp(state, "expired") == 0 ? PAIR_BAD : 0;
+}
+
+static void draw_compute(int y, const struct layout *layout, const struct top_row *row)
+{
+    char text[32];
     if (row->achieved >= 0)
         snprintf(text, sizeof(text), "%.0f%%", 100 * row->achieved);
     else if (row->busy > 0)
         snprintf(text, sizeof(text), "~%.0f%%", 100 * row->busy);
     else
         strcpy(text, "-");
-    put_right(y, at->achieved, 5, text);
-    put_right(y, at->share, 10, strcmp(row->share, "0%..100%") == 0 ? "-" : row->share);
-    if (at->wait) {
-        snprintf(text, sizeof(text), "%.1f", row->waiting);
-        put_right(y, at->wait, 6, row->waiting > 0 ? text : "-");
+    put_cell(y, layout, ACHIEVED, text);
+    put_cell(y, layout, SHARE, strcmp(row->share, "0%..100%") == 0 ? "-" : row->share);
+    snprintf(text, sizeof(text), "%.1f", row->waiting);
+    put_cell(y, layout, WAIT, row->waiting > 0 ? text : "-");
+}
+
+static void draw_row(const struct top_view *view, int y, const struct layout *layout,
+                     const struct top_row *row, bool is_selected)
+{
+    char text[2 * UNITS_BYTES_TEXT];
+    double ratio = row->limit ? (double)row->used / (double)row->limit : 0;
+    if (is_selected) {
+        attron(A_REVERSE);
+        mvhline(y, 0, ' ', layout->name_width + 2);
+        put_cell(y, layout, NAME, row->name);
+        attroff(A_REVERSE);
+        attron(A_BOLD);
+    } else {
+        put_cell(y, layout, NAME, row->name);
     }
-    if (at->processes) {
-        snprintf(text, sizeof(text), "%u", row->processes);
-        put_right(y, at->processes, 5, text);
-    }
-    attroff(selected);
-    put_bar(view, y, at->bar, BAR_CELLS, ratio, usage_pair(ratio));
-    if (at->memory_line && at->line_width >= 6) {
-        put_sparkline(view, y, at->memory_line, (unsigned)at->line_width, &row->memory);
-        put_sparkline(view, y, at->compute_line, (unsigned)at->line_width, &row->compute);
+    put_cell(y, layout, OWNER, row->owner);
+    attron(colour(view, state_pair(row->state)));
+    put_cell(y, layout, STATE, row->state);
+    attroff(colour(view, state_pair(row->state)));
+    put_cell(y, layout, GPU, row->gpus);
+    put_cell(y, layout, USAGE, usage_text(row->used, row->limit, text));
+    draw_compute(y, layout, row);
+    snprintf(text, sizeof(text), "%u", row->processes);
+    put_cell(y, layout, PROCESSES, text);
+    attroff(A_BOLD);
+    if (layout->at[BAR])
+        put_bar(view, y, layout->at[BAR], BAR_CELLS, ratio, usage_pair(ratio));
+    if (layout->memory_line) {
+        put_sparkline(view, y, layout->memory_line, (unsigned)layout->line_width, &row->memory);
+        put_sparkline(view, y, layout->compute_line, (unsigned)layout->line_width, &row->compute);
     }
 }
 
 static int list_begin(const struct top_view *view)
 {
-    return (int)gpu_lines(view) + 3;
+    return (int)gpu_lines(view) + (LINES > 16 ? 3 : 2);
+}
+
+static int detail_lines(void)
+{
+    return LINES > 40 ? 2 * DETAIL_LINES : DETAIL_LINES;
+}
+
+/* On a low screen the detail takes the place of all else. */
+static bool is_detail_alone(const struct top_view *view)
+{
+    return view->shows_detail && LINES - 1 - list_begin(view) - detail_lines() < LIST_LEAST;
 }
 
 static int list_end(const struct top_view *view)
 {
-    return LINES - 1 - (view->shows_detail ? DETAIL_LINES : 0);
+    if (is_detail_alone(view))
+        return 1;
+    return LINES - 1 - (view->shows_detail ? detail_lines() : 0);
 }
 
 unsigned top_draw_page(const struct top_view *view)
@@ -273,7 +341,7 @@ unsigned top_draw_page(const struct top_view *view)
 
 static void draw_list(struct top_view *view)
 {
-    struct columns at = lay_out();
+    struct layout layout = lay_out();
     unsigned selected = top_rows_selected(&view->rows), page = top_draw_page(view);
     if (selected < view->first)
         view->first = selected;
@@ -282,9 +350,9 @@ static void draw_list(struct top_view *view)
     if (view->first + page > view->rows.shown_count)
         view->first = view->rows.shown_count > page ? view->rows.shown_count - page : 0;
     int y = list_begin(view);
-    draw_heads(view, y - 1, &at);
+    draw_heads(y - 1, &layout);
     for (unsigned i = 0; i < page && view->first + i < view->rows.shown_count; i++)
-        draw_row(view, y + (int)i, &at, &view->rows.rows[view->first + i], view->first + i == selected);
+        draw_row(view, y + (int)i, &layout, &view->rows.rows[view->first + i], view->first + i == selected);
     if (view->rows.shown_count == 0)
         put_text(y, 1, COLS - 2,
                  !view->rows.has_answer ? "asking the daemon"
@@ -294,15 +362,45 @@ static void draw_list(struct top_view *view)
 
 /* --- The detail ------------------------------------------------------------------------------------ */
 
+/* The session's processes, a line each from `y` to before `end`. */
+static void draw_processes(const struct top_row *row, int y, int end)
+{
+    const json_t *processes = json_object_get(row->session, "processes"), *process;
+    char text[64];
+    size_t i;
+    attron(A_BOLD);
+    put_right(y, 1, 7, "PID");
+    put_text(y, 10, 16, "COMMAND");
+    put_right(y, 27, 10, "USED");
+    put_right(y, 38, 8, "REFUSED");
+    attroff(A_BOLD);
+    if (json_array_size(processes) == 0)
+        put_text(y + 1, 3, COLS - 4, "no processes");
+    json_array_foreach((json_t *)processes, i, process)
+    {
+        int line = y + 1 + (int)i;
+        if (line == end - 1 && i + 1 < json_array_size(processes)) {
+            snprintf(text, sizeof(text), "and %zu more", json_array_size(processes) - i);
+            put_text(line, 10, COLS - 11, text);
+            return;
+        }
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)session_number(process, "pid"));
+        put_right(line, 1, 7, text);
+        put_text(line, 10, 16, session_text(process, "command"));
+        put_right(line, 27, 10, units_format_bytes(session_number(process, "used_bytes"), text));
+        snprintf(text, sizeof(text), "%llu",
+                 (unsigned long long)session_number(process, "denied_allocations"));
+        put_right(line, 38, 8, text);
+    }
+}
+
 static void draw_detail(const struct top_view *view)
 {
-    int y = list_end(view);
-    char text[256], used[UNITS_BYTES_TEXT];
+    int y = list_end(view), cells = COLS - 12 < TOP_PAST ? COLS - 12 : TOP_PAST;
+    char text[256];
     if (view->rows.shown_count == 0)
         return;
     const struct top_row *row = &view->rows.rows[top_rows_selected(&view->rows)];
-    const json_t *processes = json_object_get(row->session, "processes"), *process;
-    size_t i;
     attron(colour(view, PAIR_QUIET));
     mvhline(y, 0, view->is_unicode ? ACS_HLINE : '-', COLS);
     attroff(colour(view, PAIR_QUIET));
@@ -315,36 +413,15 @@ static void draw_detail(const struct top_view *view)
              json_is_true(json_object_get(row->session, "declared")) ? ", declared" : "",
              session_text(row->session, "priority"), row->share);
     put_text(y + 1, 1, COLS - 2, text);
-    snprintf(text, sizeof(text), "lease %s   threads waited %.1f s   overruns %llu",
-             session_text(row->session, "lease"), row->waited,
-             (unsigned long long)session_number(row->session, "overruns"));
+    top_row_lease(row, text, sizeof(text));
     put_text(y + 2, 1, COLS - 2, text);
-    int cells = COLS - 12 < TOP_PAST ? COLS - 12 : TOP_PAST;
     if (cells > 0) {
-        mvaddstr(y + 3, 1, "memory");
+        put_text(y + 3, 1, 8, "memory");
         put_sparkline(view, y + 3, 10, (unsigned)cells, &row->memory);
-        mvaddstr(y + 4, 1, "compute");
+        put_text(y + 4, 1, 8, "compute");
         put_sparkline(view, y + 4, 10, (unsigned)cells, &row->compute);
     }
-    attron(A_BOLD);
-    mvaddnstr(y + 5, 1, "    PID  COMMAND                USED  REFUSED", COLS - 2);
-    attroff(A_BOLD);
-    json_array_foreach((json_t *)processes, i, process)
-    {
-        int line = y + 6 + (int)i;
-        if (line >= y + DETAIL_LINES - 1 && json_array_size(processes) > DETAIL_LINES - 6) {
-            snprintf(text, sizeof(text), "and %zu more", json_array_size(processes) - i);
-            put_text(line, 1, COLS - 2, text);
-            break;
-        }
-        snprintf(text, sizeof(text), "%7llu  %-16s %10s  %7llu",
-                 (unsigned long long)session_number(process, "pid"), session_text(process, "command"),
-                 units_format_bytes(session_number(process, "used_bytes"), used),
-                 (unsigned long long)session_number(process, "denied_allocations"));
-        put_text(line, 1, COLS - 2, text);
-    }
-    if (json_array_size(processes) == 0)
-        put_text(y + 6, 1, COLS - 2, "no processes");
+    draw_processes(row, y + 5, LINES - 1);
 }
 
 static void draw_help(void)
@@ -364,14 +441,32 @@ static void draw_help(void)
         "SHARE: what it was promised and may take.",
         "WAITS: threads that wait for a turn. outside: memory of programs in no session."};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
-        put_text(2 + (int)i, 2, COLS - 4, lines[i]);
+        put_text((LINES > 16 ? 2 : 1) + (int)i, 2, COLS - 4, lines[i]);
+}
+
+/* As many of them as there is room for; the last two are never left out. */
+static void list_keys(char *text, size_t bytes)
+{
+    static const char *const keys[] = {"Enter detail", "s sort",    "/ filter",
+                                       "l limits",     "r release", "Space hold"};
+    static const char last[] = "? keys  q end";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        size_t with = used + strlen(keys[i]) + 2;
+        if ((int)(with + sizeof(last)) > COLS - 1 || with + sizeof(last) > bytes)
+            break;
+        strcpy(stpcpy(text + used, keys[i]), "  ");
+        used = with;
+    }
+    strcpy(text + used, last);
 }
 
 static void draw_foot(const struct top_view *view)
 {
-    char text[512];
+    char text[512], keys[128];
     const struct top_row *row =
         view->rows.shown_count ? &view->rows.rows[top_rows_selected(&view->rows)] : NULL;
+    list_keys(keys, sizeof(keys));
     switch (view->ask) {
     case TOP_ASK_FILTER:
         snprintf(text, sizeof(text), "Show what has: %s_", view->input);
@@ -387,10 +482,7 @@ static void draw_foot(const struct top_view *view)
             snprintf(text, sizeof(text), "Release %s? (y/n)", row ? row->name : "");
         break;
     default:
-        snprintf(text, sizeof(text), "%s",
-                 view->said[0]
-                     ? view->said
-                     : "Enter detail  s sort  / filter  l limits  r release  Space hold  ? keys  q end");
+        snprintf(text, sizeof(text), "%s", view->said[0] ? view->said : keys);
     }
     int pair =
         view->ask == TOP_ASK_NOTHING && view->said[0] ? (view->is_bad ? PAIR_BAD : PAIR_GOOD) : PAIR_QUIET;
@@ -406,9 +498,11 @@ void top_draw(struct top_view *view)
     if (view->shows_help) {
         draw_help();
     } else {
-        for (unsigned i = 0; i < gpu_lines(view); i++)
-            draw_gpu(view, 1 + (int)i, &view->rows.gpus[i]);
-        draw_list(view);
+        if (!is_detail_alone(view)) {
+            for (unsigned i = 0; i < gpu_lines(view); i++)
+                draw_gpu(view, 1 + (int)i, &view->rows.gpus[i]);
+            draw_list(view);
+        }
         if (view->shows_detail)
             draw_detail(view);
     }

@@ -302,6 +302,17 @@ const char *top_order_name(enum top_order order)
     return names[order];
 }
 
+void top_row_lease(const struct top_row *row, char *text, size_t bytes)
+{
+    const json_t *progress = json_object_get(row->session, "compute_progress_ratio");
+    int length = snprintf(text, bytes, "lease %s", session_text(row->session, "lease"));
+    if (json_is_number(progress))
+        length += snprintf(text + length, bytes - (size_t)length, " at %.0f%% of its speed alone",
+                           100 * json_number_value(progress));
+    snprintf(text + length, bytes - (size_t)length, "   threads waited %.1f s   overruns %llu", row->waited,
+             (unsigned long long)session_number(row->session, "overruns"));
+}
+
 /* --- Taking ---------------------------------------------------------------------------------------- */
 
 void top_rows_take(struct top_rows *rows, json_t *sessions, json_t *gpus)

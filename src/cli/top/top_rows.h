@@ -62,4 +62,6 @@ void top_rows_sort(struct top_rows *rows); /* after another order or filter */
 /* The place of the selected row among those shown; the first where it is not. */
 unsigned top_rows_selected(const struct top_rows *rows);
 void top_rows_select(struct top_rows *rows, int place);
+/* How it stands in the line for the GPUs' time. */
+void top_row_lease(const struct top_row *row, char *text, size_t bytes);
 const char *top_order_name(enum top_order order);

@@ -44,10 +44,13 @@ static json_t *time_json(int64_t seconds)
     return seconds ? json_string(identity_format_time(seconds, text)) : json_null();
 }
 
-/* A program may have called itself anything. */
+/* A program may have called itself anything, and the kernel cuts names in the middle of a character. */
 static json_t *text_json(const char *text)
 {
+    size_t length = strlen(text);
     json_t *json = json_string(text);
+    for (size_t cut = 1; !json && cut <= 3 && cut < length; cut++)
+        json = json_stringn(text, length - cut);
     return json ? json : json_string("?");
 }
 

@@ -1,4 +1,5 @@
 /* What `gpuslice top` shows: bars, sparklines, rows. */
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,6 +37,25 @@ static void a_sparkline_ends_with_the_newest(void **state)
     top_past_add(&past, -1);
     assert_string_equal(top_sparkline(&past, 4, true, text), "    ");
     assert_int_equal(past.count, TOP_PAST);
+}
+
+static void names_are_cut_at_cells_and_lead_no_terminal(void **state)
+{
+    char shown[TOP_CLIPPED];
+    assert_int_equal(top_clip("train", 8, shown), 5);
+    assert_string_equal(shown, "train");
+    assert_int_equal(top_clip("train-llama", 8, shown), 8);
+    assert_string_equal(shown, "train-..");
+    assert_int_equal(top_clip("a\033[2Jb\n\xff", 20, shown), 8);
+    assert_string_equal(shown, "a?[2Jb??");
+    assert_int_equal(top_clip("データ", 6, shown), 6);
+    assert_string_equal(shown, "データ");
+    assert_int_equal(top_clip("データ", 5, shown), 4); /* a wide character is shown whole or not at all */
+    assert_string_equal(shown, "デ..");
+    assert_int_equal(top_clip("e\xcc\x81t\xc3\xa9", 3, shown), 3);
+    assert_string_equal(shown, "e\xcc\x81t\xc3\xa9");
+    assert_int_equal(top_clip("long", 1, shown), 1);
+    assert_int_equal(top_clip("", 4, shown), 0);
 }
 
 static json_t *session(const char *id, const char *name, uint64_t used, double waited)
@@ -89,9 +109,11 @@ static void answers_of_another_shape_are_shown_as_far_as_they_go(void **state)
 
 int main(void)
 {
+    setlocale(LC_ALL, "C.UTF-8");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bar_shows_eighths_and_the_least_there_is),
         cmocka_unit_test(a_sparkline_ends_with_the_newest),
+        cmocka_unit_test(names_are_cut_at_cells_and_lead_no_terminal),
         cmocka_unit_test(rows_are_sorted_and_filtered_and_stay_selected),
         cmocka_unit_test(answers_of_another_shape_are_shown_as_far_as_they_go),
     };
