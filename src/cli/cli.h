@@ -35,6 +35,8 @@ enum cli_kind {
     CLI_PRIORITY,       /* const char *: one of cli_priorities */
     CLI_FIELDS,         /* const char *: names of fields of the API with commas between */
     CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
+    CLI_FORM,           /* const char *: one of cli_forms */
+    CLI_COUNT,          /* unsigned: above 0 */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
     CLI_LIFETIME,       /* uint64_t: microseconds, above 0; UINT64_MAX for "never" */
@@ -57,6 +59,8 @@ struct cli_arguments {
     uint64_t since_usec; /* 0: not given */
     const char *fields;  /* NULL: not given */
     const char *folder;  /* NULL: not given */
+    const char *form;    /* NULL: not given */
+    unsigned lines;      /* 0: not given */
     bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait;
     char **operands; /* ends with NULL */
     unsigned operand_count;
@@ -73,7 +77,7 @@ struct cli_option {
 
 struct cli_verb {
     const char *name;
-    const char *aliases[3]; /* ends with NULL */
+    const char *aliases[4]; /* ends with NULL */
     const char *operands;   /* as --help writes them; NULL for none */
     enum cli_kind operand_kind;
     unsigned operands_min, operands_max;
@@ -92,6 +96,8 @@ extern const char *const cli_priorities[];
 extern const char *const cli_engines[];
 /* What --by takes; ends with NULL. */
 extern const char *const cli_usage_by[];
+/* What --output takes; ends with NULL. */
+extern const char *const cli_forms[];
 
 /* Whether the option takes the next word for its value. */
 bool cli_option_takes_word(const struct cli_option *option);

@@ -6,15 +6,50 @@
 #include "cli/cli.h"
 #include "cli/verbs/help.h"
 
+/* What people of kubectl, docker, systemctl and journalctl type, and what does it here. */
+static const char *other_habit(const char *word)
+{
+    static const struct {
+        const char *word, *ours;
+    } habits[] = {
+        {"kill", "release --kill SESSION"},
+        {"stop", "release --kill SESSION"},
+        {"get", "list"},
+        {"nodes", "gpus"},
+        {"exec", "run --session SESSION"},
+        {"attach", "run --session SESSION"},
+        {"rename", "set --name NAME SESSION"},
+        {"update", "set SESSION"},
+        {"edit", "set SESSION"},
+        {"scale", "set SESSION"},
+        {"start", "run"},
+        {"apply", "create"},
+        {"info", "version"},
+        {"monitor", "top"},
+        {"prune", "release --all"},
+        {"pause", "suspend SESSION"},
+        {"unpause", "resume SESSION"},
+        {"freeze", "suspend SESSION"},
+    };
+    for (size_t i = 0; i < sizeof(habits) / sizeof(habits[0]); i++)
+        if (strcmp(habits[i].word, word) == 0)
+            return habits[i].ours;
+    return NULL;
+}
+
 static enum cli_status no_such_verb(const char *word)
 {
+    const char *ours = word ? other_habit(word) : NULL;
     char known[256] = "";
     size_t used = 0;
     struct error error;
     for (size_t i = 0; cli_verbs[i] && used < sizeof(known); i++)
         used +=
             (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used ? " " : "", cli_verbs[i]->name);
-    if (word)
+    if (ours)
+        error_set(&error, EINVAL, NULL, "'%.80s' is not a verb; 'gpuslice %s' does what you may mean", word,
+                  ours);
+    else if (word)
         error_set(&error, EINVAL, NULL, "'%.80s' is not a verb; expected one of %s", word, known);
     else
         error_set(&error, EINVAL, NULL, "the verb is missing; expected one of %s", known);
@@ -26,7 +61,7 @@ static enum cli_status do_verb(int count, char **words)
     struct cli_arguments arguments;
     struct error error;
     const char *word = count > 1 ? words[1] : NULL;
-    if (word && strcmp(word, "--version") == 0)
+    if (word && (strcmp(word, "--version") == 0 || strcmp(word, "-v") == 0))
         word = "version";
     if (word && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0))
         word = "help";

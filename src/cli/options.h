@@ -35,8 +35,9 @@
 #define CLI_OPTION_MEMORY                                                                                    \
     {                                                                                                        \
         "memory", "SIZE", CLI_MEMORY, offsetof(struct cli_arguments, wish.memory),                           \
-            "the most memory on each GPU, like 4GiB or 512M, or GPU by GPU, like 0=4GiB,1=2GiB; without "    \
-            "it, all that the GPU has"                                                                       \
+            "the most memory on each GPU, like 4GiB, 512M or 50%, or GPU by GPU, like 0=4GiB,1=25%; "        \
+            "without it, all that the GPU has",                                                              \
+            .letter = 'm'                                                                                    \
     }
 #define CLI_OPTION_COMPUTE                                                                                   \
     {                                                                                                        \
@@ -63,7 +64,8 @@
 #define CLI_OPTION_MEMORY_CHANGED                                                                            \
     {                                                                                                        \
         "memory", "SIZE", CLI_MEMORY, offsetof(struct cli_arguments, wish.memory),                           \
-            "new limit on each of its GPUs, like 2GiB, or on some of them, like 0=4GiB,1=2GiB"               \
+            "new limit on each of its GPUs, like 2GiB or 50%, or on some of them, like 0=4GiB,1=25%",        \
+            .letter = 'm'                                                                                    \
     }
 #define CLI_OPTION_OVERSUBSCRIBE                                                                             \
     {                                                                                                        \

@@ -54,6 +54,27 @@ static int check_engine(const char *text, struct error *error)
                      "'%.80s' is not a way to have more memory than the GPU; expected swap", text);
 }
 
+const char *const cli_forms[] = {"table", "wide", "json", "name", NULL};
+
+static int check_form(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_forms; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(error, EINVAL, NULL,
+                     "'%.80s' is not a form of lists; expected table, wide, json or name", text);
+}
+
+static int take_count(const char *text, unsigned *count, struct error *error)
+{
+    uint64_t number;
+    if (units_parse_number(text, INT32_MAX, &number, NULL) < 0 || number == 0)
+        return error_set(error, EINVAL, NULL,
+                         "'%.80s' is not a number of lines; expected one above 0, like 20", text);
+    *count = (unsigned)number;
+    return 0;
+}
+
 static int check_usage_by(const char *text, struct error *error)
 {
     for (const char *const *known = cli_usage_by; *known; known++)
@@ -106,6 +127,11 @@ static int take_value(const struct cli_option *option, const char *value, struct
     case CLI_USAGE_BY:
         result = check_usage_by(value, error);
         break;
+    case CLI_FORM:
+        result = check_form(value, error);
+        break;
+    case CLI_COUNT:
+        return take_count(value, target, error);
     case CLI_QUANTUM:
         result = units_parse_quantum(value, &(uint64_t){0}, error);
         break;

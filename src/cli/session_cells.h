@@ -11,6 +11,10 @@
 /* GET `path`, of a daemon that must be running. */
 int cells_get(const char *path, const struct cli_arguments *arguments, json_t **answer, struct error *error);
 
+/* The same of a daemon that is started where none runs. */
+int cells_get_started(const char *path, const struct cli_arguments *arguments, json_t **answer,
+                      struct error *error);
+
 /* Tells what goes on, a line on stderr each. */
 extern const struct session_progress cells_progress;
 

@@ -5,9 +5,29 @@
 
 #include "base/units.h"
 
-static int parse_size(const char *text, uint64_t *bytes, struct error *error)
+bool memory_limits_given(const struct memory_limits *limits)
+{
+    return limits->every_bytes || limits->every_part || limits->gpus.count;
+}
+
+/* "50%": a share of which both ends are the same. */
+static int parse_part(const char *text, uint32_t *part, struct error *error)
+{
+    struct share share;
+    if (strstr(text, "..") || units_parse_share(text, &share, NULL) < 0)
+        return error_set(
+            error, EINVAL, NULL,
+            "'%.64s' is not a part of a GPU's memory; expected one above 0%% and up to 100%%, like 50%%",
+            text);
+    *part = share.max;
+    return 0;
+}
+
+static int parse_size(const char *text, uint64_t *bytes, uint32_t *part, struct error *error)
 {
     uint64_t parsed;
+    if (strchr(text, '%'))
+        return parse_part(text, part, error);
     int result = units_parse_bytes(text, &parsed, error);
     if (result < 0)
         return result;
@@ -38,10 +58,12 @@ static int parse_pair(struct memory_limits *limits, const char *text, size_t len
     memcpy(size, equals + 1, size_length);
 
     uint64_t bytes = 0;
-    int result = parse_size(size, &bytes, error);
+    uint32_t part = 0;
+    int result = parse_size(size, &bytes, &part, error);
     if (result < 0 || (result = gpu_names_add(&limits->gpus, text, (size_t)(equals - text), error)) < 0)
         return result;
     limits->gpu_bytes[limits->gpus.count - 1] = bytes;
+    limits->gpu_parts[limits->gpus.count - 1] = part;
     return 0;
 }
 
@@ -49,7 +71,7 @@ int memory_limits_parse(struct memory_limits *limits, const char *text, struct e
 {
     struct memory_limits parsed = {0};
     if (!strchr(text, '=')) {
-        int result = parse_size(text, &parsed.every_bytes, error);
+        int result = parse_size(text, &parsed.every_bytes, &parsed.every_part, error);
         if (result < 0)
             return result;
         *limits = parsed;

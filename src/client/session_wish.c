@@ -32,15 +32,22 @@ int session_wish_check(const struct session_wish *wish, struct error *error)
     return result < 0 ? result : check_seconds("idle-suspend", wish->idle_suspend_usec, error);
 }
 
-/* The limit that the wish gives to `name` alone; 0 for none. */
-static uint64_t limit_apart(const struct memory_limits *memory, const char *name)
+static void set_limit(json_t *object, uint64_t bytes, uint32_t part)
+{
+    if (bytes)
+        json_object_set_new(object, "memory_bytes", json_integer((json_int_t)bytes));
+    else if (part)
+        json_object_set_new(object, "memory_ratio", json_real((double)part / SHARE_WHOLE));
+}
+
+/* Add the limit that the wish gives to `name` alone, if it does. */
+static void set_limit_apart(json_t *object, const struct memory_limits *memory, const char *name)
 {
     struct gpu_names one = {.count = 1};
     strcpy(one.names[0], name);
     for (unsigned i = 0; i < memory->gpus.count; i++)
         if (gpu_names_contain(&one, memory->gpus.names[i]))
-            return memory->gpu_bytes[i];
-    return 0;
+            set_limit(object, memory->gpu_bytes[i], memory->gpu_parts[i]);
 }
 
 static json_t *gpus_body(const struct gpu_names *gpus, const struct memory_limits *memory)
@@ -48,9 +55,7 @@ static json_t *gpus_body(const struct gpu_names *gpus, const struct memory_limit
     json_t *array = json_array();
     for (unsigned i = 0; i < gpus->count; i++) {
         json_t *gpu = json_pack("{s:s}", "gpu", gpus->names[i]);
-        uint64_t limit = limit_apart(memory, gpus->names[i]);
-        if (limit)
-            json_object_set_new(gpu, "memory_bytes", json_integer((json_int_t)limit));
+        set_limit_apart(gpu, memory, gpus->names[i]);
         json_array_append_new(array, gpu);
     }
     return array;
@@ -74,8 +79,7 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
         json_object_set_new(*body, "name", json_string(wish->name));
     if (gpus->count)
         json_object_set_new(*body, "gpus", gpus_body(gpus, memory));
-    if (memory->every_bytes)
-        json_object_set_new(*body, "memory_bytes", json_integer((json_int_t)memory->every_bytes));
+    set_limit(*body, memory->every_bytes, memory->every_part);
     if (wish->compute.max)
         json_object_set_new(*body, "compute", json_string(units_format_share(wish->compute, share)));
     if (wish->ttl_usec)

@@ -33,15 +33,20 @@ static void check_refusal(const struct error *error)
     json_decref(told);
 }
 
+static void check_limit(bool is_given, uint64_t bytes, uint32_t part)
+{
+    fuzz_require(bytes <= INT64_MAX && part <= SHARE_WHOLE);
+    fuzz_require((bytes > 0) + (part > 0) == is_given);
+}
+
 static void check_request(const struct session_request *request)
 {
     fuzz_require(request->limit_count <= CARDS);
     for (unsigned i = 0; i < request->limit_count; i++) {
         fuzz_require(request->limits[i].gpu < CARDS);
-        fuzz_require(!request->limits[i].has_bytes ||
-                     (request->limits[i].bytes > 0 && request->limits[i].bytes <= INT64_MAX));
+        check_limit(request->limits[i].has_bytes, request->limits[i].bytes, request->limits[i].part);
     }
-    fuzz_require(!request->has_bytes || (request->bytes > 0 && request->bytes <= INT64_MAX));
+    check_limit(request->has_bytes, request->bytes, request->part);
     fuzz_require(!request->has_compute ||
                  (request->compute.min <= request->compute.max && request->compute.max <= SHARE_WHOLE));
     fuzz_require(request->ttl_seconds <= INT32_MAX);

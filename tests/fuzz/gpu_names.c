@@ -1,5 +1,6 @@
 /* GPUs as people name them: CUDA_VISIBLE_DEVICES, --memory by GPU, UUIDs, and FAKECUDA_MIG's partitions. */
 #include "client/gpu_names.h"
+#include "base/units.h"
 #include "client/memory_limits.h"
 #include "cuda/uuid.h"
 #include "fuzz.h"
@@ -36,10 +37,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check_names(&names);
     }
     if (memory_limits_parse(&limits, text, &error) == 0) {
-        fuzz_require(limits.every_bytes <= INT64_MAX && !limits.every_bytes == !!limits.gpus.count);
+        fuzz_require(limits.every_bytes <= INT64_MAX && limits.every_part <= SHARE_WHOLE &&
+                     (limits.every_bytes > 0) + (limits.every_part > 0) + (limits.gpus.count > 0) == 1);
         check_names(&limits.gpus);
         for (unsigned i = 0; i < limits.gpus.count; i++)
-            fuzz_require(limits.gpu_bytes[i] > 0 && limits.gpu_bytes[i] <= INT64_MAX);
+            fuzz_require(limits.gpu_bytes[i] <= INT64_MAX && limits.gpu_parts[i] <= SHARE_WHOLE &&
+                         (limits.gpu_bytes[i] > 0) + (limits.gpu_parts[i] > 0) == 1);
     }
     check_uuid(text);
     for (size_t i = 0; i < sizeof(cards) / sizeof(cards[0]); i++) {

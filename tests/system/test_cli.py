@@ -263,7 +263,7 @@ def test_an_option_of_later_versions_is_named(daemon):
 def test_help_needs_no_daemon_and_names_every_option(make_daemon):
     daemon = make_daemon()
     overview = daemon.cli("help").stdout
-    verbs = [line.split()[0] for line in overview.splitlines() if line.startswith("  ") and "gpuslice" not in line[:12]]
+    verbs = [line.split()[0] for line in overview.splitlines() if line[:2] == "  " and line[2] != " " and "gpuslice" not in line[:12]]
     assert {"run", "create", "list", "show", "set", "suspend", "resume", "release", "gpus", "scheduler", "usage", "top", "dashboard", "events", "doctor", "config",
             "cdi", "completion", "version",
             "help", "allocate", "status", "run-existing"} == set(verbs)
@@ -284,16 +284,16 @@ def test_completion_knows_every_option_of_run(make_daemon):
             assert f"-l {option}" in script if shell == "fish" else f"--{option}" in script
 
 
-def test_nothing_but_run_and_create_starts_a_daemon(make_daemon):
+def test_what_needs_a_session_starts_no_daemon(make_daemon):
     daemon = make_daemon()
-    for arguments in (["list"], ["gpus"], ["show", "a"], ["set", "a", "--memory", "1MiB"], ["release", "a", "b"],
+    for arguments in (["list", "--watch"], ["show", "a"], ["set", "a", "--memory", "1MiB"], ["release", "a", "b"],
                       ["run", "--session", "a", "true"]):
         assert refused(daemon, *arguments).startswith("no daemon is running; expected one at ")
     assert not daemon.control_socket.exists()
 
 
 def test_a_daemon_of_the_other_kind_is_hinted_at(daemon):
-    line = refused(daemon, "list", env={**daemon.environment(), "GPUSLICE_SIMULATED": "0"})
+    line = refused(daemon, "show", "a", env={**daemon.environment(), "GPUSLICE_SIMULATED": "0"})
     assert line.startswith("no daemon is running; ") and line.endswith("; a simulated one is running: add --simulated")
 
 

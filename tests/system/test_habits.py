@@ -89,6 +89,69 @@ def test_all_of_ones_sessions_are_released_at_once(daemon, start):
     assert daemon.cli("release", "--all", "one", check=False).returncode == 2
 
 
+def test_lists_work_before_any_daemon_runs(make_daemon):
+    daemon = make_daemon()
+    listed = daemon.cli("list")
+    assert listed.stdout.startswith("no sessions") and "no daemon is running" in listed.stderr
+    assert json.loads(daemon.cli("list", "--json").stdout) == [] and daemon.cli("list", "-q").stdout == ""
+    assert not daemon.control_socket.exists()
+    assert "GPU Slice Simulated" in daemon.cli("gpus").stdout  # starts one, which ends soon
+    pid = daemon.request("GET", "/v1/version")[1]["pid"]
+    os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the daemon to end")
+
+
+def test_forms_of_lists(daemon):
+    create(daemon, "one")
+    assert [session["name"] for session in json.loads(daemon.cli("ls", "-o", "json").stdout)] == ["one"]
+    assert daemon.cli("list", "-o", "name").stdout == "one\n"
+    assert {"OWNER", "PRIORITY"} <= set(daemon.cli("ps", "--output", "wide").stdout.split())
+    refused = daemon.cli("list", "-o", "yaml", check=False)
+    assert refused.returncode == 2 and "expected table, wide, json or name" in refused.stderr
+
+
+def test_the_last_events(daemon, reap):
+    for name in "one", "two", "three":
+        create(daemon, name)
+    assert [line.split()[4] for line in daemon.cli("events", "-n", "2").stdout.splitlines()] == ["two", "three"]
+    follower = reap(daemon.spawn("logs", "-f", "-n", "1"))
+    assert "three" in follower.stdout.readline()
+    daemon.cli("delete", "one")
+    assert "session.released" in follower.stdout.readline()
+    assert daemon.cli("events", "-n", "none", check=False).returncode == 2
+
+
+def test_other_tools_words_lead_on(daemon):
+    for word, ours in ("kill", "release --kill"), ("exec", "run --session"), ("get", "list"):
+        refused = daemon.cli(word, "train", check=False)
+        assert refused.returncode == 2 and f"'gpuslice {ours}" in refused.stderr
+    create(daemon, "one")
+    assert "one" in daemon.cli("describe", "one").stdout and "one" in daemon.cli("inspect", "one").stdout
+    assert daemon.cli("-v").stdout == daemon.cli("version").stdout
+
+
+def test_nvidia_smi_on_a_simulated_gpu(daemon, tmp_path):
+    refused = daemon.cli("run", "--simulated", "--", "/usr/bin/nvidia-smi", "-L", check=False)
+    assert refused.returncode == 1 and "cannot run on a simulated GPU" in refused.stderr and "gpuslice gpus" in refused.stderr
+    assert daemon.request("GET", "/v1/sessions") == (200, [])
+
+
+def test_memory_is_asked_for_as_a_part_of_the_card(make_daemon, make_gpu):
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_GPUS=2)).start()
+    total = daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"]
+    daemon.cli("create", "--name", "half", "-m", "50%")
+    assert daemon.session("half")["vram_limit_bytes"] == total // 2
+    daemon.cli("create", "--name", "two", "--gpu", "0,1", "--memory", "0=25%,1=12.5%")
+    assert [gpu["limit_bytes"] for gpu in daemon.session("two")["gpus"]] == [total // 4, total // 8]
+    daemon.cli("set", "half", "--memory", "10%")
+    assert daemon.session("half")["vram_limit_bytes"] == total // 10
+    full = daemon.cli("create", "--gpu", "0", "--memory", "80%", check=False)
+    assert full.returncode == 1 and "does not fit" in full.stderr
+    assert daemon.cli("create", "--memory", "120%", check=False).returncode == 2
+    both = daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB, "memory_ratio": 0.5})
+    assert both[0] == 400 and "either" in both[1]["error"]["message"]
+
+
 def test_gpus_names_who_is_outside_of_sessions(daemon, start):
     puppet = start(daemon.gpu.environment())
     puppet.get("alloc", 16 * MIB)

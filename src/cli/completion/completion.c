@@ -22,6 +22,8 @@ static const char *kind_name(enum cli_kind kind)
         return "priority";
     case CLI_USAGE_BY:
         return "by";
+    case CLI_FORM:
+        return "form";
     case CLI_SHELL:
         return "shell";
     case CLI_VERB:
@@ -111,6 +113,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "(low normal high critical)";
     case CLI_USAGE_BY:
         return "(session user gpu)";
+    case CLI_FORM:
+        return "(table wide json name)";
     case CLI_SHELL:
         return "(bash zsh fish)";
     case CLI_VERB:
@@ -180,6 +184,8 @@ static const char *fish_values(enum cli_kind kind)
         return "low normal high critical";
     case CLI_USAGE_BY:
         return "session user gpu";
+    case CLI_FORM:
+        return "table wide json name";
     case CLI_SHELL:
         return "bash zsh fish";
     case CLI_CONFIG:

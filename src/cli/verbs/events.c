@@ -1,6 +1,7 @@
 /* gpuslice events: what has happened to sessions, processes and GPUs, and what happens from now on. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -15,6 +16,8 @@ static const struct cli_option options[] = {
      "go on and print events as they come, until interrupted", .letter = 'f'},
     {"since", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, since_usec),
      "leave out what happened longer ago than this, like 10m or 2h"},
+    {"lines", "COUNT", CLI_COUNT, offsetof(struct cli_arguments, lines),
+     "of what has happened print the last COUNT alone", .letter = 'n'},
     {"json", NULL, CLI_FLAG, offsetof(struct cli_arguments, json),
      "print an object of JSON a line, for programs"},
     CLI_OPTION_SIMULATED,
@@ -27,7 +30,17 @@ struct choice {
     const char *session;           /* name, ID or the beginning of an ID; NULL: any */
     char since[SESSION_TIME_TEXT]; /* as the API writes times; "": any */
     void (*print)(const json_t *event);
+    uint64_t after; /* the number of the last event that needs no printing any more */
+    json_t *last;   /* collects the last `lines` events instead; NULL: they are printed */
+    unsigned lines;
 };
+
+/* Events are numbered: "3-17" is the 17th of the third daemon. */
+static uint64_t number_of(const json_t *event)
+{
+    const char *dash = strchr(session_text(event, "id"), '-');
+    return dash ? strtoull(dash + 1, NULL, 10) : 0;
+}
 
 static void take_event(const json_t *event, void *context)
 {
@@ -37,8 +50,32 @@ static void take_event(const json_t *event, void *context)
         strncmp(id, choice->session, strlen(choice->session)) != 0)
         return;
     /* Times are all of one form, in which the later comes later. */
-    if (strcmp(session_text(event, "time"), choice->since) >= 0)
+    if (strcmp(session_text(event, "time"), choice->since) < 0 || number_of(event) <= choice->after)
+        return;
+    if (!choice->last) {
         choice->print(event);
+        return;
+    }
+    json_array_append(choice->last, (json_t *)event);
+    if (json_array_size(choice->last) > choice->lines)
+        json_array_remove(choice->last, 0);
+}
+
+/* Of what has happened up to now the end. What comes behind it is printed from then on. */
+static int print_last(struct client *client, struct choice *choice, struct error *error)
+{
+    const json_t *event;
+    size_t i;
+    json_t *last = choice->last = json_array();
+    int result = client_listen(client, "/v1/events?follow=false", take_event, choice, error);
+    choice->last = NULL;
+    json_array_foreach(last, i, event)
+    {
+        choice->print(event);
+        choice->after = number_of(event);
+    }
+    json_decref(last);
+    return result;
 }
 
 static void print_json(const json_t *event)
@@ -66,6 +103,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
     struct client client;
     struct error error;
     struct choice choice = {.session = arguments->operands[0],
+                            .lines = arguments->lines,
                             .print = arguments->json ? print_json : print_line};
     if (arguments->since_usec) {
         time_t since = time(NULL) - (time_t)(arguments->since_usec / 1000000);
@@ -73,7 +111,9 @@ static enum cli_status act(const struct cli_arguments *arguments)
         strftime(choice.since, sizeof(choice.since), "%Y-%m-%dT%H:%M:%S", gmtime_r(&since, &utc));
     }
     int result = client_open(&client, arguments->simulated, &error);
-    if (result == 0)
+    if (result == 0 && arguments->lines)
+        result = print_last(&client, &choice, &error);
+    if (result == 0 && (arguments->follow || !arguments->lines))
         result = client_listen(&client, arguments->follow ? "/v1/events" : "/v1/events?follow=false",
                                take_event, &choice, &error);
     if (result == 0 && arguments->follow)
@@ -84,6 +124,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_events = {
     .name = "events",
+    .aliases = {"logs"},
     .operands = "[SESSION]",
     .operand_kind = CLI_SESSION,
     .operands_max = 1,

@@ -90,7 +90,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
 {
     json_t *gpus = NULL;
     struct error error;
-    if (cells_get("/v1/gpus", arguments, &gpus, &error) < 0)
+    if (cells_get_started("/v1/gpus", arguments, &gpus, &error) < 0)
         return cli_report(&error);
     if (arguments->json)
         cells_print_json(gpus);
@@ -105,7 +105,8 @@ const struct cli_verb verb_gpus = {
     .summary = "list the GPUs, what is used of them and what sessions reserved",
     .text =
         "RESERVED is what the limits of sessions promise; USED is what the whole card holds, by "
-        "whatever program; OUTSIDE is the part of it that belongs to processes in no session of this daemon.",
+        "whatever program; OUTSIDE is the part of it that belongs to processes in no session of this daemon. "
+        "Starts a daemon if none is running.",
     .options = options,
     .act = act,
 };

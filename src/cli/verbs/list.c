@@ -16,6 +16,8 @@ static const struct cli_option options[] = {
      "print these fields of --json, with tabs between, like session_id,name,used_bytes"},
     {"watch", NULL, CLI_FLAG, offsetof(struct cli_arguments, watch),
      "print again every 2 seconds, until interrupted", .letter = 'w'},
+    {"output", "FORM", CLI_FORM, offsetof(struct cli_arguments, form),
+     "table, wide (all columns), json or name (names alone)", .letter = 'o'},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
@@ -110,12 +112,14 @@ static void add_session(struct table *table, const json_t *session)
 }
 
 /* Pods are shown where there are any, owners where there is another than who asks, priorities where one is not the usual. */
-static void choose_columns(const json_t *sessions, struct table_column chosen[static COLUMNS + 1])
+static void choose_columns(const json_t *sessions, bool is_wide,
+                           struct table_column chosen[static COLUMNS + 1])
 {
     const json_t *session;
     size_t i;
     memcpy(chosen, columns, sizeof(columns));
-    chosen[POD].left_out = chosen[OWNER].left_out = chosen[PRIORITY].left_out = true;
+    chosen[POD].left_out = true;
+    chosen[OWNER].left_out = chosen[PRIORITY].left_out = !is_wide;
     json_array_foreach((json_t *)sessions, i, session)
     {
         if (*session_text(session, "pod"))
@@ -127,7 +131,7 @@ static void choose_columns(const json_t *sessions, struct table_column chosen[st
     }
 }
 
-static void print_table(const json_t *sessions)
+static void print_table(const json_t *sessions, bool is_wide)
 {
     struct table_column chosen[COLUMNS + 1];
     struct table table = {.columns = chosen};
@@ -137,7 +141,7 @@ static void print_table(const json_t *sessions)
         puts("no sessions; 'gpuslice run' and 'gpuslice create' make one");
         return;
     }
-    choose_columns(sessions, chosen);
+    choose_columns(sessions, is_wide, chosen);
     json_array_foreach((json_t *)sessions, i, session)
     {
         add_session(&table, session);
@@ -185,20 +189,41 @@ static int print_fields(const json_t *sessions, const char *fields, struct error
     return 0;
 }
 
+static bool is_form(const struct cli_arguments *arguments, const char *form)
+{
+    return arguments->form && strcmp(arguments->form, form) == 0;
+}
+
+/* Which fields are printed alone; NULL: a table, or all as JSON. */
+static const char *fields_of(const struct cli_arguments *arguments)
+{
+    return arguments->fields            ? arguments->fields
+           : arguments->quiet           ? "session_id"
+           : is_form(arguments, "name") ? "name"
+                                        : NULL;
+}
+
 static int print_once(const struct cli_arguments *arguments, struct error *error)
 {
     json_t *sessions = NULL;
+    const char *fields = fields_of(arguments);
+    bool is_json = arguments->json || is_form(arguments, "json");
     int result = cells_get("/v1/sessions", arguments, &sessions, error);
-    if (result < 0)
+    if (result == -ENOTCONN && !arguments->watch) { /* without a daemon there are no sessions */
+        cli_report(error);
+        sessions = json_array();
+    } else if (result < 0) {
         return result;
+    }
+    result = 0;
     if (arguments->watch && isatty(STDOUT_FILENO))
         fputs("\033[H\033[J", stdout); /* to the top, and all below away */
-    if (arguments->json)
+    if (is_json)
         cells_print_json(sessions);
-    else if (arguments->quiet || arguments->fields)
-        result = print_fields(sessions, arguments->fields ? arguments->fields : "session_id", error);
+    else if (fields)
+        result = print_fields(sessions, fields, error);
     else
-        print_table(sessions);
+        print_table(sessions, is_form(arguments, "wide"));
     json_decref(sessions);
     return result;
 }

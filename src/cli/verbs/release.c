@@ -77,7 +77,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_release = {
     .name = "release",
-    .aliases = {"rm"},
+    .aliases = {"rm", "delete"},
     .operands = "SESSION...",
     .operand_kind = CLI_SESSION,
     .operands_max = (unsigned)-1,

@@ -55,18 +55,14 @@ static int check_container(const struct cli_arguments *arguments, struct error *
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
-    const char *beside = arguments->wish.name         ? "--name"
-                         : arguments->wish.gpus.count ? "--gpu"
-                         : arguments->wish.memory.every_bytes || arguments->wish.memory.gpus.count
-                             ? "--memory"
-                         : arguments->wish.compute.max       ? "--compute"
-                         : arguments->wish.priority          ? "--priority"
-                         : arguments->wish.ttl_usec          ? "--ttl"
-                         : arguments->wish.wait_usec         ? "--wait"
-                         : arguments->wish.oversubscribe     ? "--oversubscribe"
-                         : arguments->wish.host_memory_bytes ? "--host-memory"
-                         : arguments->wish.idle_suspend_usec ? "--idle-suspend"
-                                                             : NULL;
+    const char *beside = arguments->wish.name                           ? "--name"
+                         : arguments->wish.gpus.count                   ? "--gpu"
+                         : memory_limits_given(&arguments->wish.memory) ? "--memory"
+                         : arguments->wish.compute.max                  ? "--compute"
+                         : arguments->wish.priority                     ? "--priority"
+                         : arguments->wish.ttl_usec                     ? "--ttl"
+                         : arguments->wish.wait_usec                    ? "--wait"
+                                                                        : NULL;
     if (arguments->session && beside)
         return error_set(
             error, EINVAL, NULL,
@@ -152,6 +148,18 @@ static int compose_container(struct client *client, const struct cli_arguments *
     return result;
 }
 
+/* nvidia-smi reads an internal table of NVIDIA's own driver library, which the simulation does not have. */
+static int check_command(const struct cli_arguments *arguments, char **command, struct error *error)
+{
+    const char *slash = strrchr(command[0], '/');
+    if (!arguments->simulated || strcmp(slash ? slash + 1 : command[0], "nvidia-smi") != 0)
+        return 0;
+    return error_set(
+        error, ENOTSUP, NULL,
+        "nvidia-smi cannot run on a simulated GPU: it needs parts of NVIDIA's own driver that no API "
+        "describes; 'gpuslice gpus' and 'gpuslice top' show the same, and nvtop runs");
+}
+
 static enum cli_status become_command(char **command)
 {
     struct error error;
@@ -176,10 +184,12 @@ static enum cli_status act(const struct cli_arguments *given)
         arguments = &meant;
     }
     char **command = arguments->operands;
-    int result = client_open(&client, arguments->simulated, &error);
-    if (result == 0 && arguments->container)
+    int result = check_command(arguments, command, &error);
+    if (result < 0 || (result = client_open(&client, arguments->simulated, &error)) < 0)
+        return cli_report(&error);
+    if (arguments->container)
         result = compose_container(&client, arguments, &command, &error);
-    else if (result == 0)
+    else
         result = find_environment(&client, arguments, &environment, &error);
     client_close(&client);
     if (result == 0 && !arguments->container)

@@ -14,9 +14,9 @@ static const struct cli_option options[] = {
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
-    if (arguments->wish.name || arguments->wish.memory.every_bytes || arguments->wish.memory.gpus.count ||
-        arguments->wish.compute.max || arguments->wish.priority || arguments->wish.ttl_usec ||
-        arguments->wish.host_memory_bytes || arguments->wish.idle_suspend_usec)
+    if (arguments->wish.name || memory_limits_given(&arguments->wish.memory) || arguments->wish.compute.max ||
+        arguments->wish.priority || arguments->wish.ttl_usec || arguments->wish.host_memory_bytes ||
+        arguments->wish.idle_suspend_usec)
         return session_wish_check(&arguments->wish, error);
     return error_set(error, EINVAL, NULL,
                      "what to change is missing; expected --memory, --compute, --priority, --ttl, "

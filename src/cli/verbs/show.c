@@ -218,6 +218,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_show = {
     .name = "show",
+    .aliases = {"describe", "inspect"},
     .operands = "SESSION",
     .operand_kind = CLI_SESSION,
     .operands_min = 1,

@@ -39,6 +39,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_top = {
     .name = "top",
+    .aliases = {"stats"},
     .summary = "show sessions and GPUs as they change, and change them",
     .text = "Takes the whole terminal, 80 columns by 24 lines or more; more columns show more. '?' lists the "
             "keys.",

@@ -123,12 +123,12 @@ static json_t *asked_gpus_json(const struct session *session)
         struct session_gpu gpu = {.is_mig = card->mig_index >= 0};
         char uuid[GPU_UUID_TEXT];
         memcpy(gpu.uuid, card->uuid, sizeof(gpu.uuid));
-        json_array_append_new(gpus, json_pack("{s:i,s:o,s:s,s:o}", "index", card->index, "mig_index",
-                                              mig_index_json(card), "uuid", session_gpu_uuid(&gpu, uuid),
-                                              "limit_bytes",
-                                              bytes_json(limit->has_bytes     ? limit->bytes
-                                                         : request->has_bytes ? request->bytes
-                                                                              : card->total_bytes)));
+        json_array_append_new(
+            gpus, json_pack("{s:i,s:o,s:s,s:o}", "index", card->index, "mig_index", mig_index_json(card),
+                            "uuid", session_gpu_uuid(&gpu, uuid), "limit_bytes",
+                            bytes_json(limit->has_bytes || request->has_bytes
+                                           ? admission_asked_bytes(request, limit, card->total_bytes)
+                                           : card->total_bytes)));
     }
     return gpus;
 }

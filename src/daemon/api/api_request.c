@@ -31,10 +31,28 @@ static int parse_object(const char *body, size_t bytes, json_t **document, struc
 static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, uint64_t *bytes,
                        struct error *error)
 {
+    if (*has_bytes)
+        return bad_request(error, field, "either 'memory_bytes' or 'memory_ratio'");
     if (!json_is_integer(value) || json_integer_value(value) <= 0)
         return bad_request(error, field, "a whole number of bytes above 0");
     *has_bytes = true;
     *bytes = (uint64_t)json_integer_value(value);
+    return 0;
+}
+
+/* A part of the card, above 0 and up to 1. One that comes to nothing is a ten-thousandth. */
+static int parse_part(const char *field, const json_t *value, bool *has_bytes, uint32_t *part,
+                      struct error *error)
+{
+    double ratio = json_number_value(value);
+    if (*has_bytes)
+        return bad_request(error, field, "either 'memory_bytes' or 'memory_ratio'");
+    if (!json_is_number(value) || !(ratio > 0) || ratio > 1)
+        return bad_request(error, field, "a number above 0 and up to 1");
+    *has_bytes = true;
+    *part = (uint32_t)(ratio * SHARE_WHOLE + 0.5);
+    if (*part == 0)
+        *part = 1;
     return 0;
 }
 
@@ -62,8 +80,11 @@ static int parse_gpu(const struct daemon *daemon, json_t *object, struct session
                          : bad_request(error, "gpu", "a string: an index or the beginning of a UUID");
         } else if (strcmp(key, "memory_bytes") == 0) {
             result = parse_bytes("memory_bytes", value, &limit.has_bytes, &limit.bytes, error);
+        } else if (strcmp(key, "memory_ratio") == 0) {
+            result = parse_part("memory_ratio", value, &limit.has_bytes, &limit.part, error);
         } else {
-            result = bad_request(error, key, "'gpu' and 'memory_bytes' alone in an element of 'gpus'");
+            result = bad_request(error, key,
+                                 "'gpu' and 'memory_bytes' or 'memory_ratio' alone in an element of 'gpus'");
         }
         if (result < 0)
             return result;
@@ -112,6 +133,11 @@ static int parse_gpus(const struct field *field, struct error *error)
 static int parse_memory(const struct field *field, struct error *error)
 {
     return parse_bytes(field->name, field->value, &field->request->has_bytes, &field->request->bytes, error);
+}
+
+static int parse_memory_ratio(const struct field *field, struct error *error)
+{
+    return parse_part(field->name, field->value, &field->request->has_bytes, &field->request->part, error);
 }
 
 static int parse_compute(const struct field *field, struct error *error)
@@ -241,6 +267,7 @@ static const struct {
     {"name", false, parse_name},
     {"gpus", false, parse_gpus},
     {"memory_bytes", false, parse_memory},
+    {"memory_ratio", false, parse_memory_ratio},
     {"compute", false, parse_compute},
     {"priority", false, parse_priority},
     {"ttl_seconds", false, parse_time},

@@ -73,13 +73,25 @@ static uint32_t minimum_of(const struct session_request *request)
     return request->has_compute ? request->compute.min : 0;
 }
 
+static uint64_t part_of(uint64_t total_bytes, uint32_t part)
+{
+    return (uint64_t)((unsigned __int128)total_bytes * part / SHARE_WHOLE);
+}
+
+uint64_t admission_asked_bytes(const struct session_request *request, const struct session_limit *limit,
+                               uint64_t total_bytes)
+{
+    if (limit && limit->has_bytes)
+        return limit->part ? part_of(total_bytes, limit->part) : limit->bytes;
+    return request->part ? part_of(total_bytes, request->part) : request->bytes;
+}
+
 /* What a new session's limit is on a GPU that the request names, or may be given. */
 static uint64_t limit_on(const struct session_request *request, const struct session_limit *limit,
                          const struct admission_gpu *gpu)
 {
-    if (limit && limit->has_bytes)
-        return limit->bytes;
-    return request->has_bytes ? request->bytes : gpu->total_bytes;
+    bool is_asked = request->has_bytes || (limit && limit->has_bytes);
+    return is_asked ? admission_asked_bytes(request, limit, gpu->total_bytes) : gpu->total_bytes;
 }
 
 static const struct session_limit *find_limit(const struct session_request *request, unsigned gpu)
@@ -243,7 +255,10 @@ static int change_gpu(const struct admission_state *state, const struct session_
     }
     if (!request->has_bytes && (!limit || !limit->has_bytes))
         return 0;
-    uint64_t bytes = limit && limit->has_bytes ? limit->bytes : request->bytes;
+    const bool is_part = limit && limit->has_bytes ? limit->part : request->part;
+    if (is_part && !card) /* of a card that is not there nobody knows a part */
+        return 0;
+    uint64_t bytes = admission_asked_bytes(request, limit, card ? card->total_bytes : 0);
     bool is_lower = gpu->reserved && bytes <= gpu->limit_bytes;
     int result = card && !is_lower ? check_bytes(card, bytes, error) : 0;
     gpu->limit_bytes = bytes;

@@ -16,6 +16,7 @@
 #include "ledger/ledger.h"
 
 struct session_request;
+struct session_limit;
 
 /* One GPU. */
 struct admission_gpu {
@@ -59,6 +60,10 @@ int admission_plan(const struct admission_state *state, const struct allotment *
 
 /* Count what was allotted among what is promised. */
 void admission_promise(struct admission_state *state, const struct allotment *allotment);
+
+/* The limit that is asked for on a card of `total_bytes`, where one is: `limit` is that on this card, or NULL. */
+uint64_t admission_asked_bytes(const struct session_request *request, const struct session_limit *limit,
+                               uint64_t total_bytes);
 
 /* Whether `request` may come to have something set aside on GPU `gpu`. */
 bool admission_may_reserve(const struct session_request *request, unsigned gpu);

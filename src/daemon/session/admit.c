@@ -73,6 +73,7 @@ void admit_apply_defaults(const struct daemon *daemon, struct session_request *r
     if (!request->has_bytes && bytes) {
         request->has_bytes = true;
         request->bytes = bytes;
+        request->part = 0;
     }
     if (!request->has_compute) {
         request->has_compute = true;

@@ -15,6 +15,7 @@ struct session_limit {
     unsigned gpu; /* index of daemon.gpus */
     bool has_bytes;
     uint64_t bytes;
+    uint32_t part; /* of the card, in ten-thousandths, instead of `bytes`; 0: not given so */
 };
 
 struct session_request {
@@ -25,6 +26,7 @@ struct session_request {
     struct session_limit limits[LEDGER_GPUS];
     bool has_bytes; /* `bytes` for every GPU that has none of its own */
     uint64_t bytes;
+    uint32_t part;                  /* as in session_limit */
     bool drops_limits;              /* change: reserve nothing any more; a limit is the card's memory */
     bool has_compute, has_priority; /* without: SHARE_ANY and PRIORITY_NORMAL, or unchanged */
     struct share compute;

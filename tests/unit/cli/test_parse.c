@@ -150,11 +150,13 @@ static void wrong_words_are_refused(void **state)
          "'gpuslice set' changes a session that exists"},
         {&verb_list,
          {"-simulated"},
-         "'gpuslice list' has no option '-simulated'; expected one of --quiet --format --watch --json "
+         "'gpuslice list' has no option '-simulated'; expected one of --quiet --format --watch --output "
+         "--json "
          "--simulated --help"},
         {&verb_list,
          {"--jso"},
-         "'gpuslice list' has no option '--jso'; expected one of --quiet --format --watch --json --simulated "
+         "'gpuslice list' has no option '--jso'; expected one of --quiet --format --watch --output --json "
+         "--simulated "
          "--help"},
         {&verb_run, {"--memory"}, "--memory has no value; expected --memory SIZE"},
         {&verb_run, {"--name", "--memory", "1GiB", "true"}, "--name has no value; expected --name NAME"},

@@ -39,6 +39,20 @@ static void gpus_are_set_apart(void **state)
     assert_int_equal(limits.gpu_bytes[2], 17);
 }
 
+static void a_part_of_the_card_is_a_limit(void **state)
+{
+    struct memory_limits limits;
+    assert_int_equal(memory_limits_parse(&limits, "50%", NULL), 0);
+    assert_int_equal(limits.every_part, 5000);
+    assert_int_equal(limits.every_bytes, 0);
+    assert_true(memory_limits_given(&limits));
+    assert_int_equal(memory_limits_parse(&limits, "0=12.5%,1=2GiB", NULL), 0);
+    assert_int_equal(limits.gpu_parts[0], 1250);
+    assert_int_equal(limits.gpu_bytes[0], 0);
+    assert_int_equal(limits.gpu_parts[1], 0);
+    assert_int_equal(limits.gpu_bytes[1], 2ull << 30);
+}
+
 static void what_is_no_limit_is_refused_and_changes_nothing(void **state)
 {
     static const struct {
@@ -56,6 +70,10 @@ static void what_is_no_limit_is_refused_and_changes_nothing(void **state)
         {"9223372036854775808", ERANGE},
         {"18446744073709551616", ERANGE},
         {"99999999999999999999999999", ERANGE},
+        {"0%", EINVAL},
+        {"101%", EINVAL},
+        {"20%..50%", EINVAL},
+        {"%", EINVAL},
         {"0=", EINVAL},
         {"=4GiB", EINVAL},
         {"0=0", EINVAL},
@@ -141,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_size_is_for_every_gpu),
         cmocka_unit_test(gpus_are_set_apart),
+        cmocka_unit_test(a_part_of_the_card_is_a_limit),
         cmocka_unit_test(what_is_no_limit_is_refused_and_changes_nothing),
         cmocka_unit_test(gpus_are_named_by_index_or_uuid),
         cmocka_unit_test(a_sixty_fifth_gpu_is_refused),
