@@ -14,6 +14,25 @@
 #include "intercept/memory/allocation.h"
 #include "intercept/resolve/real.h"
 
+/* The program's own physical memory and addresses. */
+struct engine_vmm {
+    /* What the driver would do and answer. */
+    CUresult (*reserve)(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                        unsigned long long flags);
+    CUresult (*free_addresses)(CUdeviceptr address, size_t bytes);
+    CUresult (*map)(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags);
+    CUresult (*unmap)(CUdeviceptr address, size_t bytes);
+    CUresult (*set_access)(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count);
+    CUresult (*get_access)(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
+    CUresult (*retain)(CUmemGenericAllocationHandle *handle, void *address);
+    CUresult (*properties)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+    /* Somebody else gets hold of the memory, so it stays where it is from now on. In place of the program's handle, the
+     * driver's. Both may wait at the gate. */
+    CUresult (*pin)(CUmemGenericAllocationHandle *handle);
+    void (*pin_range)(CUdeviceptr address, size_t bytes);
+};
+
 struct engine {
     /* Pointers are entered in the range map: the engine answers by it. */
     bool uses_ranges;
@@ -29,9 +48,11 @@ struct engine {
     CUresult (*pointer_attribute)(void *value, CUpointer_attribute which, CUdeviceptr address);
     CUresult (*pointer_attributes)(unsigned count, CUpointer_attribute *which, void **values,
                                    CUdeviceptr address);
+    const struct engine_vmm *vmm;
 };
 
 extern const struct engine engine_plain;
+extern const struct engine_vmm plain_vmm;
 
 /* This process's: plain, unless another one was chosen with its first context. */
 extern const struct engine *_Atomic engine_in_use;

@@ -43,6 +43,16 @@ struct extent {
     /* Index + 1 of the next unused one; of the shared ones around it. */
     uint32_t next, previous;
 
+    /* Of what the program made: what it has of it, and where it is mapped. */
+    struct {
+        CUmemGenericAllocationHandle handle; /* the program's, not the driver's; 0: the program made it not */
+        uint32_t references;                 /* of that handle */
+        uint32_t mappings;                   /* index + 1 of the first */
+        CUmemAllocationProp properties;
+        uint64_t window; /* while it moves: where it can be copied from and to */
+        bool has_own_window;
+    } program;
+
     /* Of a shared one: a bit for each block that is taken, and for each that is the last of its allocation. */
     uint32_t free_blocks;
     uint64_t taken[EXTENT_BLOCKS / 64], ends[EXTENT_BLOCKS / 64];

@@ -89,10 +89,82 @@ static CUresult plain_pointer_attributes(unsigned count, CUpointer_attribute *wh
     return real(cuPointerGetAttributes)(count, which, values, address);
 }
 
+/* --- The program's own physical memory: hooks have looked that the driver has these calls --------------- */
+
+static CUresult plain_reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                              unsigned long long flags)
+{
+    return real(cuMemAddressReserve)(address, bytes, alignment, wanted, flags);
+}
+
+static CUresult plain_free_addresses(CUdeviceptr address, size_t bytes)
+{
+    return real(cuMemAddressFree)(address, bytes);
+}
+
+static CUresult plain_map(CUdeviceptr address, size_t bytes, size_t offset,
+                          CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    return real(cuMemMap)(address, bytes, offset, handle, flags);
+}
+
+static CUresult plain_unmap(CUdeviceptr address, size_t bytes)
+{
+    return real(cuMemUnmap)(address, bytes);
+}
+
+static CUresult plain_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                                 size_t count)
+{
+    return real(cuMemSetAccess)(address, bytes, access, count);
+}
+
+static CUresult plain_get_access(unsigned long long *flags, const CUmemLocation *location,
+                                 CUdeviceptr address)
+{
+    return real(cuMemGetAccess)(flags, location, address);
+}
+
+static CUresult plain_retain(CUmemGenericAllocationHandle *handle, void *address)
+{
+    return real(cuMemRetainAllocationHandle)(handle, address);
+}
+
+static CUresult plain_properties(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)
+{
+    return real(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
+}
+
+static CUresult plain_pin(CUmemGenericAllocationHandle *handle)
+{
+    (void)handle;
+    return CUDA_SUCCESS;
+}
+
+static void plain_pin_range(CUdeviceptr address, size_t bytes)
+{
+    (void)address;
+    (void)bytes;
+}
+
+const struct engine_vmm plain_vmm = {
+    .reserve = plain_reserve,
+    .free_addresses = plain_free_addresses,
+    .map = plain_map,
+    .unmap = plain_unmap,
+    .set_access = plain_set_access,
+    .get_access = plain_get_access,
+    .retain = plain_retain,
+    .properties = plain_properties,
+    .pin = plain_pin,
+    .pin_range = plain_pin_range,
+};
+
 const struct engine engine_plain = {
     .allocate = allocate,
     .release = plain_release_by_row,
     .address_range = plain_address_range,
     .pointer_attribute = plain_pointer_attribute,
     .pointer_attributes = plain_pointer_attributes,
+    .vmm = &plain_vmm,
 };

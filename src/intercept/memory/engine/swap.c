@@ -16,24 +16,28 @@ void swap_choose(void)
 
 /* --- Physical memory ------------------------------------------------------------------------------- */
 
-static const uint64_t granularity_bytes = UINT64_C(2)
-                                          << 20; /* of device memory on all cards so far (measure) */
+static CUresult map_and_open(const struct extent *extent)
+{
+    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult result = real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
+    if (result != CUDA_SUCCESS)
+        real(cuMemUnmap)(extent->address, extent->bytes);
+    return result;
+}
 
 CUresult swap_make_resident(struct extent *extent)
 {
-    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
-    const CUmemAccessDesc access = {.location = properties.location,
-                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
+    const CUmemAllocationProp ours = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
+    const CUmemAllocationProp *properties = extent->address ? &ours : &extent->program.properties;
+    CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, properties, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    result = real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0);
-    if (result == CUDA_SUCCESS) {
-        result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
-        if (result != CUDA_SUCCESS)
-            real(cuMemUnmap)(extent->address, extent->bytes);
-    }
+    result = extent->address ? map_and_open(extent) : program_map_all(extent);
     if (result != CUDA_SUCCESS) {
         real(cuMemRelease)(extent->handle);
         return result;
@@ -44,7 +48,8 @@ CUresult swap_make_resident(struct extent *extent)
 
 CUresult swap_leave_card(struct extent *extent)
 {
-    CUresult result = real(cuMemUnmap)(extent->address, extent->bytes);
+    CUresult result =
+        extent->address ? real(cuMemUnmap)(extent->address, extent->bytes) : program_unmap_all(extent);
     if (result != CUDA_SUCCESS)
         return result;
     real(cuMemRelease)(extent->handle);
@@ -70,7 +75,7 @@ static struct extent *make_extent(CUcontext context, CUdevice device, uint64_t b
 {
     struct extent made = {.context = context, .device = device, .is_shared = is_shared};
     CUdeviceptr address;
-    made.bytes = (bytes + granularity_bytes - 1) & ~(granularity_bytes - 1);
+    made.bytes = (bytes + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (made.bytes < bytes)
         return NULL;
@@ -180,6 +185,8 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
     const struct alloc_row *row = &alloc_rows[wanted->way];
     uint64_t bytes = wanted->bytes;
     bool is_pitched = wanted->way == WAY_cuMemAllocPitch_v2;
+    if (row->record == RECORD_HANDLE && row->can_move && program_can_move(wanted))
+        return program_create(wanted);
     if (!row->can_move || row->record != RECORD_POINTER)
         return plain_allocate(wanted);
     CUresult result = is_pitched ? choose_pitch(wanted) : charge_capture_forbids();
@@ -244,6 +251,8 @@ static CUresult give_back(struct extent *extent, uint64_t address)
 
 static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream)
 {
+    if (way == RELEASE_cuMemRelease && program_is_handle(key))
+        return program_release(key);
     if (release_rows[way].record != RECORD_POINTER)
         return plain_release(way, key, stream);
     pthread_mutex_lock(&swap_state()->lock);
@@ -289,4 +298,5 @@ const struct engine engine_swap = {
     .address_range = swap_address_range,
     .pointer_attribute = swap_pointer_attribute,
     .pointer_attributes = swap_pointer_attributes,
+    .vmm = &program_vmm,
 };

@@ -16,6 +16,7 @@
 #include "intercept/memory/engine/arena.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/engine/extents.h"
+#include "intercept/memory/engine/swap_program.h"
 
 struct swap {
     pthread_mutex_t lock;
@@ -25,6 +26,7 @@ struct swap {
     /* Shared extents in which nothing is allocated. */
     uint32_t empty_count;
     struct arena arena;
+    struct program program;
     /* No extent is resident, and new ones are born so. Changed under the lock. */
     atomic_bool is_evicted;
     /* Of extents that can move; changed under the lock. */
@@ -32,6 +34,8 @@ struct swap {
     /* Of those that cannot any more. */
     _Atomic uint64_t pinned_bytes;
 };
+
+#define SWAP_GRANULARITY_BYTES (UINT64_C(2) << 20) /* of device memory on all cards so far (measure) */
 
 extern const struct engine engine_swap;
 

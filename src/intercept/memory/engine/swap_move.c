@@ -128,16 +128,17 @@ struct direction {
     CUresult (*finish)(struct extent *extent);
 };
 
-static CUresult copy_pieces(struct move *move, const struct extent *extent, bool is_out)
+static CUresult copy_pieces(struct move *move, struct extent *extent, bool is_out)
 {
     const struct arena *arena = &move->swap->arena;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = extent->address ? CUDA_SUCCESS : program_open(extent);
+    CUdeviceptr from = extent->address ? extent->address : extent->program.window;
     for (uint64_t at = 0, bytes; at < extent->bytes && result == CUDA_SUCCESS; at += bytes) {
         uint64_t left = extent->bytes - at, place = extent->place + at;
         bytes = arena_in_one_chunk(arena, place, left < PIECE_BYTES ? left : PIECE_BYTES);
         void *host = arena->base + place;
-        result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, extent->address + at, bytes, move->stream)
-                        : real(cuMemcpyHtoDAsync_v2)(extent->address + at, host, bytes, move->stream);
+        result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, from + at, bytes, move->stream)
+                        : real(cuMemcpyHtoDAsync_v2)(from + at, host, bytes, move->stream);
     }
     return result;
 }
@@ -206,6 +207,8 @@ static CUresult go(struct move *move, const struct direction *direction)
     if (result == CUDA_SUCCESS)
         result = move_batches(move, direction);
     ended = real(cuStreamSynchronize)(move->stream);
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent))
+        program_close(extent); /* where something failed */
     while (made-- > 0)
         real(cuEventDestroy_v2)(move->done[made]);
     real(cuStreamDestroy_v2)(move->stream);
@@ -259,7 +262,7 @@ static CUresult submit_in(struct move *move, struct extent *extent)
 
 static CUresult finish_in(struct extent *extent)
 {
-    (void)extent;
+    program_close(extent);
     return CUDA_SUCCESS;
 }
 
@@ -311,6 +314,7 @@ static CUresult submit_out(struct move *move, struct extent *extent)
 static CUresult finish_out(struct extent *extent)
 {
     extent->has_copy = true;
+    program_close(extent);
     swap_count(extent, false);
     CUresult result = swap_leave_card(extent);
     extent->has_copy = result == CUDA_SUCCESS;

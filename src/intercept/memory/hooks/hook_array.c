@@ -1,6 +1,7 @@
 /* hook_array.c - arrays and mipmapped arrays, charged by what their elements take (cuda/array_size.h); a
  * sparse one, and one of deferred mapping, takes nothing itself: its parts hold what is mapped into them. */
 #include "cuda/array_size.h"
+#include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
@@ -206,6 +207,38 @@ static void follow(const CUarrayMapInfo *info)
     atomic_store_explicit(&memory_area()->uses_tiles, true, memory_order_relaxed);
 }
 
+#define PARTS_AT_ONCE 32u
+
+/* The driver is told its own handles, of memory that stays on the card from now on. */
+static CUresult map_some(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUstream), CUarrayMapInfo *infos,
+                         unsigned int count, CUstream stream)
+{
+    CUmemGenericAllocationHandle programs[PARTS_AT_ONCE];
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count; i++) {
+        programs[i] = infos[i].memHandle.memHandle;
+        if (infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP && result == CUDA_SUCCESS)
+            result = engine_of_process()->vmm->pin(&infos[i].memHandle.memHandle);
+    }
+    if (result == CUDA_SUCCESS)
+        result = driver(infos, count, stream);
+    for (unsigned i = 0; i < count; i++)
+        infos[i].memHandle.memHandle = programs[i];
+    return result;
+}
+
+static CUresult map_by_driver(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUstream),
+                              CUarrayMapInfo *infos, unsigned int count, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (!infos || !count || engine_of_process() == &engine_plain)
+        return driver(infos, count, stream);
+    for (unsigned at = 0; at < count && result == CUDA_SUCCESS; at += PARTS_AT_ONCE)
+        result =
+            map_some(driver, infos + at, count - at < PARTS_AT_ONCE ? count - at : PARTS_AT_ONCE, stream);
+    return result;
+}
+
 /* The parts are mapped in stream order, so they pass the gate. `to` is what `stream` means in both forms. */
 static CUresult map_parts(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUstream), CUarrayMapInfo *infos,
                           unsigned int count, CUstream stream, CUstream to)
@@ -213,8 +246,8 @@ static CUresult map_parts(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUs
     struct gate *gate = gate_of();
     if (gate)
         gate_enter(gate, to);
-    CUresult result =
-        charge_has_any() && !fits(infos, count) ? CUDA_ERROR_OUT_OF_MEMORY : driver(infos, count, stream);
+    CUresult result = charge_has_any() && !fits(infos, count) ? CUDA_ERROR_OUT_OF_MEMORY
+                                                              : map_by_driver(driver, infos, count, stream);
     if (gate)
         gate_leave(gate, to);
     for (unsigned i = 0; result == CUDA_SUCCESS && charge_has_any() && i < count; i++)

@@ -86,7 +86,10 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
                                       CUmemAllocationHandleType type, unsigned long long flags)
 {
     real_needed(cuMemExportToShareableHandle);
-    CUresult result = real(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    CUmemGenericAllocationHandle drivers = handle;
+    CUresult result = engine_of_process()->vmm->pin(&drivers);
+    if (result == CUDA_SUCCESS)
+        result = real(cuMemExportToShareableHandle)(shareable, drivers, type, flags);
     bool is_its_own;
     if (result != CUDA_SUCCESS || !shareable)
         return result;

@@ -1,6 +1,7 @@
 /* hook_multicast.c - multicast objects: they take no memory, and hold the allocations that are bound to them.
  *
  * A binding's key is {number of the object:24, GPU:8, offset in the object in units of 64 KiB:32}. */
+#include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/resolve/real.h"
 
@@ -47,7 +48,9 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_o
     uint64_t number = charge_has_any() ? physical_of_handle(memory) : 0;
     if (number && !physical_charge_import(number, memory_offset + bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real(cuMulticastBindMem)(object, object_offset, memory, memory_offset, bytes, flags);
+    CUresult result = engine_of_process()->vmm->pin(&memory);
+    if (result == CUDA_SUCCESS)
+        result = real(cuMulticastBindMem)(object, object_offset, memory, memory_offset, bytes, flags);
     if (result == CUDA_SUCCESS && number)
         bind(object, object_offset, number);
     return result;
@@ -57,6 +60,7 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t object_
                              size_t bytes, unsigned long long flags)
 {
     real_needed(cuMulticastBindAddr);
+    engine_of_process()->vmm->pin_range(address, bytes);
     CUresult result = real(cuMulticastBindAddr)(object, object_offset, address, bytes, flags);
     if (result == CUDA_SUCCESS && charge_has_any())
         bind(object, object_offset, physical_at(address));

@@ -23,6 +23,62 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return release_allocation(RELEASE_cuMemRelease, handle, NULL);
 }
 
+/* What answers the program; what the driver asks of itself inside another call, it answers itself. */
+static const struct engine_vmm *vmm(void)
+{
+    return own_calls_depth ? &plain_vmm : engine_of_process()->vmm;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags)
+{
+    real_needed(cuMemAddressReserve);
+    return vmm()->reserve(address, bytes, alignment, wanted, flags);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
+{
+    real_needed(cuMemAddressFree);
+    return vmm()->free_addresses(address, bytes);
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    real_needed(cuMemSetAccess);
+    return vmm()->set_access(address, bytes, access, count);
+}
+
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address)
+{
+    real_needed(cuMemGetAccess);
+    return vmm()->get_access(flags, location, address);
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                                CUmemGenericAllocationHandle handle)
+{
+    real_needed(cuMemGetAllocationPropertiesFromHandle);
+    return vmm()->properties(properties, handle);
+}
+
+/* For RDMA or another driver, which then reach the memory where it is. */
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags)
+{
+    real_needed(cuMemGetHandleForAddressRange);
+    vmm()->pin_range(address, bytes);
+    return real(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
+}
+
+/* Programs set SYNC_MEMOPS for what RDMA reaches (GPUDirect RDMA documentation). */
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
+{
+    real_needed(cuPointerSetAttribute);
+    if (which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+        vmm()->pin_range(address, 1);
+    return real(cuPointerSetAttribute)(value, which, address);
+}
+
 /* The driver has mapped it: the mapping keeps it. */
 static bool enter_mapping(CUdeviceptr address, size_t bytes, uint64_t number)
 {
@@ -39,16 +95,17 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
                   unsigned long long flags)
 {
     real_needed(cuMemMap);
+    const struct engine_vmm *answers = vmm();
     uint64_t number = charge_has_any() ? physical_of_handle(handle) : 0;
     if (!number)
-        return real(cuMemMap)(address, bytes, offset, handle, flags);
+        return answers->map(address, bytes, offset, handle, flags);
     physical_keep(number);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     charge_enter();
     if (physical_charge_import(number, bytes))
-        result = real(cuMemMap)(address, bytes, offset, handle, flags);
+        result = answers->map(address, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS && !enter_mapping(address, bytes, number)) {
-        real(cuMemUnmap)(address, bytes);
+        answers->unmap(address, bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     charge_leave();
@@ -72,8 +129,9 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
     real_needed(cuMemUnmap);
     if (is_the_engines(address))
         return CUDA_ERROR_INVALID_VALUE;
+    const struct engine_vmm *answers = vmm();
     charge_enter();
-    CUresult result = real(cuMemUnmap)(address, bytes);
+    CUresult result = answers->unmap(address, bytes);
     charge_leave();
     if (result != CUDA_SUCCESS || !charge_has_any())
         return result;
@@ -90,8 +148,9 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     real_needed(cuMemRetainAllocationHandle);
     if (is_the_engines((CUdeviceptr)(uintptr_t)address))
         return CUDA_ERROR_INVALID_VALUE;
+    const struct engine_vmm *answers = vmm();
     charge_enter();
-    CUresult result = real(cuMemRetainAllocationHandle)(handle, address);
+    CUresult result = answers->retain(handle, address);
     charge_leave();
     uint64_t number =
         result == CUDA_SUCCESS && charge_has_any() ? physical_at((CUdeviceptr)(uintptr_t)address) : 0;

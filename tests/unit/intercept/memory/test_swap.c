@@ -388,6 +388,138 @@ static void extents_go_with_their_context(void **state)
     check(kept, 3 * MIB, 1);
 }
 
+/* --- Physical memory that the program made --------------------------------------------------------- */
+
+static const CUmemAllocationProp on_card = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+static const CUmemAccessDesc read_and_write = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+static CUdeviceptr reserve(uint64_t bytes)
+{
+    CUdeviceptr address;
+    assert_int_equal(cuMemAddressReserve(&address, bytes, 0, 0, 0), CUDA_SUCCESS);
+    return address;
+}
+
+static CUmemGenericAllocationHandle make(uint64_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    assert_int_equal(cuMemCreate(&handle, bytes, &on_card, 0), CUDA_SUCCESS);
+    return handle;
+}
+
+static void show(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle)
+{
+    assert_int_equal(cuMemMap(address, bytes, 0, handle, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemSetAccess(address, bytes, &read_and_write, 1), CUDA_SUCCESS);
+}
+
+static void what_the_program_maps_itself_leaves_and_comes_back(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    CUdeviceptr twice = reserve(2 * BYTES), late = reserve(BYTES);
+    CUmemGenericAllocationHandle first = make(BYTES), unmapped = make(BYTES), retained;
+    CUmemAllocationProp properties;
+    unsigned long long flags = 77;
+    show(twice, BYTES, first);
+    show(twice + BYTES, BYTES, first); /* the same memory at two addresses */
+    fill(twice, BYTES, 1);
+    show(late, BYTES, unmapped);
+    fill(late, BYTES, 2);
+    assert_int_equal(cuMemUnmap(late, BYTES), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(swap_bytes().evicted_bytes, 2 * BYTES);
+
+    assert_int_equal(cuMemGetAccess(&flags, &read_and_write.location, twice), CUDA_SUCCESS);
+    assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&properties, first), CUDA_SUCCESS);
+    assert_int_equal(properties.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+    assert_int_equal(cuMemRetainAllocationHandle(&retained, (void *)(uintptr_t)(twice + 5)), CUDA_SUCCESS);
+    assert_int_equal(retained, first);
+    assert_int_equal(cuMemRelease(retained), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(twice, 2 * BYTES), CUDA_ERROR_INVALID_VALUE); /* mapped still */
+    assert_int_equal(cuMemMap(twice, BYTES, 0, unmapped, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemMap(late, 2 * BYTES, 0, unmapped, 0), CUDA_ERROR_INVALID_VALUE);
+    show(late, BYTES, unmapped);
+    assert_int_equal(cuMemUnmap(twice + BYTES, BYTES), CUDA_SUCCESS);
+    CUmemGenericAllocationHandle born_away = make(BYTES);
+    show(twice + BYTES, BYTES, born_away);
+    assert_int_equal(cuMemRelease(born_away), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(born_away), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(card_free(), free_at_first);
+
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(twice, BYTES, 1);
+    check(late, BYTES, 2);
+    fill(twice + BYTES, BYTES, 3);
+    check(twice, BYTES, 1);
+    assert_int_equal(cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(unmapped), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(twice, 2 * BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(late, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(twice, 2 * BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(late, BYTES), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    assert_int_equal(swap_bytes().resident_bytes, 0);
+}
+
+/* As vLLM's sleep mode does: it keeps the addresses and has other memory there when it wakes. */
+static void a_program_that_unmaps_while_evicted_takes_its_memory_with_it(void **state)
+{
+    enum { BYTES = 2 << 20 };
+    CUdeviceptr address = reserve(BYTES);
+    CUmemGenericAllocationHandle handle = make(BYTES);
+    show(address, BYTES, handle);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().evicted_bytes, BYTES);
+    assert_int_equal(cuMemUnmap(address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().evicted_bytes, 0);
+    assert_int_equal(used(), 0);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(card_free(), free_at_first);
+    handle = make(BYTES);
+    show(address, BYTES, handle);
+    fill(address, BYTES, 1);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(address, BYTES), CUDA_SUCCESS);
+}
+
+static void memory_that_others_may_reach_stays_on_the_card(void **state)
+{
+    enum { BYTES = 2 << 20 };
+    CUmemAllocationProp shareable = on_card;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address = reserve(BYTES), moves = take(BYTES), registered = take(BYTES);
+    unsigned sync = 1;
+    int fd;
+    shareable.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    assert_int_equal(cuMemCreate(&handle, BYTES, &shareable, 0), CUDA_SUCCESS);
+    show(address, BYTES, handle);
+    fill(address, BYTES, 1);
+    fill(moves, BYTES, 2);
+    assert_int_equal(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                     CUDA_SUCCESS);
+    close(fd);
+    assert_int_equal(cuPointerSetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, registered),
+                     CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().evicted_bytes, BYTES);
+    assert_int_equal(swap_state()->pinned_bytes, 2 * BYTES);
+    assert_int_equal(card_free(), free_at_first - 2 * BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, BYTES, 1);
+    check(moves, BYTES, 2);
+    assert_int_equal(cuMemFree_v2(registered), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(swap_state()->pinned_bytes, 0);
+}
+
 /* Allocations, frees and fills at random, with evictions at random moments. */
 static void no_byte_is_wrong_after_random_moves(void **state)
 {
@@ -474,6 +606,9 @@ int main(void)
         TEST(a_move_that_fails_at_any_step_loses_nothing),
         TEST(what_is_half_evicted_is_whole_again_after_the_next_restore),
         TEST(extents_go_with_their_context),
+        TEST(what_the_program_maps_itself_leaves_and_comes_back),
+        TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
+        TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(no_byte_is_wrong_after_random_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
