@@ -4,6 +4,7 @@
 
 #include "simgpu/device/costs.h"
 #include "simgpu/device/faults.h"
+#include "simgpu/device/paging.h"
 #include "simgpu/device/shared.h"
 
 static pthread_mutex_t account_lock[DEVICE_GPUS] = {[0 ... DEVICE_GPUS - 1] = PTHREAD_MUTEX_INITIALIZER};
@@ -237,7 +238,18 @@ uint64_t device_used_bytes(unsigned gpu)
 {
     struct account copy;
     account_read_reaped(gpu, &copy);
-    return copy.used_bytes;
+    return copy.used_bytes + (paging_is_on() ? paging_held_bytes(gpu) : 0);
+}
+
+uint64_t device_account_bytes(unsigned gpu)
+{
+    struct shared_gpu *shared = &shared_view()->gpus[gpu];
+    for (;;) {
+        uint64_t seen = published_load(&shared->account_current);
+        uint64_t bytes = shared->accounts[published_buffer(seen)].used_bytes;
+        if (published_is_still(&shared->account_current, seen))
+            return bytes;
+    }
 }
 
 unsigned device_processes(unsigned gpu, struct device_process *processes, unsigned capacity)

@@ -281,6 +281,7 @@ static void slot_begin(void)
     for (unsigned gpu = 0; gpu < view.header->parameters.gpu_count; gpu++) {
         account_drop(&view.gpus[gpu], view.slot, generation);
         atomic_store(&slot->hidden_bytes[gpu], 0);
+        atomic_store(&slot->paged_bytes[gpu], 0);
         timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, monotonic_ns());
     }
 }

@@ -65,8 +65,10 @@ void device_uuid(unsigned gpu, uint8_t uuid[static 16]);
 /* "0000:01:00.0" and following: the bus number of card 0 is 1. Domain and device are 0. */
 unsigned device_pci_bus(unsigned gpu);
 
-/* Bytes taken by all living processes, after the dead were reaped. */
+/* Bytes that are not free: taken by living processes, after the dead were reaped, and of managed memory that is there. */
 uint64_t device_used_bytes(unsigned gpu);
+/* Bytes taken with device_charge(), as it stands. */
+uint64_t device_account_bytes(unsigned gpu);
 
 struct device_process {
     pid_t pid;

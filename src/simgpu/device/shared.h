@@ -44,16 +44,18 @@ struct shared_header {
     double constants[SIM_CONSTANTS];      /* those of scope MACHINE (constants.def) */
     _Atomic uint64_t kernel_lock_free_ns; /* when the last in line lets go of the kernel's lock (costs.h) */
     _Atomic uint64_t xids[DEVICE_CARDS];  /* how many there were, above 16 bits of the last one's number */
-    _Atomic uint32_t lost;                /* a bit for each card that is lost */
+    _Atomic uint64_t paged_in_bytes[DEVICE_GPUS]; /* by all, ever (paging.h) */
+    _Atomic uint32_t lost;                        /* a bit for each card that is lost */
     _Atomic uint64_t
         hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
     struct shared_slot {
         _Atomic uint64_t generation; /* counts owners; the owner raises it before it does anything else */
         _Atomic uint64_t owner;      /* its pid, below the pid namespace that it is of: shared_slot_pid() */
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
+        _Atomic uint64_t paged_bytes[DEVICE_GPUS];  /* managed memory that it brought there (paging.h) */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 10u
+#define SHARED_LAYOUT 11u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

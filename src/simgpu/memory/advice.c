@@ -18,14 +18,13 @@ static uint32_t collapsed(const struct managed_pages *state)
 static void advise_pages(struct managed_pages *state, uint64_t bytes, void *what)
 {
     const struct advice *advice = what;
-    (void)bytes;
     switch (advice->advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
         state->is_read_mostly = true;
         break;
     case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
         state->is_read_mostly = false;
-        state->resident = collapsed(state);
+        managed_settle(state, bytes, collapsed(state));
         break;
     case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
         state->preferred = advice->location;

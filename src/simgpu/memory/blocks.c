@@ -6,6 +6,7 @@
 
 #include "simgpu/device/constants.h"
 #include "simgpu/device/device.h"
+#include "simgpu/device/paging.h"
 
 #define UNIT_BYTES 512u /* what an allocation's size is rounded up to inside a block */
 
@@ -80,6 +81,8 @@ bool blocks_take(unsigned gpu, enum memory_kind kind, uint64_t bytes)
 {
     if (kind != MEMORY_MANAGED)
         return take(gpu, bytes);
+    if (paging_is_on()) /* it takes of the GPU what it brings there */
+        return true;
     /* Hidden first: NVML never shows more of it than there is. */
     device_hide(gpu, bytes);
     bool fits = device_charge(gpu, bytes);
@@ -94,6 +97,8 @@ void blocks_give_back(unsigned gpu, enum memory_kind kind, uint64_t bytes)
         give_back(gpu, bytes);
         return;
     }
+    if (paging_is_on())
+        return;
     device_credit(gpu, bytes);
     device_unhide(gpu, bytes);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simgpu/device/paging.h"
 #include "simgpu/memory/memory.h"
 #include "simgpu/memory/pool.h"
 #include "simgpu/time/execution.h"
@@ -123,7 +124,7 @@ static bool same_state(const struct managed_pages *one, const struct managed_pag
     return managed_same_location(one->preferred, other->preferred) &&
            managed_same_location(one->prefetched, other->prefetched) &&
            one->accessed_by == other->accessed_by && one->resident == other->resident &&
-           one->is_read_mostly == other->is_read_mostly;
+           one->used_at == other->used_at && one->is_read_mostly == other->is_read_mostly;
 }
 
 static void spans_join(struct record *record)
@@ -135,13 +136,81 @@ static void spans_join(struct record *record)
     record->count = kept;
 }
 
-/* --- Ranges ---------------------------------------------------------------------------------------- */
-
 static bool is_managed(const struct memory_allocation *allocation)
 {
     return allocation->kind == MEMORY_MANAGED || (allocation->kind == MEMORY_MODULE && allocation->flags) ||
            (allocation->kind == MEMORY_POOL && allocation->flags == POOL_MANAGED);
 }
+
+/* --- On a GPU that pages ---------------------------------------------------------------------------- */
+
+static bool is_thrown_out(const struct managed_pages *pages, uint64_t bytes, unsigned gpu)
+{
+    return paging_is_on() && !paging_holds(gpu, pages->used_at, bytes);
+}
+
+uint32_t managed_places(const struct managed_pages *pages, uint64_t bytes)
+{
+    uint32_t places = pages->resident;
+    for (unsigned device = 0; paging_is_on() && device < simulator.device_count; device++) {
+        uint32_t place = managed_place(managed_location((CUdevice)device));
+        if ((places & place) && is_thrown_out(pages, bytes, simulator.visible[device]))
+            places = places == place ? MANAGED_ON_HOST : places & ~place;
+    }
+    return places;
+}
+
+uint64_t managed_settle(struct managed_pages *pages, uint64_t bytes, uint32_t places)
+{
+    uint64_t left_bytes = 0;
+    for (unsigned device = 0; paging_is_on() && device < simulator.device_count; device++) {
+        uint32_t place = managed_place(managed_location((CUdevice)device));
+        unsigned gpu = simulator.visible[device];
+        bool was = pages->resident & place, will = places & place;
+        if (was && !will)
+            paging_leave(gpu, bytes);
+        else if (will && (!was || is_thrown_out(pages, bytes, gpu)))
+            left_bytes += paging_bring(gpu, bytes, was);
+        if (will)
+            pages->used_at = paging_age(gpu);
+    }
+    pages->resident = places;
+    return left_bytes;
+}
+
+/* Under the lock. */
+static void take_off_devices(struct record *record, uint64_t allocation_bytes)
+{
+    for (size_t i = 0; i < record->count; i++) {
+        uint64_t end = i + 1 < record->count ? record->spans[i + 1].begin : allocation_bytes;
+        managed_settle(&record->spans[i].state, end - record->spans[i].begin, 0);
+    }
+}
+
+void managed_gone(const struct memory_allocation *allocation)
+{
+    if (!is_managed(allocation))
+        return;
+    pthread_mutex_lock(&lock);
+    struct record *record = record_find(allocation->id);
+    if (record)
+        take_off_devices(record, allocation->bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+void managed_gone_context(CUcontext context)
+{
+    struct memory_allocation allocation;
+    pthread_mutex_lock(&lock);
+    for (unsigned bucket = 0; bucket < BUCKETS; bucket++)
+        for (struct record *record = buckets[bucket]; record; record = record->next)
+            if (memory_find(record->address, &allocation) && allocation.id == record->id &&
+                allocation.context == context && allocation.kind != MEMORY_POOL)
+                take_off_devices(record, allocation.bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+/* --- Ranges ---------------------------------------------------------------------------------------- */
 
 /* The part of a range that is in one allocation, in whole pages as far as that reaches. */
 struct part {
@@ -294,29 +363,31 @@ static void touch_pages(struct managed_pages *pages, uint64_t bytes, void *what)
 {
     const struct touch *touch = what;
     struct managed_faults *faults = touch->faults;
+    uint32_t places = managed_places(pages, bytes);
     bool is_kept = pages->is_read_mostly && !touch->writes;
     bool from_afar =
-        pages->resident && touch->place != MANAGED_ON_HOST && /* which cannot map a device's memory */
-        ((pages->accessed_by & touch->place) || (pages->preferred.type != CU_MEM_LOCATION_TYPE_NONE &&
-                                                 (pages->resident & managed_place(pages->preferred))));
-    if (pages->resident & touch->place) {
-        if (!is_kept)
-            pages->resident = touch->place; /* other copies are no longer true */
+        places && touch->place != MANAGED_ON_HOST && /* which cannot map a device's memory */
+        ((pages->accessed_by & touch->place) ||
+         (pages->preferred.type != CU_MEM_LOCATION_TYPE_NONE && (places & managed_place(pages->preferred))));
+    if (places & touch->place) {
+        managed_settle(pages, bytes, is_kept ? places : touch->place); /* other copies are no longer true */
         return;
     }
     if (from_afar) {
         faults->remote_bytes += bytes;
         return;
     }
-    uint64_t count = (bytes + FAULT_BYTES - 1) / FAULT_BYTES, moved = pages->resident ? bytes : 0;
-    if (touch->place == MANAGED_ON_HOST || (pages->resident && !(pages->resident & MANAGED_ON_HOST))) {
+    uint64_t count = (bytes + FAULT_BYTES - 1) / FAULT_BYTES, moved = places ? bytes : 0;
+    if (touch->place == MANAGED_ON_HOST || (places && !(places & MANAGED_ON_HOST))) {
         faults->out_count += count;
         faults->out_bytes += moved;
     } else {
         faults->in_count += count;
         faults->in_bytes += moved;
     }
-    pages->resident = is_kept ? pages->resident | touch->place : touch->place;
+    uint64_t left_bytes = managed_settle(pages, bytes, is_kept ? places | touch->place : touch->place);
+    faults->out_bytes += left_bytes;
+    faults->out_count += (left_bytes + FAULT_BYTES - 1) / FAULT_BYTES;
 }
 
 void managed_touch(uint64_t address, uint64_t bytes, CUdevice toucher, bool writes,

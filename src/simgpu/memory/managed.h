@@ -3,7 +3,8 @@
  * Host and kernels see the same bytes at once, so nothing is copied: a move is time, and where the page is
  * said to be. Pages begin on the host, where programs fill them, and move when they are prefetched, or
  * touched by the GPU's work or a copy. What the program's own instructions touch is not seen, so pages stay
- * where the GPU had them last. Managed memory stays charged to its GPU wherever its pages are.
+ * where the GPU had them last. Managed memory stays charged to its GPU wherever its pages are;
+ * with the constant PAGING it is not charged at all, and takes of a GPU what it has there.
  *
  * place   one bit of a set: bit 0 the host, bit 1 + ordinal a device; a page is nowhere after a discard
  *
@@ -11,6 +12,7 @@
 #pragma once
 
 #include "simgpu/driver/sim.h"
+#include "simgpu/memory/memory.h"
 
 #define MANAGED_CPU (-1)     /* CU_DEVICE_CPU */
 #define MANAGED_NOWHERE (-2) /* CU_DEVICE_INVALID */
@@ -19,6 +21,7 @@
 struct managed_pages {
     CUmemLocation preferred, prefetched; /* type NONE: none */
     uint32_t accessed_by, resident;      /* sets of places */
+    uint64_t used_at; /* the age (paging.h) of the GPU on which they are, when it last used them */
     bool is_read_mostly;
 };
 extern const struct managed_pages managed_untouched;
@@ -31,6 +34,14 @@ CUresult managed_check(uint64_t address, uint64_t bytes);
 /* Call `change` for all pages of the range, in pieces of `bytes`. */
 CUresult managed_change(uint64_t address, uint64_t bytes,
                         void (*change)(struct managed_pages *pages, uint64_t bytes, void *what), void *what);
+
+/* In `change`: the pages are at these places from now on. Returns how many bytes had to leave a GPU for them. */
+uint64_t managed_settle(struct managed_pages *pages, uint64_t bytes, uint32_t places);
+/* Where they are now: what a full GPU has thrown out is on the host. */
+uint32_t managed_places(const struct managed_pages *pages, uint64_t bytes);
+/* An allocation, or those of a context, are freed. */
+void managed_gone(const struct memory_allocation *allocation);
+void managed_gone_context(CUcontext context);
 
 /* What is so of all pages of a range. */
 CUresult managed_ask(uint64_t address, uint64_t bytes, struct managed_pages *common);

@@ -11,6 +11,7 @@
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/blocks.h"
 #include "simgpu/memory/heap.h"
+#include "simgpu/memory/managed.h"
 #include "simgpu/memory/pool.h"
 #include "simgpu/time/execution.h"
 
@@ -56,6 +57,7 @@ bool memory_give_back(uint64_t address, struct memory_allocation *allocation)
         heap_abandon(address);
     if (!heap_free(address, MEMORY_LINEAR_KINDS | 1u << MEMORY_POOL, allocation))
         return false;
+    managed_gone(allocation);
     if (allocation->kind != MEMORY_POOL && !elsewhere)
         blocks_give_back(allocation->gpu, allocation->kind, allocation->bytes);
     return true;
@@ -91,6 +93,7 @@ static void range_unmap(const struct memory_allocation *allocation)
 void memory_give_back_context(CUcontext context)
 {
     struct memory_allocation allocation;
+    managed_gone_context(context);
     heap_free_each(is_of_context, context);
     tiles_drop_context(context);
     while (ranges_find_context(context, &allocation))

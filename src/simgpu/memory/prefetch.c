@@ -11,20 +11,21 @@ static void move_pages(struct managed_pages *state, uint64_t bytes, void *what)
 {
     struct move *move = what;
     uint32_t to = managed_place(move->to);
-    if (state->resident && !(state->resident & to)) {
-        if (state->resident & MANAGED_ON_HOST)
+    uint32_t places = managed_places(state, bytes);
+    if (places && !(places & to)) {
+        if (places & MANAGED_ON_HOST)
             move->in_bytes += bytes;
         else
             move->out_bytes += bytes;
     }
-    state->resident = state->is_read_mostly ? state->resident | to : to;
+    move->out_bytes += managed_settle(state, bytes, state->is_read_mostly ? places | to : to);
     state->prefetched = move->to;
 }
 
 static void discard_pages(struct managed_pages *state, uint64_t bytes, void *what)
 {
-    (void)bytes, (void)what;
-    state->resident = 0;
+    (void)what;
+    managed_settle(state, bytes, 0);
 }
 
 /* What is done with each of `count` ranges. */

@@ -1,0 +1,161 @@
+/* Tests of a GPU that pages: there may be more managed memory than it has. It has 64 MiB, its link 1 GB/s, and a fault takes
+ * no time; times are the simulated ones, of work that is submitted while the stream is still busy. */
+#include "../children.h"
+
+#define LINK_MS(bytes) ((double)(bytes) / 1e6)
+/* Longer than it takes to submit what is timed, also where memory is set by instrumented code. */
+#ifdef __SANITIZE_THREAD__
+#define BUSY_US 1000000
+#else
+#define BUSY_US 250000
+#endif
+
+static CUcontext context;
+static CUfunction spin;
+static CUstream stream;
+static size_t card; /* bytes that the module left: a little less than 64 MiB */
+
+static CUdeviceptr managed(size_t bytes)
+{
+    CUdeviceptr made;
+    assert_cuda(cuMemAllocManaged(&made, bytes, CU_MEM_ATTACH_GLOBAL));
+    return made;
+}
+
+static size_t unused_bytes(void)
+{
+    size_t unused, total;
+    assert_cuda(cuMemGetInfo_v2(&unused, &total));
+    return unused;
+}
+
+/* How long the GPU takes to have set bytes of managed memory: only what has to move takes time. */
+static double touch_ms(CUdeviceptr at, size_t bytes)
+{
+    CUevent begin, end;
+    float ms;
+    uint64_t busy_us = BUSY_US;
+    assert_cuda(cuEventCreate(&begin, 0));
+    assert_cuda(cuEventCreate(&end, 0));
+    assert_cuda(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&busy_us}, NULL));
+    assert_cuda(cuEventRecord(begin, stream));
+    assert_cuda(cuMemsetD8Async(at, 1, bytes, stream));
+    assert_cuda(cuEventRecord(end, stream));
+    assert_cuda(cuEventSynchronize(end));
+    assert_cuda(cuEventElapsedTime_v2(&ms, begin, end));
+    assert_cuda(cuEventDestroy_v2(begin));
+    assert_cuda(cuEventDestroy_v2(end));
+    return (double)ms;
+}
+
+/* Setting them takes the device's own time too: a little more than the link's. */
+#define assert_touch_ms(at, bytes, expected)                                                                 \
+    do {                                                                                                     \
+        double ms_ = touch_ms(at, bytes), expected_ = (expected);                                            \
+        if (ms_ < expected_ || ms_ > expected_ + 1)                                                          \
+            fail_msg("%.3f ms, expected %.3f", ms_, expected_);                                              \
+    } while (0)
+
+static void more_can_be_made_than_the_gpu_has_and_takes_room_when_it_is_touched(void **state)
+{
+    CUdeviceptr at = managed(128 * MIB);
+    assert_int_equal(unused_bytes(), card);
+    assert_touch_ms(at, 16 * MIB, LINK_MS(16 * MIB));
+    assert_int_equal(unused_bytes(), card - 16 * MIB);
+    assert_touch_ms(at, 16 * MIB, 0);
+    assert_cuda(cuMemPrefetchAsync_v2(at, 8 * MIB, (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST, 0}, 0, stream));
+    assert_int_equal(unused_bytes(), card - 8 * MIB);
+    assert_cuda(cuMemFree_v2(at));
+    assert_int_equal(unused_bytes(), card);
+}
+
+static void what_does_not_fit_together_is_moved_each_time(void **state)
+{
+    CUdeviceptr one = managed(48 * MIB), other = managed(48 * MIB);
+    assert_touch_ms(one, 48 * MIB, LINK_MS(48 * MIB));
+    assert_touch_ms(other, 48 * MIB, LINK_MS(48 * MIB) + LINK_MS(32 * MIB)); /* of the one, 32 leave */
+    for (int round = 0; round < 3; round++) {
+        assert_touch_ms(one, 48 * MIB, LINK_MS(48 * MIB) + LINK_MS(48 * MIB));
+        assert_touch_ms(other, 48 * MIB, LINK_MS(48 * MIB) + LINK_MS(48 * MIB));
+        assert_touch_ms(other, 48 * MIB, 0);
+    }
+    assert_int_equal(unused_bytes(), 0);
+    assert_cuda(cuMemFree_v2(one));
+    assert_cuda(cuMemFree_v2(other));
+    assert_int_equal(unused_bytes(), card);
+}
+
+static void other_memory_comes_first(void **state)
+{
+    CUdeviceptr at = managed(48 * MIB), plain;
+    assert_touch_ms(at, 48 * MIB, LINK_MS(48 * MIB));
+    assert_cuda(cuMemAlloc_v2(&plain, 40 * MIB));
+    assert_int_equal(unused_bytes(), 0);
+    assert_touch_ms(at, 48 * MIB, LINK_MS(48 * MIB) + LINK_MS(48 * MIB)); /* its head makes its tail leave */
+    assert_int_equal(cuMemAlloc_v2(&plain, 40 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_cuda(cuMemFree_v2(at));
+    assert_int_equal(unused_bytes(), card - 40 * MIB);
+    assert_cuda(cuMemFree_v2(plain));
+}
+
+/* Another process, which touches 48 MiB of its own at each step. It begins before this one has anything of the GPU. */
+static struct child neighbour;
+
+static void touch_at_each_step(int line)
+{
+    CUdeviceptr at = 0;
+    for (;;) {
+        next(line);
+        done(line, at ? cuMemsetD8_v2(at, 1, 48 * MIB) == CUDA_SUCCESS && cuCtxSynchronize() == CUDA_SUCCESS
+                      : use_gpu() && cuMemAllocManaged(&at, 48 * MIB, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
+    }
+}
+
+static void processes_throw_out_each_others(void **state)
+{
+    CUdeviceptr at = managed(48 * MIB);
+    assert_touch_ms(at, 48 * MIB, LINK_MS(48 * MIB));
+    step(neighbour);
+    assert_touch_ms(at, 48 * MIB, 0);
+    step(neighbour);
+    assert_touch_ms(at, 48 * MIB, LINK_MS(48 * MIB) + LINK_MS(48 * MIB));
+    assert_touch_ms(at, 48 * MIB, 0);
+    assert_int_equal(unused_bytes(), 0);
+    killed(neighbour);
+    assert_int_equal(unused_bytes(), card - 48 * MIB); /* with the neighbour its memory went */
+    assert_cuda(cuMemFree_v2(at));
+}
+
+static int prepare(void **state)
+{
+    CUmodule module;
+    simulated_choose((char *const[]){"FAKECUDA_CONTEXT_BYTES=0", "FAKECUDA_LINK_GBPS=1",
+                                     "FAKECUDA_PAGE_FAULT_NS=0", "FAKECUDA_TOTAL_MEM=67108864",
+                                     "FAKECUDA_PAGING=1", NULL});
+    neighbour = start(touch_at_each_step);
+    assert_cuda(cuInit(0));
+    assert_cuda(cuCtxCreate_v2(&context, 0, 0));
+    assert_cuda(cuModuleLoadData(&module, SIMULATED_PTX));
+    assert_cuda(cuModuleGetFunction(&spin, module, "gs_spin_us"));
+    assert_cuda(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    card = unused_bytes();
+    return 0;
+}
+
+static int stop(void **state)
+{
+    assert_cuda(cuCtxDestroy_v2(context));
+    simulated_remove();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_can_be_made_than_the_gpu_has_and_takes_room_when_it_is_touched),
+        cmocka_unit_test(what_does_not_fit_together_is_moved_each_time),
+        cmocka_unit_test(other_memory_comes_first),
+        cmocka_unit_test(processes_throw_out_each_others),
+    };
+    return cmocka_run_group_tests(tests, prepare, stop);
+}
