@@ -94,8 +94,7 @@ static int cannot_connect(const struct client *client, int status, struct error 
         paths->control_socket, other_daemon_hint(paths->simulated));
 }
 
-/* The daemon's own words about a refusal. */
-static int refused(int status, const json_t *answer, struct error *error)
+int client_refused(int status, const json_t *answer, struct error *error)
 {
     static const char *const codes[] = {
         "ERR_BAD_REQUEST",    "ERR_UNAUTHORIZED", "ERR_FORBIDDEN", "ERR_SESSION_NOT_FOUND",
@@ -120,7 +119,7 @@ static int decode(int status, const struct answer_text *text, json_t **answer, s
     json_t *decoded = text->length ? json_loadb(text->bytes, text->length, 0, NULL) : NULL;
     int result = 0;
     if (status < 200 || status >= 300)
-        result = refused(status, decoded, error);
+        result = client_refused(status, decoded, error);
     else if (text->length && !decoded)
         result = error_set(
             error, EPROTO, NULL,
@@ -133,9 +132,7 @@ static int decode(int status, const struct answer_text *text, json_t **answer, s
     return result;
 }
 
-/* A daemon may require its GPUSLICE_IPC_TOKEN. Inside a session that variable holds the session's token
- * instead, which is for attaching alone. */
-static const char *token_to_send(void)
+const char *client_token(void)
 {
     const char *token = getenv("GPUSLICE_SESSION") ? NULL : getenv("GPUSLICE_IPC_TOKEN");
     return token && *token && !strpbrk(token, "\r\n") ? token : NULL;
@@ -158,7 +155,7 @@ static int perform(struct client *client, const char *method, const char *path, 
 {
     cleanup_free char *sent = body ? json_dumps(body, JSON_COMPACT) : NULL;
     const struct http_request request = {
-        .method = method, .path = path, .token = token_to_send(), .body = sent};
+        .method = method, .path = path, .token = client_token(), .body = sent};
     /* The daemon may close a connection that it has kept idle: then the request was never read. */
     bool was_idle = client->connection.fd >= 0;
     int result = was_idle ? 0 : connect_to_daemon(client, error);

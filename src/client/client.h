@@ -36,3 +36,9 @@ int client_listen(struct client *client, const char *path, void (*take)(const js
 /* 0 once the daemon says that it is ready, -EAGAIN with what is missing while it is not, -ENOTCONN without
  * one. */
 int client_ready(struct client *client, struct error *error);
+
+/* For who sends requests in a way of his own: what the daemon says of a status that is not wanted, with its code; */
+int client_refused(int status, const json_t *answer, struct error *error);
+/* and the token to send, NULL for none. A daemon may require its GPUSLICE_IPC_TOKEN; inside a session that variable holds the
+ * session's token instead, which is for attaching alone. */
+const char *client_token(void);

@@ -205,11 +205,10 @@ static int add_session(json_t *parts, const json_t *session, struct error *error
     return 0;
 }
 
-int container_parts(const json_t *session, const struct paths *paths, enum container_driver driver,
-                    json_t **parts_out, struct error *error)
+/* Either function's end: `result` is that of what came before. */
+static int finish_parts(json_t *parts, const json_t *session, const struct paths *paths,
+                        enum container_driver driver, int result, json_t **parts_out, struct error *error)
 {
-    json_t *parts = json_pack("{s:[],s:[],s:[]}", "env", "mounts", "deviceNodes");
-    int result = add_session(parts, session, error);
     if (result == 0 && paths->simulated)
         result = add_simulated_driver(parts, session, paths, error);
     else if (result == 0 && driver == CONTAINER_DRIVER_HOST)
@@ -218,5 +217,37 @@ int container_parts(const json_t *session, const struct paths *paths, enum conta
         json_decref(parts);
     else
         *parts_out = parts;
+    return result;
+}
+
+static json_t *new_parts(void)
+{
+    return json_pack("{s:[],s:[],s:[]}", "env", "mounts", "deviceNodes");
+}
+
+int container_parts(const json_t *session, const struct paths *paths, enum container_driver driver,
+                    json_t **parts_out, struct error *error)
+{
+    json_t *parts = new_parts();
+    int result = add_session(parts, session, error);
+    return finish_parts(parts, session, paths, driver, result, parts_out, error);
+}
+
+int container_driver_parts(const json_t *gpus, const struct paths *paths, enum container_driver driver,
+                           json_t **parts_out, struct error *error)
+{
+    json_t *nobody = json_pack("{s:O}", "gpus", gpus), *parts = new_parts(), *gpu;
+    char visible[4096] = "";
+    size_t i, length = 0;
+    json_array_foreach((json_t *)gpus, i, gpu)
+    {
+        int more = snprintf(visible + length, sizeof(visible) - length, "%s%s", i ? "," : "",
+                            session_text(gpu, "uuid"));
+        if (length + (size_t)more < sizeof(visible))
+            length += (size_t)more;
+    }
+    add_environment(parts, "CUDA_VISIBLE_DEVICES", visible);
+    int result = finish_parts(parts, nobody, paths, driver, 0, parts_out, error);
+    json_decref(nobody);
     return result;
 }

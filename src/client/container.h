@@ -25,5 +25,9 @@ enum container_driver {
 int container_parts(const json_t *session, const struct paths *paths, enum container_driver driver,
                     json_t **parts, struct error *error);
 
+/* The driver alone, for programs that look at these GPUs ({uuid} each) and are in no session. */
+int container_driver_parts(const json_t *gpus, const struct paths *paths, enum container_driver driver,
+                           json_t **parts, struct error *error);
+
 /* Of what `ldconfig -p` printed, the driver's libraries for programs of this machine's kind: an array of paths. */
 json_t *container_driver_libraries(const char *listing);

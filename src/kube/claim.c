@@ -85,11 +85,40 @@ static int consumed(const json_t *result, const char *capacity, uint64_t *number
 
 struct reading {
     const json_t *gpus;
-    json_t *bytes; /* by GPU's UUID */
+    json_t *bytes, *cores; /* by GPU's UUID; cores of 100 */
     json_t *devices;
-    uint64_t cores; /* of 100; what each device has */
-    bool has_cores;
+    bool has_admin; /* one of them */
 };
+
+static void add_to(json_t *sums, const char *uuid, uint64_t more)
+{
+    json_int_t before = json_integer_value(json_object_get(sums, uuid));
+    json_object_set_new(sums, uuid, json_integer(before + (json_int_t)more));
+}
+
+/* What each GPU of the claim has, together. */
+static int read_cores(const struct reading *reading, uint64_t *cores, struct error *error)
+{
+    const char *uuid;
+    json_t *sum;
+    bool is_first = true;
+    json_object_foreach(reading->cores, uuid, sum)
+    {
+        uint64_t here = (uint64_t)json_integer_value(sum);
+        if (here > 100)
+            return error_set(error, EINVAL, NULL, "GPU %.80s: %llu cores were consumed; expected 100 at most",
+                             uuid, (unsigned long long)here);
+        if (!is_first && here != *cores)
+            return error_set(
+                error, EINVAL, NULL,
+                "the GPUs of a claim have %llu and %llu cores; expected the same of each, as they "
+                "are one session; ask for the others in another claim",
+                (unsigned long long)*cores, (unsigned long long)here);
+        *cores = here;
+        is_first = false;
+    }
+    return 0;
+}
 
 static int read_result(struct reading *reading, const json_t *result, struct error *error)
 {
@@ -103,23 +132,15 @@ static int read_result(struct reading *reading, const json_t *result, struct err
     int has_cores = has_bytes < 0 ? has_bytes : consumed(result, "cores", &cores, error);
     if (has_cores < 0)
         return has_cores;
-    if (!has_bytes)
-        bytes = session_number(gpu, "total_bytes"); /* the whole device */
-    if (cores > 100)
-        return error_set(error, EINVAL, NULL,
-                         "device '%.80s': %llu cores were consumed; expected 100 at most", device,
-                         (unsigned long long)cores);
-    if (reading->has_cores && reading->cores != cores)
-        return error_set(error, EINVAL, NULL,
-                         "the devices of a claim have %llu and %llu cores; expected the same of each, as "
-                         "they are one session",
-                         (unsigned long long)reading->cores, (unsigned long long)cores);
-    reading->has_cores = true;
-    reading->cores = cores;
-    json_int_t before = json_integer_value(json_object_get(reading->bytes, uuid));
-    json_object_set_new(reading->bytes, uuid, json_integer(before + (json_int_t)bytes));
-    json_t *entry = json_pack("{s:s,s:s,s:s}", "request", session_text(result, "request"), "pool",
-                              session_text(result, "pool"), "device", device);
+    if (json_is_true(json_object_get(result, "adminAccess"))) {
+        reading->has_admin = true;
+    } else {
+        add_to(reading->bytes, uuid,
+               has_bytes ? bytes : session_number(gpu, "total_bytes")); /* the whole device */
+        add_to(reading->cores, uuid, cores < UINT32_MAX ? cores : UINT32_MAX);
+    }
+    json_t *entry = json_pack("{s:s,s:s,s:s,s:s}", "request", session_text(result, "request"), "pool",
+                              session_text(result, "pool"), "device", device, "uuid", uuid);
     if (*share)
         json_object_set_new(entry, "share_id", json_string(share));
     return json_array_append_new(reading->devices, entry) == 0 ? 0 : -ENOMEM;
@@ -137,9 +158,13 @@ static int read_results(struct reading *reading, const json_t *allocation, struc
         if (read < 0)
             return read;
     }
-    return json_array_size(reading->devices)
-               ? 0
-               : error_set(error, EINVAL, NULL, "the claim has no device of " CLAIM_DRIVER);
+    if (json_array_size(reading->devices) == 0)
+        return error_set(error, EINVAL, NULL, "the claim has no device of " CLAIM_DRIVER);
+    return reading->has_admin && json_object_size(reading->bytes)
+               ? error_set(error, EINVAL, NULL,
+                           "the claim asks for GPUs with admin access and without; expected one or the other "
+                           "in a claim")
+               : 0;
 }
 
 /* --- Configuration --------------------------------------------------------------------------------- */
@@ -246,17 +271,22 @@ int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t 
                          uid);
     if (!allocation)
         return error_set(error, EAGAIN, NULL, "the claim is not allocated");
-    struct reading reading = {.gpus = gpus, .bytes = json_object(), .devices = json_array()};
+    struct reading reading = {
+        .gpus = gpus, .bytes = json_object(), .cores = json_object(), .devices = json_array()};
+    uint64_t cores = 0;
     int result = read_results(&reading, allocation, error);
-    uint32_t share = (uint32_t)(reading.cores * (SHARE_WHOLE / 100));
+    if (result == 0)
+        result = read_cores(&reading, &cores, error);
+    uint32_t share = (uint32_t)(cores * (SHARE_WHOLE / 100));
     struct config config = {.share = {share, share ? share : SHARE_WHOLE}};
     if (result == 0)
         result = read_configs(&config, allocation, error);
     if (result == 0) {
-        *body = make_body(&reading, &config, claim, uid);
+        *body = reading.has_admin ? NULL : make_body(&reading, &config, claim, uid);
         *devices = json_incref(reading.devices);
     }
     json_decref(reading.bytes);
+    json_decref(reading.cores);
     json_decref(reading.devices);
     return result;
 }

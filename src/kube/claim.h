@@ -16,8 +16,9 @@ int claim_parse_quantity(const char *text, uint64_t *number, struct error *error
 /* What a GPU is called as a device: its UUID in small letters. The caller frees it. */
 char *claim_device_name(const char *uuid);
 
-/* The session that `claim` asks for, as the body of a POST, and its devices: an array of {request, pool, device, share_id}.
- * `gpus` are this node's. Fails where the claim has another UID than `uid`, is not allocated, or asks for what cannot be. The
+/* The session that `claim` asks for, as the body of a POST, and its devices: an array of {request, pool, device, uuid, share_id}.
+ * A claim with admin access, which sees GPUs and takes nothing of them, asks for none: then the body is NULL. `gpus` are this
+ * node's. Fails where the claim has another UID than `uid`, is not allocated, or asks for what cannot be. The
  * caller drops both. */
 int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t **body, json_t **devices,
                struct error *error);

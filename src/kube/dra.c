@@ -7,17 +7,17 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "client/session_fields.h"
 #include "kube/claim.h"
 #include "kube/messages.h"
 #include "kube/node.h"
 #include "kube/resource_slices.h"
+#include "kube/tasks.h"
 #include "kube/watchers.h"
 
 #define CDI_KIND "gpuslice.io/claim"
-#define LOOK_NS (UINT64_C(30) * 1000000000) /* at what is published, without a reason */
-#define RETRY_NS (UINT64_C(2) * 1000000000)
 #define UID_MAX 50
 #define HEALTH_NS (UINT64_C(10) * 1000000000) /* the kubelet takes what is older than 30 s for unknown */
 
@@ -26,8 +26,6 @@ struct dra {
     struct grpc_server *server, *registration;
     char socket[PATH_MAX], registration_socket[PATH_MAX];
     bool is_registered;
-    uint64_t look_ns; /* when what is published is looked at next; 0: now */
-    char *published;  /* the GPUs as they were then */
     bool is_failure_told;
     struct watchers watchers; /* kubelets that follow the devices' health */
     uint64_t health_ns;       /* when they are told again */
@@ -59,12 +57,20 @@ static void notify_status(void *context, struct grpc_call *call, const uint8_t *
         return;
     }
     dra->is_registered = status->plugin_registered;
-    dra->look_ns = 0; /* a kubelet that starts takes the node's slices away */
+    kubelet_look_soon(dra->kubelet);
     fprintf(stderr, "gpuslice-kubelet: the kubelet %s " CLAIM_DRIVER "%s%s\n",
             status->plugin_registered ? "has" : "refused", status->plugin_registered ? "" : ": ",
             status->plugin_registered ? "" : status->error);
     kubelet__registration_status__free_unpacked(status, NULL);
     message_answer(call, &empty.base);
+}
+
+static void *must_array(size_t count, size_t bytes)
+{
+    void *array = calloc(count + 1, bytes);
+    if (!array)
+        abort(); /* started again, with all state in the daemon */
+    return array;
 }
 
 /* --- Preparing ------------------------------------------------------------------------------------- */
@@ -89,65 +95,147 @@ static void name_session(const char *uid, char session[static 64], char file[sta
     snprintf(file, 80, "gpuslice-claim-%.56s", uid);
 }
 
-static int prepare(struct kubelet *kubelet, const Kubelet__Claim *claim, json_t **devices,
-                   struct error *error)
+/* What one claim came to. */
+struct outcome {
+    json_t *devices;    /* of one that was prepared */
+    struct error error; /* status 0: it went well */
+};
+
+/* Each device of a claim has a name of its own that leads to all of it: the kubelet takes names for the IDs of devices, and
+ * cannot write a pod's status where one comes twice. `names` are the caller's, with what they point to. */
+static void name_devices(json_t *devices, const char *uid, const char **names)
 {
-    char path[512], name[64], file[80];
-    json_t *document = NULL, *body = NULL, *session = NULL, *parts = NULL;
-    int result = check_claim(claim, error);
-    if (result < 0)
-        return result;
-    snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaims/%s",
-             claim->namespace_, claim->name);
-    int status = api_request(&kubelet->options.api, "GET", path, NULL, &document, error);
-    result = status < 0 ? status : status == 200 ? 0 : api_refused(status, path, document, error);
-    if (result == 0)
-        result = claim_read(document, claim->uid, kubelet->gpus, &body, devices, error);
-    json_decref(document);
-    if (result < 0)
-        return result;
-    name_session(claim->uid, name, file);
-    const char *names[] = {claim->uid};
+    size_t i;
+    json_t *device;
+    json_array_foreach(devices, i, device)
+    {
+        json_object_set_new(device, "cdi", json_sprintf("%.60s-%zu", uid, i));
+        names[i] = session_text(device, "cdi");
+    }
+}
+
+/* `body` is consumed. */
+static int make_devices(struct kubelet *kubelet, const char *uid, json_t *body, json_t *devices,
+                        struct error *error)
+{
+    char name[64], file[80];
+    json_t *session = NULL, *parts = NULL;
+    size_t count = json_array_size(devices);
+    cleanup_free const char **names = must_array(count, sizeof(*names));
+    name_session(uid, name, file);
+    name_devices(devices, uid, names);
     const struct node_wish wish = {
-        .body = body, .kind = CDI_KIND, .file = file, .names = names, .name_count = 1};
-    result = node_make_session(kubelet, &wish, &session, &parts, error);
+        .body = body, .kind = CDI_KIND, .file = file, .names = names, .name_count = (unsigned)count};
+    if (!body)
+        return node_show_gpus(kubelet, &wish, devices, error);
+    int result = node_make_session(kubelet, &wish, &session, &parts, error);
     json_decref(session);
     json_decref(parts);
-    if (result < 0) {
-        json_decref(*devices);
-        *devices = NULL;
-    }
     return result;
 }
 
-static int unprepare(struct kubelet *kubelet, const Kubelet__Claim *claim, struct error *error)
+static int prepare(struct kubelet *kubelet, const Kubelet__Claim *claim, struct outcome *outcome)
+{
+    struct error *error = &outcome->error;
+    char path[512];
+    json_t *document = NULL, *body = NULL;
+    snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaims/%s",
+             claim->namespace_, claim->name);
+    int status = api_request(kubelet, "GET", path, NULL, &document, error);
+    int result = status < 0 ? status : status == 200 ? 0 : api_refused(status, path, document, error);
+    if (result == 0)
+        result = claim_read(document, claim->uid, kubelet->gpus, &body, &outcome->devices, error);
+    json_decref(document);
+    return result < 0 ? result : make_devices(kubelet, claim->uid, body, outcome->devices, error);
+}
+
+static int unprepare(struct kubelet *kubelet, const Kubelet__Claim *claim, struct outcome *outcome)
 {
     char name[64], file[80];
-    int result = check_claim(claim, error);
     name_session(claim->uid, name, file);
-    return result < 0 ? result : node_end_session(kubelet, name, file, error);
+    return node_end_session(kubelet, name, file, &outcome->error);
 }
 
 /* --- The methods ----------------------------------------------------------------------------------- */
 
-/* One claim's part of the answer; strings are in `devices`, in itself, or the request's. */
+/* A call about claims, and the task that does it. */
+struct claims_job {
+    struct kubelet *kubelet;
+    struct grpc_call *call; /* NULL: the kubelet has gone, and asks again */
+    Kubelet__ClaimsRequest *request;
+    int (*act)(struct kubelet *kubelet, const Kubelet__Claim *claim, struct outcome *outcome);
+    void (*answer)(const struct claims_job *job);
+    struct outcome *outcomes; /* one a claim */
+};
+
+/* A claim that is being prepared is not unprepared meanwhile. What nobody waits for any more is not begun. */
+static void do_claim(const struct claims_job *job, size_t i)
+{
+    const Kubelet__Claim *claim = job->request->claims[i];
+    struct outcome *outcome = &job->outcomes[i];
+    struct task_lock lock;
+    if (check_claim(claim, &outcome->error) == 0) {
+        task_lock(&lock, claim->uid);
+        if (job->call && job->act(job->kubelet, claim, outcome) < 0) {
+            json_decref(outcome->devices);
+            outcome->devices = NULL;
+        }
+        task_unlock(&lock);
+    }
+    if (outcome->error.status)
+        fprintf(stderr, "gpuslice-kubelet: claim %.63s/%.253s: %s\n", claim->namespace_, claim->name,
+                outcome->error.message);
+}
+
+static void run_job(void *context)
+{
+    struct claims_job *job = context;
+    size_t count = job->request->n_claims;
+    for (size_t i = 0; i < count; i++)
+        do_claim(job, i);
+    if (job->call)
+        job->answer(job);
+    for (size_t i = 0; i < count; i++)
+        json_decref(job->outcomes[i].devices);
+    kubelet__claims_request__free_unpacked(job->request, NULL);
+    free(job->outcomes);
+    free(job);
+}
+
+static void forget_call(void *context, struct grpc_call *call)
+{
+    struct claims_job *job = context;
+    job->call = NULL;
+}
+
+/* `job` is copied. */
+static void start_job(const struct claims_job *wanted, const uint8_t *message, size_t bytes)
+{
+    struct claims_job *job = must_array(1, sizeof(*job));
+    *job = *wanted;
+    job->request = kubelet__claims_request__unpack(NULL, bytes, message);
+    if (!job->request) {
+        grpc_call_end(job->call, GRPC_INVALID_ARGUMENT, "this is not a list of claims");
+        free(job);
+        return;
+    }
+    job->outcomes = must_array(job->request->n_claims, sizeof(*job->outcomes));
+    grpc_call_watch(job->call, forget_call, job);
+    if (task_start(run_job, job))
+        return;
+    grpc_call_end(job->call, GRPC_RESOURCE_EXHAUSTED, "too many calls at once");
+    kubelet__claims_request__free_unpacked(job->request, NULL);
+    free(job->outcomes);
+    free(job);
+}
+
+/* One prepared claim's part of the answer; strings are in its outcome, in itself, or the request's. */
 struct prepared {
     Kubelet__PrepareEntry entry;
     Kubelet__PreparedClaim claim;
     Kubelet__PreparedDevice *list, **pointers;
-    char **requests; /* one a device */
-    json_t *devices;
-    char cdi[128], *cdi_pointer;
-    struct error error;
+    char **requests, **cdi; /* one a device */
 };
-
-static void *must_array(size_t count, size_t bytes)
-{
-    void *array = calloc(count + 1, bytes);
-    if (!array)
-        abort(); /* started again, with all state in the daemon */
-    return array;
-}
 
 /* "request/subrequest": the container names the first. */
 static char *base_request(const char *request)
@@ -159,26 +247,27 @@ static char *base_request(const char *request)
     return base;
 }
 
-static void fill_prepared(struct prepared *one, const char *uid)
+static void fill_prepared(struct prepared *one, const json_t *devices)
 {
-    size_t count = json_array_size(one->devices);
+    size_t count = json_array_size(devices);
     one->list = must_array(count, sizeof(*one->list));
     one->pointers = must_array(count, sizeof(*one->pointers));
     one->requests = must_array(count, sizeof(*one->requests));
-    snprintf(one->cdi, sizeof(one->cdi), CDI_KIND "=%.60s", uid);
-    one->cdi_pointer = one->cdi;
+    one->cdi = must_array(count, sizeof(*one->cdi));
     for (size_t i = 0; i < count; i++) {
-        const json_t *device = json_array_get(one->devices, i);
+        const json_t *device = json_array_get(devices, i);
         Kubelet__PreparedDevice *to = &one->list[i];
         kubelet__prepared_device__init(to);
         one->requests[i] = base_request(session_text(device, "request"));
+        if (asprintf(&one->cdi[i], CDI_KIND "=%s", session_text(device, "cdi")) < 0)
+            abort();
         to->n_request_names = 1;
         to->request_names = &one->requests[i];
         to->pool_name = (char *)session_text(device, "pool");
         to->device_name = (char *)session_text(device, "device");
         to->share_id = (char *)session_text(device, "share_id");
         to->n_cdi_device_ids = 1;
-        to->cdi_device_ids = &one->cdi_pointer;
+        to->cdi_device_ids = &one->cdi[i];
         one->pointers[i] = to;
     }
     one->claim.n_devices = count;
@@ -187,79 +276,82 @@ static void fill_prepared(struct prepared *one, const char *uid)
 
 static void free_prepared(struct prepared *one)
 {
-    for (size_t i = 0; i < one->claim.n_devices; i++)
+    for (size_t i = 0; i < one->claim.n_devices; i++) {
         free(one->requests[i]);
+        free(one->cdi[i]);
+    }
+    free(one->cdi);
     free(one->list);
     free(one->pointers);
     free(one->requests);
-    json_decref(one->devices);
 }
 
 /* Every claim has an answer: one that fails fails alone. */
-static void prepare_resources(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
+static void answer_prepared(const struct claims_job *job)
 {
-    struct dra *dra = context;
-    Kubelet__ClaimsRequest *request = kubelet__claims_request__unpack(NULL, bytes, message);
+    size_t count = job->request->n_claims;
     Kubelet__PrepareAnswer answer = KUBELET__PREPARE_ANSWER__INIT;
-    if (!request) {
-        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is no NodePrepareResourcesRequest");
-        return;
+    struct prepared *all = must_array(count, sizeof(*all));
+    answer.n_claims = count;
+    answer.claims = must_array(count, sizeof(*answer.claims));
+    for (size_t i = 0; i < count; i++) {
+        kubelet__prepare_entry__init(&all[i].entry);
+        kubelet__prepared_claim__init(&all[i].claim);
+        all[i].entry.key = job->request->claims[i]->uid;
+        all[i].entry.value = &all[i].claim;
+        answer.claims[i] = &all[i].entry;
+        if (job->outcomes[i].error.status)
+            all[i].claim.error = job->outcomes[i].error.message;
+        else
+            fill_prepared(&all[i], job->outcomes[i].devices);
     }
-    struct prepared *all = must_array(request->n_claims, sizeof(*all));
-    answer.claims = must_array(request->n_claims, sizeof(*answer.claims));
-    for (size_t i = 0; i < request->n_claims; i++) {
-        struct prepared *one = &all[i];
-        kubelet__prepare_entry__init(&one->entry);
-        kubelet__prepared_claim__init(&one->claim);
-        one->entry.key = request->claims[i]->uid;
-        one->entry.value = &one->claim;
-        answer.claims[answer.n_claims++] = &one->entry;
-        if (prepare(dra->kubelet, request->claims[i], &one->devices, &one->error) == 0) {
-            fill_prepared(one, request->claims[i]->uid);
-        } else {
-            one->claim.error = one->error.message;
-            fprintf(stderr, "gpuslice-kubelet: claim %.63s/%.253s: %s\n", request->claims[i]->namespace_,
-                    request->claims[i]->name, one->error.message);
-        }
-    }
-    message_answer(call, &answer.base);
-    for (size_t i = 0; i < request->n_claims; i++)
+    message_answer(job->call, &answer.base);
+    for (size_t i = 0; i < count; i++)
         free_prepared(&all[i]);
     free(all);
     free(answer.claims);
-    kubelet__claims_request__free_unpacked(request, NULL);
 }
 
 struct unprepared {
     Kubelet__UnprepareEntry entry;
     Kubelet__UnpreparedClaim claim;
-    struct error error;
 };
+
+static void answer_unprepared(const struct claims_job *job)
+{
+    size_t count = job->request->n_claims;
+    Kubelet__UnprepareAnswer answer = KUBELET__UNPREPARE_ANSWER__INIT;
+    struct unprepared *all = must_array(count, sizeof(*all));
+    answer.n_claims = count;
+    answer.claims = must_array(count, sizeof(*answer.claims));
+    for (size_t i = 0; i < count; i++) {
+        kubelet__unprepare_entry__init(&all[i].entry);
+        kubelet__unprepared_claim__init(&all[i].claim);
+        all[i].entry.key = job->request->claims[i]->uid;
+        all[i].entry.value = &all[i].claim;
+        answer.claims[i] = &all[i].entry;
+        if (job->outcomes[i].error.status)
+            all[i].claim.error = job->outcomes[i].error.message;
+    }
+    message_answer(job->call, &answer.base);
+    free(all);
+    free(answer.claims);
+}
+
+static void prepare_resources(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
+{
+    const struct dra *dra = context;
+    const struct claims_job job = {
+        .kubelet = dra->kubelet, .call = call, .act = prepare, .answer = answer_prepared};
+    start_job(&job, message, bytes);
+}
 
 static void unprepare_resources(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
 {
-    struct dra *dra = context;
-    Kubelet__ClaimsRequest *request = kubelet__claims_request__unpack(NULL, bytes, message);
-    Kubelet__UnprepareAnswer answer = KUBELET__UNPREPARE_ANSWER__INIT;
-    if (!request) {
-        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is no NodeUnprepareResourcesRequest");
-        return;
-    }
-    struct unprepared *all = must_array(request->n_claims, sizeof(*all));
-    answer.claims = must_array(request->n_claims, sizeof(*answer.claims));
-    for (size_t i = 0; i < request->n_claims; i++) {
-        kubelet__unprepare_entry__init(&all[i].entry);
-        kubelet__unprepared_claim__init(&all[i].claim);
-        all[i].entry.key = request->claims[i]->uid;
-        all[i].entry.value = &all[i].claim;
-        answer.claims[answer.n_claims++] = &all[i].entry;
-        if (unprepare(dra->kubelet, request->claims[i], &all[i].error) < 0)
-            all[i].claim.error = all[i].error.message;
-    }
-    message_answer(call, &answer.base);
-    free(all);
-    free(answer.claims);
-    kubelet__claims_request__free_unpacked(request, NULL);
+    const struct dra *dra = context;
+    const struct claims_job job = {
+        .kubelet = dra->kubelet, .call = call, .act = unprepare, .answer = answer_unprepared};
+    start_job(&job, message, bytes);
 }
 
 /* --- Health ---------------------------------------------------------------------------------------- */
@@ -349,33 +441,6 @@ static void tell_failure(struct dra *dra, const struct error *error)
     dra->is_failure_told = true;
 }
 
-static void publish(struct dra *dra)
-{
-    struct error error;
-    json_t *devices = resource_slices_devices(dra->kubelet->gpus);
-    char *now = json_dumps(devices, JSON_COMPACT | JSON_SORT_KEYS);
-    json_decref(devices);
-    bool is_changed = !now || !dra->published || strcmp(now, dra->published) != 0;
-    if (!is_changed && dra->look_ns && monotonic_ns() < dra->look_ns) {
-        free(now);
-        return;
-    }
-    if (is_changed && dra->look_ns && monotonic_ns() < dra->look_ns && dra->is_failure_told) {
-        free(now); /* a server that does not answer is not asked every second */
-        return;
-    }
-    if (resource_slices_publish(dra->kubelet, &error) < 0) {
-        tell_failure(dra, &error);
-        dra->look_ns = monotonic_ns() + RETRY_NS;
-        free(now);
-        return;
-    }
-    dra->is_failure_told = false;
-    dra->look_ns = monotonic_ns() + LOOK_NS;
-    free(dra->published);
-    dra->published = now;
-}
-
 void dra_tick(struct kubelet *kubelet)
 {
     struct dra *dra = kubelet->dra;
@@ -388,7 +453,7 @@ void dra_tick(struct kubelet *kubelet)
         keep_server(dra, dra->registration_socket, registration_methods, &dra->registration, &error) < 0)
         tell_failure(dra, &error);
     else if (dra->is_registered)
-        publish(dra);
+        resource_slices_tick(kubelet);
 }
 
 int dra_start(struct kubelet *kubelet, struct error *error)
@@ -415,7 +480,6 @@ void dra_stop(struct kubelet *kubelet)
         return;
     grpc_server_close(dra->registration);
     grpc_server_close(dra->server);
-    free(dra->published);
     free(dra->told);
     free(dra);
     kubelet->dra = NULL;

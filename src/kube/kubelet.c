@@ -16,3 +16,9 @@ int kubelet_path(const struct kubelet *kubelet, char path[static PATH_MAX], cons
             path, length);
     return 0;
 }
+
+void kubelet_look_soon(struct kubelet *kubelet)
+{
+    sd_event_source_set_time_relative(kubelet->tick, 0);
+    sd_event_source_set_enabled(kubelet->tick, SD_EVENT_ONESHOT);
+}

@@ -1,4 +1,5 @@
-/* kubelet.h - gpuslice-kubelet's whole state: one node's GPUs, offered to its kubelet. One thread owns all of it.
+/* kubelet.h - gpuslice-kubelet's whole state: one node's GPUs, offered to its kubelet. One thread owns all of it;
+ * what waits for an answer of the daemon or of the API server is a task (tasks.h).
  *
  * node     this machine: its daemon (node.h) and its kubelet, whose sockets are below kubelet_dir
  * slice    an equal part of a GPU, which the device plug-in offers to clusters without DRA
@@ -12,10 +13,11 @@
 #include <stdbool.h>
 #include <systemd/sd-event.h>
 
+#include "base/paths.h"
 #include "base/units.h"
-#include "client/client.h"
 #include "client/container.h"
 #include "kube/api_server.h"
+#include "kube/ask.h"
 
 struct dra;
 struct slices;
@@ -36,13 +38,19 @@ struct kubelet_options {
 struct kubelet {
     struct kubelet_options options;
     sd_event *loop;
-    struct client client;
+    sd_event_source *tick;
+    struct asker *asker;
+    struct paths paths;      /* the daemon's */
     bool is_daemon_known;    /* it has answered */
+    bool is_looking;         /* a task does */
     uint64_t daemon_lost_ns; /* when it answered no more; 0: it does */
     json_t *gpus;            /* as the daemon said last; NULL before */
     struct slices *slices;
     struct dra *dra;
 };
+
+/* Look after everything at once, and not only when the next second is over. */
+void kubelet_look_soon(struct kubelet *kubelet);
 
 /* A socket's path below the kubelet's folder. One that no socket can have is an error that says so. */
 int kubelet_path(const struct kubelet *kubelet, char path[static PATH_MAX], const char *below,

@@ -13,10 +13,11 @@
 #include "kube/node.h"
 #include "kube/pods.h"
 #include "kube/slices.h"
+#include "kube/tasks.h"
 
 #define TICK_USEC UINT64_C(1000000)
 #define LOOK_NS (UINT64_C(3) * 1000000000) /* between two looks at the GPUs */
-#define DAEMON_TIMEOUT_S 15
+#define RETRY_NS (UINT64_C(1) * 1000000000)
 #define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 static const struct {
@@ -178,25 +179,44 @@ static int check_options(const struct kubelet_options *chosen)
 
 /* --- The loop -------------------------------------------------------------------------------------- */
 
+static void look(void *context)
+{
+    struct kubelet *kubelet = context;
+    static bool is_failure_told;
+    struct error error;
+    int result = node_look(kubelet, &error);
+    if (result == -ECANCELED)
+        return;
+    if (result < 0 && !is_failure_told)
+        fprintf(stderr, "gpuslice-kubelet: %s; it is asked again\n", error.message);
+    if (result == 0 && is_failure_told)
+        fprintf(stderr, "gpuslice-kubelet: the daemon answers\n");
+    is_failure_told = result < 0;
+    kubelet->is_looking = false;
+    kubelet_look_soon(kubelet);
+}
+
+/* One look at a time: a daemon that hangs holds up nothing but this. */
+static void look_at_node(struct kubelet *kubelet)
+{
+    static uint64_t looked_ns;
+    if (kubelet->is_looking ||
+        (looked_ns && monotonic_ns() - looked_ns < (kubelet->daemon_lost_ns ? RETRY_NS : LOOK_NS)))
+        return;
+    looked_ns = monotonic_ns();
+    kubelet->is_looking = true;
+    if (!task_start(look, kubelet))
+        kubelet->is_looking = false;
+}
+
 static int on_tick(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct kubelet *kubelet = userdata;
-    static uint64_t looked_ns;
-    static bool is_failure_told;
-    struct error error;
-    if (!looked_ns || monotonic_ns() - looked_ns > LOOK_NS || kubelet->daemon_lost_ns) {
-        looked_ns = monotonic_ns();
-        bool is_lost = node_look(kubelet, &error) < 0;
-        if (is_lost && !is_failure_told)
-            fprintf(stderr, "gpuslice-kubelet: %s; it is asked again\n", error.message);
-        if (is_failure_told && !is_lost)
-            fprintf(stderr, "gpuslice-kubelet: the daemon answers\n");
-        is_failure_told = is_lost;
-    }
+    sd_event_source_set_time_relative(source, TICK_USEC);
+    look_at_node(kubelet);
     slices_tick(kubelet);
     pods_tick(kubelet);
     dra_tick(kubelet);
-    sd_event_source_set_time_relative(source, TICK_USEC);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
@@ -214,9 +234,12 @@ static int run(struct kubelet *kubelet, struct error *error)
     if (result >= 0)
         result = sd_event_add_signal(kubelet->loop, NULL, SIGINT, NULL, NULL);
     if (result >= 0)
-        result = sd_event_add_time_relative(kubelet->loop, NULL, CLOCK_MONOTONIC, 0, 0, on_tick, kubelet);
+        result = sd_event_add_time_relative(kubelet->loop, &kubelet->tick, CLOCK_MONOTONIC, 0, 0, on_tick,
+                                            kubelet);
     if (result < 0)
         return error_set_errno(error, -result, "cannot start the event loop");
+    if ((result = asker_open(kubelet->loop, &kubelet->asker, error)) < 0)
+        return result;
     if ((kubelet->options.slices && (result = slices_start(kubelet, error)) < 0) ||
         (kubelet->options.dra && (result = dra_start(kubelet, error)) < 0))
         return result;
@@ -244,16 +267,16 @@ int main(int count, char **arguments)
     }
     if (status != -1)
         return status;
-    int result = client_open(&kubelet.client, kubelet.options.simulated, &error);
-    kubelet.client.connection.timeout_s = DAEMON_TIMEOUT_S;
+    int result = paths_find(&kubelet.paths, PATHS_SYSTEM_DAEMON, kubelet.options.simulated, &error);
     if (result == 0)
         result = run(&kubelet, &error);
+    asker_close(kubelet.asker);
     pods_stop(&kubelet);
     slices_stop(&kubelet);
     dra_stop(&kubelet);
+    sd_event_source_unref(kubelet.tick);
     if (kubelet.loop)
         sd_event_unref(kubelet.loop);
-    client_close(&kubelet.client);
     json_decref(kubelet.gpus);
     if (result == 0)
         return EXIT_SUCCESS;

@@ -1,14 +1,49 @@
 #include "kube/node.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "client/cdi.h"
+#include "client/client.h"
 #include "client/session_fields.h"
 
 /* A daemon that is restarted is back sooner. */
 #define DAEMON_GRACE_NS (UINT64_C(10) * 1000000000)
+
+#define TIMEOUT_MS 15000
+
+int node_request(const struct kubelet *kubelet, const char *method, const char *path, const json_t *body,
+                 json_t **answer, struct error *error)
+{
+    char url[512];
+    json_t *said = NULL;
+    snprintf(url, sizeof(url), "http://localhost%s", path);
+    const struct ask_question question = {.method = method,
+                                          .who = "the daemon",
+                                          .url = url,
+                                          .socket = kubelet->paths.control_socket,
+                                          .token = client_token(),
+                                          .body = body,
+                                          .timeout_ms = TIMEOUT_MS};
+    int status = ask(kubelet->asker, &question, &said, error);
+    int result = status < 0 ? status : 0;
+    if (status >= 0 && (status < 200 || status > 299))
+        result = client_refused(status, said, error);
+    if (result == 0 && answer)
+        *answer = json_incref(said);
+    json_decref(said);
+    return result;
+}
+
+int node_request_session(const struct kubelet *kubelet, const char *method, const char *session,
+                         const char *behind, const json_t *body, json_t **answer, struct error *error)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "/v1/sessions/%s%s", session, behind);
+    return node_request(kubelet, method, path, body, answer, error);
+}
 
 static void mark_unhealthy(json_t *gpus)
 {
@@ -20,7 +55,7 @@ static void mark_unhealthy(json_t *gpus)
 int node_look(struct kubelet *kubelet, struct error *error)
 {
     json_t *gpus = NULL;
-    int result = client_request(&kubelet->client, "GET", "/v1/gpus", NULL, &gpus, error);
+    int result = node_request(kubelet, "GET", "/v1/gpus", NULL, &gpus, error);
     if (result == 0 && !json_is_array(gpus)) {
         json_decref(gpus);
         result = error_set(error, EPROTO, NULL,
@@ -49,10 +84,9 @@ static bool has_code(const struct error *error, const char *code)
 static int get_session(struct kubelet *kubelet, const char *name, json_t **session, struct error *error)
 {
     json_t *environment = NULL;
-    int result = client_request_session(&kubelet->client, "POST", name, "/socket", NULL, session, error);
+    int result = node_request_session(kubelet, "POST", name, "/socket", NULL, session, error);
     if (result == 0)
-        result =
-            client_request_session(&kubelet->client, "GET", name, "/environment", NULL, &environment, error);
+        result = node_request_session(kubelet, "GET", name, "/environment", NULL, &environment, error);
     if (result == 0)
         json_object_set_new(*session, "environment", environment);
     return result;
@@ -63,14 +97,13 @@ static int post_session(struct kubelet *kubelet, const struct node_wish *wish, j
 {
     const char *name = session_text(wish->body, "name");
     struct error why = {0};
-    int result = client_request(&kubelet->client, "POST", "/v1/sessions", wish->body, session, &why);
+    int result = node_request(kubelet, "POST", "/v1/sessions", wish->body, session, &why);
     if (result < 0 && has_code(&why, "ERR_NAME_TAKEN")) {
         if (!wish->replace)
             return get_session(kubelet, name, session, error);
         result = node_end_session(kubelet, name, wish->file, error);
-        return result < 0
-                   ? result
-                   : client_request(&kubelet->client, "POST", "/v1/sessions", wish->body, session, error);
+        return result < 0 ? result
+                          : node_request(kubelet, "POST", "/v1/sessions", wish->body, session, error);
     }
     if (result < 0)
         *error = why;
@@ -85,7 +118,7 @@ int node_make_session(struct kubelet *kubelet, const struct node_wish *wish, jso
     int result = post_session(kubelet, wish, session, error);
     json_decref(wish->body);
     if (result == 0)
-        result = container_parts(*session, &kubelet->client.paths, options->driver, parts, error);
+        result = container_parts(*session, &kubelet->paths, options->driver, parts, error);
     if (result == 0) {
         json_t *specification = cdi_specification(wish->kind, wish->names, wish->name_count, *parts);
         result = cdi_write(options->cdi_dir, wish->file, specification, error);
@@ -99,10 +132,25 @@ int node_make_session(struct kubelet *kubelet, const struct node_wish *wish, jso
     return result;
 }
 
+int node_show_gpus(const struct kubelet *kubelet, const struct node_wish *wish, const json_t *gpus,
+                   struct error *error)
+{
+    const struct kubelet_options *options = &kubelet->options;
+    json_t *parts = NULL;
+    int result = container_driver_parts(gpus, &kubelet->paths, options->driver, &parts, error);
+    if (result == 0) {
+        json_t *specification = cdi_specification(wish->kind, wish->names, wish->name_count, parts);
+        result = cdi_write(options->cdi_dir, wish->file, specification, error);
+        json_decref(specification);
+    }
+    json_decref(parts);
+    return result;
+}
+
 int node_end_session(struct kubelet *kubelet, const char *name, const char *file, struct error *error)
 {
     struct error why = {0};
-    int result = client_request_session(&kubelet->client, "DELETE", name, "?kill=true", NULL, NULL, &why);
+    int result = node_request_session(kubelet, "DELETE", name, "?kill=true", NULL, NULL, &why);
     if (result < 0 && !has_code(&why, "ERR_SESSION_NOT_FOUND")) {
         *error = why;
         return result;

@@ -1,7 +1,15 @@
-/* node.h - what the plug-in asks of this node's daemon. */
+/* node.h - what the plug-in asks of this node's daemon. All of it is for tasks. */
 #pragma once
 
 #include "kube/kubelet.h"
+
+/* Ask `method` `path` of docs/api.md with `body` (NULL for none; not consumed). Sets `*answer` (may be NULL) as client_request()
+ * does, and fails as it does. */
+int node_request(const struct kubelet *kubelet, const char *method, const char *path, const json_t *body,
+                 json_t **answer, struct error *error);
+/* The same on /v1/sessions/SESSION`behind`. */
+int node_request_session(const struct kubelet *kubelet, const char *method, const char *session,
+                         const char *behind, const json_t *body, json_t **answer, struct error *error);
 
 /* Look at the GPUs. With a daemon that does not answer, the last look stays for a while, and then every GPU is unhealthy. */
 int node_look(struct kubelet *kubelet, struct error *error);
@@ -18,6 +26,10 @@ struct node_wish {
 };
 int node_make_session(struct kubelet *kubelet, const struct node_wish *wish, json_t **session, json_t **parts,
                       struct error *error);
+
+/* Write a CDI specification of the driver alone, for who looks at these GPUs ({uuid} each). */
+int node_show_gpus(const struct kubelet *kubelet, const struct node_wish *wish, const json_t *gpus,
+                   struct error *error);
 
 /* End the session and its programs; none is no error. */
 int node_end_session(struct kubelet *kubelet, const char *name, const char *file, struct error *error);

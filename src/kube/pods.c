@@ -11,6 +11,7 @@
 #include "kube/messages.h"
 #include "kube/node.h"
 #include "kube/slices.h"
+#include "kube/tasks.h"
 
 #define LOOK_NS (UINT64_C(10) * 1000000000) /* between two looks */
 #define SOON_NS (UINT64_C(30) * 1000000000) /* after slices were given, every second */
@@ -21,6 +22,7 @@
 static struct {
     struct kubelet *kubelet;
     struct grpc_request *request;
+    bool is_comparing; /* a task does */
     uint64_t looked_ns, soon_ns;
     json_t *
         wanted; /* sessions of living containers by name: {namespace, pod, container}; NULL: not a whole list */
@@ -110,7 +112,7 @@ static void narrow(struct kubelet *kubelet, const char *session, const json_t *c
         return;
     snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", session_text(container, "namespace"),
              session_text(container, "pod"));
-    int status = api_request(&kubelet->options.api, "GET", path, NULL, &pod, &error);
+    int status = api_request(kubelet, "GET", path, NULL, &pod, &error);
     if (status > 0 && status != 200)
         status = api_refused(status, path, pod, &error);
     if (status < 0) {
@@ -123,7 +125,7 @@ static void narrow(struct kubelet *kubelet, const char *session, const json_t *c
     if (problem[0])
         fprintf(stderr, "gpuslice-kubelet: pod %s/%s: %s\n", session_text(container, "namespace"),
                 session_text(container, "pod"), problem);
-    if (wish && client_request_session(&kubelet->client, "PATCH", session, "", wish, NULL, &error) < 0)
+    if (wish && node_request_session(kubelet, "PATCH", session, "", wish, NULL, &error) < 0)
         fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", session, error.message);
     json_decref(wish);
     json_decref(pod);
@@ -158,7 +160,7 @@ static void compare_session(struct kubelet *kubelet, const json_t *session)
         return;
     if (container && !is_labelled(session, container)) {
         uint64_t limit = session_number(json_array_get(json_object_get(session, "gpus"), 0), "limit_bytes");
-        if (client_request_session(&kubelet->client, "PATCH", name, "", container, NULL, &error) < 0)
+        if (node_request_session(kubelet, "PATCH", name, "", container, NULL, &error) < 0)
             fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
         else
             narrow(kubelet, name, container, limit);
@@ -171,13 +173,21 @@ static void compare_session(struct kubelet *kubelet, const json_t *session)
     }
 }
 
-static void compare(struct kubelet *kubelet)
+/* A session that is made meanwhile is younger than GRACE_SECONDS. */
+static void compare(void *context)
 {
+    struct kubelet *kubelet = context;
     json_t *sessions = NULL, *session;
+    struct task_lock lock;
     size_t i;
-    if (client_request(&kubelet->client, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0)
+    task_lock(&lock, SLICES_LOCK);
+    if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0)
         json_array_foreach(sessions, i, session) compare_session(kubelet, session);
     json_decref(sessions);
+    task_unlock(&lock);
+    json_decref(pods.wanted);
+    pods.wanted = NULL;
+    pods.is_comparing = false;
 }
 
 /* --- Asking the kubelet ---------------------------------------------------------------------------- */
@@ -223,8 +233,10 @@ static void on_list(void *context, const uint8_t *message, size_t bytes)
 static void on_end(void *context, enum grpc_status status, const char *text)
 {
     pods.request = NULL;
-    if (status == GRPC_OK && pods.wanted) /* else nobody knows who has gone */
-        compare(pods.kubelet);
+    pods.is_comparing = true;
+    if (status == GRPC_OK && pods.wanted && task_start(compare, pods.kubelet))
+        return;
+    pods.is_comparing = false; /* nobody knows who has gone */
     json_decref(pods.wanted);
     pods.wanted = NULL;
 }
@@ -240,7 +252,8 @@ void pods_tick(struct kubelet *kubelet)
 {
     char path[PATH_MAX];
     uint64_t now = monotonic_ns();
-    if (!kubelet->slices || pods.request || (now > pods.soon_ns && now - pods.looked_ns < LOOK_NS) ||
+    if (!kubelet->slices || pods.request || pods.is_comparing ||
+        (now > pods.soon_ns && now - pods.looked_ns < LOOK_NS) ||
         kubelet_path(kubelet, path, "pod-resources/kubelet.sock", NULL) < 0)
         return;
     pods.kubelet = kubelet;

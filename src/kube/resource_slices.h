@@ -6,5 +6,6 @@
 /* The devices of these GPUs, as a ResourceSlice has them; without those that are not healthy. The caller drops it. */
 json_t *resource_slices_devices(const json_t *gpus);
 
-/* Make the API server's slices of this node and driver be this one, or none without a GPU. */
-int resource_slices_publish(const struct kubelet *kubelet, struct error *error);
+/* Make the API server's slices of this node and driver be this one, or none without a GPU, and follow what others do to them:
+ * called every second once the kubelet has the driver. */
+void resource_slices_tick(struct kubelet *kubelet);

@@ -11,8 +11,10 @@
 #include "client/session_fields.h"
 #include "kube/messages.h"
 #include "kube/node.h"
+#include "kube/pci.h"
 #include "kube/pods.h"
 #include "kube/rivals.h"
+#include "kube/tasks.h"
 #include "kube/watchers.h"
 
 #define REGISTER_TIMEOUT_USEC UINT64_C(5000000)
@@ -108,22 +110,46 @@ static json_t *list_slices(const struct kubelet *kubelet)
     return list;
 }
 
+/* A device's part of the list. */
+struct listed {
+    Kubelet__PluginDevice device;
+    Kubelet__Topology topology;
+    Kubelet__NumaNode node, *nodes;
+};
+
+static void fill_listed(const struct kubelet *kubelet, const char *id, bool is_healthy, struct listed *listed)
+{
+    const json_t *gpu = gpu_of(kubelet, id);
+    bool is_simulated = json_is_true(json_object_get(gpu, "simulated"));
+    int node = is_simulated ? -1 : pci_numa_node("/sys", session_text(gpu, "pci_address"));
+    kubelet__plugin_device__init(&listed->device);
+    listed->device.id = (char *)id;
+    listed->device.health = is_healthy ? "Healthy" : "Unhealthy";
+    if (node < 0)
+        return;
+    kubelet__numa_node__init(&listed->node);
+    kubelet__topology__init(&listed->topology);
+    listed->node.id = node;
+    listed->nodes = &listed->node;
+    listed->topology.n_nodes = 1;
+    listed->topology.nodes = &listed->nodes;
+    listed->device.topology = &listed->topology;
+}
+
 static void tell_watcher(void *context, struct grpc_call *call)
 {
     const struct slices *slices = context;
     json_t *list = list_slices(slices->kubelet), *healthy;
     size_t count = json_object_size(list), at = 0;
-    Kubelet__PluginDevice *devices = calloc(count + 1, sizeof(*devices));
+    struct listed *devices = calloc(count + 1, sizeof(*devices));
     Kubelet__PluginDevice **pointers = calloc(count + 1, sizeof(*pointers));
     Kubelet__DeviceList message = KUBELET__DEVICE_LIST__INIT;
     const char *id;
     if (devices && pointers)
         json_object_foreach(list, id, healthy)
         {
-            kubelet__plugin_device__init(&devices[at]);
-            devices[at].id = (char *)id;
-            devices[at].health = json_is_true(healthy) ? "Healthy" : "Unhealthy";
-            pointers[at] = &devices[at];
+            fill_listed(slices->kubelet, id, json_is_true(healthy), &devices[at]);
+            pointers[at] = &devices[at].device;
             at++;
         }
     message.n_devices = at;
@@ -438,37 +464,81 @@ static void free_allocation(struct allocation *one)
     json_decref(one->parts);
 }
 
-static void allocate(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
+/* A call, and the task that does it. */
+struct allocate_job {
+    struct kubelet *kubelet;
+    struct grpc_call *call; /* NULL: the kubelet has gone, and asks again */
+    Kubelet__AllocateRequest *request;
+};
+
+static void answer_allocate(const struct allocate_job *job, struct allocation *all, size_t done, int result,
+                            const struct error *error)
 {
-    struct slices *slices = context;
-    struct kubelet *kubelet = slices->kubelet;
-    Kubelet__AllocateRequest *request = kubelet__allocate_request__unpack(NULL, bytes, message);
     Kubelet__AllocateAnswer answer = KUBELET__ALLOCATE_ANSWER__INIT;
-    struct error error = {0};
-    size_t count = request ? request->n_containers : 0;
-    struct allocation *all = must_array(count, sizeof(*all));
-    answer.containers = must_array(count, sizeof(*answer.containers));
-    int result = request ? 0 : error_set(&error, EINVAL, NULL, "this is no AllocateRequest");
-    for (size_t i = 0; i < count && result == 0; i++) {
-        result = allocate_session(kubelet, request->containers[i], &all[i].session, &all[i].parts, &error);
-        if (result == 0) {
-            fill_allocation(&all[i], request->containers[i]->devices[0]);
-            answer.containers[answer.n_containers++] = &all[i].answer;
-        }
-    }
+    if (!job->call)
+        return;
     if (result < 0) {
-        fprintf(stderr, "gpuslice-kubelet: slices cannot be given: %s\n", error.message);
-        grpc_call_end(call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, error.message);
-    } else {
-        message_answer(call, &answer.base);
-        pods_look_soon(kubelet);
+        fprintf(stderr, "gpuslice-kubelet: slices cannot be given: %s\n", error->message);
+        grpc_call_end(job->call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, error->message);
+        return;
     }
-    for (size_t i = 0; i < count; i++)
+    answer.n_containers = done;
+    answer.containers = must_array(done, sizeof(*answer.containers));
+    for (size_t i = 0; i < done; i++)
+        answer.containers[i] = &all[i].answer;
+    message_answer(job->call, &answer.base);
+    free(answer.containers);
+    pods_look_soon(job->kubelet);
+}
+
+static void run_allocate(void *context)
+{
+    struct allocate_job *job = context;
+    size_t count = job->request->n_containers, done = 0;
+    struct allocation *all = must_array(count, sizeof(*all));
+    struct error error = {0};
+    struct task_lock lock;
+    int result = 0;
+    task_lock(&lock, SLICES_LOCK);
+    while (done < count && result == 0 && job->call) {
+        const Kubelet__ContainerAllocateRequest *container = job->request->containers[done];
+        result = allocate_session(job->kubelet, container, &all[done].session, &all[done].parts, &error);
+        if (result == 0)
+            fill_allocation(&all[done++], container->devices[0]);
+    }
+    task_unlock(&lock);
+    answer_allocate(job, all, done, result, &error);
+    for (size_t i = 0; i < done; i++)
         free_allocation(&all[i]);
     free(all);
-    free(answer.containers);
-    if (request)
-        kubelet__allocate_request__free_unpacked(request, NULL);
+    kubelet__allocate_request__free_unpacked(job->request, NULL);
+    free(job);
+}
+
+static void forget_call(void *context, struct grpc_call *call)
+{
+    struct allocate_job *job = context;
+    job->call = NULL;
+}
+
+static void allocate(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
+{
+    const struct slices *slices = context;
+    struct allocate_job *job = must_array(1, sizeof(*job));
+    *job = (struct allocate_job){.kubelet = slices->kubelet,
+                                 .call = call,
+                                 .request = kubelet__allocate_request__unpack(NULL, bytes, message)};
+    if (!job->request) {
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is no AllocateRequest");
+        free(job);
+        return;
+    }
+    grpc_call_watch(call, forget_call, job);
+    if (task_start(run_allocate, job))
+        return;
+    grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "too many calls at once");
+    kubelet__allocate_request__free_unpacked(job->request, NULL);
+    free(job);
 }
 
 static const struct grpc_method methods[] = {

@@ -9,6 +9,7 @@
 
 #define SLICES_PREFIX "slices-" /* of the names of their sessions */
 #define SLICES_NAME_TEXT 32
+#define SLICES_LOCK "slices" /* who gives, changes or ends these sessions has it (tasks.h) */
 
 int slices_start(struct kubelet *kubelet, struct error *error);
 void slices_stop(struct kubelet *kubelet);

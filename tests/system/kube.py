@@ -111,8 +111,12 @@ class ApiServer:
         self.token = None
         self.change_token("first")
         self.objects, self.requests, self.answers = {}, [], []
-        self.version = 0
+        self.version = 1
         self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.history, self.watches, self.ended, self.stopped = [], 0, 0, False
+        self.hold = threading.Event()  # cleared: requests hang
+        self.hold.set()
         self.server = None
         self.port = 0
         self.start()
@@ -129,10 +133,14 @@ class ApiServer:
             def answer(self):
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
+                outer.hold.wait(60)
                 with outer.lock:
                     reply = outer.handle(self.command, self.path, self.headers.get("Authorization"), body)
                 if reply == "hang up":
                     self.close_connection = True
+                    return
+                if reply == "watch":
+                    self.watch()
                     return
                 status, document = reply
                 text = document if isinstance(document, bytes) else json.dumps(document).encode()
@@ -142,8 +150,33 @@ class ApiServer:
                 self.end_headers()
                 self.wfile.write(text)
 
+            def watch(self):
+                """One event a line, as a chunk each, until the server stops or is told to end it."""
+                query = urllib.parse.parse_qs(self.path.partition("?")[2])
+                sent = int(query["resourceVersion"][0])
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.close_connection = True
+                with outer.lock:
+                    mine = outer.watches = outer.watches + 1
+                while True:
+                    with outer.lock:
+                        outer.changed.wait_for(lambda: outer.ended >= mine or outer.stopped
+                                               or any(version > sent for version, _ in outer.history))
+                        if outer.ended >= mine or outer.stopped:
+                            break
+                        news = [(version, event) for version, event in outer.history if version > sent]
+                    for version, event in news:
+                        text = event if isinstance(event, bytes) else json.dumps(event).encode()
+                        self.wfile.write(b"%x\r\n%s\n\r\n" % (len(text) + 1, text))
+                        sent = version
+                self.wfile.write(b"0\r\n\r\n")
+
             do_GET = do_POST = do_PUT = do_DELETE = answer
 
+        self.stopped = False
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
@@ -152,8 +185,43 @@ class ApiServer:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self):
+        with self.lock:
+            self.stopped = True
+            self.changed.notify_all()
         self.server.shutdown()
         self.server.server_close()
+
+    # --- What watches are told ---
+
+    def tell(self, event):
+        """With the lock."""
+        self.history.append((self.version, event))
+        self.changed.notify_all()
+
+    def tell_watches(self, event):
+        """Something of the test's own: an event as a dictionary, or bytes."""
+        with self.lock:
+            self.version += 1
+            self.tell(event)
+
+    def bookmark(self):
+        with self.lock:
+            self.version += 1
+            self.tell({"type": "BOOKMARK", "object": {"kind": "ResourceSlice", "metadata": {"resourceVersion": str(self.version)}}})
+            return self.version
+
+    def end_watches(self):
+        with self.lock:
+            self.ended = self.watches
+            self.changed.notify_all()
+
+    def remove_slices(self):
+        with self.lock:
+            for path, one in list(self.objects.items()):
+                if "/resourceslices/" in path:
+                    self.version += 1
+                    del self.objects[path]
+                    self.tell({"type": "DELETED", "object": {**one, "metadata": {**one["metadata"], "resourceVersion": str(self.version)}}})
 
     @property
     def options(self):
@@ -166,7 +234,12 @@ class ApiServer:
 
     def put(self, path, document):
         with self.lock:
+            is_new = path not in self.objects
             self.objects[path] = document
+            if document.get("kind") == "ResourceSlice":
+                self.version += 1
+                document["metadata"]["resourceVersion"] = str(self.version)
+                self.tell({"type": "ADDED" if is_new else "MODIFIED", "object": document})
 
     def slices(self):
         with self.lock:
@@ -174,7 +247,7 @@ class ApiServer:
 
     def handle(self, method, url, authorization, body):
         path, _, query = url.partition("?")
-        self.requests.append((method, path))
+        self.requests.append((method, url if "watch=true" in url else path))
         if self.answers:
             given = self.answers.pop(0)
             if given == "hang up":
@@ -186,9 +259,11 @@ class ApiServer:
             return 401, {"kind": "Status", "message": "Unauthorized"}
         if method == "GET" and path in self.objects:
             return 200, self.objects[path]
+        if "watch=true" in query:
+            return "watch"
         if method == "GET" and path.endswith("/resourceslices"):
             selector = dict(part.split("=") for part in urllib.parse.parse_qs(query)["fieldSelector"][0].split(","))
-            return 200, {"items": [one for one in self.objects.values() if one.get("kind") == "ResourceSlice"
+            return 200, {"metadata": {"resourceVersion": str(self.version)}, "items": [one for one in self.objects.values() if one.get("kind") == "ResourceSlice"
                                    and one["spec"]["driver"] == selector["spec.driver"]
                                    and one["spec"]["nodeName"] == selector["spec.nodeName"]]}
         self.version += 1
@@ -200,12 +275,13 @@ class ApiServer:
             if body["metadata"]["resourceVersion"] != self.objects[path]["metadata"]["resourceVersion"]:
                 return 409, {"message": "it has been changed"}
         elif method == "DELETE" and path in self.objects:
-            del self.objects[path]
+            self.tell({"type": "DELETED", "object": self.objects.pop(path)})
             return 200, {}
         else:
             return 404, {"kind": "Status", "message": f"{path} not found"}
         body["metadata"]["resourceVersion"] = str(self.version)
         self.objects[path] = body
+        self.tell({"type": "ADDED" if method == "POST" else "MODIFIED", "object": body})
         return 201 if method == "POST" else 200, body
 
 

@@ -1,6 +1,7 @@
 """The DRA driver: claims are prepared and unprepared by a kubelet that is not ours, beside a small API server over TLS."""
 import json
 import random
+import signal
 import uuid
 
 import pytest
@@ -10,6 +11,7 @@ from kube import DRIVER, ApiServer, Plugin, kubelet, machine, manifests, session
 from test_quota import OUT_OF_MEMORY, Puppet
 
 NODE = "node-1"
+DEADLINE_EXCEEDED = 4
 REGISTRATION = f"{DRIVER}-reg.sock"
 
 
@@ -99,8 +101,7 @@ def test_gpus_are_published_when_the_kubelet_has_the_driver(api, machine, kubele
 
 def test_a_slice_that_the_kubelet_wiped_is_published_again(api, greeted):
     wait_for(api.slices, "the slice")
-    with api.lock:
-        api.objects = {path: one for path, one in api.objects.items() if "/resourceslices/" not in path}
+    api.remove_slices()
     greeted.must("restart")
     greet(greeted)
     wait_for(api.slices, "the slice again")
@@ -124,6 +125,82 @@ def test_publishing_is_tried_again_until_it_is_done(api, kubelet, plugin, answer
     greet(kubelet)
     wait_for(api.slices, "the slice")
     assert not api.answers and plugin.process.poll() is None
+
+
+def watches(api):
+    """The versions that watches began at."""
+    return [int(url.rpartition("resourceVersion=")[2]) for method, url in api.requests if "watch=true" in url]
+
+
+def lists(api):
+    return sum(path.endswith("/resourceslices") for method, path in api.requests if method == "GET")
+
+
+def test_what_others_do_to_the_slice_is_seen_at_once_and_mended(api, greeted):
+    wait_for(api.slices, "the slice")
+    wait_for(lambda: watches(api), "a watch")
+    before = lists(api)
+    for _ in range(2):
+        api.remove_slices()
+        wait_for(api.slices, "the slice again")
+    (slice_,) = api.slices()
+    api.put(f"/apis/resource.k8s.io/v1/resourceslices/{NODE}-{DRIVER}",
+            {**slice_, "metadata": {"name": slice_["metadata"]["name"]}, "spec": {**slice_["spec"], "devices": []}})
+    wait_for(lambda: len(api.slices()[0]["spec"]["devices"]) == 2, "the devices again")
+    assert lists(api) == before, "nothing was polled"
+
+
+@pytest.mark.parametrize("event", [
+    {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}},
+    b"this is not JSON", b"[]", b"{}", b"{\"type\": \"ADDED\"}",
+], ids=["expired", "text", "list", "empty", "no object"])
+def test_a_watch_that_cannot_go_on_begins_with_a_list(api, greeted, plugin, event):
+    wait_for(api.slices, "the slice")
+    wait_for(lambda: watches(api), "a watch")
+    before = lists(api)
+    api.tell_watches(event)
+    wait_for(lambda: lists(api) > before, "a list")
+    api.history.clear()  # what came before it is no news
+    api.remove_slices()
+    wait_for(api.slices, "the slice again")
+    assert plugin.process.poll() is None
+
+
+def test_a_watch_goes_on_where_it_ended_and_bookmarks_move_that(api, greeted):
+    wait_for(api.slices, "the slice")
+    wait_for(lambda: watches(api), "a watch")
+    before = lists(api)
+    version = api.bookmark()
+    wait_for(lambda: (api.end_watches(), version in watches(api))[1], "a watch from the bookmark on")
+    api.remove_slices()
+    wait_for(api.slices, "the slice again")
+    assert lists(api) == before
+
+
+def test_an_api_server_that_hangs_keeps_no_other_call_waiting(api, machine, greeted):
+    """Its requests would take longer together than the kubelet waits for another answer."""
+    wait_for(api.slices, "the slice")
+    claims = [make_claim(api, result(gpu_names(machine)[0], memory="10Mi", cores="5")) for _ in range(8)]
+    api.hold.clear()
+    assert greeted.do("prepare", claims=claims, deadline=1)["code"] == DEADLINE_EXCEEDED
+    greet(greeted)
+    assert unprepare(greeted, {"namespace": "team", "uid": str(uuid.uuid4()), "name": "other"})
+    api.hold.set()
+    wait_for(lambda: not any(one["error"] for one in prepare(greeted, *claims).values()), "the claims", deadline_s=60)
+    unprepare(greeted, *claims)
+    assert sessions(machine) == []
+
+
+def test_a_daemon_that_hangs_keeps_no_other_call_waiting(api, machine, greeted):
+    wait_for(api.slices, "the slice")
+    claims = [make_claim(api, result(gpu_names(machine)[0], memory="10Mi", cores="5")) for _ in range(3)]
+    machine.process.send_signal(signal.SIGSTOP)
+    assert greeted.do("prepare", claims=claims, deadline=1)["code"] == DEADLINE_EXCEEDED
+    greet(greeted)
+    machine.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: not any(one["error"] for one in prepare(greeted, *claims).values()), "the claims", deadline_s=60)
+    unprepare(greeted, *claims)
+    assert sessions(machine) == []
 
 
 def test_an_api_server_that_comes_back_is_found(api, kubelet, plugin):
@@ -169,7 +246,7 @@ def test_a_claim_is_a_session_with_what_was_consumed(api, machine, greeted, plug
     assert set(answer) == {claim["uid"]} and answer[claim["uid"]]["error"] == ""
     (prepared,) = answer[claim["uid"]]["devices"]
     assert prepared["request_names"] == ["gpu"] and (prepared["pool_name"], prepared["device_name"]) == (NODE, device)
-    assert prepared["cdi_device_ids"] == [f"gpuslice.io/claim={claim['uid']}"] and prepared["share_id"] == "share-1"
+    assert prepared["cdi_device_ids"] == [f"gpuslice.io/claim={claim['uid']}-0"] and prepared["share_id"] == "share-1"
     (session,) = sessions(machine)
     assert session["gpus"][0]["uuid"].lower() == device and session["vram_limit_bytes"] == 64 * MIB
     assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.25, 0.25)

@@ -18,7 +18,9 @@ struct gpu {
     uint8_t uuid[GPU_UUID_BYTES];
     char uuid_text[GPU_UUID_TEXT];
     char name[96];
-    bool healthy; /* NVML answered its last question about it in time */
+    char pci_address[24];        /* of the card, as sysfs has it: "0000:3b:00.0"; "": not known */
+    char compute_capability[24]; /* "9.0"; "": not known */
+    bool healthy;                /* NVML answered its last question about it in time */
     uint64_t total_bytes, free_bytes, used_bytes;
     int busy_percent;               /* of its time, by NVML; -1: it does not say */
     uint64_t context_bytes;         /* context_cost.c; 0: not measured yet */

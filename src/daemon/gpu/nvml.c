@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -37,6 +38,8 @@ struct nvml {
     nvmlReturn_t (*mig_mode)(nvmlDevice_t, unsigned *current, unsigned *pending);
     nvmlReturn_t (*mig_most)(nvmlDevice_t, unsigned *);
     nvmlReturn_t (*mig_handle)(nvmlDevice_t, unsigned, nvmlDevice_t *);
+    nvmlReturn_t (*pci_info)(nvmlDevice_t, nvmlPciInfo_t *);
+    nvmlReturn_t (*compute_capability)(nvmlDevice_t, int *major, int *minor);
     nvmlReturn_t (*utilisation)(nvmlDevice_t, nvmlUtilization_t *);
     nvmlReturn_t (*process_utilisation)(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *,
                                         unsigned long long);
@@ -87,6 +90,8 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
         {"nvmlDeviceGetMigMode", &nvml->mig_mode},
         {"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_most},
         {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_handle},
+        {"nvmlDeviceGetPciInfo_v3", &nvml->pci_info},
+        {"nvmlDeviceGetCudaComputeCapability", &nvml->compute_capability},
         {"nvmlDeviceGetUtilizationRates", &nvml->utilisation},
         {"nvmlDeviceGetProcessUtilization", &nvml->process_utilisation},
     };
@@ -105,10 +110,22 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
     return 0;
 }
 
+/* What is the same for a card and its instances. */
+static void describe_card(struct nvml *nvml, nvmlDevice_t device, struct nvml_card *card)
+{
+    nvmlPciInfo_t pci;
+    int major, minor;
+    if (nvml->pci_info && nvml->pci_info(device, &pci) == NVML_SUCCESS)
+        snprintf(card->pci_address, sizeof(card->pci_address), "%04x:%02x:%02x.0", pci.domain, pci.bus,
+                 pci.device);
+    if (nvml->compute_capability && nvml->compute_capability(device, &major, &minor) == NVML_SUCCESS)
+        snprintf(card->compute_capability, sizeof(card->compute_capability), "%d.%d", major, minor);
+}
+
 /* Add one GPU to the list, unless it is full. False, with the list's error set, when NVML
  * does not name it. */
-static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t device, unsigned index,
-                     int mig_index)
+static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t whole, nvmlDevice_t device,
+                     unsigned index, int mig_index)
 {
     if (list->count == LEDGER_GPUS)
         return true;
@@ -123,6 +140,7 @@ static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t
                   nvml->error_string(result));
         return false;
     }
+    describe_card(nvml, whole, card);
     card->uuid_text[sizeof(card->uuid_text) - 1] = card->name[sizeof(card->name) - 1] = '\0';
     if (!gpu_uuid_parse(card->uuid_text, card->uuid)) {
         error_set(&list->error, EPROTO, NULL, "NVML gives GPU %u the UUID '%s', which is none", index,
@@ -150,7 +168,7 @@ static bool list_instances(struct nvml *nvml, struct nvml_list_job *list, nvmlDe
     for (unsigned i = 0; is_well && i < most; i++) {
         nvmlDevice_t instance;
         result = nvml->mig_handle(card, i, &instance);
-        is_well = result == NVML_SUCCESS ? list_gpu(nvml, list, instance, index, (int)i)
+        is_well = result == NVML_SUCCESS ? list_gpu(nvml, list, card, instance, index, (int)i)
                                          : result == NVML_ERROR_NOT_FOUND;
     }
     if (!is_well && list->error.status == 0)
@@ -178,7 +196,7 @@ static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
             return;
         }
         if (!(is_in_mig_mode(nvml, device) ? list_instances(nvml, list, device, i)
-                                           : list_gpu(nvml, list, device, i, -1)))
+                                           : list_gpu(nvml, list, device, device, i, -1)))
             return;
     }
     if (nvml->driver_version(list->driver_version, sizeof(list->driver_version)) != NVML_SUCCESS)

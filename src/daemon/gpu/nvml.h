@@ -32,6 +32,9 @@ struct nvml_sample {
     const char *no_processes; /* why they are not known, in a few words; NULL: they are */
 };
 
+#define NVML_PCI_ADDRESS_TEXT 24
+#define NVML_CAPABILITY_TEXT 24
+
 /* A GPU: a card, or a MIG instance of a card in MIG mode, which is then none itself. */
 struct nvml_card {
     unsigned index; /* NVML's, of the card */
@@ -39,6 +42,8 @@ struct nvml_card {
     uint8_t uuid[GPU_UUID_BYTES];
     char uuid_text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
+    char pci_address[NVML_PCI_ADDRESS_TEXT];       /* of the card, as sysfs has it; "": not known */
+    char compute_capability[NVML_CAPABILITY_TEXT]; /* "9.0"; "": not known */
 };
 
 /* Ask for samples of the cards `first_gpu` to `last_gpu`, in the order of the list. */

@@ -322,6 +322,8 @@ static void on_listed(struct worker_job *worker_job)
             gpu_uuid_set_mig(gpu->uuid_text);
         }
         memcpy(gpu->name, list->cards[i].name, sizeof(gpu->name));
+        memcpy(gpu->pci_address, list->cards[i].pci_address, sizeof(gpu->pci_address));
+        memcpy(gpu->compute_capability, list->cards[i].compute_capability, sizeof(gpu->compute_capability));
         gpu->healthy = true;
     }
     daemon->gpu_count = list->count;

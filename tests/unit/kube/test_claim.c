@@ -97,16 +97,26 @@ static void a_session_has_exactly_what_was_consumed(void **state)
         "\"namespace\":\"team\",\"pod\":\"train-0\"}");
     /* Twice of one GPU, and one of another; other drivers' results are others' matter. */
     check_body(
-        RESULT("gpu-aa", CONSUMED("100", "25")) "," RESULT("gpu-bb", CONSUMED("7", "25")) "," RESULT(
+        RESULT("gpu-aa", CONSUMED("100", "25")) "," RESULT("gpu-bb", CONSUMED("7", "50")) "," RESULT(
             "gpu-aa", CONSUMED("20", "25")) ",{\"driver\":\"other\",\"device\":\"gpu-zz\"}",
         "",
         "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":120},{\"gpu\":\"GPU-BB\","
-        "\"memory_bytes\":7}],\"compute\":\"25%\",\"namespace\":\"team\",\"pod\":\"train-0\"}");
+        "\"memory_bytes\":7}],\"compute\":\"50%\",\"namespace\":\"team\",\"pod\":\"train-0\"}");
     /* A cluster that does not count capacity gives whole devices. */
     check_body(
         RESULT("gpu-bb", ""), "",
         "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-BB\",\"memory_bytes\":2000}],\"compute\":\"100%\","
         "\"namespace\":\"team\",\"pod\":\"train-0\"}");
+}
+
+static void admin_access_asks_for_no_session(void **state)
+{
+    json_t *body = (json_t *)state, *devices = NULL;
+    struct error error = {0};
+    assert_int_equal(read_claim(RESULT("gpu-aa", ",\"adminAccess\":true"), "", &body, &devices, &error), 0);
+    assert_null(body);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "uuid")), "GPU-AA");
+    json_decref(devices);
 }
 
 static void the_claims_configuration_wins_over_the_classes(void **state)
@@ -137,6 +147,10 @@ static void what_cannot_be_is_refused_with_a_reason(void **state)
     check_refused(RESULT("gpu-cc", CONSUMED("1", "1")), "", "gpu-cc");
     check_refused(RESULT("gpu-aa", CONSUMED("lots", "1")), "", "lots");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "101")), "", "101 cores");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "60")) "," RESULT("gpu-aa", CONSUMED("1", "50")), "",
+                  "110 cores");
+    check_refused(RESULT("gpu-aa", ",\"adminAccess\":true") "," RESULT("gpu-bb", CONSUMED("1", "1")), "",
+                  "admin");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "10")) "," RESULT("gpu-bb", CONSUMED("1", "20")), "",
                   "10 and 20");
     check_refused("{\"driver\":\"other\"}", "", "no device");
@@ -170,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantities_are_read_as_kubernetes_writes_them),
         cmocka_unit_test(a_session_has_exactly_what_was_consumed),
+        cmocka_unit_test(admin_access_asks_for_no_session),
         cmocka_unit_test(the_claims_configuration_wins_over_the_classes),
         cmocka_unit_test(what_cannot_be_is_refused_with_a_reason),
         cmocka_unit_test(another_claim_of_that_name_is_not_taken_for_it),

@@ -1,0 +1,114 @@
+#include "kube/tasks.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define STACK_BYTES (512u << 10) /* of which what is not used costs nothing */
+#define GUARD_BYTES (64u << 10)
+
+struct task {
+    ucontext_t own, caller;
+    struct task *outer; /* the task that started or woke this one */
+    void (*run)(void *context);
+    void *context;
+    void *stack;
+    bool is_ended;
+};
+
+static struct task *current;
+static unsigned task_count;
+static TAILQ_HEAD(, task_lock) locks = TAILQ_HEAD_INITIALIZER(locks); /* of a name, the first has it */
+
+static void begin(void)
+{
+    struct task *task = current;
+    task->run(task->context);
+    task->is_ended = true;
+    swapcontext(&task->own, &task->caller);
+}
+
+/* Let it run until it waits or ends. */
+static void enter(struct task *task)
+{
+    task->outer = current;
+    current = task;
+    swapcontext(&task->caller, &task->own);
+    current = task->outer;
+    if (!task->is_ended)
+        return;
+    munmap(task->stack, STACK_BYTES);
+    free(task);
+    task_count--;
+}
+
+bool task_start(void (*run)(void *context), void *context)
+{
+    struct task *task = task_count < TASKS_MAX ? calloc(1, sizeof(*task)) : NULL;
+    if (!task)
+        return false;
+    task->stack =
+        mmap(NULL, STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (task->stack == MAP_FAILED) {
+        free(task);
+        return false;
+    }
+    if (mprotect((char *)task->stack + GUARD_BYTES, STACK_BYTES - GUARD_BYTES, PROT_READ | PROT_WRITE) != 0) {
+        munmap(task->stack, STACK_BYTES);
+        free(task);
+        return false;
+    }
+    task->run = run;
+    task->context = context;
+    getcontext(&task->own);
+    task->own.uc_stack.ss_sp = task->stack;
+    task->own.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&task->own, begin, 0);
+    task_count++;
+    enter(task);
+    return true;
+}
+
+struct task *task_current(void)
+{
+    return current;
+}
+
+void task_wait(void)
+{
+    struct task *task = current;
+    assert(task);
+    swapcontext(&task->own, &task->caller);
+}
+
+void task_wake(struct task *task)
+{
+    enter(task);
+}
+
+/* The next of the same name from `lock` on. */
+static struct task_lock *next_of(struct task_lock *lock, const char *name)
+{
+    while (lock && strcmp(lock->name, name) != 0)
+        lock = TAILQ_NEXT(lock, next);
+    return lock;
+}
+
+void task_lock(struct task_lock *lock, const char *name)
+{
+    bool is_taken = next_of(TAILQ_FIRST(&locks), name);
+    *lock = (struct task_lock){.name = name, .task = current};
+    TAILQ_INSERT_TAIL(&locks, lock, next);
+    if (is_taken)
+        task_wait();
+}
+
+void task_unlock(struct task_lock *lock)
+{
+    struct task_lock *heir = next_of(TAILQ_NEXT(lock, next), lock->name);
+    TAILQ_REMOVE(&locks, lock, next);
+    if (heir)
+        task_wake(heir->task);
+}
