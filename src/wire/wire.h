@@ -188,6 +188,11 @@ enum wire_lease_flags {
     WIRE_LEASE_BURSTS = 16,
     /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
     WIRE_LEASE_STILL = 32,
+    /* Told to close, say so by CLOSED with WIRE_LEFT_ENDLESS, again and again, while what is in flight does not end. */
+    WIRE_LEASE_STALLS = 64,
+    /* Let one call pass, of whichever thread waits; the gate stays closed to all others. A REVOKE follows at once, which is
+     * answered when that call's work is done. */
+    WIRE_LEASE_STEP = 128,
 };
 #define WIRE_REPORT_NS UINT64_C(20000000)
 
@@ -248,6 +253,7 @@ struct wire_closed {
     uint64_t lease;
     uint64_t left_ns; /* how long what was submitted should still take: a guess */
 };
+#define WIRE_LEFT_ENDLESS UINT64_MAX /* longer than it should: it may wait for work of another process */
 
 /* One chunk of the session's arena: a memfd of that size, sealed, whose memory is there. It is the process's until its
  * end. */

@@ -9,14 +9,15 @@
  * guest: its gates are open beside the holder of a turn and beside other guests (GUESTS: how often a session
  * becomes one); a turn becomes a guest's lease and the other way round with gates open. A guest gives way to a
  * session that is measured (MEASURES: turns beside which nobody's gate may be open), and one that holds a lease
- * may be told to hold still (STILLS), and to go on. Times are left out: a turn ends whenever somebody waits, the next one
+ * may be told to hold still (STILLS), and to go on. While a process of a session that closes does not drain, another that
+ * has may take a step, of one piece (STEPS). Times are left out: a turn ends whenever somebody waits, the next one
  * begins at any moment after the last CLOSED, and the daemon may stop waiting for a process's answer at any
  * moment.
  *
  * Everything is used up some day, so that every execution ends. To be shown:
  *   - two processes of different sessions never both have an open gate, a thread inside of it or work in
  *     flight, but one that did not drain, was given up on, has not answered a new daemon yet, or has nothing
- *     but work in flight, or a thread that loads code for one call, and has told so, and but guests; beside a session that is measured there is none
+ *     but work in flight, or a thread that loads code for one call, and has told so, or takes a step, and but guests; beside a session that is measured there is none
  *     (assertions in `watch`);
  *   - who holds still submits nothing, and goes on some day (assertion in `watch`, end states);
  *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
@@ -61,12 +62,15 @@
 #ifndef LOADS
 #define LOADS 0
 #endif
+#ifndef STEPS
+#define STEPS 0
+#endif
 
 #define MESSAGES 6
 #define NUMBERS 3 /* a process's leases are numbered 1 to this, and on with 1: more than are in flight */
 #define SESSION(p) ((p) == PROCESSES - 1)
 
-mtype = { WANT, GRANT, STILL, REVOKE, RETURNED, DRAINED, IDLE, UNDRAINED, NOTHING };
+mtype = { WANT, GRANT, STILL, STEP, REVOKE, RETURNED, DRAINED, IDLE, UNDRAINED, NOTHING };
 mtype = { CLOSED, OPEN, CLOSING, OVERDUE }; /* enum gate_state; the first is a message, too */
 mtype = { NONE, HELD, GUEST, LOOSE };       /* enum arbiter_lease */
 
@@ -77,12 +81,13 @@ chan up[PROCESSES] = [MESSAGES] of { mtype, byte, mtype };
 bool dead[PROCESSES], stopped[PROCESSES], open[PROCESSES], in_flight[PROCESSES], connected[PROCESSES];
 bool inside[PROCESSES]; /* a thread has passed the gate and not submitted yet */
 bool loads[PROCESSES];  /* it loads code first */
+bool stepping[PROCESSES]; /* until it answers */
 /* Until it answers: it has told that nobody is inside, or who loads. Until the gate opens, or closes, again: it was
  * opened undrained, and the daemon has not heard of it yet. */
 bool told[PROCESSES], undrained[PROCESSES];
 byte work[PROCESSES];
 byte kills = KILLS, stops = STOPS, failures = FAILURES, idles = IDLES, restarts = RESTARTS;
-byte closes = CLOSES, guests = GUESTS, measures = MEASURES, stills = STILLS, loading = LOADS;
+byte closes = CLOSES, guests = GUESTS, measures = MEASURES, stills = STILLS, loading = LOADS, steps = STEPS;
 
 /* The daemon. */
 mtype gate[PROCESSES] = CLOSED;
@@ -107,7 +112,8 @@ inline say(type, n, outcome)
 #define USES(p) (!dead[p] && (open[p] || inside[p] || in_flight[p]))
 #define HAS_TOLD(p) (told[p] && !open[p] && (!inside[p] || loads[p]))
 #define IS_EXCUSED(p)                                                                                        \
-    (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE || undrained[p] || HAS_TOLD(p))
+    (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE || undrained[p] || HAS_TOLD(p) || \
+     stepping[p])
 #define BESIDE ((lease[0] == GUEST || lease[1] == GUEST) && !measured[0] && !measured[1])
 
 /* After each step that opens a gate or submits. */
@@ -338,7 +344,23 @@ end_of_all:
     :: atomic { WAITS(2) && lease[1] != NONE && !closing[1] -> open_gate(2) }
 #endif
     :: atomic { restarts > 0 -> restarts--; goto restart }
+#if PROCESSES > 2
+    :: atomic { steps > 0 && closing[0] && WAITS(0) && gate[1] == CLOSING -> steps--; q = 0; goto step }
+    :: atomic { steps > 0 && closing[0] && WAITS(1) && gate[0] == CLOSING -> steps--; q = 1; goto step }
+#endif
     od;
+
+step:
+    atomic {
+        number[q] = (number[q] % NUMBERS) + 1;
+        gate[q] = CLOSING;
+        wants[q] = false;
+        leaves[q] = true;
+        tell(down[q], STEP, number[q]);
+        tell(down[q], REVOKE, number[q]);
+        q = 0;
+        goto end_of_all
+    }
 
 heard:
     atomic {
@@ -527,6 +549,13 @@ proctype process(byte p)
         :: else -> open[p] = false; still = true; told[p] = false; lease_number = n; has_asked = false
         fi;
         n = 0 }
+    :: atomic { LISTENS && !draining && down[p]?[STEP, _] ->
+        down[p]?STEP(n);
+        told[p] = false; lease_number = n; has_asked = false; n = 0;
+        if
+        :: work[p] > 0 && !in_flight[p] -> work[p]--; in_flight[p] = true; stepping[p] = true; watch()
+        :: else
+        fi }
     :: atomic { LISTENS && !draining && down[p]?[REVOKE, _] ->
         down[p]?REVOKE(revoked); open[p] = false; still = false; draining = true;
         if
@@ -536,9 +565,9 @@ proctype process(byte p)
     :: atomic { LISTENS && draining && !told[p] && closes > 0 && MAY_TELL ->
         closes--; told[p] = true; say(CLOSED, lease_number, NOTHING) }
     :: atomic { LISTENS && draining && IS_LEFT && !in_flight[p] ->
-        draining = false; told[p] = false; say(RETURNED, revoked, DRAINED); revoked = 0 }
+        draining = false; told[p] = false; stepping[p] = false; say(RETURNED, revoked, DRAINED); revoked = 0 }
     :: atomic { LISTENS && draining && in_flight[p] && failures > 0 ->
-        failures--; draining = false; open[p] = true; told[p] = false; undrained[p] = true;
+        failures--; draining = false; stepping[p] = false; open[p] = true; told[p] = false; undrained[p] = true;
         say(RETURNED, revoked, UNDRAINED); revoked = 0 }
     :: atomic { LISTENS && !draining && !open[p] && !still && work[p] > 0 && !has_asked ->
         has_asked = true; say(WANT, 0, NOTHING) }

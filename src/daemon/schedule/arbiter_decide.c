@@ -390,6 +390,8 @@ static uint32_t flags_of(const struct arbiter_session *session, uint64_t *ahead_
     *ahead_ns = 0;
     if (session->lease == LEASE_EXCLUSIVE && (is_capped(session) || is_waited_for(session)))
         flags |= WIRE_LEASE_WANTED;
+    if (session->processes && session->processes->next)
+        flags |= WIRE_LEASE_STALLS;
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
         if (at == session || !(at->gpus & session->gpus) || at->priority == session->priority)
             continue;

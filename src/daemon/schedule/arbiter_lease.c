@@ -161,6 +161,7 @@ void arbiter_begin_closing(struct arbiter_session *session)
             continue;
         at->gate = PROCESS_CLOSING;
         at->done_at = NEVER;
+        at->stalls = false;
         longest = at->longest_ns > longest ? at->longest_ns : longest;
         arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);
     }
@@ -181,6 +182,34 @@ void arbiter_leave(struct arbiter_process *process)
     process->done_at = NEVER;
     session->leaves = true;
     arbiter_begin_closing(session);
+}
+
+static bool any_stalls(const struct arbiter_session *session)
+{
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at->gate == PROCESS_CLOSING && at->stalls)
+            return true;
+    return false;
+}
+
+void arbiter_step(struct arbiter_session *session)
+{
+    struct arbiter *arbiter = session->arbiter;
+    if (!session->closing || !arbiter_has_waiting_process(session) || !any_stalls(session))
+        return;
+    for (struct arbiter_process *at = session->processes; at; at = at->next) {
+        at->stalls = false;
+        if (at->gate != PROCESS_CLOSED || !at->wants)
+            continue;
+        at->gate = PROCESS_CLOSING;
+        at->wants = false;
+        at->done_at = arbiter->now; /* so little that the next one does not wait for it */
+        at->reported_at = arbiter->now;
+        at->lease = ++arbiter->lease_number;
+        uint32_t flags = (session->flags & WIRE_LEASE_PROGRESS) | WIRE_LEASE_STALLS | WIRE_LEASE_STEP;
+        arbiter->calls->grant(at->owner, at->lease, flags, session->ahead_ns);
+        arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);
+    }
 }
 
 void arbiter_become_loose(struct arbiter_session *session)

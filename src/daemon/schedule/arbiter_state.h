@@ -38,6 +38,8 @@ struct arbiter_process {
     bool wants;
     /* It told that work has begun, and not that it is over. */
     bool is_bursting;
+    /* While closing: its work does not end, as it told since a process of its session last took a step. */
+    bool stalls;
     /* Number of its last grant; 0: free. */
     uint64_t lease;
     /* While closing: when its work should be done; UINT64_MAX: nobody knows. */
@@ -308,5 +310,7 @@ void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_ba
 /* The process's work did not drain and its gate is open again: so are the others', and the next in line runs
  * beside them, since what is on the GPU may wait for either. */
 void arbiter_become_loose(struct arbiter_session *session);
+/* While a process cannot drain, those of its session that have take one call each, which the first may wait for. */
+void arbiter_step(struct arbiter_session *session);
 /* Note whether its maximum keeps it from having a lease now. */
 void arbiter_throttle(struct arbiter_session *session);

@@ -11,6 +11,10 @@
 #define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
 #define SOON_NAPS 100u               /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
+#define STALLS_AFTER_NS                                                                                      \
+    UINT64_C(2000000) /* what was in flight should have ended, another process's slice included */
+#define STALLS_AGAIN_NS UINT64_C(100000)
+#define STEP_PATIENCE_NS UINT64_C(1000000) /* for a thread to take a step */
 /* More, for code that is loaded or compiled: it may itself wait for work that waits for what the gate holds. */
 #define LOADING_PATIENCE_NS UINT64_C(1000000000)
 #define LONGEST_FADES 16 /* by so small a part with each drain */
@@ -37,12 +41,21 @@ static bool tell_closed(struct gate *gate)
     return left_ns != UINT64_MAX;
 }
 
+/* What is in flight may wait for what another process of the session has not submitted. */
+static void tell_stalled(struct gate *gate)
+{
+    struct wire_message message = {.header.type = WIRE_CLOSED,
+                                   .closed = {.lease = agent.lease, .left_ns = WIRE_LEFT_ENDLESS}};
+    agent_tell(gate, &message);
+}
+
 /* Close the gate and wait for what was submitted. False: it did not end in time, or there is no daemon any
  * more; the gate is open. */
 bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
 {
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     uint64_t deadline_ns = monotonic_ns() + patience_ns + longest_ns;
+    uint64_t stalls_ns = UINT64_MAX;
     bool told = false, left = false;
     gate_close(gate);
     for (unsigned naps = 0;; naps++) {
@@ -56,6 +69,13 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
         if (left && in_flight_is_finished(gate))
             break;
         uint64_t now_ns = monotonic_ns();
+        if (left && stalls_ns == UINT64_MAX && why == AGENT_ANSWERS && (agent.flags & WIRE_LEASE_STALLS)) {
+            uint64_t left_ns = in_flight_left_ns(gate);
+            stalls_ns = now_ns + STALLS_AFTER_NS + (left_ns == UINT64_MAX ? 0 : left_ns);
+        } else if (now_ns >= stalls_ns) {
+            tell_stalled(gate);
+            stalls_ns = now_ns + STALLS_AGAIN_NS;
+        }
         if (now_ns > deadline_ns && !(now_ns < deadline_ns + LOADING_PATIENCE_NS && gate_is_loading(gate))) {
             atomic_store_explicit(&gate->stalled_ns, now_ns, memory_order_relaxed);
             gate_open(gate, GATE_PACED);
@@ -129,6 +149,18 @@ static bool is_void(const struct wire_grant *grant)
     return grant->lease && !agent.held && grant->lease == agent.lease;
 }
 
+/* The REVOKE behind it has it waited for. */
+static void step(struct gate *gate)
+{
+    uint64_t until_ns = monotonic_ns() + STEP_PATIENCE_NS;
+    bool is_over = false;
+    gate_begin_step(gate);
+    while (!gate_end_step(gate, is_over)) {
+        nap(gate, FIRST_NAP_NS);
+        is_over = !agent.connection.open || monotonic_ns() > until_ns;
+    }
+}
+
 void agent_grant(struct gate *gate, const struct wire_grant *grant)
 {
     if (is_void(grant))
@@ -151,7 +183,9 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
             agent_give_back(gate, grant->lease, 0, WIRE_OUTCOME_IDLE);
         return;
     }
-    if (grant->flags & WIRE_LEASE_STILL)
+    if (grant->flags & WIRE_LEASE_STEP)
+        step(gate);
+    else if (grant->flags & WIRE_LEASE_STILL)
         gate_close(gate);
     else
         gate_open(gate, grant->flags & WIRE_LEASE_FREE ? GATE_FREE : GATE_PACED);

@@ -90,10 +90,17 @@ static void wait_closed(struct gate *gate)
     uint64_t from_ns = monotonic_ns();
     if (atomic_fetch_add_explicit(&gate->waiters, 1, memory_order_seq_cst) == 0)
         gate->poke();
-    for (uint32_t word; (word = word_of(gate)) >= GATE_DRAINING;)
+    for (uint32_t word; (word = word_of(gate)) >= GATE_DRAINING && !atomic_load(&gate->steps);)
         futex_wait(&gate->word, word);
     atomic_fetch_sub_explicit(&gate->waiters, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&gate->waited_ns, monotonic_ns() - from_ns, memory_order_relaxed);
+}
+
+static bool take_step(struct gate *gate)
+{
+    uint32_t steps = atomic_load_explicit(&gate->steps, memory_order_relaxed);
+    return steps && atomic_compare_exchange_strong_explicit(&gate->steps, &steps, 0, memory_order_seq_cst,
+                                                            memory_order_relaxed);
 }
 
 /* --- Code ------------------------------------------------------------------------------------------ */
@@ -164,6 +171,8 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
         bool captures = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
         self->attentive = captures || word != GATE_FREE;
         if (word == GATE_FREE || (captures && in_flight_is_capturing(stream)))
+            break;
+        if (word >= GATE_DRAINING && take_step(gate))
             break;
         if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
             if (!(what & GATE_LOADS))
@@ -346,6 +355,22 @@ void gate_close(struct gate *gate)
     atomic_store_explicit(&gate->word, GATE_DRAINING, memory_order_seq_cst);
     keep_to_the_end(gate);
     gate_barrier(gate);
+}
+
+void gate_begin_step(struct gate *gate)
+{
+    /* Who waits does so for this word to change. */
+    atomic_store_explicit(&gate->steps, 1, memory_order_seq_cst);
+    atomic_store_explicit(&gate->word, GATE_DRAINING, memory_order_seq_cst);
+    keep_to_the_end(gate);
+    futex_wake_all(&gate->word);
+}
+
+bool gate_end_step(struct gate *gate, bool gives_up)
+{
+    if (gives_up)
+        atomic_store_explicit(&gate->steps, 0, memory_order_seq_cst);
+    return atomic_load_explicit(&gate->steps, memory_order_seq_cst) == 0;
 }
 
 /* What threads are doing that do any of `what`. */

@@ -155,6 +155,10 @@ bool gate_is_loading(struct gate *gate);
 /* Whether nobody is inside, or nobody but threads with one kernel each that waits for code to be loaded. */
 bool gate_is_left_but_for_loads(struct gate *gate);
 
+/* Let one call pass the closed gate; then wait until it has gone inside, or give up. Afterwards it is to be closed. */
+void gate_begin_step(struct gate *gate);
+bool gate_end_step(struct gate *gate, bool gives_up);
+
 /* What was waited for is done: captures may begin, work may not be submitted. */
 void gate_drained(struct gate *gate);
 

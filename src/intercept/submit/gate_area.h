@@ -138,6 +138,8 @@ struct gate {
 
     /* Threads at the closed gate. */
     _Alignas(64) _Atomic uint32_t waiters;
+    /* Calls that may pass the closed gate. */
+    _Atomic uint32_t steps;
     /* Threads that wait for a stream to have room. */
     _Atomic uint32_t held;
     /* Threads that wait for a drain to end, to begin a capture. */
