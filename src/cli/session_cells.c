@@ -83,6 +83,28 @@ void cells_achieved(struct table_cell *cell, const json_t *session, const json_t
         table_cell_print(cell, TABLE_PLAIN, "%.1f%%", 100 * ratio);
 }
 
+void cells_speed(struct table_cell *cell, const json_t *session)
+{
+    const json_t *progress = json_object_get(session, "compute_progress_ratio");
+    double promised = json_number_value(json_object_get(session, "compute_min_ratio"));
+    if (!json_is_real(progress))
+        table_cell_print(cell, TABLE_PLAIN, "-");
+    else if (promised > 0)
+        table_cell_print(cell, TABLE_PLAIN, "%.0f%% of %.4g%%", 100 * json_real_value(progress),
+                         100 * promised);
+    else
+        table_cell_print(cell, TABLE_PLAIN, "%.0f%%", 100 * json_real_value(progress));
+}
+
+void cells_gpu_time(struct table_cell *cell, const json_t *gpu, const char *key)
+{
+    double seconds = json_number_value(json_object_get(gpu, key));
+    if (seconds > 0)
+        table_cell_print(cell, TABLE_PLAIN, "%.1f s", seconds);
+    else
+        table_cell_print(cell, TABLE_PLAIN, "-");
+}
+
 void cells_usage(struct table_cell cells[static 2], uint64_t used, uint64_t limit)
 {
     char bar[TABLE_BAR_TEXT], usage[TABLE_USAGE_TEXT];

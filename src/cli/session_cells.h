@@ -34,5 +34,11 @@ void cells_gpu_name(struct table_cell *cell, const json_t *gpu);
  * "-" where nothing is measured: there are no shares, or it has no work. */
 void cells_achieved(struct table_cell *cell, const json_t *session, const json_t *gpu);
 
+/* A session's speed of late as part of its speed alone, and what was promised of it; "-" where nothing is measured. */
+void cells_speed(struct table_cell *cell, const json_t *session);
+
+/* Seconds of a GPU's time, in all. */
+void cells_gpu_time(struct table_cell *cell, const json_t *gpu, const char *key);
+
 /* Two cells: the bar, and "used / limit". */
 void cells_usage(struct table_cell cells[static 2], uint64_t used, uint64_t limit);

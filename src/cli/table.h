@@ -10,7 +10,7 @@
 
 enum table_colour { TABLE_PLAIN, TABLE_BOLD, TABLE_DIM, TABLE_GREEN, TABLE_YELLOW, TABLE_RED };
 
-#define TABLE_COLUMNS 12
+#define TABLE_COLUMNS 16
 #define TABLE_CELL_BYTES 128
 
 struct table_cell {

@@ -25,6 +25,7 @@ static size_t packet_bytes(unsigned type)
         [WIRE_CLOSED] = sizeof(struct wire_closed),
         [WIRE_PROGRESS] = sizeof(struct wire_progress),
         [WIRE_BURST] = sizeof(struct wire_burst),
+        [WIRE_WAITS] = sizeof(struct wire_waits),
         [WIRE_ARENA] = sizeof(struct wire_arena),
         [WIRE_EVICT] = sizeof(struct wire_evict),
         [WIRE_RESTORE] = sizeof(struct wire_restore),

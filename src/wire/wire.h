@@ -32,6 +32,7 @@
  *   REPORT                 ->       how busy the process kept the GPUs, now and then, where GRANT asks for it
  *   PROGRESS               ->       the same and how many calls were done, where GRANT asks for that
  *   BURST                  ->       work begins after a rest, or is over, where GRANT asks for it
+ *   WAITS                  ->       how long threads waited at the gate, each time, where GRANT asks for it
  *
  * and in a session whose memory can leave the card (the policy's engine is LEDGER_ENGINE_SWAP):
  *
@@ -51,6 +52,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "base/waits.h"
 
 #define WIRE_MAGIC 0x43494c53u /* "SLIC" */
 /* What a build speaks. One of an older version is built for the tests of upgrades, by setting it. */
@@ -81,6 +84,7 @@ enum wire_type {
     /* of version 2, but only where a GRANT asks for it: daemons and agents that do not know them never meet */
     WIRE_PROGRESS = 14,
     WIRE_BURST = 15,
+    WIRE_WAITS = 20,
     /* of version 2, but only where the policy's engine asks for it */
     WIRE_ARENA = 16,
     WIRE_EVICT = 17,
@@ -186,6 +190,8 @@ enum wire_lease_flags {
     WIRE_LEASE_PROGRESS = 8,
     /* Tell by BURST when work begins after a rest, and when it is over. */
     WIRE_LEASE_BURSTS = 16,
+    /* Tell by WAITS, before PROGRESS and RETURNED, of the waits at the gate that have ended. */
+    WIRE_LEASE_WAITS = 64,
     /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
     WIRE_LEASE_STILL = 32,
     /* Told to close, say so by CLOSED with WIRE_LEFT_ENDLESS, again and again, while what is in flight does not end. */
@@ -245,6 +251,11 @@ struct wire_burst {
     uint64_t lease;
     uint32_t begins; /* 1: work has begun; 0: there is none any more */
     uint32_t reserved;
+};
+
+/* How many waits at the gate ended since the last of these, by their length (base/waits.h). */
+struct wire_waits {
+    uint32_t counts[WAITS_BUCKETS];
 };
 
 /* Between REVOKE and RETURNED, where it can be told: no thread submits any more. Another session's gate may
@@ -314,6 +325,7 @@ struct wire_message {
         struct wire_closed closed;
         struct wire_progress progress;
         struct wire_burst burst;
+        struct wire_waits waits;
         struct wire_arena arena;
         struct wire_evict evict;
         struct wire_restore restore;

@@ -13,7 +13,8 @@ import time
 MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 2, 0xFFFFFFFF  # VERSION: the oldest, that HELLO travels in
 HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST = range(1, 6)
 AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
-FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL = (1 << n for n in range(6))  # flags of a lease
+FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL, WAITS = (1 << n for n in range(7))  # flags of a lease
+WAITED = 20
 DRAINED, IDLE, UNDRAINED = 1, 2, 3  # outcomes
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
 SLOTS = 1024
@@ -146,6 +147,9 @@ class Agent:
 
     def report(self, lease, busy_ns, longest_ns=0, waited_ns=0):
         self.send(REPORT, struct.pack("<QQQQ", lease, busy_ns, longest_ns, waited_ns))
+
+    def tell_waits(self, counts):
+        self.send(WAITED, struct.pack("<16I", *counts))
 
     def receive(self, timeout_s=20):
         """(GRANT, lease, flags), (REVOKE, lease, patience_ns), (REFUSED, reason, text), or None at the end of the

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from attach_client import (DRAINED, FREE, GRANT, IDLE, NO_SESSION, PROGRESSES, REFUSED, REPORTS, REVOKE, UNDRAINED, WANTED, Agent, Child,
-                           Client)
+from attach_client import (DRAINED, FREE, GRANT, IDLE, NO_SESSION, PROGRESSES, REFUSED, REPORTS, REVOKE, UNDRAINED, WAITS, WANTED,
+                           Agent, Child, Client)
 from conftest import MIB, wait_for
 
 
@@ -53,7 +53,7 @@ def test_without_shares_every_gate_is_open(daemon):
 def test_a_session_with_a_share_is_granted_a_lease_when_it_asks(daemon):
     party = Party(daemon, "a", compute="20%..100%").begin()
     lease, flags = party.granted()
-    assert lease > 0 and flags == REPORTS | PROGRESSES
+    assert lease > 0 and flags == REPORTS | PROGRESSES | WAITS
 
 
 def test_two_sessions_take_turns(daemon):
@@ -76,7 +76,7 @@ def test_an_idle_holder_is_told_that_others_wait(daemon):
     a.begin()
     lease, flags = a.granted()
     b.begin()
-    assert a.granted() == (lease, WANTED | REPORTS | PROGRESSES)
+    assert a.granted() == (lease, WANTED | REPORTS | PROGRESSES | WAITS)
     a.agent.give_back(lease, outcome=IDLE)
     b.granted()
 
@@ -227,6 +227,23 @@ def test_scheduling_goes_on_after_a_restart_of_the_daemon(daemon):
     b.granted()
 
 
+def test_waits_at_the_gate_are_told_by_their_length(daemon):
+    party = Party(daemon, "a", compute="50%..100%").begin()
+    party.granted()
+    assert daemon.session("a")["gate_waits"] == {"count": 0, "p50_seconds": None, "p99_seconds": None}
+    party.agent.tell_waits([0, 0, 0, 0, 98, 0, 0, 0, 0, 2] + 6 * [0])  # of 0.5 to 1 ms, and of 20 to 50 ms
+    waits = wait_for(lambda: daemon.session("a")["gate_waits"]["count"] and daemon.session("a")["gate_waits"], "them to be told")
+    assert waits["count"] == 100
+    assert 0.0005 < waits["p50_seconds"] < 0.001 and 0.02 < waits["p99_seconds"] < 0.05
+    assert "100 waits for turns, p50 0.76 ms, p99 35 ms" in daemon.cli("show", "a").stdout
+    text = daemon.request("GET", "/metrics")[1]
+    series = [line.partition("{")[::2] for line in text.splitlines() if line.startswith("gpuslice_session_gate_wait_duration_seconds")]
+    counts = {labels.partition('le="')[2].partition('"')[0]: int(labels.rpartition(" ")[2]) for name, labels in series
+              if name.endswith("_bucket")}
+    assert counts["0.0005"] == 0 and counts["0.001"] == counts["0.02"] == 98 and counts["0.05"] == counts["+Inf"] == 100
+    assert [name.rpartition("_")[2] for name, _ in series[-2:]] == ["count", "sum"]
+
+
 def test_the_scheduler_shows_who_holds_and_who_waits(daemon):
     a, b = (Party(daemon, name, compute="50%..100%") for name in "ab")
     a.begin()
@@ -238,6 +255,7 @@ def test_the_scheduler_shows_who_holds_and_who_waits(daemon):
     assert gpu["mode"] == "shares" and gpu["handovers"] == 0
     assert [(s["name"], s["lease"], s["waiting"]) for s in gpu["sessions"]] == [
         ("a", "exclusive", False), ("b", "none", True)]
+    assert all(s["takes_turns"] and s["compute_min_ratio"] == 0.5 and 0 <= s["compute_progress_ratio"] <= 1 for s in gpu["sessions"])
     assert a.revoked() == lease
     a.agent.give_back(lease, busy_ns=10**9, waited_ns=1_500_000_000)
     b.granted()

@@ -52,7 +52,7 @@ def test_every_format_has_the_same_numbers(daemon):
     assert build["labels"]["version"] == daemon.request("GET", "/v1/version")[1]["version"]
     influx = daemon.request("GET", "/metrics?format=influx")[1]
     assert len(influx.splitlines()) == len(samples)
-    form = re.compile(r"^\w+(,\w+=[\w.:-]+)* value=[0-9.]+ \d{19}$")
+    form = re.compile(r"^\w+(,\w+=[\w.:+-]+)* value=[0-9.]+ \d{19}$")
     assert [line for line in influx.splitlines() if not form.match(line)] == []
     assert f"gpuslice_session_limit_bytes,session=m,owner={limit['labels']['owner']},gpu=0,UUID={limit['labels']['UUID']} value={7 * MIB} " in influx
     status, refused = daemon.request("GET", "/metrics?format=xml")

@@ -123,11 +123,13 @@ def test_list_show_and_scheduler_say_what_each_gets(daemon, clock, reap):
              "a whole second of work to be counted")
     for session, compute in zip(made, ("60%..100%", "40%..100%")):
         listed, = (line for line in daemon.cli("list").stdout.splitlines() if line.startswith(session["session_id"]))
-        assert re.search(rf" {compute} +\d\d\.\d% +1$", listed)
+        assert re.search(rf" {compute} +\d\d\.\d% +\d+% of \d+% +1$", listed)
         shown = daemon.cli("show", session["session_id"]).stdout
-        assert re.search(r"^Lease     (exclusive|guest, \d+% of its speed alone|waits); threads waited \d+\.\d s for turns, \d+ overruns?$", shown, re.M)
-        assert re.search(r" \d\d\.\d%$", shown, re.M)
-        assert re.search(rf"  (exclusive|guest|waits) +\d\d\.\d%$", daemon.cli("scheduler").stdout, re.M)
+        assert re.search(r"^Lease     (exclusive|guest|waits|none); threads waited \d+\.\d s for turns, \d+ overruns?$", shown, re.M)
+        assert re.search(rf"^Speed     \d+% of its speed alone, {compute.partition('%')[0]}% promised; (takes turns|guest beside others)$", shown, re.M)
+        assert re.search(r" \d\d\.\d% +\d+\.\d s +\d+\.\d s$", shown, re.M)
+        assert re.search(r"  (exclusive|guest|waits|none) +\d\d\.\d% +\d+% of \d+% +\d+\.\d s +\d+\.\d s +([\d.e+]+/[\d.e+]+ ms|-)$",
+                         daemon.cli("scheduler").stdout, re.M)
     for worker in workers:
         worker.end()
 

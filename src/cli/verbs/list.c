@@ -24,7 +24,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { ID, NAME, POD, OWNER, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, PRIORITY, PROCESSES, COLUMNS };
+enum { ID, NAME, POD, OWNER, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, SPEED, PRIORITY, PROCESSES, COLUMNS };
 
 #define WATCH_SECONDS 2
 
@@ -39,6 +39,7 @@ static const struct table_column columns[] = {
     [USAGE] = {"USED / LIMIT", .right = true},
     [COMPUTE] = {"COMPUTE", .right = true},
     [ACHIEVED] = {"10s", .right = true},
+    [SPEED] = {"SPEED", .right = true},
     [PRIORITY] = {"PRIORITY"},
     [PROCESSES] = {"PROCS", .right = true},
     {NULL},
@@ -67,6 +68,7 @@ static void fill_session(struct table_cell *row, const json_t *session)
     table_cell_print(&row[PRIORITY], TABLE_PLAIN, "%s", session_text(session, "priority"));
     session_share(session, share);
     table_cell_print(&row[COMPUTE], TABLE_PLAIN, "%s", strcmp(share, "0%..100%") == 0 ? "-" : share);
+    cells_speed(&row[SPEED], session);
     table_cell_print(&row[PROCESSES], TABLE_PLAIN, "%zu",
                      json_array_size(json_object_get(session, "processes")));
 }
@@ -111,14 +113,15 @@ static void add_session(struct table *table, const json_t *session)
     }
 }
 
-/* Pods are shown where there are any, owners where there is another than who asks, priorities where one is not the usual. */
+/* Pods are shown where there are any, owners where there is another than who asks, priorities where one is not the usual,
+ * speeds where one is measured. */
 static void choose_columns(const json_t *sessions, bool is_wide,
                            struct table_column chosen[static COLUMNS + 1])
 {
     const json_t *session;
     size_t i;
     memcpy(chosen, columns, sizeof(columns));
-    chosen[POD].left_out = true;
+    chosen[POD].left_out = chosen[SPEED].left_out = true;
     chosen[OWNER].left_out = chosen[PRIORITY].left_out = !is_wide;
     json_array_foreach((json_t *)sessions, i, session)
     {
@@ -126,6 +129,8 @@ static void choose_columns(const json_t *sessions, bool is_wide,
             chosen[POD].left_out = false;
         if (session_number(session, "owner_uid") != geteuid())
             chosen[OWNER].left_out = false;
+        if (json_is_real(json_object_get(session, "compute_progress_ratio")))
+            chosen[SPEED].left_out = false;
         if (strcmp(session_text(session, "priority"), "normal") != 0)
             chosen[PRIORITY].left_out = false;
     }

@@ -18,7 +18,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { GPU, MODE, SESSION, LEASE, ACHIEVED };
+enum { GPU, MODE, SESSION, LEASE, ACHIEVED, SPEED, USED, HELD, WAITS };
 
 static const struct table_column columns[] = {
     [GPU] = {"GPU", .right = true},
@@ -26,6 +26,10 @@ static const struct table_column columns[] = {
     [SESSION] = {"SESSION"},
     [LEASE] = {"LEASE"},
     [ACHIEVED] = {"10s", .right = true},
+    [SPEED] = {"SPEED", .right = true},
+    [USED] = {"GPU TIME", .right = true},
+    [HELD] = {"HELD", .right = true},
+    [WAITS] = {"WAITS p50/p99", .right = true},
     {NULL},
 };
 
@@ -42,6 +46,16 @@ static void add_session(struct table *table, const json_t *gpu, const json_t *se
                      : waits        ? "waits"
                                     : session_text(session, "lease"));
     cells_achieved(&row[ACHIEVED], session, session);
+    cells_speed(&row[SPEED], session);
+    cells_gpu_time(&row[USED], session, "gpu_seconds");
+    cells_gpu_time(&row[HELD], session, "gpu_held_seconds");
+    const json_t *waited = json_object_get(session, "gate_waits");
+    if (session_number(waited, "count"))
+        table_cell_print(&row[WAITS], TABLE_PLAIN, "%.2g/%.2g ms",
+                         1000 * json_number_value(json_object_get(waited, "p50_seconds")),
+                         1000 * json_number_value(json_object_get(waited, "p99_seconds")));
+    else
+        table_cell_print(&row[WAITS], TABLE_PLAIN, "-");
 }
 
 static void print_table(const json_t *scheduler)
@@ -96,9 +110,16 @@ const struct cli_verb verb_scheduler = {
     .name = "scheduler",
     .summary = "show how the GPUs' time is shared, and set the longest turn",
     .text =
-        "A GPU is 'free' to all until a session on it has a share or a priority; then sessions take turns."
-        " 10s is the part of the GPU's time that a session got in the last ten seconds. A quantum that"
-        " you set holds until the daemon ends.",
+        "A GPU is 'free' to all until a session on it has a share or a priority. Then it is 'open' while all"
+        " get what was promised to them side by side, and in 'shares' while some take turns or wait for what "
+        "their"
+        " maximum allows. 10s is the part of the GPU's time that a session got in the last ten seconds. "
+        "SPEED is"
+        " its speed of late as part of its speed alone, and what its minimum promises of that. GPU TIME is "
+        "what its"
+        " work took, HELD for how long others were kept from the GPU for it, and WAITS how long half and 99 "
+        "of 100 waits"
+        " of its threads for turns were at most. A quantum that you set holds until the daemon ends.",
     .examples = "  gpuslice scheduler --quantum 20ms",
     .options = options,
     .act = act,

@@ -24,6 +24,32 @@ static void print_fact(const char *what, const char *value, bool colour)
            table_colour_end(TABLE_BOLD, colour), cell.text);
 }
 
+static void print_speed(const json_t *session, bool colour)
+{
+    const json_t *progress = json_object_get(session, "compute_progress_ratio");
+    double promised = json_number_value(json_object_get(session, "compute_min_ratio"));
+    char text[96], promise[40] = "";
+    if (!json_is_real(progress))
+        return;
+    if (promised > 0)
+        snprintf(promise, sizeof(promise), ", %.4g%% promised", 100 * promised);
+    snprintf(text, sizeof(text), "%.0f%% of its speed alone%s; %s", 100 * json_real_value(progress), promise,
+             json_is_true(json_object_get(session, "takes_turns")) ? "takes turns" : "guest beside others");
+    print_fact("Speed", text, colour);
+}
+
+static void print_waits(const json_t *waits, bool colour)
+{
+    char text[96];
+    uint64_t count = session_number(waits, "count");
+    if (count == 0)
+        return;
+    snprintf(text, sizeof(text), "%llu waits for turns, p50 %.2g ms, p99 %.2g ms", (unsigned long long)count,
+             1000 * json_number_value(json_object_get(waits, "p50_seconds")),
+             1000 * json_number_value(json_object_get(waits, "p99_seconds")));
+    print_fact("Waits", text, colour);
+}
+
 /* Who has had no turn to wait for has nothing to say. */
 static void print_lease(const json_t *session, bool colour)
 {
@@ -34,14 +60,12 @@ static void print_lease(const json_t *session, bool colour)
     const char *lease = session_text(session, "lease");
     if ((strcmp(lease, "free") == 0 || strcmp(lease, "none") == 0) && !waits && waited_s <= 0)
         return;
-    const json_t *progress = json_object_get(session, "compute_progress_ratio");
-    char speed[32] = "";
-    if (json_is_real(progress) && !waits)
-        snprintf(speed, sizeof(speed), ", %.0f%% of its speed alone", 100 * json_real_value(progress));
-    snprintf(text, sizeof(text), "%s%s; threads waited %.1f s for turns, %llu overrun%s%s",
-             waits ? "waits" : lease, speed, waited_s, (unsigned long long)overruns, overruns == 1 ? "" : "s",
+    snprintf(text, sizeof(text), "%s; threads waited %.1f s for turns, %llu overrun%s%s",
+             waits ? "waits" : lease, waited_s, (unsigned long long)overruns, overruns == 1 ? "" : "s",
              json_is_true(json_object_get(session, "undrainable")) ? ", undrainable" : "");
     print_fact("Lease", text, colour);
+    print_speed(session, colour);
+    print_waits(json_object_get(session, "gate_waits"), colour);
 }
 
 /* Of a session whose memory can leave the card. */
@@ -117,7 +141,7 @@ static void print_facts(const json_t *session, bool colour)
 
 static void print_gpus(const json_t *session, bool colour)
 {
-    enum { GPU, UUID, NAME, BAR, USAGE, DRIVER, ACHIEVED };
+    enum { GPU, UUID, NAME, BAR, USAGE, DRIVER, ACHIEVED, USED, HELD };
     static const struct table_column columns[] = {
         [GPU] = {"GPU", .right = true},
         [UUID] = {"UUID"},
@@ -126,6 +150,8 @@ static void print_gpus(const json_t *session, bool colour)
         [USAGE] = {"USED / LIMIT", .right = true},
         [DRIVER] = {"DRIVER", .right = true},
         [ACHIEVED] = {"10s", .right = true},
+        [USED] = {"GPU TIME", .right = true},
+        [HELD] = {"HELD", .right = true},
         {NULL},
     };
     struct table table = {.columns = columns};
@@ -142,6 +168,8 @@ static void print_gpus(const json_t *session, bool colour)
         table_cell_print(&row[DRIVER], TABLE_PLAIN, "%s",
                          units_format_bytes(session_number(gpu, "driver_bytes"), driver));
         cells_achieved(&row[ACHIEVED], session, gpu);
+        cells_gpu_time(&row[USED], gpu, "gpu_seconds");
+        cells_gpu_time(&row[HELD], gpu, "gpu_held_seconds");
     }
     putchar('\n');
     table_print(&table, stdout, table_width(stdout), colour);

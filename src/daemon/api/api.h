@@ -37,6 +37,8 @@ json_t *api_session_json(const struct session *session);
 /* Its state as gslice writes it: ACTIVE, EXPIRED. */
 void api_write_as_gslice(json_t *json);
 json_t *api_environment_json(const struct session *session);
+/* How it stands in the line for the GPUs' time. */
+json_t *api_lease_json(const struct session *session);
 /* A GPU but for its processes, and each of them; NULL for one that user `viewer` is not told of: it is in a session of
  * somebody else. */
 json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu);

@@ -101,14 +101,32 @@ json_t *api_process_json(const struct process *process)
                      (json_int_t)process->unknown_pointers, "gpus", gpus);
 }
 
-static json_t *lease_json(const struct session *session)
+static json_t *waits_json(const struct agents_standing *standing)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; standing->waits_by_length && i < WAITS_BUCKETS; i++)
+        count += standing->waits_by_length[i];
+    if (count == 0)
+        return json_pack("{s:i,s:n,s:n}", "count", 0, "p50_seconds", "p99_seconds");
+    return json_pack("{s:I,s:f,s:f}", "count", (json_int_t)count, "p50_seconds",
+                     waits_quantile_ns(standing->waits_by_length, 0.5) / 1e9, "p99_seconds",
+                     waits_quantile_ns(standing->waits_by_length, 0.99) / 1e9);
+}
+
+static json_t *progress_json(const struct agents_standing *standing)
+{
+    bool is_measured = standing->waits || (standing->lease != LEASE_NONE && standing->lease != LEASE_FREE);
+    return is_measured ? json_real(standing->progress) : json_null();
+}
+
+json_t *api_lease_json(const struct session *session)
 {
     struct agents_standing standing = agents_standing(session);
-    return json_pack("{s:s,s:b,s:b,s:o,s:f,s:I}", "lease", agents_lease_name(standing.lease), "waiting",
-                     standing.waits, "undrainable", standing.is_undrainable, "compute_progress_ratio",
-                     standing.lease == LEASE_GUEST ? json_real(standing.progress) : json_null(),
-                     "gate_wait_seconds", (double)standing.waited_ns / 1e9, "overruns",
-                     (json_int_t)standing.overruns);
+    return json_pack("{s:s,s:b,s:b,s:b,s:o,s:f,s:o,s:I}", "lease", agents_lease_name(standing.lease),
+                     "waiting", standing.waits, "takes_turns", standing.takes_turns, "undrainable",
+                     standing.is_undrainable, "compute_progress_ratio", progress_json(&standing),
+                     "gate_wait_seconds", (double)standing.waited_ns / 1e9, "gate_waits",
+                     waits_json(&standing), "overruns", (json_int_t)standing.overruns);
 }
 
 /* The GPUs that a queued session asked for, each with the limit it would have there; empty where the daemon is
@@ -197,7 +215,7 @@ json_t *api_session_head_json(const struct session *session)
     json_object_set_new(json, "namespace", label_json(session->labels.namespace));
     json_object_set_new(json, "pod", label_json(session->labels.pod));
     json_object_set_new(json, "container", label_json(session->labels.container));
-    json_object_update_new(json, lease_json(session));
+    json_object_update_new(json, api_lease_json(session));
     json_object_update_new(json, move_json(session));
     return json;
 }

@@ -17,6 +17,19 @@
 
 #define NS_PER_SECOND 1e9
 
+static json_t *standing_json(const struct session *session, unsigned policy_gpu)
+{
+    json_t *json = json_pack("{s:s,s:s,s:f,s:f,s:s,s:f,s:f,s:f}", "session_id", session->id, "name",
+                             session->name, "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE,
+                             "compute_max_ratio", (double)session->compute.max / SHARE_WHOLE, "priority",
+                             session_priority_name(session->priority), "compute_achieved_ratio",
+                             agents_achieved_ratio(session, policy_gpu), "gpu_seconds",
+                             (double)agents_used_ns(session, policy_gpu) / NS_PER_SECOND, "gpu_held_seconds",
+                             (double)agents_held_ns(session, policy_gpu) / NS_PER_SECOND);
+    json_object_update_new(json, api_lease_json(session));
+    return json;
+}
+
 static json_t *leases_json(const struct http_request *request, unsigned gpu)
 {
     json_t *leases = json_array();
@@ -26,11 +39,7 @@ static json_t *leases_json(const struct http_request *request, unsigned gpu)
             continue;
         for (unsigned i = 0; i < at->gpu_count; i++)
             if (at->gpus[i].gpu == (int)gpu)
-                json_array_append_new(
-                    leases, json_pack("{s:s,s:s,s:s,s:b,s:b,s:f}", "session_id", at->id, "name", at->name,
-                                      "lease", agents_lease_name(standing.lease), "waiting", standing.waits,
-                                      "undrainable", standing.is_undrainable, "compute_achieved_ratio",
-                                      agents_achieved_ratio(at, i)));
+                json_array_append_new(leases, standing_json(at, i));
     }
     return leases;
 }
@@ -43,7 +52,7 @@ void api_show_scheduler(struct http_request *request, const char *id)
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         json_array_append_new(gpus, json_pack("{s:i,s:s,s:s,s:I,s:o}", "index", (int)daemon->gpus[i].index,
                                               "uuid", daemon->gpus[i].uuid_text, "mode",
-                                              agents_mode_name(arbiter_mode(arbiter, i)), "handovers",
+                                              agents_mode_name(agents_mode(daemon, i)), "handovers",
                                               (json_int_t)arbiter_handovers(arbiter, i), "sessions",
                                               leases_json(request, i)));
     http_reply_json(request, 200,

@@ -295,8 +295,12 @@ static uint64_t handover_gap_nano(const struct subject *subject)
 
 static uint64_t gpu_has_shares(const struct subject *subject)
 {
-    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
-    return arbiter && arbiter_mode(arbiter, subject->gpu) == ARBITER_MODE_SHARES;
+    return agents_mode(subject->daemon, subject->gpu) != ARBITER_MODE_FREE;
+}
+
+static uint64_t gpu_has_turns(const struct subject *subject)
+{
+    return agents_mode(subject->daemon, subject->gpu) == ARBITER_MODE_SHARES;
 }
 
 static uint64_t gpu_handovers(const struct subject *subject)
@@ -333,7 +337,13 @@ static uint64_t session_held_nano(const struct subject *subject)
 static uint64_t session_progress_nano(const struct subject *subject)
 {
     struct agents_standing standing = agents_standing(subject->session);
-    return standing.lease == LEASE_GUEST ? (uint64_t)(standing.progress * NANO) : NANO;
+    bool is_measured = standing.waits || (standing.lease != LEASE_NONE && standing.lease != LEASE_FREE);
+    return is_measured ? (uint64_t)(standing.progress * NANO) : NANO;
+}
+
+static uint64_t session_takes_turns(const struct subject *subject)
+{
+    return agents_standing(subject->session).takes_turns;
 }
 
 static uint64_t session_achieved_nano(const struct subject *subject)
@@ -371,7 +381,7 @@ static const struct metric {
 /* So many are one piece of the text. Of a GPU all sessions are looked at. */
 #define GPUS_AT_ONCE 8
 #define SERIES_AT_ONCE 256
-#define LABELS_MAX 8
+#define LABELS_MAX 9
 /* The longest label's value: a pod's name, of 253 bytes. */
 #define LABEL_BYTES 256
 
@@ -380,7 +390,8 @@ struct sample_line {
     FILE *out;
     enum metrics_format format;
     const struct metric *metric;
-    uint64_t now_ns; /* of the wall clock */
+    uint64_t now_ns;    /* of the wall clock */
+    const char *suffix; /* behind the metric's name */
     unsigned count;
     struct {
         const char *name;
@@ -432,6 +443,7 @@ static void end_sample(struct sample_line *line, uint64_t value)
     if (value != UNKNOWN) {
         fputs(line->format == METRICS_JSON ? "{\"metric\":\"" : "", line->out);
         fputs(line->metric->name, line->out);
+        fputs(line->suffix, line->out);
         fputs(line->format == METRICS_JSON ? "\",\"labels\":{" : "", line->out);
         write_labels(line);
         fputs(line->format == METRICS_JSON     ? "},\"value\":"
@@ -504,7 +516,7 @@ static void add_pod(struct sample_line *line, const struct session_labels *label
 }
 
 /* Names are unique an owner, so the owner is a label too. */
-static void write_session(struct sample_line *line, struct subject *subject)
+static void add_session(struct sample_line *line, struct subject *subject)
 {
     const struct session *session = subject->session;
     const int gpu = session->gpus[subject->policy_gpu].gpu;
@@ -518,7 +530,47 @@ static void write_session(struct sample_line *line, struct subject *subject)
     if (line->metric->scope == OF_SESSION_GPU)
         add_label(line, "UUID", "%s", session_gpu_uuid(&session->gpus[subject->policy_gpu], uuid));
     add_pod(line, &session->labels);
+}
+
+/* Buckets with what they and all before them counted, the sum, and the count of all: as Prometheus has it. */
+static void write_histogram(struct sample_line *line, struct subject *subject)
+{
+    const uint64_t *counts = agents_standing(subject->session).waits_by_length;
+    uint64_t sum = 0;
+    struct metric count = *line->metric;
+    const struct metric *whole = line->metric;
+    count.unit = METRIC_WHOLE;
+    line->metric = &count;
+    line->suffix = "_bucket";
+    for (unsigned i = 0; i < WAITS_BUCKETS; i++) {
+        sum += counts ? counts[i] : 0;
+        add_session(line, subject);
+        if (i == WAITS_BUCKETS - 1)
+            add_label(line, "le", "+Inf");
+        else
+            add_label(line, "le", "%g", (double)waits_bounds_ns[i] / NANO);
+        end_sample(line, sum);
+    }
+    line->suffix = "_count";
+    add_session(line, subject);
+    end_sample(line, sum);
+    line->metric = whole;
+    line->suffix = "_sum";
+    add_session(line, subject);
+    end_sample(line, whole->value(subject));
+    line->suffix = "";
+}
+
+/* Returns how many lines these are. */
+static unsigned write_session(struct sample_line *line, struct subject *subject)
+{
+    if (strcmp(line->metric->type, "histogram") == 0) {
+        write_histogram(line, subject);
+        return WAITS_BUCKETS + 2;
+    }
+    add_session(line, subject);
     end_sample(line, line->metric->value(subject));
+    return 1;
 }
 
 /* Those of one piece. Returns whether there are more. */
@@ -536,9 +588,9 @@ static bool write_sessions(struct metrics_text *text, struct sample_line *line, 
         subject->session = session;
         const unsigned own = line->metric->scope == OF_SESSION ? 1 : session->gpu_count;
         for (subject->policy_gpu = 0; subject->policy_gpu < own; subject->policy_gpu++)
-            write_session(line, subject);
+            series += write_session(line, subject);
         subject->policy_gpu = 0;
-        series += 1 + own;
+        series++;
     }
     return text->session_count < METRICS_SESSIONS_MAX;
 }
@@ -595,8 +647,11 @@ bool metrics_write(struct metrics_text *text, FILE *out)
 {
     const unsigned count = sizeof(metrics) / sizeof(metrics[0]);
     struct subject subject = {.daemon = text->daemon};
-    struct sample_line line = {
-        .out = out, .format = text->format, .now_ns = text->now_ns, .metric = &metrics[text->metric % count]};
+    struct sample_line line = {.out = out,
+                               .format = text->format,
+                               .suffix = "",
+                               .now_ns = text->now_ns,
+                               .metric = &metrics[text->metric % count]};
     if (text->metric == count) {
         write_gslice_total(&line, &subject);
         return false;

@@ -271,10 +271,8 @@ static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, u
 {
     const struct daemon *daemon = session->daemon;
     int gpu = session->gpus[policy_gpu].gpu;
-    const struct arbiter *arbiter = agents_arbiter(daemon);
     uint64_t percent = 0;
-    if (gpu < 0 || !session->processes ||
-        (arbiter && arbiter_mode(arbiter, (unsigned)gpu) != ARBITER_MODE_FREE))
+    if (gpu < 0 || !session->processes || agents_mode(daemon, (unsigned)gpu) != ARBITER_MODE_FREE)
         return 0;
     const struct gpu *card = &daemon->gpus[gpu];
     for (unsigned i = 0; i < card->process_count; i++)

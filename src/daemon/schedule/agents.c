@@ -169,7 +169,8 @@ static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
 static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)
 {
     const struct leases *leases = context;
-    log_info("GPU %u: mode is '%s' now", leases->daemon->gpus[gpu].index, agents_mode_name(mode));
+    log_info("GPU %u: %s", leases->daemon->gpus[gpu].index,
+             mode == ARBITER_MODE_FREE ? "it is free to all now" : "shares count now");
 }
 
 static const struct arbiter_calls calls = {
@@ -246,6 +247,9 @@ static bool take_message(struct agent *agent, const struct wire_message *message
         return true;
     case WIRE_PROGRESS:
         arbiter_progress(agent->gate, &message->progress, now);
+        return true;
+    case WIRE_WAITS:
+        arbiter_waits(agent->gate, &message->waits);
         return true;
     case WIRE_BURST:
         arbiter_burst(agent->gate, &message->burst, now);
@@ -362,6 +366,11 @@ static void take(void *context, const struct change *change)
     }
 }
 
+enum arbiter_mode agents_mode(const struct daemon *daemon, unsigned gpu)
+{
+    return daemon->leases ? arbiter_mode(daemon->leases->arbiter, gpu, monotonic_ns()) : ARBITER_MODE_FREE;
+}
+
 const struct arbiter *agents_arbiter(const struct daemon *daemon)
 {
     return daemon->leases ? daemon->leases->arbiter : NULL;
@@ -383,6 +392,8 @@ struct agents_standing agents_standing(const struct session *session)
         .is_undrainable = arbiter_session_is_undrainable(arbitrated),
         .waited_ns = arbiter_session_waited(arbitrated),
         .overruns = arbiter_session_overruns(arbitrated),
+        .waits_by_length = arbiter_session_waits_by_length(arbitrated),
+        .takes_turns = arbiter_session_takes_turns(arbitrated),
         .progress = arbiter_session_progress(arbitrated),
     };
 }
@@ -429,7 +440,9 @@ const char *agents_lease_name(enum arbiter_lease lease)
 
 const char *agents_mode_name(enum arbiter_mode mode)
 {
-    return mode == ARBITER_MODE_SHARES ? "shares" : "free";
+    static const char *const names[] = {
+        [ARBITER_MODE_FREE] = "free", [ARBITER_MODE_OPEN] = "open", [ARBITER_MODE_SHARES] = "shares"};
+    return names[mode];
 }
 
 /* --- Start and end --------------------------------------------------------------------------------- */

@@ -31,6 +31,8 @@ const struct arbiter *agents_arbiter(const struct daemon *daemon);
 /* The longest exclusive turn; 0 is automatic (arbiter.h). */
 void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns);
 
+enum arbiter_mode agents_mode(const struct daemon *daemon, unsigned gpu);
+
 /* Who had which turn, for those who show it; NULL before agents_start(). */
 struct turns;
 const struct turns *agents_turns(const struct daemon *daemon);
@@ -41,7 +43,9 @@ struct agents_standing {
     bool waits, is_undrainable;
     uint64_t waited_ns; /* at its processes' gates, over all threads */
     uint64_t overruns;
-    double progress; /* of a guest: its speed of late, as part of its speed alone */
+    const uint64_t *waits_by_length; /* base/waits.h; NULL: no agent has come */
+    bool takes_turns;                /* else it is a guest */
+    double progress;                 /* its speed of late, as part of its speed alone */
 };
 struct agents_standing agents_standing(const struct session *session);
 /* Of a card's time: all it got, and its part of the last seconds (0..1). */

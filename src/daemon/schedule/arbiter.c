@@ -9,6 +9,8 @@
 
 /* A lease that is asked about is charged now and then. */
 #define CHARGE_EVERY_NS UINT64_C(100000000)
+/* A GPU on which nobody was kept waiting for so long is open to all. */
+#define OPEN_AFTER_NS UINT64_C(1000000000)
 
 void arbiter_tick(struct arbiter *arbiter, uint64_t now)
 {
@@ -132,6 +134,12 @@ void arbiter_burst(struct arbiter_process *process, const struct wire_burst *bur
         return;
     process->is_bursting = burst->begins != 0;
     arbiter_decide(process->session->arbiter);
+}
+
+void arbiter_waits(struct arbiter_process *process, const struct wire_waits *waits)
+{
+    for (unsigned i = 0; i < WAITS_BUCKETS; i++)
+        process->session->waits[i] += waits->counts[i];
 }
 
 /* --- Coming and going ------------------------------------------------------------------------------ */
@@ -274,9 +282,12 @@ uint64_t arbiter_gap(const struct arbiter *arbiter)
     return (uint64_t)arbiter->gap_ns;
 }
 
-enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu)
+enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu, uint64_t now)
 {
-    return arbiter->shares >> gpu & 1 ? ARBITER_MODE_SHARES : ARBITER_MODE_FREE;
+    if (!(arbiter->shares >> gpu & 1))
+        return ARBITER_MODE_FREE;
+    uint64_t waited_at = arbiter->gpus[gpu].waited_at;
+    return waited_at && now < waited_at + OPEN_AFTER_NS ? ARBITER_MODE_SHARES : ARBITER_MODE_OPEN;
 }
 
 uint64_t arbiter_handovers(const struct arbiter *arbiter, unsigned gpu)
@@ -302,6 +313,16 @@ bool arbiter_session_is_undrainable(const struct arbiter_session *session)
 uint64_t arbiter_session_waited(const struct arbiter_session *session)
 {
     return session->waited_ns;
+}
+
+const uint64_t *arbiter_session_waits_by_length(const struct arbiter_session *session)
+{
+    return session->waits;
+}
+
+bool arbiter_session_takes_turns(const struct arbiter_session *session)
+{
+    return session->takes_turns;
 }
 
 uint64_t arbiter_session_overruns(const struct arbiter_session *session)

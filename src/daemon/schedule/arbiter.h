@@ -56,6 +56,8 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
 void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now);
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now);
+/* WAITS, which changes nothing. */
+void arbiter_waits(struct arbiter_process *process, const struct wire_waits *waits);
 
 /* Do what is due. To be called at arbiter_next(), which changes with every call above (UINT64_MAX: never). */
 void arbiter_tick(struct arbiter *arbiter, uint64_t now);
@@ -69,7 +71,7 @@ bool arbiter_quantum_is_auto(const struct arbiter *arbiter);
 /* What a change of holders costs the GPU, smoothed; 0 before the first. */
 uint64_t arbiter_gap(const struct arbiter *arbiter);
 
-enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu);
+enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu, uint64_t now);
 /* How often a GPU went from one session to another. */
 uint64_t arbiter_handovers(const struct arbiter *arbiter, unsigned gpu);
 
@@ -79,8 +81,11 @@ bool arbiter_session_waits(const struct arbiter_session *session);
 bool arbiter_session_is_undrainable(const struct arbiter_session *session);
 uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu); /* of GPU time, in all */
 uint64_t arbiter_session_held(const struct arbiter_session *session, unsigned gpu);
-/* Of late, 0..1: of the time in which it wanted the GPU. */
+bool arbiter_session_takes_turns(const struct arbiter_session *session);
+/* Of late, 0..1: its speed as part of its speed alone. */
 double arbiter_session_progress(const struct arbiter_session *session);
+/* Of its threads at gates, by their length (base/waits.h). */
+const uint64_t *arbiter_session_waits_by_length(const struct arbiter_session *session);
 /* Its part of the last ARBITER_WINDOW_S whole seconds, or of those since it first wanted the GPU; 0..1. */
 double arbiter_session_achieved(const struct arbiter_session *session, unsigned gpu, uint64_t now);
 uint64_t arbiter_session_waited(const struct arbiter_session *session); /* at gates, over all threads */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "daemon/schedule/arbiter.h" /* what it tells */
 #include "daemon/schedule/arbiter_state.h"
 
 /* What a stream may have before it where a session of a higher priority may have a burst at any time. */
@@ -69,7 +70,7 @@ static void find_modes(struct arbiter *arbiter)
     arbiter->shares = shares;
     FOR_GPUS (gpu, changed)
         arbiter->calls->mode(arbiter->context, (unsigned)gpu,
-                             arbiter->shares >> gpu & 1 ? ARBITER_MODE_SHARES : ARBITER_MODE_FREE);
+                             arbiter_mode(arbiter, (unsigned)gpu, arbiter->now));
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         uint64_t gpus = gpus_of(session);
         if (!session->processes)
@@ -386,7 +387,7 @@ static bool has_burst(const struct arbiter_session *session)
 /* What holds for a lease, by who else is there. */
 static uint32_t flags_of(const struct arbiter_session *session, uint64_t *ahead_ns)
 {
-    uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS;
+    uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WAITS;
     *ahead_ns = 0;
     if (session->lease == LEASE_EXCLUSIVE && (is_capped(session) || is_waited_for(session)))
         flags |= WIRE_LEASE_WANTED;
@@ -404,6 +405,14 @@ static uint32_t flags_of(const struct arbiter_session *session, uint64_t *ahead_
             flags |= WIRE_LEASE_STILL;
     }
     return flags;
+}
+
+static void note_waiting(struct arbiter *arbiter)
+{
+    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        if (arbiter_is_waiting(session))
+            FOR_GPUS (gpu, session->gpus)
+                arbiter->gpus[gpu].waited_at = arbiter->now;
 }
 
 static void open_gates(struct arbiter *arbiter)
@@ -482,6 +491,7 @@ void arbiter_decide(struct arbiter *arbiter)
     change_roles(arbiter);
     take_away(arbiter);
     give(arbiter);
+    note_waiting(arbiter);
     open_gates(arbiter);
     check(arbiter);
     arbiter->next = NEVER;

@@ -96,6 +96,11 @@ static void smooth(double *value, double now, double passed)
     *value += (now - *value) * (passed < SMOOTH_NS ? passed / SMOOTH_NS : 1);
 }
 
+void arbiter_note_progress(struct arbiter_session *session, double part, double passed)
+{
+    smooth(&session->progress, part, passed);
+}
+
 static void set_dense(struct arbiter_session *session, bool is_dense)
 {
     if (session->is_dense == is_dense)
@@ -138,7 +143,7 @@ static void judge_guest(struct arbiter_session *session, double busy, double use
                         double whole, bool is_alone)
 {
     double promised = (double)session->share.min / SHARE_WHOLE, progress = 1 - busy + used;
-    smooth(&session->progress, progress, whole);
+    arbiter_note_progress(session, progress, whole);
     arbiter_owe(session, promised * whole - progress * passed);
     if (is_alone || 1 - busy >= promised || session->arbiter->now < session->measure_at)
         return;
@@ -199,7 +204,6 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     /* What a change of holders costs. */
     if (session->is_dense && !gave_back && passed >= STRETCH_OF_TURN_NS && gap > 0 && gap < GAP_MAX_NS)
         arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
-    session->progress = 1;
     judge_stretch(session);
     if (gave_back)
         see_light(session, GAVE_BACK_NS);

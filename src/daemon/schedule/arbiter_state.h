@@ -163,6 +163,7 @@ struct arbiter_session {
     bool is_throttled;
 
     uint64_t waited_ns, overruns;
+    uint64_t waits[WAITS_BUCKETS];
     struct use use[ARBITER_GPUS];
 };
 
@@ -183,6 +184,8 @@ struct arbiter {
         /* Serial of who had it last. */
         uint64_t holder;
         uint64_t handovers;
+        /* When somebody waited at a closed gate last. */
+        uint64_t waited_at;
         /* Used by guests, in all. */
         double guests_ns;
     } gpus[ARBITER_GPUS];
@@ -273,6 +276,8 @@ void arbiter_forget_need(struct arbiter_session *session);
 void arbiter_watch(struct arbiter_session *session);
 /* A process told what it did since `from`. */
 void arbiter_learn(struct arbiter_session *session, uint64_t from, double busy_ns, double calls);
+/* For `passed` ns its speed was that part of its speed alone. */
+void arbiter_note_progress(struct arbiter_session *session, double part, double passed);
 /* The turn is over; `gave_back`: because there was no work any more. */
 void arbiter_learn_turn(struct arbiter_session *session, bool gave_back);
 /* Find out who takes turns now. */

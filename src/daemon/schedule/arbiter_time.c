@@ -129,6 +129,8 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
             FOR_GPUS (gpu, session->held)
                 session->use[gpu].open_ns += passed * parties(session) / open[gpu];
         promise(session, passed);
+        if (session->takes_turns && !is_held(session))
+            arbiter_note_progress(session, arbiter_is_waiting(session) ? 0 : 1, passed);
         if (!is_capped(session))
             continue;
         /* What is taken now is not charged yet, and leaves room for as much. */
@@ -251,7 +253,7 @@ static void take_tokens(struct arbiter_session *session, double used_ns)
 double arbiter_charge(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
-    double passed = (double)(arbiter->now - session->charged_at), most_used = 0, most_held = 0;
+    double passed = (double)(arbiter->now - session->charged_at), most_used = 0, most_held = 0, most_open = 0;
     session->charged_at = arbiter->now;
     if (!is_exclusive(session) || passed <= 0)
         return -1;
@@ -267,6 +269,7 @@ double arbiter_charge(struct arbiter_session *session)
         /* While it was busy all the time, the GPU worked for it or for guests. What hand-overs cost, all lose
          * alike. */
         used = used < held ? used : held;
+        most_open = held > most_open ? held : most_open;
         held = session->is_dense ? used : held;
         if (guests > 0 && !session->is_dense && cost < used)
             used = cost;
@@ -277,6 +280,7 @@ double arbiter_charge(struct arbiter_session *session)
         most_held = held > most_held ? held : most_held;
     }
     take_tokens(session, most_used);
+    arbiter_note_progress(session, most_open / passed, passed);
     if (session->is_dense || session->lease == LEASE_LOOSE)
         arbiter_owe(session, -most_held); /* of others, by their progress: arbiter_role.c */
     add_bounded(session, &session->robbed_ns, -most_held);

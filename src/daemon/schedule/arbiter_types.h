@@ -26,7 +26,11 @@ struct arbiter;
 struct arbiter_session;
 struct arbiter_process;
 
-enum arbiter_mode { ARBITER_MODE_FREE, ARBITER_MODE_SHARES };
+enum arbiter_mode {
+    ARBITER_MODE_FREE,   /* no share counts */
+    ARBITER_MODE_OPEN,   /* shares count, and nobody was kept from the GPU in the last second */
+    ARBITER_MODE_SHARES, /* somebody waits, for a turn or for what its maximum allows */
+};
 
 enum arbiter_lease { LEASE_NONE, LEASE_FREE, LEASE_EXCLUSIVE, LEASE_GUEST, LEASE_LOOSE };
 

@@ -90,12 +90,27 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
     return true;
 }
 
+static void tell_waits(struct gate *gate)
+{
+    struct wire_message message = {.header.type = WIRE_WAITS};
+    bool any = false;
+    if (!(agent.flags & WIRE_LEASE_WAITS))
+        return;
+    for (unsigned i = 0; i < WAITS_BUCKETS; i++) {
+        message.waits.counts[i] = atomic_exchange_explicit(&gate->waits[i], 0, memory_order_relaxed);
+        any |= message.waits.counts[i] != 0;
+    }
+    if (any)
+        agent_tell(gate, &message);
+}
+
 /* What is behind: by PROGRESS or REPORT. `returned` takes what they do not tell. */
 static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returned *returned)
 {
     struct agent_measure measure = agent_measure(gate, now_ns);
     if (!returned && !measure.calls)
         return;
+    tell_waits(gate);
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     uint64_t waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
     struct wire_message message = {.header.type = WIRE_REPORT,

@@ -93,7 +93,9 @@ static void wait_closed(struct gate *gate)
     for (uint32_t word; (word = word_of(gate)) >= GATE_DRAINING && !atomic_load(&gate->steps);)
         futex_wait(&gate->word, word);
     atomic_fetch_sub_explicit(&gate->waiters, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&gate->waited_ns, monotonic_ns() - from_ns, memory_order_relaxed);
+    uint64_t waited_ns = monotonic_ns() - from_ns;
+    atomic_fetch_add_explicit(&gate->waited_ns, waited_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&gate->waits[waits_bucket(waited_ns)], 1, memory_order_relaxed);
 }
 
 static bool take_step(struct gate *gate)

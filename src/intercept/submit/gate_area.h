@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/waits.h"
 #include "cuda/driver.h"
 #include "intercept/session/private.h"
 #include "intercept/submit/work_estimate.h"
@@ -146,6 +147,8 @@ struct gate {
     _Atomic uint32_t capture_waiters;
     /* How long threads waited at the gate, since it was last told. */
     _Atomic uint64_t waited_ns;
+    /* The same by the length of each wait, as far as nobody was told of it yet. */
+    _Atomic uint32_t waits[WAITS_BUCKETS];
     /* What a stream may have before it when a thread adds to it; and as little as the lease allows. */
     _Atomic uint64_t ahead_ns, ahead_least_ns;
     /* The longest that one piece of work took, of late; and when a drain failed last: pieces from before do not count,

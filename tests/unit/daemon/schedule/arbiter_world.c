@@ -55,7 +55,8 @@ static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
 
 static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)
 {
-    assert_int_equal(arbiter_mode(((struct world *)context)->arbiter, gpu), mode);
+    const struct world *world = context;
+    assert_int_equal(arbiter_mode(world->arbiter, gpu, world->now), mode);
 }
 
 static const struct arbiter_calls calls = {

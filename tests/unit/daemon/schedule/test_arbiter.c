@@ -795,9 +795,41 @@ static void without_shares_nobody_is_gated(void **state)
     struct member *first = world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 50000});
     world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 50000});
     world_run(&world, SECOND);
-    assert_int_equal(arbiter_mode(world.arbiter, 0), ARBITER_MODE_FREE);
+    assert_int_equal(arbiter_mode(world.arbiter, 0, world.now), ARBITER_MODE_FREE);
     assert_true(first->is_free);
     assert_int_equal(first->revokes, 0);
+}
+
+static void the_mode_says_whether_anybody_is_kept_waiting(void **state)
+{
+    struct program light = {.piece_ns = 200000, .burst = 1, .idle_ns = MS}, dense = {.piece_ns = 500000};
+    world_add(&world, "30%..100%", NORMAL, light);
+    world_add(&world, "30%..100%", NORMAL, light);
+    world_run(&world, 3 * SECOND);
+    assert_int_equal(arbiter_mode(world.arbiter, 0, world.now), ARBITER_MODE_OPEN);
+    world_add(&world, "20%..100%", NORMAL, dense);
+    struct member *second = world_add(&world, "20%..100%", NORMAL, dense);
+    world_run(&world, 100 * MS);
+    assert_int_equal(arbiter_mode(world.arbiter, 0, world.now), ARBITER_MODE_SHARES);
+    world_run(&world, 3 * SECOND);
+    assert_int_equal(arbiter_mode(world.arbiter, 0, world.now), ARBITER_MODE_SHARES);
+    world_kill(second);
+    world_run(&world, 2 * SECOND);
+    assert_int_equal(arbiter_mode(world.arbiter, 0, world.now), ARBITER_MODE_OPEN);
+}
+
+static void progress_is_told_of_guests_and_of_who_takes_turns(void **state)
+{
+    struct program dense = {.piece_ns = 500000};
+    struct member *most = world_add(&world, "75%..100%", NORMAL, dense);
+    struct member *least = world_add(&world, "25%..100%", NORMAL, dense);
+    world_run(&world, 5 * SECOND);
+    assert_true(arbiter_session_takes_turns(most->session));
+    assert_near(100 * arbiter_session_progress(most->session), 75, 8);
+    assert_near(100 * arbiter_session_progress(least->session), 25, 8);
+    world_kill(most);
+    world_run(&world, 5 * SECOND);
+    assert_near(100 * arbiter_session_progress(least->session), 100, 2);
 }
 
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -847,6 +879,8 @@ int main(void)
         T(random_deaths_and_stops_leave_the_others_at_their_share),
         T(the_quantum_follows_the_gap),
         T(without_shares_nobody_is_gated),
+        T(the_mode_says_whether_anybody_is_kept_waiting),
+        T(progress_is_told_of_guests_and_of_who_takes_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
