@@ -1,14 +1,17 @@
 """Tenants that lie about the GPU's time, and change sessions to get rid of what they took: a neighbour's minimum is kept."""
 import contextlib
+import ctypes
 import os
+import re
 import signal
+import socket
 import subprocess
 import time
 
 import pytest
 
 from attach_client import GRANT, REVOKE, Agent, Client
-from conftest import MIB
+from conftest import MIB, wait_for
 from workers import Clock, Worker
 
 WINDOW_S = 4
@@ -88,3 +91,59 @@ def test_turns_of_ever_new_sessions_do_not_take_a_minimum(daemon, victim):
             if seen[-1] >= 85:
                 return
     pytest.fail(f"of 90 % it had {seen}")
+
+
+def busy_liar(daemon, session):
+    """A process that keeps the GPU busy without a gate, as one that has taken the interceptor out: the pipe to it, and the
+    connections in its name, by which it says what it likes."""
+    here, there = socket.socketpair()
+    reading, writing = os.pipe()
+    environment = dict(daemon.gpu.environment())
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # die with the test
+        client = Client(daemon.attach_socket).attach(session)
+        agent = Agent(daemon.attach_socket, client, session)
+        socket.send_fds(there, [b"x"], [client.socket.fileno(), agent.socket.fileno()])
+        os.dup2(reading, 0)
+        os.execve(daemon.product.program("worker"), ["worker", "500"], environment)
+    os.close(reading)
+    _, (attached, spoken), _, _ = socket.recv_fds(here, 1, 2)
+    agent = Agent.__new__(Agent)
+    agent.socket = socket.socket(fileno=spoken)
+    os.write(writing, b"60000\n")
+    return pid, writing, attached, agent
+
+
+def test_a_program_that_says_it_uses_nothing_is_charged_by_what_nvml_shows(make_daemon, make_gpu):
+    daemon = make_daemon(make_gpu(FAKECUDA_CONTEXT_BYTES=MIB)).start()  # NVML lists those that hold memory
+    wishes = {"memory_bytes": MIB, "name": "liar", "compute": "0%..90%"}
+    made = daemon.request("POST", "/v1/sessions", wishes)[1]
+    pid, pipe, attached, agent = busy_liar(daemon, made["session_id"])
+    try:
+        agent.want()
+
+        def answer():
+            while True:
+                try:
+                    kind, lease = agent.receive(0.01)[:2]
+                except TimeoutError:
+                    return
+                if kind == REVOKE:
+                    agent.give_back(lease)
+                    agent.want()
+
+        def is_marked():
+            answer()
+            daemon.request("GET", "/v1/gpus")  # NVML is asked
+            return daemon.session("liar")["understates_use"]
+        wait_for(is_marked, "the liar to be found out")
+        assert daemon.session("liar")["gpus"][0]["gpu_seconds"] > 0.2
+        assert re.search(r"^Charged +by what NVML shows", daemon.cli("show", "liar").stdout, re.M)
+        assert "use.understated" in daemon.cli("events").stdout
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(pipe)
+        os.close(attached)
+        agent.close()

@@ -64,6 +64,8 @@ static void print_lease(const json_t *session, bool colour)
              waits ? "waits" : lease, waited_s, (unsigned long long)overruns, overruns == 1 ? "" : "s",
              json_is_true(json_object_get(session, "undrainable")) ? ", undrainable" : "");
     print_fact("Lease", text, colour);
+    if (json_is_true(json_object_get(session, "understates_use")))
+        print_fact("Charged", "by what NVML shows: its programs say that they use much less", colour);
     print_speed(session, colour);
     print_waits(json_object_get(session, "gate_waits"), colour);
 }

@@ -122,11 +122,11 @@ static json_t *progress_json(const struct agents_standing *standing)
 json_t *api_lease_json(const struct session *session)
 {
     struct agents_standing standing = agents_standing(session);
-    return json_pack("{s:s,s:b,s:b,s:b,s:o,s:f,s:o,s:I}", "lease", agents_lease_name(standing.lease),
-                     "waiting", standing.waits, "takes_turns", standing.takes_turns, "undrainable",
-                     standing.is_undrainable, "compute_progress_ratio", progress_json(&standing),
-                     "gate_wait_seconds", (double)standing.waited_ns / 1e9, "gate_waits",
-                     waits_json(&standing), "overruns", (json_int_t)standing.overruns);
+    return json_pack("{s:s,s:b,s:b,s:b,s:b,s:o,s:f,s:o,s:I}", "lease", agents_lease_name(standing.lease),
+                     "waiting", standing.waits, "takes_turns", standing.takes_turns, "understates_use",
+                     standing.understates, "undrainable", standing.is_undrainable, "compute_progress_ratio",
+                     progress_json(&standing), "gate_wait_seconds", (double)standing.waited_ns / 1e9,
+                     "gate_waits", waits_json(&standing), "overruns", (json_int_t)standing.overruns);
 }
 
 /* The GPUs that a queued session asked for, each with the limit it would have there; empty where the daemon is

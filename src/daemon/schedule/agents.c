@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "daemon/gpu/card.h"
+#include "daemon/gpu/nvml.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
@@ -157,6 +158,9 @@ static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
                                "work on the GPU did not end in time; it runs beside the others'"},
         [ARBITER_UNDRAINABLE] = {CHANGE_LEASE_UNDRAINABLE,
                                  "its work does not drain; it runs beside the others' until it does"},
+        [ARBITER_UNDERSTATED] = {CHANGE_USE_UNDERSTATED,
+                                 "NVML shows its programs much busier than they say; from now on it "
+                                 "is charged by what is seen"},
         [ARBITER_DRAINED] = {CHANGE_LEASE_DRAINED, "its work has drained again"},
     };
     struct session *session = owner;
@@ -344,11 +348,34 @@ static void session_changed(struct session *session)
     set_timer(session->daemon->leases);
 }
 
+/* What NVML shows of sessions' processes, where shares count. */
+static void look_at_sessions(struct leases *leases)
+{
+    const struct daemon *daemon = leases->daemon;
+    for (unsigned i = 0; i < daemon->gpu_count; i++) {
+        const struct gpu *card = &daemon->gpus[i];
+        if (agents_mode(daemon, i) == ARBITER_MODE_FREE)
+            continue;
+        for (unsigned j = 0; j < card->process_count; j++) {
+            if (card->processes[j].busy_percent <= 0)
+                continue;
+            const struct session *session = process_session_of(daemon, card->processes[j].pid);
+            if (session && session->arbitrated)
+                arbiter_seen(session->arbitrated, i, card->processes[j].busy_percent / 100.0);
+        }
+    }
+    arbiter_look_is_over(leases->arbiter, monotonic_ns());
+    set_timer(leases);
+}
+
 static void take(void *context, const struct change *change)
 {
     switch (change->kind) {
     case CHANGE_SESSION_CHANGED:
         session_changed(change->session);
+        break;
+    case CHANGE_GPUS_SAMPLED:
+        look_at_sessions(context);
         break;
     case CHANGE_PROCESS_GONE:
         if (change->process->agent)
@@ -392,6 +419,7 @@ struct agents_standing agents_standing(const struct session *session)
         .is_undrainable = arbiter_session_is_undrainable(arbitrated),
         .waited_ns = arbiter_session_waited(arbitrated),
         .overruns = arbiter_session_overruns(arbitrated),
+        .understates = arbiter_session_understates(arbitrated),
         .waits_by_length = arbiter_session_waits_by_length(arbitrated),
         .takes_turns = arbiter_session_takes_turns(arbitrated),
         .progress = arbiter_session_progress(arbitrated),

@@ -44,6 +44,7 @@ struct agents_standing {
     uint64_t waited_ns; /* at its processes' gates, over all threads */
     uint64_t overruns;
     const uint64_t *waits_by_length; /* base/waits.h; NULL: no agent has come */
+    bool understates;                /* its agents say much less than NVML shows: it is charged by that */
     bool takes_turns;                /* else it is a guest */
     double progress;                 /* its speed of late, as part of its speed alone */
 };

@@ -38,6 +38,7 @@ static void take_measure(struct arbiter_process *process, uint64_t busy_ns, uint
         return;
     double busy = (double)(busy_ns < most ? busy_ns : most);
     session->busy_ns += busy;
+    session->said_ns += busy;
     session->calls += (double)calls;
     arbiter_learn(session, from, busy, (double)calls);
 }
@@ -318,6 +319,11 @@ uint64_t arbiter_session_waited(const struct arbiter_session *session)
 const uint64_t *arbiter_session_waits_by_length(const struct arbiter_session *session)
 {
     return session->waits;
+}
+
+bool arbiter_session_understates(const struct arbiter_session *session)
+{
+    return session->understates;
 }
 
 bool arbiter_session_takes_turns(const struct arbiter_session *session)

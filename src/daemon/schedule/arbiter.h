@@ -56,6 +56,10 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
 void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now);
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now);
+/* The daemon has looked by itself, without asking the agents: first how much of a GPU's time of late processes of a
+ * session had, each of them, then that this was all. To be called now and then. */
+void arbiter_seen(struct arbiter_session *session, unsigned gpu, double part);
+void arbiter_look_is_over(struct arbiter *arbiter, uint64_t now);
 /* WAITS, which changes nothing. */
 void arbiter_waits(struct arbiter_process *process, const struct wire_waits *waits);
 
@@ -81,6 +85,8 @@ bool arbiter_session_waits(const struct arbiter_session *session);
 bool arbiter_session_is_undrainable(const struct arbiter_session *session);
 uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu); /* of GPU time, in all */
 uint64_t arbiter_session_held(const struct arbiter_session *session, unsigned gpu);
+/* Its agents say much less than the daemon sees: it is charged by that. */
+bool arbiter_session_understates(const struct arbiter_session *session);
 bool arbiter_session_takes_turns(const struct arbiter_session *session);
 /* Of late, 0..1: its speed as part of its speed alone. */
 double arbiter_session_progress(const struct arbiter_session *session);

@@ -252,7 +252,7 @@ static bool should_take_turns(struct arbiter_session *session)
         session->needy_until = now + session->needy_for;
         session->needy_for *= session->needy_for < NEEDY_MOST_NS ? 2 : 1;
     }
-    return !session->is_known || session->is_dense || now < session->needy_until ||
+    return !session->is_known || session->is_dense || session->understates || now < session->needy_until ||
            now < session->donor_until || is_below_a_dense_one(session);
 }
 

@@ -74,6 +74,8 @@ struct use {
     double open_ns, guests_ns;
     /* In all. */
     double used_ns, held_ns;
+    /* What the daemon saw of it in this look: a part of the time. */
+    double seen_part;
     /* Used, by second: a ring of the last whole seconds and the running one, up to `last_s`. */
     uint64_t first_s, last_s;
     double seconds[ARBITER_WINDOW_S + 1];
@@ -162,6 +164,13 @@ struct arbiter_session {
     double tokens;
     bool is_throttled;
 
+    /* Looks in a row that showed much more than its agents said, and that did not; the last one. */
+    unsigned doubts, trusts;
+    uint64_t looked_at;
+    /* What agents said since: how long they had work before the GPU. */
+    double said_ns;
+    bool understates;
+
     uint64_t waited_ns, overruns;
     uint64_t waits[WAITS_BUCKETS];
     struct use use[ARBITER_GPUS];
@@ -249,6 +258,10 @@ double arbiter_uncharged(const struct arbiter_session *session);
 /* Turn the time of a turn since the last charge into use. Returns which part of it the session was busy, or -1
  * for no time at all. */
 double arbiter_charge(struct arbiter_session *session);
+/* It used so much beyond what its agents said. */
+void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double used_ns);
+/* What it used in the running second, or in that which was so many before. */
+double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back);
 /* A guest used so much. */
 void arbiter_charge_guest(struct arbiter_session *session, double used_ns);
 

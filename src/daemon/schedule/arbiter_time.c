@@ -270,8 +270,10 @@ double arbiter_charge(struct arbiter_session *session)
          * alike. */
         used = used < held ? used : held;
         most_open = held > most_open ? held : most_open;
+        if (session->understates)
+            used = held; /* by the clock */
         held = session->is_dense ? used : held;
-        if (guests > 0 && !session->is_dense && cost < used)
+        if (guests > 0 && !session->is_dense && !session->understates && cost < used)
             used = cost;
         use->open_ns = 0;
         use->guests_ns = arbiter->gpus[gpu].guests_ns;
@@ -294,6 +296,21 @@ void arbiter_charge_guest(struct arbiter_session *session, double used_ns)
         session->arbiter->gpus[gpu].guests_ns += used_ns;
     }
     take_tokens(session, used_ns);
+}
+
+void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double used_ns)
+{
+    count_use(session, gpu, used_ns, used_ns);
+    take_tokens(session, used_ns);
+}
+
+double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back)
+{
+    const struct use *use = &session->use[gpu];
+    uint64_t second = session->arbiter->now / SECOND_NS - back;
+    if (second > use->last_s || second + ARBITER_WINDOW_S < use->last_s)
+        return 0;
+    return use->seconds[second % (ARBITER_WINDOW_S + 1)];
 }
 
 /* --- Telling --------------------------------------------------------------------------------------- */

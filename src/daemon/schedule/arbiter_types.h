@@ -39,6 +39,7 @@ enum arbiter_event {
     ARBITER_UNDRAINED,   /* work in flight did not end in time; the session runs beside the next one */
     ARBITER_UNDRAINABLE, /* the same for the third time in a row; tried rarely from now on */
     ARBITER_DRAINED,     /* a session that was one of these has drained after all */
+    ARBITER_UNDERSTATED, /* its agents say much less than the daemon sees */
 };
 
 /* Made while the arbiter is at work: they must not call it, nor make processes or sessions go away. `process`

@@ -288,17 +288,18 @@ static void deliver(struct member *member)
             arbiter_burst(member->process, &burst, world->now);
         } else if (mail.type == WIRE_PROGRESS) {
             struct wire_progress progress = {.lease = mail.lease,
-                                             .busy_ns = mail.busy_ns,
+                                             .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
                                              .longest_ns = member->program.piece_ns,
-                                             .calls = mail.calls};
+                                             .calls = member->says_nothing ? 0 : mail.calls};
             arbiter_progress(member->process, &progress, world->now);
         } else if (mail.type == WIRE_REPORT) {
-            struct wire_report report = {
-                .lease = mail.lease, .busy_ns = mail.busy_ns, .longest_ns = member->program.piece_ns};
+            struct wire_report report = {.lease = mail.lease,
+                                         .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
+                                         .longest_ns = member->program.piece_ns};
             arbiter_report(member->process, &report, world->now);
         } else {
             struct wire_returned returned = {.lease = mail.lease,
-                                             .busy_ns = mail.busy_ns,
+                                             .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
                                              .longest_ns = member->program.piece_ns,
                                              .outcome = mail.flags};
             arbiter_returned(member->process, &returned, world->now);

@@ -46,7 +46,8 @@ struct member {
     uint64_t device_ns; /* that its work was on the GPU */
     bool is_stopped;    /* by SIGSTOP: neither program nor agent do anything, what is in flight goes on */
     bool is_dead;
-    bool understates; /* CLOSED says that nothing is left */
+    bool understates;  /* CLOSED says that nothing is left */
+    bool says_nothing; /* its agent claims that it does not use the GPU */
 
     /* The program. */
     uint64_t in_flight_ns, idle_until;
@@ -70,7 +71,7 @@ struct world {
     unsigned gpu_count;           /* those that anybody uses */
     unsigned running[WORLD_GPUS]; /* whose slice it is */
     uint64_t slice_left_ns[WORLD_GPUS];
-    unsigned events[4]; /* by enum arbiter_event */
+    unsigned events[5]; /* by enum arbiter_event */
     unsigned breaches;  /* steps in which two exclusive leases were in use on a GPU */
 };
 

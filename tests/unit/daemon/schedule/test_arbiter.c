@@ -267,13 +267,13 @@ static void a_share_that_is_set_owes_nothing_for_before(void **state)
     struct member *second = world_add(&world, "30%..100%", NORMAL, (struct program){.piece_ns = 500000});
     world_run(&world, 10 * SECOND);
     set_share(first, "20%");
-    world_run(&world, SECOND / 2);
+    world_run(&world, SECOND);
     run_and_measure(2 * SECOND, percent);
     assert_near(percent[0], 20, 1.5);
     assert_near(percent[1], 80, 2);
     set_share(first, "0%..100%");
     set_share(second, "10%..30%");
-    world_run(&world, SECOND / 2);
+    world_run(&world, SECOND);
     run_and_measure(2 * SECOND, percent);
     assert_near(percent[0], 90, 2.6);
     assert_near(percent[1], 10, 2.6);
@@ -757,6 +757,54 @@ static void a_priority_that_changes_takes_no_debt_away(void **state)
         fail_msg("they had %.1f and %.1f", percent[0], percent[1]);
 }
 
+/* As NVML would show them, each second. */
+static void run_and_look(uint64_t ns)
+{
+    for (uint64_t end = world.now + ns; world.now < end;) {
+        uint64_t before[WORLD_PROCESSES];
+        for (unsigned i = 0; i < world.member_count; i++)
+            before[i] = world.members[i].device_ns;
+        world_run(&world, SECOND);
+        for (unsigned i = 0; i < world.member_count; i++)
+            arbiter_seen(world.members[i].session, 0,
+                         (double)(world.members[i].device_ns - before[i]) / (double)(SECOND));
+        arbiter_look_is_over(world.arbiter, world.now);
+    }
+}
+
+static void who_says_less_than_is_seen_is_charged_by_that(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct member *first = world_add(&world, "90%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    struct member *liar = world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    liar->says_nothing = true;
+    run_and_look(5 * SECOND);
+    assert_true(arbiter_session_understates(liar->session));
+    assert_false(arbiter_session_understates(first->session));
+    assert_int_equal(world.events[ARBITER_UNDERSTATED], 1);
+    uint64_t used = arbiter_session_used(liar->session, 0), device = liar->device_ns;
+    run_and_look(10 * SECOND);
+    assert_near((double)(arbiter_session_used(liar->session, 0) - used) / 1e8,
+                (double)(liar->device_ns - device) / 1e8, 2);
+    run_and_measure(10 * SECOND, percent);
+    assert_true(percent[0] > 87);
+    liar->says_nothing = false;
+    run_and_look(10 * SECOND);
+    assert_false(arbiter_session_understates(liar->session));
+}
+
+static void honest_programs_are_believed_whatever_they_do(void **state)
+{
+    world_add(&world, "30%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_add(&world, "20%..100%", NORMAL,
+              (struct program){.piece_ns = 80000, .burst = 1, .idle_ns = 120000});
+    world_add(&world, "0%..100%", NORMAL,
+              (struct program){.piece_ns = 2 * MS, .burst = 500, .idle_ns = 3 * SECOND});
+    world_add(&world, "0%..25%", NORMAL, (struct program){.piece_ns = 100000});
+    run_and_look(30 * SECOND);
+    assert_int_equal(world.events[ARBITER_UNDERSTATED], 0);
+}
+
 static void nobody_is_waited_for_longer_than_its_gate_was_open(void **state)
 {
     struct member *first = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
@@ -875,6 +923,8 @@ int main(void)
         T(ever_new_users_do_not_take_a_minimum),
         T(newcomers_that_behave_do_not_take_a_minimum),
         T(a_priority_that_changes_takes_no_debt_away),
+        T(who_says_less_than_is_seen_is_charged_by_that),
+        T(honest_programs_are_believed_whatever_they_do),
         T(nobody_is_waited_for_longer_than_its_gate_was_open),
         T(random_deaths_and_stops_leave_the_others_at_their_share),
         T(the_quantum_follows_the_gap),

@@ -1,0 +1,81 @@
+/* What the daemon sees of sessions' work by itself, beside what their agents say. An agent that claims little while NVML
+ * shows its processes busy is charged by what is seen, and its session takes turns, which are charged by the clock. */
+#include "daemon/schedule/arbiter_state.h"
+
+/* NVML shows a second or two up to now, and a program's seconds are not those: so it is the busiest second of late
+ * that is compared, and what is seen must be both: many times, and that much, more. */
+#define DOUBT_TIMES 4.0
+#define DOUBT_LEAST 0.2
+/* Looks that count come at least so long apart, and charge for no longer than that. */
+#define LOOKS_APART_NS UINT64_C(1000000000)
+#define LOOK_CHARGES_MOST_NS 6000000000.0
+/* In a row, of the one kind and of the other. */
+#define LOOKS_TO_DOUBT 2u
+#define LOOKS_TO_TRUST 6u
+
+void arbiter_seen(struct arbiter_session *session, unsigned gpu, double part)
+{
+    session->use[gpu].seen_part += part;
+}
+
+/* The most that it used in one of the last seconds; the one that runs counts for what it has been so far. */
+static double busiest_second(const struct arbiter_session *session, unsigned gpu)
+{
+    double most = 0;
+    for (unsigned back = 0; back < 4; back++) {
+        double ns = arbiter_used_in_second(session, gpu, back);
+        most = ns > most ? ns : most;
+    }
+    return most / 1e9;
+}
+
+/* Of one session whose GPUs' time counts. `seen`: of all sessions, by GPU. */
+static void compare(struct arbiter_session *session, const double *seen)
+{
+    double missing[ARBITER_GPUS] = {0};
+    bool is_doubtful = false, is_believed = true;
+    double passed = (double)(session->arbiter->now - session->looked_at);
+    FOR_GPUS (gpu, session->gpus) {
+        /* Should NVML count the time in which a program waits for others' slices, all together are more than whole. */
+        double part = session->use[gpu].seen_part / (seen[gpu] > 1 ? seen[gpu] : 1);
+        double said = busiest_second(session, (unsigned)gpu);
+        /* Charged by the clock, it may well have used as much: what counts here is its word alone. */
+        if (part >= DOUBT_TIMES * session->said_ns / passed)
+            is_believed = false;
+        if (part >= DOUBT_LEAST + said && part >= DOUBT_TIMES * said) {
+            is_doubtful = true;
+            missing[gpu] = part - said;
+        }
+    }
+    session->doubts = is_doubtful ? session->doubts + 1 : 0;
+    session->trusts = is_believed ? session->trusts + 1 : 0;
+    if (session->doubts >= LOOKS_TO_DOUBT) {
+        if (!session->understates)
+            arbiter_tell(session, ARBITER_UNDERSTATED);
+        session->understates = true;
+        passed = passed < LOOK_CHARGES_MOST_NS ? passed : LOOK_CHARGES_MOST_NS;
+        FOR_GPUS (gpu, session->gpus)
+            if (missing[gpu] > 0)
+                arbiter_charge_unsaid(session, (unsigned)gpu, missing[gpu] * passed);
+    } else if (session->trusts >= LOOKS_TO_TRUST) {
+        session->understates = false;
+    }
+    session->looked_at = session->arbiter->now;
+    session->said_ns = 0;
+}
+
+void arbiter_look_is_over(struct arbiter *arbiter, uint64_t now)
+{
+    double seen[ARBITER_GPUS] = {0};
+    arbiter_settle(arbiter, now);
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        FOR_GPUS (gpu, at->gpus)
+            seen[gpu] += at->use[gpu].seen_part;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        if (at->gpus && now - at->looked_at >= LOOKS_APART_NS)
+            compare(at, seen);
+        for (unsigned gpu = 0; gpu < ARBITER_GPUS; gpu++)
+            at->use[gpu].seen_part = 0;
+    }
+    arbiter_decide(arbiter);
+}
