@@ -180,11 +180,11 @@ static int parse_oversubscribe(const struct field *field, struct error *error)
 
 static int parse_host_memory(const struct field *field, struct error *error)
 {
+    if (!json_is_null(field->value))
+        return parse_bytes(field->name, field->value, &field->request->has_host_memory,
+                           &field->request->host_memory_bytes, error);
     field->request->has_host_memory = true;
-    return json_is_null(field->value)
-               ? 0
-               : parse_bytes(field->name, field->value, &field->request->has_host_memory,
-                             &field->request->host_memory_bytes, error);
+    return 0;
 }
 
 static int parse_idle_suspend(const struct field *field, struct error *error)
