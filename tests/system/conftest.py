@@ -99,7 +99,8 @@ class Gpu:
     GPUSLICE_TEST_CONSTANTS=h100 makes it as unkind as that card (docs/simulated-gpu.md), but for the bytes that the driver
     takes for itself: tests of those set them."""
 
-    AS_A_CARD = {"FAKECUDA_BLOCK_BYTES": "0", "FAKECUDA_MODULE_BYTES": "0", "FAKECUDA_LOCAL_MEMORY": "0"}
+    AS_A_CARD = {"FAKECUDA_BLOCK_BYTES": "0", "FAKECUDA_MODULE_BYTES": "0", "FAKECUDA_LOCAL_MEMORY": "0",
+                 "FAKECUDA_PAGING": "0"}
 
     def __init__(self, product, **settings):
         self.product = product

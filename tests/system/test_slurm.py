@@ -171,7 +171,7 @@ def slurm(cluster):
     made = cluster()
     yield made
     wait_for(lambda: sessions(made) == [], f"no session to be left ({made.log()})")
-    wait_for(lambda: list((made.daemon.runtime / "slurm").iterdir()) == [], "no record to be left")
+    wait_for(lambda: list((made.daemon.runtime / "slurm").glob("*")) == [], "no record to be left")
 
 
 def sessions(slurm):
