@@ -7,9 +7,12 @@ import * as turns from "./turns.js";
 import { bytes, clock, colour, element, gpuLabel, gpuName, percent } from "./words.js";
 
 const EVENTS_SHOWN = 200;
+const NAMED = 5; // holders of a card's memory
+const MODES = { free: "free to all", open: "open to all", shares: "by shares", turns: "in turns" };
 const byId = (id) => document.getElementById(id);
 let list = [];
 let cards = [];
+let modes = new Map(); // by UUID: how its time is shared
 let sparks = new Map(); // by UUID: what NVML showed in the last ten minutes
 let isStarted = false;
 let wake = () => {};
@@ -20,10 +23,16 @@ function fact(what, value) {
   return element("div", {}, element("dt", { textContent: what }), element("dd", { textContent: value }));
 }
 
+// What of a session's memory on a GPU is there: the rest is in host memory, told for all of its GPUs together.
+function onCard(session, part) {
+  const away = session.used_bytes ? Math.min(1, (session.evicted_bytes || 0) / session.used_bytes) : 0;
+  return part.used_bytes * (1 - away);
+}
+
 // Who holds the card's memory: sessions, most first; programs outside of sessions; the rest by nobody we know.
 function stackOf(gpu) {
-  const held = list.flatMap((session) => session.gpus.filter((part) => part.uuid === gpu.uuid && part.used_bytes > 0)
-    .map((part) => ({ session, bytes: part.used_bytes }))).sort((a, b) => b.bytes - a.bytes).slice(0, 24);
+  const held = list.flatMap((session) => session.gpus.filter((part) => part.uuid === gpu.uuid)
+    .map((part) => ({ session, bytes: onCard(session, part) }))).filter((part) => part.bytes > 0).sort((a, b) => b.bytes - a.bytes).slice(0, 24);
   const parts = held.map(({ session, bytes: count }) => {
     const part = element("i", { title: `${session.name}: ${bytes(count)}` });
     part.style.background = colour(session.session_id);
@@ -35,7 +44,14 @@ function stackOf(gpu) {
     part.style.width = `${(100 * gpu.uncovered_bytes) / gpu.total_bytes}%`;
     parts.push(part);
   }
-  return element("div", { className: "stack", role: "img", ariaLabel: `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)} in use` }, ...parts);
+  const bar = element("div", { className: "stack", role: "img", ariaLabel: `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)} in use` }, ...parts);
+  const names = held.slice(0, NAMED).map(({ session }) => {
+    const swatch = element("i", { className: "swatch" });
+    swatch.style.background = colour(session.session_id);
+    return element("span", {}, swatch, session.name);
+  });
+  if (held.length > NAMED) names.push(element("span", { textContent: `and ${held.length - NAMED} more` }));
+  return [bar, element("p", { className: "holders" }, ...(names.length ? names : ["no session holds memory"]))];
 }
 
 function outside(gpu) {
@@ -51,8 +67,9 @@ function card(gpu) {
   return element("article", { className: "panel gpu" },
     element("header", {}, element("span", { className: "index", textContent: gpuLabel(gpu) }), element("h3", { textContent: gpuName(gpu.name), title: gpu.uuid }),
       gpu.healthy ? element("span", { className: "badge", textContent: `${gpu.sessions} ${gpu.sessions === 1 ? "session" : "sessions"}` }) : element("span", { className: "badge bad", textContent: "does not answer" })),
-    stackOf(gpu),
-    element("dl", {}, fact("In use", bytes(gpu.used_bytes)), fact("Of", bytes(gpu.total_bytes)), fact("Reserved", bytes(gpu.reserved_bytes)),
+    ...stackOf(gpu),
+    element("dl", {}, fact("In use", `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)}`), fact("Reserved", bytes(gpu.reserved_bytes)),
+      fact("Time", MODES[modes.get(gpu.uuid)] || modes.get(gpu.uuid) || "–"),
       fact("Busy", gpu.busy_ratio === null || gpu.busy_ratio === undefined ? "–" : percent(gpu.busy_ratio))),
     values.length ? plots.spark(values, 1) : null, outside(gpu));
 }
@@ -129,13 +146,17 @@ async function refreshSessions() {
   if (shown) dialogs.fillDetail(shown, sessions.ownerName);
   if (cards.length) {
     drawGpus();
-    await turns.refresh(list, cards, await get("/v1/scheduler"));
+    const scheduler = await get("/v1/scheduler");
+    modes = new Map(scheduler.gpus.map((gpu) => [gpu.uuid, gpu.mode]));
+    await turns.refresh(list, cards, scheduler);
   }
 }
 
 async function refreshGpus() {
+  const isFirst = !cards.length;
   cards = await get("/v1/gpus");
   drawGpus();
+  if (isFirst) wake();
 }
 
 async function refreshSparks() {

@@ -21,6 +21,27 @@ function table(heads, rows, empty) {
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", { textContent: cell }))))));
 }
 
+const WHERE = { resident: "on the card", leaving: "leaving the card", away: "in host memory", coming: "coming back to the card" };
+export const isAway = (session) => session.residency === "away" || session.residency === "leaving";
+
+// Its memory leaves the card, or comes back. A refusal is told where the session is shown.
+export async function suspendOrResume(session) {
+  try {
+    await ask("POST", `${sessionPath(session.session_id)}/${isAway(session) ? "resume" : "suspend"}`);
+  } catch (problem) {
+    tell(`${session.name} stays where it is`, problem.message);
+  }
+  onDone();
+}
+
+function tell(title, text) {
+  find("question-title").textContent = title;
+  find("question-text").textContent = text;
+  find("question-error").textContent = "";
+  find("question-yes").hidden = true;
+  find("question").showModal();
+}
+
 export function fillDetail(session, ownerName) {
   shown = session.session_id;
   find("detail-title").textContent = session.name;
@@ -29,18 +50,27 @@ export function fillDetail(session, ownerName) {
       ["ID", session.session_id], ["Owner", ownerName(session)], ["State", session.declared ? "declared in sessions.conf" : session.state],
       ["Compute", share(session)], ["Priority", session.priority], ["Lease", session.waiting ? "waits" : session.lease],
       ["Threads waited", seconds(session.gate_wait_seconds)], ["Overruns", String(session.overruns)],
+      ...(session.oversubscribe && session.oversubscribe !== "none" ? [
+        ["Its memory is", WHERE[session.residency] || session.residency], ["In host memory", bytes(session.evicted_bytes)],
+        ["Cannot move", bytes(session.unmovable_bytes)],
+        ["Leaves when idle", session.idle_suspend_seconds ? `after ${seconds(session.idle_suspend_seconds)}` : "never"],
+      ] : []),
+      ...(session.compute_progress_ratio === null || session.compute_progress_ratio === undefined ? [] : [["Speed, of that alone", percent(Math.min(1, session.compute_progress_ratio))]]),
       ["Created", new Date(session.created_at).toLocaleString([], { hour12: false })],
       ["Ends", session.expires_at ? new Date(session.expires_at).toLocaleString([], { hour12: false }) : "when released"],
     ]),
     element("h3", { textContent: "GPUs" }),
-    table(["GPU", "Name", "Used", "Limit", "Of it driver", "Last 10 s", "GPU time"], session.gpus.map((gpu) =>
+    table(["GPU", "Name", "Used", "Limit", "Driver's", "Last 10 s", "GPU time", "Held"], session.gpus.map((gpu) =>
       [gpuLabel(gpu), gpuName(gpu.name) || "gone", bytes(gpu.used_bytes), bytes(gpu.limit_bytes), bytes(gpu.driver_bytes + gpu.orphan_bytes),
-        session.lease === "free" ? "–" : percent(gpu.compute_achieved_ratio), seconds(gpu.gpu_seconds)]), "It has no GPU yet."),
+        session.lease === "free" ? "–" : percent(gpu.compute_achieved_ratio), seconds(gpu.gpu_seconds), seconds(gpu.gpu_held_seconds)]), "It has no GPU yet."),
+    session.move_failure ? element("p", { className: "error", textContent: session.move_failure }) : "",
     element("h3", { textContent: "Processes" }),
     table(["PID", "Command", "Used", "Refused", "Since"], session.processes.map((process) =>
       [String(process.pid), process.command + (process.outdated ? " (outdated)" : ""), bytes(process.used_bytes),
         String(process.denied_allocations), new Date(process.attached_at).toLocaleString([], { hour12: false })]), "No process is attached."));
   const buttons = session.declared ? [element("span", { className: "muted", textContent: "sessions.conf alone changes it" })] : [
+    session.oversubscribe && session.oversubscribe !== "none" && session.state === "active"
+      ? element("button", { type: "button", textContent: isAway(session) ? "Resume" : "Suspend", onclick: () => suspendOrResume(session) }) : null,
     session.state === "queued" ? null : element("button", { type: "button", textContent: "Change", onclick: () => openEditor(session) }),
     element("button", { type: "button", textContent: "Release", onclick: () => openRelease(session) }),
   ].filter(Boolean);
@@ -59,7 +89,7 @@ export function openEditor(session) {
   find("editor-error").textContent = "";
   find("editor-title").textContent = session ? `Change ${session.name}` : "New session";
   find("editor-send").textContent = session ? "Change" : "Create";
-  find("editor-gpu").hidden = find("editor-ttl").hidden = !!session;
+  find("editor-gpu").hidden = find("editor-ttl").hidden = find("editor-oversubscribe").hidden = !!session;
   if (session) {
     form.elements.name.value = session.name;
     form.elements.memory.value = session.gpus.length && session.gpus.every((gpu) => gpu.limit_bytes === session.gpus[0].limit_bytes)
@@ -81,8 +111,10 @@ function wish(form) {
   const text = (name) => form.elements[name].value.trim();
   if (text("name") && text("name") !== edited?.name) body.name = text("name");
   if (text("memory") && text("memory") !== (edited ? form.dataset.memory : "")) {
-    body.memory_bytes = parseBytes(text("memory"));
-    if (!(body.memory_bytes > 0)) throw new Error(`'${text("memory")}' is not a size; expected one like 4GiB or 512M`);
+    const part = /^(\d+(?:\.\d+)?)\s*%$/.exec(text("memory"));
+    if (part) body.memory_ratio = Number(part[1]) / 100;
+    else body.memory_bytes = parseBytes(text("memory"));
+    if (!(body.memory_ratio > 0 || body.memory_bytes > 0)) throw new Error(`'${text("memory")}' is not a size; expected one like 4GiB, 512M or 50%`);
   }
   if (text("compute") && text("compute") !== (edited ? share(edited) : "")) body.compute = text("compute");
   if (text("priority") !== (edited?.priority ?? "normal")) body.priority = text("priority");
@@ -90,6 +122,7 @@ function wish(form) {
     body.ttl_seconds = parseSeconds(text("ttl"));
     if (!(body.ttl_seconds > 0)) throw new Error(`'${text("ttl")}' is not a duration; expected one like 90s or 2h`);
   }
+  if (!edited && form.elements.oversubscribe.checked) body.oversubscribe = "swap";
   if (!edited && text("gpu")) body.gpus = [{ gpu: text("gpu") }];
   return body;
 }
@@ -115,6 +148,7 @@ export function openRelease(session) {
     : "No process runs in it.";
   find("question-error").textContent = "";
   const yes = find("question-yes");
+  yes.hidden = false;
   yes.textContent = count ? "End and release" : "Release";
   yes.onclick = async () => {
     yes.disabled = true;

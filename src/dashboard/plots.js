@@ -50,16 +50,22 @@ function axis(write, size) {
   };
 }
 
+// What the legend says: the value under the pointer, else the newest.
+function valueAt(values, at, write) {
+  const value = at === null || at === undefined ? values.findLast((one) => one !== null) : values[at];
+  return value === null || value === undefined ? "–" : write(value);
+}
+
 function draw(id, times, lines, write, options) {
   const place = document.getElementById(id);
   const stacked = stack(lines, times.length);
   // The topmost first, so that each covers what is below it only from its own base on.
   const order = lines.map((_, i) => lines.length - 1 - i);
   const data = [times, ...order.map((i) => stacked[i])];
-  const series = [{ label: "Time", value: (_, time) => time === null ? "–" : new Date(time * 1000).toLocaleString([], { hour12: false }) }, ...order.map((i) => ({
+  const series = [{ label: "At", value: (_, time) => time === null ? "now" : new Date(time * 1000).toLocaleString([], { hour12: false }) }, ...order.map((i) => ({
     label: lines[i].name, stroke: lines[i].id ? colour(lines[i].id) : variable("--muted"), width: 1.5, points: { show: false },
     fill: `${lines[i].id ? colour(lines[i].id) : variable("--muted")}38`,
-    value: (_, __, ___, at) => at === null || lines[i].values[at] === null || lines[i].values[at] === undefined ? "–" : write(lines[i].values[at]),
+    value: (_, __, ___, at) => valueAt(lines[i].values, at, write),
   }))];
   const bands = order.slice(0, -1).map((_, i) => ({ series: [i + 1, i + 2] }));
   const plot = new uPlot({

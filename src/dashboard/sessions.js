@@ -1,6 +1,6 @@
 // sessions.js - the table of sessions: sorted, filtered, a part of it at a time, and changed in place.
 import { bytes, colour, element, gpuLabel, percent, seconds, share } from "./words.js";
-import { openDetail, openEditor, openRelease } from "./dialogs.js";
+import { isAway, openDetail, openEditor, openRelease, suspendOrResume } from "./dialogs.js";
 
 const PART = 100;
 const rows = new Map(); // by ID: the row and its parts
@@ -43,33 +43,42 @@ function makeRow(session) {
     owner: element("span"), state: element("span", { className: "badge" }), gpu: element("span"),
     memory: meter("what it holds of what it may hold"), compute: meter("its part of the GPU's time in the last ten seconds"),
     wait: element("span"), processes: element("span"),
-    min: element("b", { className: "mark" }),
+    min: element("b", { className: "mark" }), away: element("i", { className: "away" }),
+    suspend: element("button", { type: "button" }),
     change: element("button", { type: "button", textContent: "Change" }), release: element("button", { type: "button", textContent: "Release" }),
   };
   parts.compute.track.append(parts.min);
+  parts.memory.track.append(parts.away);
   parts.swatch.style.background = colour(session.session_id);
   const current = () => rows.get(session.session_id).session;
   const name = element("button", { type: "button", className: "name", onclick: () => openDetail(current(), ownerName) }, parts.swatch, parts.title, parts.id);
   parts.change.onclick = () => openEditor(current());
   parts.release.onclick = () => openRelease(current());
+  parts.suspend.onclick = () => suspendOrResume(current());
   const cell = (label, className, ...children) => {
     const made = element("td", { className }, ...children);
     made.dataset.label = label;
     return made;
   };
-  const row = element("tr", {}, cell("Session", "", name), cell("Owner", "", parts.owner), cell("State", "", parts.state), cell("GPU", "", parts.gpu),
+  const row = element("tr", {}, cell("Session", "", name), cell("Owner", "owner", parts.owner), cell("State", "", parts.state), cell("GPU", "", parts.gpu),
     cell("Memory", "", parts.memory.root), cell("Compute, 10 s", "", parts.compute.root), cell("Waited", "number", parts.wait),
-    cell("Processes", "number", parts.processes), cell("", "", element("div", { className: "actions" }, parts.change, parts.release)));
+    cell("Processes", "number", parts.processes), cell("", "", element("div", { className: "actions" }, parts.suspend, parts.change, parts.release)));
   row.dataset.session = session.session_id;
   return { row, parts, session };
 }
 
 function stateOf(session) {
+  if (session.residency === "leaving" || session.residency === "coming") {
+    const part = session.move?.total_bytes ? ` ${percent(session.move.done_bytes / session.move.total_bytes)}` : "";
+    return [(session.residency === "leaving" ? "leaving" : "coming back") + part, "waits"];
+  }
+  if (session.residency === "away") return [session.suspended_by === "idle" ? "asleep" : "suspended", "waits"];
   if (session.state !== "active") return [session.state === "queued" ? `queued, ${session.queue_position}.` : session.state, "waits"];
   if (session.undrainable) return ["undrainable", "bad"];
   if (session.waiting) return ["waits", "waits"];
   if (session.lease === "exclusive") return ["has the turn", "turn"];
-  if (session.lease === "guest" || session.lease === "loose") return [session.lease, "turn"];
+  if (session.lease === "guest") return [session.compute_progress_ratio === null ? "guest" : `guest, ${percent(Math.min(1, session.compute_progress_ratio))}`, "turn"];
+  if (session.lease === "loose") return ["loose", "waits"];
   return [session.declared ? "declared" : session.processes.length ? "active" : "idle", ""];
 }
 
@@ -82,10 +91,16 @@ function fillRow({ row, parts, session }) {
   set(parts.owner, ownerName(session));
   set(parts.state, state);
   parts.state.className = `badge ${look}`;
+  parts.state.title = session.lease === "guest" ? "runs beside others; its speed as part of that alone" : "";
   set(parts.gpu, session.gpus.map(gpuLabel).join(", ") || "–");
   const ratio = max ? used / max : 0;
   parts.memory.root.className = `meter ${ratio >= 0.95 ? "full" : ratio >= 0.8 ? "high" : ""}`;
+  const evicted = session.evicted_bytes || 0;
   setMeter(parts.memory, ratio, `${bytes(used)} / ${bytes(max)}`);
+  parts.memory.root.title = evicted ? `${bytes(evicted)} of it in host memory` : "what it holds of what it may hold";
+  parts.away.hidden = !evicted;
+  parts.away.style.left = `${max ? (100 * Math.max(0, used - evicted)) / max : 0}%`;
+  parts.away.style.width = `${max ? Math.min(100, (100 * evicted) / max) : 0}%`;
   const ratioNow = compute(session);
   const shareText = share(session) === "0%..100%" ? "" : ` of ${share(session)}`;
   setMeter(parts.compute, ratioNow, isFree(session) ? (ratioNow ? `~${percent(ratioNow)} by NVML${shareText}` : shareText ? `–${shareText}` : "free") : `${percent(ratioNow)} of ${share(session)}`);
@@ -93,6 +108,9 @@ function fillRow({ row, parts, session }) {
   parts.min.style.left = `calc(${100 * session.compute_min_ratio}% - 1px)`;
   set(parts.wait, session.gate_wait_seconds ? seconds(session.gate_wait_seconds) : "–");
   set(parts.processes, String(session.processes.length));
+  parts.suspend.hidden = !session.oversubscribe || session.oversubscribe === "none" || session.state !== "active";
+  set(parts.suspend, isAway(session) ? "Resume" : "Suspend");
+  parts.suspend.setAttribute("aria-label", `${isAway(session) ? "Resume" : "Suspend"} ${session.name}`);
   parts.change.hidden = session.declared || session.state === "queued";
   parts.release.hidden = session.declared;
   parts.change.setAttribute("aria-label", `Change ${session.name}`);
@@ -130,6 +148,7 @@ export function draw() {
     if (entry.row === at) at = at.nextSibling;
     else body.insertBefore(entry.row, at);
   }
+  document.getElementById("session-table").classList.toggle("one-owner", new Set(sessions.map((session) => session.owner_uid)).size < 2);
   document.getElementById("session-count").textContent = sessions.length ? `${sessions.length}` : "";
   const none = document.getElementById("no-sessions");
   none.hidden = shown.length > 0;

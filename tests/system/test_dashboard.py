@@ -137,7 +137,7 @@ def test_numbers_are_the_apis(open_daemon, page, start):
     says(page, "#gpu-list article", "1 session")
     assert card["reserved_bytes"] == GIB
     shown = page.run("return await page.locator('#gpu-list dd').allInnerTexts();")
-    assert shown[1:3] == ["8 GiB", "1 GiB"]
+    assert shown[0].endswith(" of 8 GiB") and shown[1] == "1 GiB"
     width = page.run("return await page.evaluate(() => document.querySelector('.stack i').style.width);")
     assert float(width.rstrip("%")) == pytest.approx(100 * 768 / 8192)
     page.run(f"await page.locator({json.dumps(cell('train', 1))}).locator('.name').click();")
@@ -161,6 +161,22 @@ def test_a_session_is_made_changed_and_released_from_the_page(open_daemon, page)
     page.run("await page.getByRole('button', {name: 'Release made'}).click(); await page.locator('#question-yes').click();"
              "await page.locator('#no-sessions').waitFor();")
     assert open_daemon.request("GET", "/v1/sessions") == (200, [])
+
+
+def test_a_session_leaves_the_card_and_comes_back_from_the_page(open_daemon, page, start):
+    puppet = start(in_session(open_daemon, create(open_daemon, "lends", oversubscribe="swap")))
+    puppet.get("alloc", 64 * MIB)
+    says(page, cell("lends", 5), "64 MiB / 1 GiB")
+    page.run("await page.getByRole('button', {name: 'Suspend lends'}).click();")
+    says(page, cell("lends", 3), "suspended")
+    assert open_daemon.session("lends")["residency"] == "away"
+    page.run("await page.locator('#session-rows .name').click(); await page.locator('#detail-body', {hasText: 'in host memory'}).waitFor();"
+             "await page.locator('#detail-actions button', {hasText: 'Resume'}).click(); await page.locator('#detail [data-close]').click();")
+    wait_for(lambda: open_daemon.session("lends")["residency"] == "resident", "it to be back")
+    says(page, cell("lends", 3), "active")
+    stays = create(open_daemon, "stays")
+    says(page, "#session-rows", "stays")
+    assert page.run("return await page.getByRole('button', {name: 'Suspend stays'}).count();") == 0 and stays["oversubscribe"] == "none"
 
 
 def test_what_the_daemon_refuses_is_said_in_the_dialog(open_daemon, browser, url):
