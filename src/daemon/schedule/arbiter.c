@@ -23,13 +23,44 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
     return arbiter->next;
 }
 
-/* Up to the time that passed since the last such number: a process can claim no more. */
+/* A process that told nothing for so long has no work. */
+#define SILENT_NS UINT64_C(100000000)
+#define BUSY_SMOOTH_NS 100000000.0
+
+static void note_busy_part(struct arbiter_process *process, double busy, double passed)
+{
+    if (passed <= 0)
+        return;
+    double part = busy < passed ? busy / passed : 1;
+    process->busy_part +=
+        (part - process->busy_part) * (passed < BUSY_SMOOTH_NS ? passed / BUSY_SMOOTH_NS : 1);
+}
+
+/* Each process of a session tells how long it had work, and several have it at the same time: which part of what they tell
+ * together is time of the session's, if none keeps step with another. */
+static double part_of_session(const struct arbiter_session *session)
+{
+    double sum = 0, idle = 1;
+    unsigned count = 0;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next) {
+        if ((at->gate != PROCESS_OPEN && at->gate != PROCESS_CLOSING) ||
+            session->arbiter->now - at->reported_at > SILENT_NS)
+            continue;
+        sum += at->busy_part;
+        idle *= 1 - at->busy_part;
+        count++;
+    }
+    return count > 1 && sum > 0 ? (1 - idle) / sum : 1;
+}
+
+/* Up to the time that passed since its gate opened: a process can claim no more. A long piece of work is told of as a
+ * whole, when it is done. */
 static void take_measure(struct arbiter_process *process, uint64_t busy_ns, uint64_t calls,
                          uint64_t longest_ns, uint64_t waited_ns)
 {
     struct arbiter_session *session = process->session;
     uint64_t now = session->arbiter->now, from = process->reported_at;
-    uint64_t most = now - from;
+    uint64_t most = now - from + process->spare_ns;
     uint64_t open = process->open_since ? now - process->open_since : 0;
     process->reported_at = now;
     process->longest_ns = longest_ns < open ? longest_ns : open;
@@ -37,9 +68,11 @@ static void take_measure(struct arbiter_process *process, uint64_t busy_ns, uint
     if (!is_held(session))
         return;
     double busy = (double)(busy_ns < most ? busy_ns : most);
+    process->spare_ns = busy_ns < most ? most - busy_ns : 0;
+    note_busy_part(process, busy, (double)(now - from));
+    busy *= part_of_session(session);
     session->busy_ns += busy;
     session->said_ns += busy;
-    session->calls += (double)calls;
     arbiter_learn(session, from, busy, (double)calls);
 }
 

@@ -218,6 +218,7 @@ static void give_up_closing(struct arbiter_session *session)
             continue;
         at->gate = PROCESS_OVERDUE;
         session->busy_ns += (double)(session->arbiter->now - at->reported_at);
+        session->spent_ns += (double)(session->arbiter->now - at->reported_at);
     }
     arbiter_end_lease_if_returned(session, false);
 }
@@ -368,9 +369,12 @@ static void give(struct arbiter *arbiter)
     if (count > 1)
         qsort(arbiter->order, count, sizeof(struct arbiter_session *), compare);
     give_turns(arbiter, count);
-    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if (at->lease == LEASE_EXCLUSIVE && is_measuring(at))
-            arbiter->measured |= at->held;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        if (at->lease != LEASE_EXCLUSIVE || !is_measuring(at))
+            continue;
+        arbiter->measured |= at->held;
+        close_guests(at); /* there are some where it held a turn before it was to be measured */
+    }
     for (unsigned i = 0; i < count; i++)
         if (!arbiter->order[i]->takes_turns && !(arbiter->order[i]->gpus & arbiter->measured))
             arbiter_begin_lease(arbiter->order[i], LEASE_GUEST);
@@ -385,7 +389,7 @@ static bool has_burst(const struct arbiter_session *session)
 }
 
 /* What holds for a lease, by who else is there. */
-static uint32_t flags_of(const struct arbiter_session *session, uint64_t *ahead_ns)
+static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
     uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WAITS;
     *ahead_ns = 0;
@@ -393,7 +397,7 @@ static uint32_t flags_of(const struct arbiter_session *session, uint64_t *ahead_
         flags |= WIRE_LEASE_WANTED;
     if (session->processes && session->processes->next)
         flags |= WIRE_LEASE_STALLS;
-    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
+    for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
         if (at == session || !(at->gpus & session->gpus) || at->priority == session->priority)
             continue;
         if (at->priority < session->priority) {
@@ -401,8 +405,11 @@ static uint32_t flags_of(const struct arbiter_session *session, uint64_t *ahead_
             continue;
         }
         *ahead_ns = AHEAD_BELOW_NS;
-        if (at->lease == LEASE_GUEST && !at->closing && has_burst(at) && !session->is_due)
+        if (at->lease == LEASE_GUEST && !at->closing && has_burst(at) && !session->is_due &&
+            session->arbiter->now >= at->favour.again_at) {
             flags |= WIRE_LEASE_STILL;
+            at->favour.is_given = true;
+        }
     }
     return flags;
 }
@@ -417,6 +424,8 @@ static void note_waiting(struct arbiter *arbiter)
 
 static void open_gates(struct arbiter *arbiter)
 {
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        session->favour.is_given = false;
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         if (session->lease == LEASE_NONE || session->closing)
             continue;

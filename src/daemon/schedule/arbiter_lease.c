@@ -58,6 +58,7 @@ void arbiter_open_gate(struct arbiter_process *process)
     process->wants = false;
     process->is_bursting = false;
     process->reported_at = arbiter->now;
+    process->spare_ns = 0;
     if (!process->open_since)
         process->open_since = arbiter->now;
     process->lease = session->lease == LEASE_FREE ? 0 : ++arbiter->lease_number;
@@ -91,7 +92,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
     session->leaves = false;
     session->since = session->charged_at = arbiter->now;
     session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
-    session->busy_ns = session->calls = session->lease_busy_ns = 0;
+    session->busy_ns = session->spent_ns = session->lease_busy_ns = 0;
     arbiter_watch(session);
     FOR_GPUS (gpu, session->held) {
         session->use[gpu].open_ns = 0;

@@ -15,6 +15,8 @@
 /* A program that has work for this part of the time, alone, is dense; one that has it for less is not. */
 #define DENSE_RATIO 0.95
 #define LIGHT_RATIO 0.88
+/* For so long it must be dense until it is known as that: bursts are not. */
+#define DENSE_NS 40000000.0
 /* For so long it must be light until it is known as that; and what it counts that it gave a turn back. */
 #define LIGHT_NS 100000000.0
 #define GAVE_BACK_NS 20000000.0
@@ -22,14 +24,12 @@
 #define DENSE_USED 0.2
 /* Of one that was never seen before. */
 #define UNKNOWN_RATIO 0.9
-/* Calls that make a cost, and GPU time after which older calls count half. */
-#define CALLS_LEAST 4.0
-#define COST_MEMORY_NS 3000000000.0
 #define MEASURES 4u
+#define MEASURE_TURN_NS UINT64_C(40000000)
 #define MEASURE_FIRST_NS UINT64_C(4000000000)
 #define MEASURE_MOST_NS UINT64_C(64000000000)
-/* What a cost must have changed by to be another. */
-#define OTHER_COST 0.2
+/* Until it is measured again because it may have changed; twice as long after each time that it had not. */
+#define DOUBT_FIRST_NS UINT64_C(1000000000)
 /* So far behind its minimum, a guest is needy. */
 #define NEEDY_NS 40000000.0
 /* For so long it takes turns then, and twice as long each next time. */
@@ -39,6 +39,18 @@
 #define GUEST_LITTLE 0.1
 #define GUEST_BEYOND 0.02
 #define SMOOTH_NS 500000000.0
+/* How often charges are audited, and what they may be wrong by; a session that is busy for less of the time does not
+ * count, and one that is for more fills the GPU. */
+#define AUDIT_NS 500000000.0
+#define AUDIT_WRONG 0.08
+#define AUDIT_LITTLE 0.05
+#define AUDIT_BUSY 0.97
+/* Part of the time that others may hold still in vain for its bursts, over such a window; and for how long they do not
+ * after that, twice as long each next time. */
+#define FAVOUR_WASTE 0.05
+#define FAVOUR_WINDOW_NS UINT64_C(200000000)
+#define FAVOUR_FIRST_NS UINT64_C(4000000000)
+#define FAVOUR_MOST_NS UINT64_C(64000000000)
 #define GAP_MAX_NS 5000000.0
 
 void arbiter_forget_need(struct arbiter_session *session)
@@ -53,42 +65,19 @@ void arbiter_forget(struct arbiter_session *session)
     session->measures_left = MEASURES;
     session->measure_every = MEASURE_FIRST_NS;
     session->measure_at = session->arbiter->now + MEASURE_FIRST_NS;
-    session->cost_ns = session->cost_calls = 0;
+    session->cost = (struct solo_cost){0};
+    session->doubt_every = DOUBT_FIRST_NS;
+    session->doubt_at = 0;
     arbiter_forget_need(session);
+    session->favour = (struct favour){.from = session->arbiter->now, .every = FAVOUR_FIRST_NS};
     session->density = 1;
     session->progress = 1;
+    session->dense_ns = session->light_ns = 0;
 }
 
 void arbiter_watch(struct arbiter_session *session)
 {
     session->seen = (struct seen){.from = session->arbiter->now};
-}
-
-static bool has_cost(const struct arbiter_session *session)
-{
-    return session->cost_calls >= CALLS_LEAST;
-}
-
-static double cost_of(const struct arbiter_session *session, double calls)
-{
-    return calls * session->cost_ns / session->cost_calls;
-}
-
-static void learn_cost(struct arbiter_session *session, double busy_ns, double calls)
-{
-    if (calls < 1)
-        return;
-    if (has_cost(session) && calls >= CALLS_LEAST) {
-        double change = busy_ns / cost_of(session, calls) - 1;
-        if (change > OTHER_COST || change < -OTHER_COST)
-            session->measure_every = MEASURE_FIRST_NS;
-    }
-    if (session->cost_ns > COST_MEMORY_NS) {
-        session->cost_ns /= 2;
-        session->cost_calls /= 2;
-    }
-    session->cost_ns += busy_ns;
-    session->cost_calls += calls;
 }
 
 static void smooth(double *value, double now, double passed)
@@ -124,7 +113,8 @@ static double bounded(double value)
 }
 
 /* What the session is like, by the part of the time in which it had work, and used the GPU. */
-static void judge(struct arbiter_session *session, double busy, double used, double passed, bool is_alone)
+static void judge(struct arbiter_session *session, double busy, double used, double passed, bool is_alone,
+                  bool was_known)
 {
     if (used > 0)
         session->density = is_alone ? busy : used / (used + 1 - busy);
@@ -132,27 +122,57 @@ static void judge(struct arbiter_session *session, double busy, double used, dou
         session->light_ns = 0;
     else
         see_light(session, passed);
-    if (is_alone && busy >= (session->is_known ? DENSE_RATIO : UNKNOWN_RATIO))
-        set_dense(session, true);
-    else if (!is_alone && used > DENSE_USED && busy > DENSE_RATIO && session->density > DENSE_RATIO)
+    if (busy >= DENSE_RATIO && (is_alone || (used > DENSE_USED && session->density > DENSE_RATIO)))
+        session->dense_ns += passed;
+    else
+        session->dense_ns = 0;
+    if (session->dense_ns >= DENSE_NS || (!was_known && is_alone && busy >= UNKNOWN_RATIO))
         set_dense(session, true);
 }
 
-/* How a guest fares: what it is owed, and whether that may still be told by its cost. */
+/* With all others closed, if it is time for that. */
+static void measure_again(struct arbiter_session *session, uint64_t *next, uint64_t *every)
+{
+    if (session->closing || session->arbiter->now < *next)
+        return;
+    session->is_known = false;
+    session->measures_left = 1;
+    session->turn_ends = session->arbiter->now + MEASURE_TURN_NS; /* if it holds one */
+    *next = session->arbiter->now + *every;
+    if (*every < MEASURE_MOST_NS)
+        *every *= 2;
+}
+
+/* How a guest fares: what it is owed, and whether that may still be told by its cost. While it was to hold still, it was
+ * owed for that (arbiter_time.c). */
 static void judge_guest(struct arbiter_session *session, double busy, double used, double passed,
                         double whole, bool is_alone)
 {
     double promised = (double)session->share.min / SHARE_WHOLE, progress = 1 - busy + used;
-    arbiter_note_progress(session, progress, whole);
-    arbiter_owe(session, promised * whole - progress * passed);
-    if (is_alone || 1 - busy >= promised || session->arbiter->now < session->measure_at)
+    arbiter_note_progress(session, progress * passed / whole, whole);
+    arbiter_owe(session, (promised - progress) * passed);
+    if (!is_alone && 1 - busy < promised)
+        measure_again(session, &session->measure_at, &session->measure_every);
+}
+
+/* What it told of the stretch that is over says something of its cost. */
+static void learn_cost(struct arbiter_session *session, const struct seen *seen, double passed, bool is_alone)
+{
+    struct cost_stretch stretch = {passed, seen->busy_ns, seen->calls};
+    if (!is_alone) {
+        if (session->is_known && solo_cost_is_doubtful(&session->cost, stretch))
+            measure_again(session, &session->doubt_at, &session->doubt_every);
         return;
-    session->is_known = false;
-    session->measures_left = 1;
-    session->cost_ns /= 4;
-    session->cost_calls /= 4;
-    if (session->measure_every < MEASURE_MOST_NS)
-        session->measure_every *= 2;
+    }
+    session->alone_at = session->arbiter->now;
+    if (solo_cost_learn(&session->cost, stretch, !session->is_known)) {
+        session->measure_every = MEASURE_FIRST_NS;
+        session->doubt_every = DOUBT_FIRST_NS;
+    }
+    if (session->is_known || !session->cost.is_set || seen->calls < 1)
+        return;
+    session->is_known = true;
+    session->measure_at = session->arbiter->now + session->measure_every;
 }
 
 /* A stretch of time is over. */
@@ -161,21 +181,19 @@ static void judge_stretch(struct arbiter_session *session)
     struct arbiter *arbiter = session->arbiter;
     struct seen seen = session->seen;
     double whole = (double)(arbiter->now - seen.from), passed = whole - seen.still_ns;
-    bool is_alone = !seen.has_company && session->company_at <= seen.from, was_dense = session->is_dense;
+    bool is_alone = !seen.has_company && session->company_at <= seen.from, was_dense = session->is_dense,
+         was_known = session->is_known;
     arbiter_watch(session);
-    if (is_alone)
-        learn_cost(session, seen.busy_ns < passed ? seen.busy_ns : passed, seen.calls);
-    if (is_alone && !session->is_known && has_cost(session)) {
-        session->is_known = true;
-        session->measure_at = arbiter->now + session->measure_every;
-    }
+    learn_cost(session, &seen, passed, is_alone);
     if (passed < STRETCH_OF_TURN_NS)
         return;
-    double busy = bounded(seen.busy_ns / passed), used = busy;
+    /* A long piece of work is told of when it is done: what was more than the time that passed makes up for less. */
+    double busy = seen.busy_ns / passed, used = busy;
     if (!is_alone && (session->lease == LEASE_GUEST || !session->is_dense))
-        used = has_cost(session) ? bounded(cost_of(session, seen.calls) / passed) : 0;
-    used = used < busy ? used : busy;
-    judge(session, busy, used, passed, is_alone);
+        used = solo_cost_of(&session->cost, seen.calls) / passed;
+    used = used < 0 ? 0 : used < busy ? used : busy;
+    judge(session, bounded(busy), bounded(used), passed, is_alone, was_known);
+    smooth(&session->share_busy, busy, whole);
     smooth(&session->share_used, used * passed / whole, whole);
     if (session->lease == LEASE_GUEST)
         judge_guest(session, busy, used, passed, whole, is_alone);
@@ -186,8 +204,16 @@ static void judge_stretch(struct arbiter_session *session)
 void arbiter_learn(struct arbiter_session *session, uint64_t from, double busy_ns, double calls)
 {
     bool is_alone = session->company_at <= from;
+    double spent = solo_cost_of(&session->cost, calls), most = busy_ns + solo_cost_of(&session->cost, 1);
+    if (spent <= 0 || is_alone)
+        spent = busy_ns;
+    else if (spent > most)
+        spent = most;
+    session->favour.used_ns += spent;
     if (session->lease == LEASE_GUEST)
-        arbiter_charge_guest(session, is_alone || !has_cost(session) ? busy_ns : cost_of(session, calls));
+        arbiter_charge_guest(session, spent);
+    else
+        session->spent_ns += spent;
     session->lease_busy_ns += busy_ns;
     session->seen.has_company |= !is_alone;
     session->seen.busy_ns += busy_ns;
@@ -210,7 +236,7 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     if (was_measuring && !session->is_known && --session->measures_left == 0) {
         /* It made no calls that tell more, or its agent does not count them. */
         session->is_known = true;
-        session->is_dense = session->is_dense || !has_cost(session);
+        session->is_dense = session->is_dense || !session->cost.is_set;
         session->measure_at = arbiter->now + session->measure_every;
     }
 }
@@ -256,10 +282,65 @@ static bool should_take_turns(struct arbiter_session *session)
            now < session->donor_until || is_below_a_dense_one(session);
 }
 
+/* Others hold still for its bursts as long as that leaves the GPU idle for a small part of the time only: not for
+ * those of a program whose short gaps look like work. */
+static void judge_favour(struct arbiter_session *session)
+{
+    struct favour *favour = &session->favour;
+    uint64_t now = session->arbiter->now, passed = now - favour->from;
+    if (passed < FAVOUR_WINDOW_NS)
+        return;
+    if (favour->ns - favour->used_ns > FAVOUR_WASTE * (double)passed) {
+        favour->again_at = now + favour->every;
+        favour->every *= favour->every < FAVOUR_MOST_NS ? 2 : 1;
+    } else if (favour->ns > 0) {
+        favour->every = FAVOUR_FIRST_NS;
+    }
+    favour->ns = favour->used_ns = 0;
+    favour->from = now;
+}
+
+/* The session whose cost was measured longest ago, of those that have work before the GPU often. */
+static void doubt_oldest(struct arbiter *arbiter, uint64_t gpu)
+{
+    struct arbiter_session *oldest = NULL;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if ((at->held >> gpu & 1) && at->is_known && !at->closing && at->share_busy > AUDIT_LITTLE &&
+            arbiter->now >= at->doubt_at && (!oldest || at->alone_at < oldest->alone_at))
+            oldest = at;
+    if (oldest)
+        measure_again(oldest, &oldest->doubt_at, &oldest->doubt_every);
+}
+
+/* Costs are wrong where all together were charged more than the time that passed; or less, where somebody always had
+ * work. */
+static void audit(struct arbiter *arbiter, uint64_t gpu)
+{
+    double charged = arbiter->gpus[gpu].charged_ns,
+           passed = (double)(arbiter->now - arbiter->gpus[gpu].audit_at);
+    bool is_full = false;
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        if (!(at->held >> gpu & 1))
+            continue;
+        charged += is_exclusive(at) ? at->spent_ns : 0;
+        is_full |= at->share_busy > AUDIT_BUSY;
+    }
+    if (passed < AUDIT_NS)
+        return;
+    double part = (charged - arbiter->gpus[gpu].audited_ns) / passed;
+    arbiter->gpus[gpu].audit_at = arbiter->now;
+    arbiter->gpus[gpu].audited_ns = charged;
+    if (part > 1 + AUDIT_WRONG || (is_full && part < 1 - AUDIT_WRONG))
+        doubt_oldest(arbiter, gpu);
+}
+
 void arbiter_find_roles(struct arbiter *arbiter)
 {
+    FOR_GPUS (gpu, arbiter->shares)
+        audit(arbiter, gpu);
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
         bool took_turns = at->takes_turns;
+        judge_favour(at);
         if (!at->gpus)
             continue;
         at->takes_turns = should_take_turns(at);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/schedule/arbiter_types.h"
+#include "daemon/schedule/solo_cost.h"
 
 #define QUANTUM_START_NS UINT64_C(30000000)
 /* A turn is so many times what a hand-over costs: the time in which the holder has no work before the GPU,
@@ -44,8 +45,10 @@ struct arbiter_process {
     uint64_t lease;
     /* While closing: when its work should be done; UINT64_MAX: nobody knows. */
     uint64_t done_at;
-    /* Up to when its busy time is known. */
-    uint64_t reported_at;
+    /* Up to when its busy time is known; and how much of the time until then, since its gate opened, it did not claim. */
+    uint64_t reported_at, spare_ns;
+    /* Of the time, it had work for this part of late. */
+    double busy_part;
     /* Its longest piece of work: no longer than its gate was open since `open_since` (0: it has been closed). */
     uint64_t longest_ns, open_since;
 };
@@ -91,6 +94,16 @@ struct seen {
     bool has_company;
 };
 
+/* How well it used the time in which others held still for its bursts, since `from`. */
+struct favour {
+    uint64_t from;
+    double ns, used_ns;
+    /* They do so again from then on; and for how long they do not the next time. */
+    uint64_t again_at, every;
+    /* They do now. */
+    bool is_given;
+};
+
 struct arbiter_session {
     struct arbiter_session *next;
     struct arbiter *arbiter;
@@ -124,23 +137,29 @@ struct arbiter_session {
     uint64_t turn_ends;
     /* When closing is given up on; when it began. */
     uint64_t closes_at, closing_at;
-    /* By its processes, since the last charge of a turn; and since the lease began. */
-    double busy_ns, calls, lease_busy_ns;
+    /* By its processes, since the last charge of a turn: how long they had work before the GPU, and what that work takes;
+     * and the first of these since the lease began. */
+    double busy_ns, spent_ns, lease_busy_ns;
     /* When another session's gate was open beside it last. */
     uint64_t company_at;
 
-    /* What it is like. Calls measured without company, fading, and their GPU time. */
-    double cost_ns, cost_calls;
+    /* What it is like. */
+    struct solo_cost cost;
     bool is_known, is_dense;
-    /* For how long it has looked light, since it looked dense. */
-    double light_ns;
+    /* For how long it has looked dense, and light since it looked dense. */
+    double dense_ns, light_ns;
     /* Turns that may still be taken to get to know it, with all others closed. */
     unsigned measures_left;
     /* When its cost is to be measured again if its minimum depends on it, and how long after that. */
     uint64_t measure_at, measure_every;
-    /* Part of the time that it keeps the GPU busy alone, and that it used of late; its progress of late. */
-    double density, share_used, progress;
+    /* The same where what it told in company gives a reason. */
+    uint64_t doubt_at, doubt_every;
+    /* Part of the time that it keeps the GPU busy alone, and that it used, and had work for, of late; its progress of late. */
+    double density, share_used, share_busy, progress;
+    /* Its cost was measured last. */
+    uint64_t alone_at;
     struct seen seen;
+    struct favour favour;
 
     /* Who takes turns, until when, and for how long the next time. */
     bool takes_turns;
@@ -197,6 +216,9 @@ struct arbiter {
         uint64_t waited_at;
         /* Used by guests, in all. */
         double guests_ns;
+        /* Charged in all; and at the last audit, which was then. */
+        double charged_ns, audited_ns;
+        uint64_t audit_at;
     } gpus[ARBITER_GPUS];
     uint64_t quantum_fixed_ns;
     double gap_ns;
@@ -227,6 +249,12 @@ static inline bool is_exclusive(const struct arbiter_session *session)
 static inline bool is_held(const struct arbiter_session *session)
 {
     return session->lease != LEASE_NONE && session->lease != LEASE_FREE;
+}
+
+/* It has a lease, but a burst of a higher priority goes first. */
+static inline bool is_still(const struct arbiter_session *session)
+{
+    return is_held(session) && (session->flags & WIRE_LEASE_STILL);
 }
 
 /* Whether it is, or may be, necessary that all others' gates are closed in its turn: to learn its cost. */

@@ -65,7 +65,7 @@ void arbiter_owe(struct arbiter_session *session, double ns)
 static void promise(struct arbiter_session *session, double passed)
 {
     double promised = (double)session->share.min / SHARE_WHOLE;
-    if (session->lease == LEASE_GUEST)
+    if (session->lease == LEASE_GUEST && !is_still(session))
         return;
     if (session->is_backlogged) {
         arbiter_owe(session, passed * promised);
@@ -119,13 +119,14 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
     arbiter->now = now;
     note_company(arbiter);
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        if (is_exclusive(session))
+        if (is_exclusive(session) && !is_still(session))
             FOR_GPUS (gpu, session->held)
                 open[gpu] += parties(session);
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        if (is_held(session) && (session->flags & WIRE_LEASE_STILL))
+        session->favour.ns += session->favour.is_given ? passed : 0;
+        if (is_still(session))
             session->seen.still_ns += passed;
-        if (is_exclusive(session))
+        else if (is_exclusive(session))
             FOR_GPUS (gpu, session->held)
                 session->use[gpu].open_ns += passed * parties(session) / open[gpu];
         promise(session, passed);
@@ -237,6 +238,7 @@ static void count_use(struct arbiter_session *session, uint64_t gpu, double used
         use->vt += held_ns / session->weight;
     use->held_ns += held_ns;
     use->used_ns += used_ns;
+    session->arbiter->gpus[gpu].charged_ns += used_ns;
     reach_second(use, session->arbiter->now / SECOND_NS);
     use->seconds[use->last_s % (ARBITER_WINDOW_S + 1)] += used_ns;
 }
@@ -258,23 +260,23 @@ double arbiter_charge(struct arbiter_session *session)
     if (!is_exclusive(session) || passed <= 0)
         return -1;
     double busy = session->busy_ns < passed ? session->busy_ns : passed;
-    double cost = session->cost_calls > 0 ? session->calls * session->cost_ns / session->cost_calls : busy;
+    double spent = session->spent_ns < passed ? session->spent_ns : passed;
+    bool has_company = (double)(arbiter->now - session->company_at) < passed;
+    bool has_several = session->processes && session->processes->next;
     session->busy_ns -= busy;
-    session->calls = 0;
+    session->spent_ns = 0;
     FOR_GPUS (gpu, session->held) {
         struct use *use = &session->use[gpu];
         double guests = arbiter->gpus[gpu].guests_ns - use->guests_ns;
         double held = use->open_ns > guests ? use->open_ns - guests : 0;
-        double used = use->open_ns * busy / passed;
-        /* While it was busy all the time, the GPU worked for it or for guests. What hand-overs cost, all lose
-         * alike. */
-        used = used < held ? used : held;
+        /* What several processes' calls cost is known less well than what the time of a turn was spent on. */
+        bool is_by_calls = has_company && (guests > 0 || !has_several);
+        double used = is_by_calls ? spent : use->open_ns * busy / passed;
         most_open = held > most_open ? held : most_open;
         if (session->understates)
             used = held; /* by the clock */
+        /* What hand-overs cost, all lose alike. */
         held = session->is_dense ? used : held;
-        if (guests > 0 && !session->is_dense && !session->understates && cost < used)
-            used = cost;
         use->open_ns = 0;
         use->guests_ns = arbiter->gpus[gpu].guests_ns;
         count_use(session, gpu, used, held);

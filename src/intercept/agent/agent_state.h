@@ -41,8 +41,8 @@ struct agent_state {
     /* What BURST told last. */
     bool told_burst;
     struct {
-        /* Since GRANT or the last measure; and what was done by then and not told of. */
-        uint64_t from_ns, untold_ns;
+        /* GRANT, or the last measure. */
+        uint64_t from_ns;
         /* How often the agent looked meanwhile, and saw work. */
         uint32_t looks, busy_looks;
         /* Several streams had work, by the last measure. */

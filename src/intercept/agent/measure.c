@@ -16,7 +16,6 @@ void agent_count_from(struct gate *gate, uint64_t now_ns)
 {
     in_flight_take_done(gate);
     agent.measure.from_ns = now_ns;
-    agent.measure.untold_ns = 0;
     agent.measure.looks = agent.measure.busy_looks = 0;
     agent.idle_from_ns = 0;
 }
@@ -29,18 +28,14 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
     /* A long piece of work is told of as a whole, when it is done. */
     if (!done.calls)
         return measure;
-    /* What is more than the time that passed is told next time. */
-    uint64_t done_ns = agent.measure.untold_ns + done.ns;
-    measure.busy_ns = done_ns < passed_ns ? done_ns : passed_ns;
-    agent.measure.untold_ns = done_ns - measure.busy_ns;
+    measure.busy_ns = done.ns;
     /* What streams do side by side counts several times there: what the agent saw tells then. */
     agent.measure.is_parallel = done.streams > 1;
-    if (agent.measure.is_parallel) {
-        agent.measure.untold_ns = 0;
-        if (agent.measure.looks >= LOOKS_LEAST)
-            measure.busy_ns = passed_ns * agent.measure.busy_looks / agent.measure.looks;
-    }
-    agent.measure.gap_ns = (passed_ns - measure.busy_ns) / measure.calls;
+    if (agent.measure.is_parallel && agent.measure.looks >= LOOKS_LEAST)
+        measure.busy_ns = passed_ns * agent.measure.busy_looks / agent.measure.looks;
+    else if (agent.measure.is_parallel && measure.busy_ns > passed_ns)
+        measure.busy_ns = passed_ns;
+    agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
     agent.measure.from_ns = now_ns;
     agent.measure.looks = agent.measure.busy_looks = 0;
     return measure;

@@ -101,29 +101,37 @@ static bool waits_at_gate(const struct member *member)
 
 /* --- Its agent ------------------------------------------------------------------------------------- */
 
+static void forget_measure(struct member *member)
+{
+    member->busy_ns = member->begun_ns = member->calls = member->counted = 0;
+    member->reported_at = member->world->now;
+}
+
 static void tell_measure(struct member *member)
 {
-    uint64_t passed = member->world->now - member->reported_at;
+    uint64_t passed = member->world->now - member->reported_at, busy = member->busy_ns;
     send(member->world, &member->outbox,
          (struct mail){.type = member->flags & WIRE_LEASE_PROGRESS ? WIRE_PROGRESS : WIRE_REPORT,
                        .lease = member->lease,
-                       .busy_ns = member->busy_ns,
+                       .busy_ns = busy,
                        .calls = member->calls});
     if (member->calls)
-        member->gap_ns = (passed - member->busy_ns) / member->calls;
-    member->busy_ns = member->calls = 0;
+        member->gap_ns = passed > busy ? (passed - busy) / member->calls : 0;
+    member->busy_ns = member->calls = member->counted = 0;
     member->reported_at = member->world->now;
 }
 
 static void give_back(struct member *member, uint32_t outcome)
 {
-    if (member->flags & WIRE_LEASE_PROGRESS)
+    bool has_told = member->flags & WIRE_LEASE_PROGRESS;
+    if (has_told)
         tell_measure(member);
     send(member->world, &member->outbox,
-         (struct mail){
-             .type = WIRE_RETURNED, .lease = member->lease, .flags = outcome, .busy_ns = member->busy_ns});
-    member->busy_ns = member->calls = 0;
-    member->reported_at = member->world->now;
+         (struct mail){.type = WIRE_RETURNED,
+                       .lease = member->lease,
+                       .flags = outcome,
+                       .busy_ns = has_told ? 0 : member->busy_ns});
+    forget_measure(member);
 }
 
 static uint64_t rest_ns(const struct member *member)
@@ -151,8 +159,8 @@ static void hear(struct member *member, const struct mail *mail)
         member->lease = mail->lease;
         member->flags = mail->flags;
         member->ahead_ns = mail->ahead_ns;
-        member->idle_since = member->reported_at = now;
-        member->busy_ns = member->calls = 0;
+        member->idle_since = now;
+        forget_measure(member);
         member->told_burst = false;
         member->grants++;
     } else if (mail->type == WIRE_GRANT && mail->lease == member->lease && member->gate_open) {
@@ -205,11 +213,23 @@ static void tend(struct member *member)
     }
 }
 
+/* The step that has just passed. A piece is told of as a whole, when it is done. */
+static void count_step(struct member *member)
+{
+    member->begun_ns += member->had_work ? WORLD_STEP_NS : 0;
+    if (member->calls == member->counted)
+        return;
+    member->busy_ns += member->begun_ns;
+    member->begun_ns = 0;
+    member->counted = member->calls;
+}
+
 static void live(struct member *member)
 {
     struct mail mail;
     if (member->is_dead || member->is_stopped)
         return;
+    count_step(member);
     while (receive(member->world, &member->inbox, &mail))
         hear(member, &mail);
     if (member->gate_open && !(member->flags & WIRE_LEASE_STILL))
@@ -219,8 +239,7 @@ static void live(struct member *member)
         member->idle_until = member->world->now + member->program.idle_ns;
     }
     tend(member);
-    if (member->in_flight_ns)
-        member->busy_ns += WORLD_STEP_NS;
+    member->had_work = member->in_flight_ns > 0;
 }
 
 /* --- The GPUs -------------------------------------------------------------------------------------- */

@@ -55,9 +55,11 @@ struct member {
 
     /* The agent. */
     struct mailbox inbox, outbox;
-    bool gate_open, is_free, is_draining, has_asked;
+    bool gate_open, is_free, is_draining, has_asked, had_work;
     bool told_burst;
-    uint64_t lease, idle_since, revoked_at, busy_ns, calls, gap_ns, ahead_ns, reported_at;
+    uint64_t lease, idle_since, revoked_at, calls, gap_ns, ahead_ns, reported_at;
+    uint64_t busy_ns, begun_ns,
+        counted; /* with work in flight: until the last piece was done, and since then */
     uint32_t flags;
     unsigned grants, revokes, undrained;
 };

@@ -1,0 +1,117 @@
+#include "daemon/schedule/solo_cost.h"
+
+#include <math.h>
+
+/* So many calls, or so much of their time, make a cost. */
+#define CALLS_LEAST 4.0
+#define NS_LEAST 4000000.0
+/* After so much GPU time older calls count half. */
+#define MEMORY_NS 3000000000.0
+/* A trend: stretches that make one, the part by which each moves it, and how many times the usual distance is beyond it. */
+#define TREND_COUNT 4u
+#define TREND_PART 8
+#define TREND_SPREADS 3
+/* Beyond it in any case: a factor of 1.25 alone, of 2 in company, as logarithms. */
+#define ODD_ALONE 0.223
+#define ODD_COMPANY 0.693
+/* So many stretches in a row beyond it are another trend. */
+#define ODD_STRETCHES 3u
+#define ODD_STRETCHES_COMPANY 2u
+/* Of the gaps: a factor of 2; those of a small part of the cost are none. */
+#define ODD_GAP 0.693
+#define GAP_LEAST 0.1
+
+static void begin_trend(struct trend *trend, double value)
+{
+    *trend = (struct trend){.level = value, .count = 1};
+}
+
+/* Whether the value is beyond the trend, which it moves if it is not. */
+static bool is_beyond(struct trend *trend, double value, double least)
+{
+    if (trend->count == 0) {
+        begin_trend(trend, value);
+        return false;
+    }
+    double distance = fabs(value - trend->level);
+    if (trend->count == TREND_COUNT && distance > least + TREND_SPREADS * trend->spread) {
+        trend->odd++;
+        return true;
+    }
+    trend->odd = 0;
+    trend->level += (value - trend->level) / TREND_PART;
+    trend->spread += (distance - trend->spread) / TREND_PART;
+    trend->count += trend->count < TREND_COUNT;
+    return false;
+}
+
+double solo_cost_of(const struct solo_cost *cost, double calls)
+{
+    return cost->is_set ? calls * cost->ns / cost->calls : -1;
+}
+
+static void add(struct solo_cost *cost, double busy_ns, double calls)
+{
+    if (cost->ns > MEMORY_NS) {
+        cost->ns /= 2;
+        cost->calls /= 2;
+    }
+    cost->ns += busy_ns;
+    cost->calls += calls;
+    cost->is_set |= cost->calls >= CALLS_LEAST || cost->ns >= NS_LEAST;
+}
+
+static void begin_anew(struct solo_cost *cost)
+{
+    double ns = cost->odd_ns, calls = cost->odd_calls;
+    *cost = (struct solo_cost){.is_set = true, .ns = ns, .calls = calls};
+    begin_trend(&cost->alone, log(ns / calls));
+}
+
+/* By what a call costs, as a logarithm. */
+static double gap_of(const struct solo_cost *cost, struct cost_stretch stretch)
+{
+    double gap_ns = stretch.passed_ns > stretch.busy_ns ? stretch.passed_ns - stretch.busy_ns : 0;
+    return log(GAP_LEAST + gap_ns / solo_cost_of(cost, stretch.calls));
+}
+
+/* Whether the value has been beyond the trend for so long that there is another now. */
+static bool has_turned(struct trend *trend, double value, double least)
+{
+    if (!is_beyond(trend, value, least) || trend->odd < ODD_STRETCHES_COMPANY)
+        return false;
+    begin_trend(trend, value);
+    return true;
+}
+
+bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool is_measure)
+{
+    if (stretch.calls < 1 || stretch.busy_ns <= 0)
+        return false;
+    double each_ns = stretch.busy_ns / stretch.calls;
+    double distance = cost->is_set ? fabs(log(each_ns / solo_cost_of(cost, 1))) : 0;
+    bool is_odd = is_beyond(&cost->alone, log(each_ns), ODD_ALONE) ||
+                  (is_measure && distance > ODD_ALONE + TREND_SPREADS * cost->alone.spread);
+    if (cost->is_set)
+        has_turned(&cost->gaps, gap_of(cost, stretch), ODD_GAP);
+    if (!cost->is_set || !is_odd) {
+        cost->odd_ns = cost->odd_calls = 0;
+        add(cost, stretch.busy_ns, stretch.calls);
+        return false;
+    }
+    cost->odd_ns += stretch.busy_ns;
+    cost->odd_calls += stretch.calls;
+    if (!is_measure && cost->alone.odd < ODD_STRETCHES)
+        return false;
+    begin_anew(cost);
+    return true;
+}
+
+bool solo_cost_is_doubtful(struct solo_cost *cost, struct cost_stretch stretch)
+{
+    if (!cost->is_set || stretch.calls < 1 || stretch.busy_ns <= 0)
+        return false;
+    double times = log(stretch.busy_ns / solo_cost_of(cost, stretch.calls));
+    bool is_slower = has_turned(&cost->company, times, ODD_COMPANY);
+    return has_turned(&cost->gaps, gap_of(cost, stretch), ODD_GAP) || is_slower;
+}

@@ -1,0 +1,42 @@
+/* solo_cost.h - what a call of a session takes on a GPU when nobody else's work is there. Pure.
+ *
+ * It is learned while no other session's gate is open. In company, how long calls take depends on the company: then only
+ * a sudden change of that says something, namely that the calls may have become others, so that they have to be
+ * measured again.
+ *
+ * stretch  some milliseconds of which a session has told how long it had work before the GPU, and how many calls were
+ *          done
+ * trend    what such a figure is on average, and how far it usually is from that */
+#pragma once
+
+#include <stdbool.h>
+
+struct trend {
+    double level, spread; /* of the figure's logarithm */
+    unsigned count;       /* stretches, up to those that make a trend */
+    unsigned odd;         /* in a row that are beyond it */
+};
+
+struct solo_cost {
+    bool is_set;
+    /* Calls, fading, and what they took; those of the stretches in a row that are beyond the trend. */
+    double ns, calls, odd_ns, odd_calls;
+    /* What a call takes alone; how many times as long in company; and the gap that the program leaves between calls, which
+     * is its own affair with company and without. */
+    struct trend alone, company, gaps;
+};
+
+/* What so many calls take; negative where nobody knows. */
+double solo_cost_of(const struct solo_cost *cost, double calls);
+
+/* Of `passed_ns`, the program had work for `busy_ns` in which so many calls were done. */
+struct cost_stretch {
+    double passed_ns, busy_ns, calls;
+};
+
+/* A stretch without company. `is_measure`: it was made in order to find out whether the cost has changed, and is believed
+ * at once; else only several alike are. Returns whether the cost is another now. */
+bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool is_measure);
+
+/* A stretch in company. Returns whether the program may have become another. */
+bool solo_cost_is_doubtful(struct solo_cost *cost, struct cost_stretch stretch);
