@@ -13,10 +13,17 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_life.h"
 
+/* A session is small beside another that asks for so many times as much. */
+#define SMALL_PARTS 4
+
 struct queued {
     TAILQ_ENTRY(queued) next;
     struct session *session;
     struct session_request request;
+    bool waits_for_others; /* as the line was walked last: those behind it wait too */
+    uint64_t
+        passed_bytes; /* what was reserved by sessions that went past it, and promised to them of a GPU's time */
+    uint64_t passed_share;
 };
 
 struct queue {
@@ -36,6 +43,8 @@ int queue_join(struct session *session, const struct session_request *request, s
     queued->request = *request;
     queued->request.name = NULL; /* the session has it; the text goes with the request's body */
     TAILQ_INSERT_TAIL(&session->daemon->queue->line, queued, next);
+    /* It may be small enough to go past those that wait. */
+    sd_event_source_set_enabled(session->daemon->queue->advance, SD_EVENT_ONESHOT);
     return 0;
 }
 
@@ -155,6 +164,83 @@ static bool is_behind_own(const struct self_waiters *list, const struct queued *
     return false;
 }
 
+/* What a session that goes past others takes from them. */
+struct taking {
+    uint64_t bytes, share;
+};
+
+static struct taking taking_of(const struct allotment *allotment)
+{
+    struct taking taking = {.share = allotment->compute.min};
+    for (unsigned i = 0; i < allotment->gpu_count; i++)
+        if (allotment->gpus[i].reserved &&
+            __builtin_add_overflow(taking.bytes, allotment->gpus[i].limit_bytes, &taking.bytes))
+            taking.bytes = UINT64_MAX;
+    return taking;
+}
+
+static bool waits_for(const struct queued *queued, const struct allotment *allotment)
+{
+    for (unsigned i = 0; i < allotment->gpu_count; i++)
+        if (allotment->gpus[i].gpu >= 0 &&
+            admission_may_reserve(&queued->request, (unsigned)allotment->gpus[i].gpu))
+            return true;
+    return false;
+}
+
+/* Those that go past it are small beside it, and all of them together take no more than it asks for itself. So its
+ * wait is longer by the time of so many at most, and it is never starved. */
+static bool may_be_passed(const struct queued *queued, const struct taking *taking)
+{
+    uint64_t asked = queued->session->queued_bytes;
+    uint32_t minimum = queued->request.has_compute ? queued->request.compute.min : 0;
+    return taking->bytes <= asked / SMALL_PARTS && queued->passed_bytes <= asked - taking->bytes &&
+           (minimum == 0 || queued->passed_share + taking->share <= minimum);
+}
+
+/* Whether `queued` has room, and everybody before it who waits for the same GPUs may be passed. */
+static bool may_pass(const struct queue *queue, const struct queued *queued,
+                     const struct admission_state *state, struct admission *admission)
+{
+    struct admission_state free_of_waiting = *state;
+    for (unsigned gpu = 0; gpu < state->gpu_count; gpu++)
+        free_of_waiting.gpus[gpu].waiting = 0;
+    if (admission_plan(&free_of_waiting, NULL, &queued->request, admission, NULL) < 0 || admission->waits)
+        return false;
+    struct taking taking = taking_of(&admission->allotment);
+    const struct queued *at;
+    TAILQ_FOREACH (at, &queue->line, next) {
+        if (at == queued)
+            return true;
+        if (at->waits_for_others && waits_for(at, &admission->allotment) && !may_be_passed(at, &taking))
+            return false;
+    }
+    return true;
+}
+
+/* Those before `queued` that it has gone past remember what it took. */
+static void note_passed(struct queue *queue, const struct queued *queued, const struct allotment *allotment)
+{
+    struct taking taking = taking_of(allotment);
+    struct queued *at;
+    TAILQ_FOREACH (at, &queue->line, next) {
+        if (at == queued)
+            return;
+        if (!at->waits_for_others || !waits_for(at, allotment))
+            continue;
+        at->passed_bytes += taking.bytes;
+        at->passed_share += taking.share;
+    }
+}
+
+static bool find_room(struct queue *queue, const struct queued *queued, const struct admission_state *state,
+                      struct admission *admission)
+{
+    if (admission_plan(state, NULL, &queued->request, admission, NULL) == 0 && !admission->waits)
+        return true;
+    return may_pass(queue, queued, state, admission);
+}
+
 static void walk(struct daemon *daemon, struct self_waiters *self_waiters)
 {
     struct queue *queue = daemon->queue;
@@ -164,15 +250,17 @@ static void walk(struct daemon *daemon, struct self_waiters *self_waiters)
     for (struct queued *at = TAILQ_FIRST(&queue->line), *next; at; at = next) {
         struct admission admission;
         next = TAILQ_NEXT(at, next);
-        bool has_room = !is_behind_own(self_waiters, at, state.gpu_count) &&
-                        admission_plan(&state, NULL, &at->request, &admission, NULL) == 0 && !admission.waits;
-        if (!has_room && waits_for_others(daemon, at, &owned))
+        bool has_room =
+            !is_behind_own(self_waiters, at, state.gpu_count) && find_room(queue, at, &state, &admission);
+        at->waits_for_others = !has_room && waits_for_others(daemon, at, &owned);
+        if (at->waits_for_others)
             count_waiting(at, &state);
         else if (!has_room)
             note_self_waiting(self_waiters, at, state.gpu_count);
         if (!has_room)
             continue;
         struct session *session = at->session;
+        note_passed(queue, at, &admission.allotment);
         leave(queue, at);
         admission_promise(&state, &admission.allotment);
         admit(session, &admission.allotment);

@@ -1,11 +1,14 @@
 /* queue.h - the sessions that wait for room.
  *
  * A session asked for with `wait` that does not fit now, but would on an empty card, is *queued*: it has an
- * ID, a name and a place, no ledger, and no process gets in. Whenever something becomes free the queue is
- * walked from its head; nobody is admitted past one that waits for the same GPU, so that a large one is not
- * starved by small ones; but for one that its own
- * user's sessions keep out, which could wait for ever: that keeps only this user's later ones behind it. It is not in the state file before it is admitted: it ends with its daemon, and with
- * the process that asked.
+ * ID, a name and a place, no ledger, and no process gets in. Whenever something becomes free, or another session
+ * comes, the queue is walked from its head. A session that waits for others keeps those behind it waiting for the same GPUs,
+ * so that a large one is not starved by small ones. Two go past it all the same:
+ *
+ * - what has room, asks for a quarter of it at most, and with all that went past it before for no more than it asks for itself;
+ * - sessions of other users, where it is its own user's sessions that keep it out: that could be for ever.
+ *
+ * It is not in the state file before it is admitted: it ends with its daemon, and with the process that asked.
  *
  * CHANGE_QUEUE_MOVED is published when places may have changed. */
 #pragma once
