@@ -1,7 +1,9 @@
 """What is asked wrongly gets one line that says what was wrong, the right status, and changes nothing."""
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import time
 
@@ -179,6 +181,35 @@ def test_a_full_disk_for_ledgers_refuses_the_process_and_harms_no_other(make_dae
     filler.unlink()
     Client(daemon.attach_socket).attach(second, map_it=False).close()
     attached.close()
+
+
+def test_a_program_that_fills_the_disk_of_ledgers_keeps_nobody_out(make_daemon, small_disk):
+    """By its usage file: it makes that longer than the disk, or writes where its session has no GPU."""
+    daemon = make_daemon()
+    daemon.more["GPUSLICE_RUNTIME_DIR"] = str(small_disk("run", 16))
+    daemon.runtime = pathlib.Path(daemon.more["GPUSLICE_RUNTIME_DIR"])
+    daemon.start()
+    names = [daemon.cli("create", "--memory", "1MiB").stdout.strip() for _ in range(12)]
+    fillers = [Client(daemon.attach_socket).attach(name) for name in names[:3]]
+    try:
+        for name in names[3:]:
+            daemon.process.send_signal(signal.SIGSTOP)  # lest it looks before the disk is full
+            for filler in fillers[1:]:
+                with contextlib.suppress(OSError):
+                    os.posix_fallocate(filler.fds[1], 0, filler.usage_bytes)
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(fillers[0].fds[1], fillers[0].usage_bytes, 64 * MIB)
+            at = fillers[0].usage_bytes
+            with contextlib.suppress(OSError):  # up to the last page
+                while os.pwrite(fillers[0].fds[1], b"x", at):
+                    at += 4096
+            assert os.statvfs(daemon.runtime).f_bavail == 0
+            daemon.process.send_signal(signal.SIGCONT)
+            Client(daemon.attach_socket).attach(name, map_it=False).close()
+        wait_for(lambda: all(os.fstat(filler.fds[1]).st_blocks * 512 < MIB for filler in fillers), "all to be taken back")
+    finally:
+        for filler in fillers:
+            filler.close()
 
 
 def test_a_full_disk_takes_ends_and_lets_the_daemon_start(make_daemon, small_disk):

@@ -518,10 +518,16 @@ static int check_token(const struct http_request *request, struct error *error)
 static int check_host(const struct http_request *request, struct error *error)
 {
     const char *host = http_header(request, "Host");
-    if (request->door != HTTP_TOKEN || http_tcp_is_local_host(host))
-        return 0;
-    return error_set(error, EACCES, "ERR_FORBIDDEN", "the Host is '%.80s'; expected localhost or 127.0.0.1",
-                     host ? host : "");
+    if (request->door == HTTP_TOKEN && !http_tcp_is_local_host(host))
+        return error_set(error, EACCES, "ERR_FORBIDDEN",
+                         "the Host is '%.80s'; expected localhost or 127.0.0.1", host ? host : "");
+    if (request->door == HTTP_METRICS && host &&
+        !http_tcp_is_own_host(host, request->daemon->config.daemon.metrics_address))
+        return error_set(
+            error, EACCES, "ERR_FORBIDDEN",
+            "the Host is '%.80s'; expected a number, the machine's name, or the name in metrics-address",
+            host);
+    return 0;
 }
 
 void api_handle(struct http_request *request)

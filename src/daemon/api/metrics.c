@@ -116,16 +116,26 @@ static uint64_t daemon_resident_bytes(const struct subject *subject)
     return is_read ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : UNKNOWN;
 }
 
-/* Call `add` for each process of each session on the subject's GPU. */
+/* As far as the card goes, whatever the session's processes wrote into its ledger. */
+static uint64_t used_of(const struct session *session, unsigned policy_gpu)
+{
+    const struct session_gpu *gpu = &session->gpus[policy_gpu];
+    uint64_t total = gpu->gpu >= 0 ? session->daemon->gpus[gpu->gpu].total_bytes : 0;
+    uint64_t used = session_used(session, policy_gpu),
+             most = total > gpu->limit_bytes ? total : gpu->limit_bytes;
+    return used < most ? used : most;
+}
+
+/* What all sessions have on the subject's GPU. */
 static void sum_over_gpu(const struct subject *subject, uint64_t *used, struct ledger_counts *counts)
 {
     for (const struct session *session = subject->daemon->sessions; session; session = session->next) {
         for (unsigned i = 0; i < session->gpu_count; i++) {
             if (session->gpus[i].gpu != (int)subject->gpu)
                 continue;
-            *used += session_used(session, i);
+            *used += used_of(session, i);
             for (const struct process *at = session->processes; at; at = at->next) {
-                struct ledger_counts slot = ledger_slot_counts(session->ledger.usage, at->slot, i);
+                struct ledger_counts slot = process_counts(at, i);
                 counts->granted += slot.granted;
                 counts->refused += slot.refused;
             }

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 
 #define BACKLOG 128
+#define HOST_TEXT 256
 
 static bool is_loopback(const struct sockaddr *address)
 {
@@ -103,25 +104,58 @@ int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOK
     return 0;
 }
 
-bool http_tcp_is_local_host(const char *host)
+/* The host without its port. A port is digits behind the last colon, which in an IPv6 address is within the
+ * brackets. */
+static bool split_host(const char *host, char name[static HOST_TEXT])
 {
-    char name[64];
-    struct in_addr number;
-    if (!host)
-        return false;
-    /* A port is digits behind the last colon, which in an IPv6 address is within the brackets. */
-    const char *colon = strrchr(host, ':');
-    size_t length = strlen(host);
+    const char *colon = host ? strrchr(host, ':') : NULL;
+    size_t length = host ? strlen(host) : HOST_TEXT;
     if (colon && !strchr(colon, ']')) {
         length = (size_t)(colon - host);
         size_t digits = strspn(colon + 1, "0123456789");
         if (digits < 1 || digits > 5 || colon[1 + digits])
             return false;
     }
-    if (length >= sizeof(name))
+    if (length >= HOST_TEXT)
         return false;
     memcpy(name, host, length);
     name[length] = '\0';
+    return true;
+}
+
+bool http_tcp_is_local_host(const char *host)
+{
+    char name[HOST_TEXT];
+    struct in_addr number;
+    if (!split_host(host, name))
+        return false;
     return strcasecmp(name, "localhost") == 0 || strcmp(name, "[::1]") == 0 ||
            (inet_pton(AF_INET, name, &number) == 1 && ntohl(number.s_addr) >> 24 == IN_LOOPBACKNET);
+}
+
+static bool is_six(const char *name)
+{
+    struct in6_addr number;
+    char inner[INET6_ADDRSTRLEN];
+    size_t length = strlen(name);
+    if (length < 3 || length > sizeof(inner) || name[0] != '[' || name[length - 1] != ']')
+        return false;
+    memcpy(inner, name + 1, length - 2);
+    inner[length - 2] = '\0';
+    return inet_pton(AF_INET6, inner, &number) == 1;
+}
+
+bool http_tcp_is_own_host(const char *host, const char *address)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    char name[HOST_TEXT], other[HOST_TEXT];
+    struct in_addr number;
+    if (!split_host(host, name) || !*name)
+        return false;
+    if (inet_pton(AF_INET, name, &number) == 1 || is_six(name) || name[strspn(name, letters)] == '\0')
+        return true;
+    if (gethostname(other, sizeof(other)) == 0 && memchr(other, '\0', sizeof(other)) &&
+        strcasecmp(name, other) == 0)
+        return true;
+    return split_host(address, other) && strcasecmp(name, other) == 0;
 }

@@ -27,3 +27,7 @@ int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOK
 /* Whether a Host header (NULL: none) names this machine: localhost, 127.x.y.z or [::1], with a port or
  * without. */
 bool http_tcp_is_local_host(const char *host);
+
+/* The same of one that comes to `address`, which others reach too: any number, a name without a dot, the machine's own
+ * name, or the one in `address`. Another site's page has a name with a dot. */
+bool http_tcp_is_own_host(const char *host, const char *address);

@@ -38,6 +38,7 @@ struct survey;
 struct observer;
 struct round;
 struct user_time;
+struct ledger_room;
 struct settings;
 struct declared;
 
@@ -100,6 +101,7 @@ struct daemon {
     struct waiters *waiters;          /* for places in the queue, by HTTP */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
     struct round *round;
+    struct ledger_room *ledger_room;
     struct user_time *user_time;       /* user_time.h; NULL: nobody's time was counted yet */
     struct worker *closer;             /* closer.h */
     struct observer *release_observer; /* release.h */

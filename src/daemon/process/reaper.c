@@ -26,10 +26,11 @@
 #define STOP_SECONDS 1
 
 /* The counts of a slot end with it; those of /metrics go on. */
-static void keep_counts(struct session *session, uint32_t slot)
+static void keep_counts(const struct process *process)
 {
+    struct session *session = process->session;
     for (unsigned i = 0; i < session->gpu_count; i++) {
-        struct ledger_counts counts = ledger_slot_counts(session->ledger.usage, slot, i);
+        struct ledger_counts counts = process_counts(process, i);
         session->refused_before += counts.refused;
         if (session->gpus[i].gpu < 0)
             continue;
@@ -54,9 +55,13 @@ static uint64_t clear_slot(struct session *session, uint32_t slot)
     uint64_t recovered[LEDGER_GPUS] = {0}, sum = 0;
     ledger_slot_clear(session->ledger.usage, slot, recovered);
     for (unsigned i = 0; i < session->gpu_count; i++) {
-        sum += recovered[i];
-        if (session->gpus[i].gpu >= 0)
-            session->daemon->counters[session->gpus[i].gpu].recovered_bytes += recovered[i];
+        if (session->gpus[i].gpu < 0)
+            continue;
+        /* No process held more than there is, whatever it wrote. */
+        const struct gpu *card = &session->daemon->gpus[session->gpus[i].gpu];
+        uint64_t bytes = recovered[i] < card->total_bytes ? recovered[i] : card->total_bytes;
+        session->daemon->counters[session->gpus[i].gpu].recovered_bytes += bytes;
+        sum += bytes;
     }
     return sum;
 }
@@ -64,7 +69,7 @@ static uint64_t clear_slot(struct session *session, uint32_t slot)
 static void remove_process(struct process *process, const char *why)
 {
     struct session *session = process->session;
-    keep_counts(session, process->slot);
+    keep_counts(process);
     uint64_t bytes = clear_slot(session, process->slot);
     session_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,

@@ -17,6 +17,9 @@
 
 /* A process may have 65,530 mappings, and the kernel takes 2 microseconds to write down each. */
 #define LINES_MAX 1000u
+#define BLOCK_BYTES 512 /* of st_blocks */
+/* What a file system may take for itself. */
+#define SLACK_BYTES (UINT64_C(64) << 10)
 
 /* Usage regions are mapped, read and unmapped by the loop's thread alone, so that a fault in one never meets
  * this list half-changed. */
@@ -150,11 +153,32 @@ bool ledgers_check_length(struct session_ledger *ledger)
     struct stat status = {0};
     if (fstat(ledger->usage_fd, &status) < 0 || (uint64_t)status.st_size != ledger_usage_bytes())
         ledger->broken = true;
-    /* A broken one too is not to fill our disk. */
-    if ((uint64_t)status.st_size > ledger_usage_bytes() &&
-        ftruncate(ledger->usage_fd, (off_t)ledger_usage_bytes()) < 0)
-        log_error("cannot cut the grown ledger %s: %s", ledger->usage_path, strerror(errno));
     return !ledger->broken;
+}
+
+bool ledgers_has_excess(const struct session_ledger *ledger, unsigned gpu_count)
+{
+    struct stat status;
+    return fstat(ledger->usage_fd, &status) == 0 &&
+           ((uint64_t)status.st_size > ledger_usage_bytes() ||
+            (uint64_t)status.st_blocks * BLOCK_BYTES > ledger_usage_touched_bytes(gpu_count) + SLACK_BYTES);
+}
+
+void ledgers_free_excess(int usage_fd, unsigned gpu_count, uint64_t most)
+{
+    const off_t begin = (off_t)ledger_usage_touched_bytes(gpu_count), end = (off_t)ledger_usage_bytes();
+    if (most == 0) {
+        struct stat status;
+        bool is_cut =
+            fstat(usage_fd, &status) == 0 && (status.st_size <= end || ftruncate(usage_fd, end) == 0);
+        if (is_cut)
+            fallocate(usage_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin);
+        return;
+    }
+    /* A file may be long and have little in it. */
+    off_t data = lseek(usage_fd, begin, SEEK_DATA);
+    if (data >= 0)
+        fallocate(usage_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data, (off_t)most);
 }
 
 void ledgers_usage_close(struct session_ledger *ledger, bool remove)

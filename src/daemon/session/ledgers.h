@@ -30,6 +30,7 @@ struct session_ledger {
     char *usage_path;
     struct ledgers_maps_name maps_name;
     volatile bool broken;
+    bool is_being_freed;             /* of what programs wrote beyond it (ledger_room.h) */
     LIST_ENTRY(session_ledger) next; /* of all that are mapped, for the signal handler */
 };
 
@@ -50,8 +51,14 @@ bool ledgers_usage_exists(const char *directory, const char *session_id);
  * refuses the session, instead of ending its programs by SIGBUS later. */
 int ledgers_usage_reserve(struct session_ledger *ledger, unsigned gpu_count, struct error *error);
 
-/* Whether the file still has its length; else it is broken (and cut back, so that nobody fills our disk). */
+/* Whether the file still has its length; else it is broken. */
 bool ledgers_check_length(struct session_ledger *ledger);
+
+/* Whether the file takes more room than the ledger of a session with `gpu_count` GPUs needs: a program made it longer, or wrote
+ * where no GPU of the session is. */
+bool ledgers_has_excess(const struct session_ledger *ledger, unsigned gpu_count);
+/* Give that room back, `most` bytes of it at most (0: all, however long that takes). Any thread may call. */
+void ledgers_free_excess(int usage_fd, unsigned gpu_count, uint64_t most);
 
 /* Unmap and close; `remove` the file too. */
 void ledgers_usage_close(struct session_ledger *ledger, bool remove);

@@ -19,6 +19,10 @@
 #include "daemon/session/session.h"
 #include "wire/wire.h"
 
+/* More requests nobody makes: one takes 100 ns. A clock tick is 10 ms. */
+#define REQUESTS_PER_USEC 10
+#define REQUESTS_AT_FIRST (UINT64_C(10000) * REQUESTS_PER_USEC)
+
 static void read_command(pid_t pid, char command[static 16])
 {
     char path[32];
@@ -91,6 +95,25 @@ struct process *process_find(const struct session *session, pid_t pid, uint64_t 
                        ? process
                        : NULL;
     return NULL;
+}
+
+static uint64_t at_most(uint64_t count, uint64_t bound)
+{
+    return count < bound ? count : bound;
+}
+
+struct ledger_counts process_counts(const struct process *process, unsigned policy_gpu)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    uint64_t begun_usec = process->start_ticks * 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
+    uint64_t now_usec = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    uint64_t age_usec = now_usec > begun_usec ? now_usec - begun_usec : 0;
+    uint64_t bound = REQUESTS_AT_FIRST + age_usec * REQUESTS_PER_USEC;
+    struct ledger_counts counts =
+        ledger_slot_counts(process->session->ledger.usage, process->slot, policy_gpu);
+    return (struct ledger_counts){.granted = at_most(counts.granted, bound),
+                                  .refused = at_most(counts.refused, bound)};
 }
 
 bool process_is_outdated(const struct process *process)

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "daemon/loop/round.h"
+#include "ledger/ledger.h"
 
 struct agent;
 struct connection;
@@ -65,6 +66,10 @@ struct process *process_find_other(const struct session *session, pid_t pid, uin
 
 /* A session that the process is in; NULL for one that is in none. */
 const struct session *process_session_of(const struct daemon *daemon, pid_t pid);
+
+/* What its slot says of its requests on a GPU of the session, but no more than a process of its age can have made: a
+ * program may write any number there, and sums over all users are made of them. */
+struct ledger_counts process_counts(const struct process *process, unsigned policy_gpu);
 
 /* Whether its libgpuslice.so speaks an older version of the wire than this daemon: it was started before an
  * upgrade, and goes on with what it knows. */

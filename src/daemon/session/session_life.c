@@ -16,6 +16,7 @@
 #include "daemon/loop/peer.h"
 #include "daemon/loop/round.h"
 #include "daemon/session/admission.h"
+#include "daemon/session/ledger_room.h"
 #include "daemon/session/own_socket.h"
 #include "daemon/session/policy.h"
 #include "daemon/session/process.h"
@@ -23,6 +24,8 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
+/* How often room is made for a ledger, while others' programs take it again. */
+#define ROOM_TRIES 8
 /* How late a session may expire. */
 #define EXPIRY_ACCURACY_USEC 1000
 
@@ -125,6 +128,26 @@ static int open_ledger(struct session *session, bool existing, struct error *err
                                     existing ? LEDGERS_EPOCH_KEPT : daemon->epoch, existing, error);
     if (result == 0 && !existing)
         result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
+    /* To a full disk the first touch is a SIGBUS, as if a process had cut the file: there is none yet. */
+    if (!existing && session->ledger.broken) {
+        session->ledger.broken = false;
+        if (result == 0)
+            result = error_set_errno(error, ENOSPC, "no room for the ledger %s", session->ledger.usage_path);
+    }
+    return result;
+}
+
+/* What others' programs have taken beyond theirs is not to keep anybody out. */
+static int open_new_ledger(struct session *session, struct error *error)
+{
+    int result = -ENOSPC;
+    for (unsigned tries = 0; result == -ENOSPC && tries < ROOM_TRIES; tries++) {
+        if (tries > 0 && !ledger_room_make(session->daemon))
+            break;
+        result = open_ledger(session, false, error);
+        if (result < 0)
+            close_ledger(session, true);
+    }
     return result;
 }
 
@@ -141,13 +164,8 @@ int session_open_ledger(struct session *session, struct error *error)
         return 0;
     int result = user_check(session->daemon, session->owner, USER_LEDGER, error);
     if (result == 0)
-        result = open_ledger(session, false, error);
-    if (result < 0) {
-        close_ledger(session, true);
-        /* To a full disk the first touch is a SIGBUS, as if a process had cut the file: there is none yet. */
-        session->ledger.broken = false;
-    }
-    return result;
+        result = ledger_room_check(session, error);
+    return result < 0 ? result : open_new_ledger(session, error);
 }
 
 void session_drop_idle_ledger(struct session *session)
@@ -396,6 +414,9 @@ bool session_is_broken(struct session *session)
 void session_check_ledger_file(struct daemon *daemon, const char *name)
 {
     struct session *session = session_find_id(daemon, name);
-    if (session && session->ledger.usage && !ledgers_check_length(&session->ledger))
+    if (!session || !session->ledger.usage)
+        return;
+    if (!ledgers_check_length(&session->ledger))
         session_is_broken(session);
+    ledger_room_look(session);
 }

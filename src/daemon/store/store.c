@@ -92,12 +92,28 @@ static int execute_job(sqlite3 *database, const struct store_job *job)
 static void fail_job(struct store_job *job, sqlite3 *database, int result)
 {
     job->result = result;
-    snprintf(job->message, sizeof(job->message), "%s", sqlite3_errmsg(database));
+    snprintf(job->message, sizeof(job->message), "%s",
+             result == SQLITE_READONLY_DBMOVED ? "the state file was removed; start gpusliced again"
+                                               : sqlite3_errmsg(database));
+}
+
+/* What is written to a file that nobody finds any more is lost with this daemon. */
+static int check_is_found(sqlite3 *database)
+{
+    int has_moved = 0;
+    sqlite3_file_control(database, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved);
+    return has_moved ? SQLITE_READONLY_DBMOVED : SQLITE_OK;
+}
+
+static int begin(sqlite3 *database)
+{
+    int result = check_is_found(database);
+    return result == SQLITE_OK ? sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL) : result;
 }
 
 static int run_transaction(sqlite3 *database, const struct store_job *job)
 {
-    int result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    int result = begin(database);
     if (result == SQLITE_OK)
         result = execute_job(database, job);
     if (result == SQLITE_OK)
@@ -138,7 +154,7 @@ static void run_jobs(struct worker_job *first, void *context)
 {
     struct store *store = context;
     sqlite3 *database = store->database;
-    int result = sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    int result = begin(database);
     for (struct worker_job *job = first; job && result == SQLITE_OK; job = job->next)
         result = execute_job(database, (struct store_job *)job);
     if (result == SQLITE_OK)

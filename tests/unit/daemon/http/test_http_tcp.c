@@ -37,8 +37,26 @@ static void this_machine_is_known_by_its_own_names_alone(void **state)
     assert_false(http_tcp_is_local_host(NULL));
 }
 
+static void the_metrics_address_is_asked_for_by_no_other_sites_name(void **state)
+{
+    static const char *const own[] = {"127.0.0.1:9400",  "10.0.0.7",   "[fe80::1]:9400",
+                                      "node7",           "node7:9400", "gpu.example.org:9400",
+                                      "GPU.example.org", "localhost"};
+    static const char *const foreign[] = {
+        "",       ":9400", "evil.example",          "evil.example:9400",
+        "[evil]", "[::1",  "10.0.0.7.evil.example", "gpu.example.org.evil.example",
+        "node7.", "a b"};
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        assert_true(http_tcp_is_own_host(own[i], "gpu.example.org:9400"));
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+        assert_false(http_tcp_is_own_host(foreign[i], "gpu.example.org:9400"));
+    assert_false(http_tcp_is_own_host("gpu.example.org", "127.0.0.1:9400"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(this_machine_is_known_by_its_own_names_alone)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(this_machine_is_known_by_its_own_names_alone),
+        cmocka_unit_test(the_metrics_address_is_asked_for_by_no_other_sites_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,34 @@ static void a_fault_elsewhere_still_ends_the_process(void **state)
     assert_int_equal(WTERMSIG(status), SIGBUS);
 }
 
+static uint64_t taken_bytes(const struct session_ledger *ledger)
+{
+    struct stat status;
+    assert_int_equal(fstat(ledger->usage_fd, &status), 0);
+    return (uint64_t)status.st_blocks * 512;
+}
+
+/* What a program writes where its session has no GPU takes room of all users. */
+static void what_is_written_behind_a_ledger_is_taken_back(void **state)
+{
+    struct session_ledger ledger;
+    struct error error;
+    open_ledger(&ledger, false);
+    assert_int_equal(ledgers_usage_reserve(&ledger, 1, &error), 0);
+    ((volatile char *)ledger.usage)[4096] = 7;
+    assert_false(ledgers_has_excess(&ledger, 1));
+    uint64_t own = taken_bytes(&ledger), all = ledger_usage_bytes();
+    assert_int_equal(posix_fallocate(ledger.usage_fd, 0, (off_t)all), 0);
+    assert_true(ledgers_has_excess(&ledger, 1));
+    ledgers_free_excess(ledger.usage_fd, 1, 1 << 20);
+    assert_true(taken_bytes(&ledger) < all);
+    ledgers_free_excess(ledger.usage_fd, 1, 0);
+    assert_false(ledgers_has_excess(&ledger, 1));
+    assert_true(taken_bytes(&ledger) <= own + 65536);
+    assert_int_equal(((volatile char *)ledger.usage)[4096], 7);
+    close_ledger(&ledger, true);
+}
+
 static void a_grown_ledger_is_cut_back_and_broken(void **state)
 {
     struct session_ledger ledger;
@@ -209,6 +237,8 @@ static void a_grown_ledger_is_cut_back_and_broken(void **state)
     assert_int_equal(ftruncate(ledger.usage_fd, 1 << 30), 0);
     assert_false(ledgers_check_length(&ledger));
     assert_true(ledger.broken);
+    assert_true(ledgers_has_excess(&ledger, 1));
+    ledgers_free_excess(ledger.usage_fd, 1, 0);
     assert_int_equal(fstat(ledger.usage_fd, &status), 0);
     assert_int_equal(status.st_size, ledger_usage_bytes());
     close_ledger(&ledger, true);
@@ -336,6 +366,7 @@ int main(void)
         cmocka_unit_test(closing_for_good_ends_new_memory_and_removes_the_file),
         cmocka_unit_test(a_ledger_cut_off_under_us_is_broken_and_reads_as_zeros),
         cmocka_unit_test(a_fault_elsewhere_still_ends_the_process),
+        cmocka_unit_test(what_is_written_behind_a_ledger_is_taken_back),
         cmocka_unit_test(a_grown_ledger_is_cut_back_and_broken),
         cmocka_unit_test(a_ledger_is_found_again_with_its_slots),
         cmocka_unit_test(a_damaged_file_is_found_broken_and_a_missing_one_made_anew),
