@@ -151,7 +151,8 @@ static int start_daemon(void)
 {
     struct error *error = &runner.daemon_error;
     char *words[] = {runner.gpusliced, settings.simulated ? "--simulated" : NULL, NULL};
-    char *look[] = {runner.gpuslice, "list", settings.simulated ? "--simulated" : NULL, NULL};
+    /* A verb that only a daemon can answer. */
+    char *look[] = {runner.gpuslice, "scheduler", settings.simulated ? "--simulated" : NULL, NULL};
     double end = now_s() + DAEMON_READY_S;
     runner.daemon = start(words, runner.daemon_log, -1);
     if (runner.daemon < 0) {
@@ -164,11 +165,11 @@ static int start_daemon(void)
             runner.daemon = 0;
             return error_set(error, ECHILD, NULL, "the daemon ended: %s", last_line(runner.daemon_log, 0));
         }
-        pid_t list = start(look, runner.log, -1);
-        if (list > 0 && wait_for_end(list, 5, &status) && status == 0)
+        pid_t answer = start(look, runner.log, -1);
+        if (answer > 0 && wait_for_end(answer, 5, &status) && status == 0)
             return 0;
-        if (list > 0)
-            end_group(list);
+        if (answer > 0)
+            end_group(answer);
         sleep_s(0.05);
     }
     return error_set(error, ETIMEDOUT, NULL, "the daemon is not ready after %.0f s: %s", DAEMON_READY_S,
