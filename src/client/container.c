@@ -39,10 +39,14 @@ static void add_mount(json_t *parts, const char *from, const char *to, bool is_w
                                     is_writable ? "rw" : "ro", "nosuid", "nodev", "bind"));
 }
 
-static void add_device(json_t *parts, const char *path)
+/* /dev/NAME, if the host has it; `devices` is where its /dev is seen. */
+static void add_device(json_t *parts, const char *devices, const char *name)
 {
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s", devices, name);
     if (access(path, F_OK) == 0)
-        json_array_append_new(json_object_get(parts, "deviceNodes"), json_pack("{s:s}", "path", path));
+        json_array_append_new(json_object_get(parts, "deviceNodes"),
+                              json_pack("{s:o}", "path", json_sprintf("/dev/%s", name)));
 }
 
 /* A library of the host, wherever the container's loader may look for it. */
@@ -117,7 +121,7 @@ static int device_minor(const char *uuid)
     return -1;
 }
 
-static int add_driver(json_t *parts, const json_t *session, struct error *error)
+static int add_driver(json_t *parts, const json_t *session, const char *devices, struct error *error)
 {
     cleanup_free char *listing = read_linker_cache();
     json_t *libraries = container_driver_libraries(listing), *each;
@@ -131,12 +135,12 @@ static int add_driver(json_t *parts, const json_t *session, struct error *error)
     }
     json_array_foreach(libraries, i, each) add_library(parts, json_string_value(each));
     json_decref(libraries);
-    add_device(parts, "/dev/nvidiactl");
-    add_device(parts, "/dev/nvidia-uvm");
-    add_device(parts, "/dev/nvidia-uvm-tools");
+    add_device(parts, devices, "nvidiactl");
+    add_device(parts, devices, "nvidia-uvm");
+    add_device(parts, devices, "nvidia-uvm-tools");
     json_array_foreach(json_object_get(session, "gpus"), i, each)
     {
-        char path[64];
+        char name[64];
         const char *uuid = session_text(each, "uuid");
         int minor = device_minor(uuid);
         if (minor < 0)
@@ -145,8 +149,8 @@ static int add_driver(json_t *parts, const json_t *session, struct error *error)
                 "the driver does not tell the device file of %.80s%s; use --without-driver, with "
                 "nvidia.com/gpu=%.80s beside",
                 uuid, strncmp(uuid, "MIG-", 4) == 0 ? ", a MIG instance" : "", uuid);
-        snprintf(path, sizeof(path), "/dev/nvidia%d", minor);
-        add_device(parts, path);
+        snprintf(name, sizeof(name), "nvidia%d", minor);
+        add_device(parts, devices, name);
     }
     return 0;
 }
@@ -206,13 +210,13 @@ static int add_session(json_t *parts, const json_t *session, struct error *error
 }
 
 /* Either function's end: `result` is that of what came before. */
-static int finish_parts(json_t *parts, const json_t *session, const struct paths *paths,
-                        enum container_driver driver, int result, json_t **parts_out, struct error *error)
+static int finish_parts(json_t *parts, const json_t *session, const struct container_host *host, int result,
+                        json_t **parts_out, struct error *error)
 {
-    if (result == 0 && paths->simulated)
-        result = add_simulated_driver(parts, session, paths, error);
-    else if (result == 0 && driver == CONTAINER_DRIVER_HOST)
-        result = add_driver(parts, session, error);
+    if (result == 0 && host->paths->simulated)
+        result = add_simulated_driver(parts, session, host->paths, error);
+    else if (result == 0 && host->driver == CONTAINER_DRIVER_HOST)
+        result = add_driver(parts, session, host->devices, error);
     if (result < 0)
         json_decref(parts);
     else
@@ -225,16 +229,16 @@ static json_t *new_parts(void)
     return json_pack("{s:[],s:[],s:[]}", "env", "mounts", "deviceNodes");
 }
 
-int container_parts(const json_t *session, const struct paths *paths, enum container_driver driver,
-                    json_t **parts_out, struct error *error)
+int container_parts(const json_t *session, const struct container_host *host, json_t **parts_out,
+                    struct error *error)
 {
     json_t *parts = new_parts();
     int result = add_session(parts, session, error);
-    return finish_parts(parts, session, paths, driver, result, parts_out, error);
+    return finish_parts(parts, session, host, result, parts_out, error);
 }
 
-int container_driver_parts(const json_t *gpus, const struct paths *paths, enum container_driver driver,
-                           json_t **parts_out, struct error *error)
+int container_driver_parts(const json_t *gpus, const struct container_host *host, json_t **parts_out,
+                           struct error *error)
 {
     json_t *nobody = json_pack("{s:O}", "gpus", gpus), *parts = new_parts(), *gpu;
     char visible[4096] = "";
@@ -247,7 +251,7 @@ int container_driver_parts(const json_t *gpus, const struct paths *paths, enum c
             length += (size_t)more;
     }
     add_environment(parts, "CUDA_VISIBLE_DEVICES", visible);
-    int result = finish_parts(parts, nobody, paths, driver, 0, parts_out, error);
+    int result = finish_parts(parts, nobody, host, 0, parts_out, error);
     json_decref(nobody);
     return result;
 }

@@ -21,13 +21,19 @@ enum container_driver {
     CONTAINER_DRIVER_ABSENT, /* none: another device brings it, like nvidia.com/gpu */
 };
 
-/* `session` has an own_socket and its `environment`. `paths` are the daemon's. Sets `*parts`, which the caller drops. */
-int container_parts(const json_t *session, const struct paths *paths, enum container_driver driver,
-                    json_t **parts, struct error *error);
+struct container_host {
+    const struct paths *paths; /* the daemon's */
+    enum container_driver driver;
+    const char *devices; /* where the host's /dev is seen */
+};
+
+/* `session` has an own_socket and its `environment`. Sets `*parts`, which the caller drops. */
+int container_parts(const json_t *session, const struct container_host *host, json_t **parts,
+                    struct error *error);
 
 /* The driver alone, for programs that look at these GPUs ({uuid} each) and are in no session. */
-int container_driver_parts(const json_t *gpus, const struct paths *paths, enum container_driver driver,
-                           json_t **parts, struct error *error);
+int container_driver_parts(const json_t *gpus, const struct container_host *host, json_t **parts,
+                           struct error *error);
 
 /* Of what `ldconfig -p` printed, the driver's libraries for programs of this machine's kind: an array of paths. */
 json_t *container_driver_libraries(const char *listing);

@@ -172,6 +172,8 @@ static int read_results(struct reading *reading, const json_t *allocation, struc
 struct config {
     struct share share;
     const char *priority; /* NULL: not said */
+    const char *oversubscribe;
+    uint64_t host_bytes, idle_seconds; /* 0: not said */
 };
 
 static int read_part(const json_t *value, const char *key, uint32_t *part, struct error *error)
@@ -183,6 +185,15 @@ static int read_part(const json_t *value, const char *key, uint32_t *part, struc
         return error_set(error, EINVAL, NULL, "the claim's %s is wrong; expected a part like \"25%%\"", key);
     *part = share.max;
     return 0;
+}
+
+static int read_time(const char *text, uint64_t *seconds, struct error *error)
+{
+    uint64_t usec;
+    int result = units_parse_duration(text, &usec, error);
+    if (result == 0)
+        *seconds = usec / 1000000 ? usec / 1000000 : 1;
+    return result;
 }
 
 static int read_parameter(struct config *config, const char *key, const json_t *value, struct error *error)
@@ -200,13 +211,19 @@ static int read_parameter(struct config *config, const char *key, const json_t *
         return 0;
     if (strcmp(key, "kind") == 0 && text && strcmp(text, CLAIM_CONFIG_KIND) == 0)
         return 0;
-    if (strcmp(key, "oversubscribe") == 0 || strcmp(key, "hostMemory") == 0)
-        return error_set(error, ENOTSUP, NULL,
-                         "the claim asks for %s, which this version of GPU Slice cannot", key);
+    if (strcmp(key, "oversubscribe") == 0 && text) {
+        config->oversubscribe = text; /* and this */
+        return 0;
+    }
+    if (strcmp(key, "hostMemory") == 0 && text)
+        return claim_parse_quantity(text, &config->host_bytes, error);
+    if (strcmp(key, "idleSuspend") == 0 && text)
+        return read_time(text, &config->idle_seconds, error);
     return error_set(
         error, EINVAL, NULL,
         "the claim's configuration has the field '%.40s'; expected apiVersion " CLAIM_CONFIG_VERSION
-        ", kind " CLAIM_CONFIG_KIND ", minimumShare, maximumShare, priority",
+        ", kind " CLAIM_CONFIG_KIND
+        ", minimumShare, maximumShare, priority, oversubscribe, hostMemory, idleSuspend",
         key);
 }
 
@@ -256,6 +273,12 @@ static json_t *make_body(const struct reading *reading, const struct config *con
         json_object_set_new(body, "pod", json_string(pod));
     if (config->priority)
         json_object_set_new(body, "priority", json_string(config->priority));
+    if (config->oversubscribe)
+        json_object_set_new(body, "oversubscribe", json_string(config->oversubscribe));
+    if (config->host_bytes)
+        json_object_set_new(body, "host_memory_bytes", json_integer((json_int_t)config->host_bytes));
+    if (config->idle_seconds)
+        json_object_set_new(body, "idle_suspend_seconds", json_integer((json_int_t)config->idle_seconds));
     return body;
 }
 

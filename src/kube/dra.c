@@ -101,17 +101,35 @@ struct outcome {
     struct error error; /* status 0: it went well */
 };
 
-/* Each device of a claim has a name of its own that leads to all of it: the kubelet takes names for the IDs of devices, and
- * cannot write a pod's status where one comes twice. `names` are the caller's, with what they point to. */
-static void name_devices(json_t *devices, const char *uid, const char **names)
+/* Each device of a claim has a CDI name of its own, UID-N, that leads to all of it. The kubelet takes names for the IDs of devices,
+ * and cannot write a pod's status where one comes twice; and one that was restarted asks again, and adds the answer to what
+ * it has. So whoever asks again is given new names, and the old ones stay good. */
+#define NAMES_MOST 128u
+
+static unsigned count_names(const struct kubelet *kubelet, const char *file)
 {
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s.json", kubelet->options.cdi_dir, file);
+    json_t *specification = json_load_file(path, 0, NULL);
+    size_t count = json_array_size(json_object_get(specification, "devices"));
+    json_decref(specification);
+    return count < NAMES_MOST ? (unsigned)count : NAMES_MOST;
+}
+
+/* Those before `first` were given earlier. Returns all of them, and sets each device's. */
+static json_t *name_devices(json_t *devices, const char *uid, unsigned first)
+{
+    json_t *names = json_array(), *device;
     size_t i;
-    json_t *device;
+    for (unsigned old = 0; old < first; old++)
+        json_array_append_new(names, json_sprintf("%.60s-%u", uid, old));
     json_array_foreach(devices, i, device)
     {
-        json_object_set_new(device, "cdi", json_sprintf("%.60s-%zu", uid, i));
-        names[i] = session_text(device, "cdi");
+        json_t *name = json_sprintf("%.60s-%zu", uid, first + i);
+        json_object_set(device, "cdi", name);
+        json_array_append_new(names, name);
     }
+    return names;
 }
 
 /* `body` is consumed. */
@@ -120,17 +138,19 @@ static int make_devices(struct kubelet *kubelet, const char *uid, json_t *body, 
 {
     char name[64], file[80];
     json_t *session = NULL, *parts = NULL;
-    size_t count = json_array_size(devices);
-    cleanup_free const char **names = must_array(count, sizeof(*names));
     name_session(uid, name, file);
-    name_devices(devices, uid, names);
+    json_t *all = name_devices(devices, uid, count_names(kubelet, file));
+    unsigned count = (unsigned)json_array_size(all);
+    cleanup_free const char **names = must_array(count, sizeof(*names));
+    for (unsigned i = 0; i < count; i++)
+        names[i] = json_string_value(json_array_get(all, i));
     const struct node_wish wish = {
-        .body = body, .kind = CDI_KIND, .file = file, .names = names, .name_count = (unsigned)count};
-    if (!body)
-        return node_show_gpus(kubelet, &wish, devices, error);
-    int result = node_make_session(kubelet, &wish, &session, &parts, error);
+        .body = body, .kind = CDI_KIND, .file = file, .names = names, .name_count = count};
+    int result = body ? node_make_session(kubelet, &wish, &session, &parts, error)
+                      : node_show_gpus(kubelet, &wish, devices, error);
     json_decref(session);
     json_decref(parts);
+    json_decref(all);
     return result;
 }
 

@@ -29,9 +29,10 @@ struct kubelet_options {
     const char *resource;       /* what slices are called in pods */
     unsigned slice_count;       /* a GPU's */
     uint64_t slice_bytes;       /* 0: an equal part of the GPU's memory */
+    bool slice_oversubscribe;   /* their memory can leave the card */
     struct share slice_compute; /* max 0: from an equal part of its time on */
     enum container_driver driver;
-    const char *kubelet_dir, *cdi_dir;
+    const char *kubelet_dir, *cdi_dir, *device_dir;
     struct api_place api;
 };
 

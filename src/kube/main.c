@@ -32,9 +32,12 @@ static const struct {
     {"slice-memory", "SIZE", 'M', "memory of a slice; without it, an equal part of the GPU's"},
     {"slice-compute", "SHARE", 'C',
      "share of a container with slices; without it, an equal part for each, up to 100%"},
+    {"slice-oversubscribe", NULL, 'o',
+     "the memory of containers with slices can leave the card, while they idle or are suspended"},
     {"without-driver", NULL, 'w', "containers get the NVIDIA driver otherwise, as by nvidia.com/gpu"},
     {"kubelet-dir", "FOLDER", 'k', "the kubelet's folder (/var/lib/kubelet)"},
     {"cdi-dir", "FOLDER", 'c', "where CDI specifications are written (/var/run/cdi)"},
+    {"device-dir", "FOLDER", 'd', "where the host's /dev is seen (/dev)"},
     {"api-server", "URL", 'a', "the API server, https://HOST:PORT; without it, the one that pods are told"},
     {"token-file", "FILE", 't', "the service account's token, read for each request"},
     {"ca-file", "FILE", 'A', "what the API server's certificate is checked by"},
@@ -85,6 +88,9 @@ static int take_option(struct kubelet_options *chosen, int letter, const char *v
         return units_parse_share(value, &chosen->slice_compute, &error) < 0
                    ? wrong("slice-compute", error.message)
                    : -1;
+    case 'o':
+        chosen->slice_oversubscribe = true;
+        return -1;
     case 'n':
         chosen->node = value;
         return -1;
@@ -99,6 +105,9 @@ static int take_option(struct kubelet_options *chosen, int letter, const char *v
         return -1;
     case 'c':
         chosen->cdi_dir = value;
+        return -1;
+    case 'd':
+        chosen->device_dir = value;
         return -1;
     case 'a':
         chosen->api.url = value;
@@ -255,7 +264,8 @@ int main(int count, char **arguments)
                                                  .resource = "gpuslice.io/gpu",
                                                  .slice_count = 10,
                                                  .kubelet_dir = "/var/lib/kubelet",
-                                                 .cdi_dir = "/var/run/cdi"}};
+                                                 .cdi_dir = "/var/run/cdi",
+                                                 .device_dir = "/dev"}};
     const char *simulated = getenv("GPUSLICE_SIMULATED");
     struct error error;
     kubelet.options.node = getenv("NODE_NAME");

@@ -114,11 +114,13 @@ int node_make_session(struct kubelet *kubelet, const struct node_wish *wish, jso
                       struct error *error)
 {
     const struct kubelet_options *options = &kubelet->options;
+    const struct container_host host = {
+        .paths = &kubelet->paths, .driver = options->driver, .devices = options->device_dir};
     json_object_set_new(wish->body, "own_socket", json_true());
     int result = post_session(kubelet, wish, session, error);
     json_decref(wish->body);
     if (result == 0)
-        result = container_parts(*session, &kubelet->paths, options->driver, parts, error);
+        result = container_parts(*session, &host, parts, error);
     if (result == 0) {
         json_t *specification = cdi_specification(wish->kind, wish->names, wish->name_count, *parts);
         result = cdi_write(options->cdi_dir, wish->file, specification, error);
@@ -136,8 +138,10 @@ int node_show_gpus(const struct kubelet *kubelet, const struct node_wish *wish, 
                    struct error *error)
 {
     const struct kubelet_options *options = &kubelet->options;
+    const struct container_host host = {
+        .paths = &kubelet->paths, .driver = options->driver, .devices = options->device_dir};
     json_t *parts = NULL;
-    int result = container_driver_parts(gpus, &kubelet->paths, options->driver, &parts, error);
+    int result = container_driver_parts(gpus, &host, &parts, error);
     if (result == 0) {
         json_t *specification = cdi_specification(wish->kind, wish->names, wish->name_count, parts);
         result = cdi_write(options->cdi_dir, wish->file, specification, error);

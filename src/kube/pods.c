@@ -23,6 +23,7 @@ static struct {
     struct kubelet *kubelet;
     struct grpc_request *request;
     bool is_comparing; /* a task does */
+    json_t *given;     /* names of sessions that were given since the list was asked for */
     uint64_t looked_ns, soon_ns;
     json_t *
         wanted; /* sessions of living containers by name: {namespace, pod, container}; NULL: not a whole list */
@@ -34,9 +35,10 @@ static struct {
 static const struct {
     const char *annotation, *means;
 } annotations_known[] = {
-    {"gpuslice.io/memory", "memory"},          {"gpuslice.io/compute", "compute"},
-    {"gpuslice.io/priority", "priority"},      {"gpuslice.io/oversubscribe", "oversubscribe"},
-    {"tensor-fusion.ai/vram-limit", "memory"}, {"tensor-fusion.ai/compute-percent-limit", "compute"},
+    {"gpuslice.io/memory", "memory"},           {"gpuslice.io/compute", "compute"},
+    {"gpuslice.io/priority", "priority"},       {"gpuslice.io/oversubscribe", "oversubscribe"},
+    {"gpuslice.io/host-memory", "host memory"}, {"gpuslice.io/idle-suspend", "idle suspend"},
+    {"tensor-fusion.ai/vram-limit", "memory"},  {"tensor-fusion.ai/compute-percent-limit", "compute"},
     {"tensor-fusion.ai/qos", "priority"},
 };
 
@@ -61,6 +63,27 @@ static void set_compute(json_t *wish, const char *text, char problem[static 256]
         snprintf(problem, 256, "compute: %.200s", error.message);
     else
         json_object_set_new(wish, "compute", json_string(units_format_share(share, formatted)));
+}
+
+static void set_host_memory(json_t *wish, const char *text, char problem[static 256])
+{
+    uint64_t bytes;
+    struct error error;
+    if (units_parse_bytes(text, &bytes, &error) < 0)
+        snprintf(problem, 256, "host memory: %.200s", error.message);
+    else
+        json_object_set_new(wish, "host_memory_bytes", json_integer((json_int_t)bytes));
+}
+
+static void set_idle_suspend(json_t *wish, const char *text, char problem[static 256])
+{
+    uint64_t usec;
+    struct error error;
+    if (units_parse_duration(text, &usec, &error) < 0)
+        snprintf(problem, 256, "idle suspend: %.200s", error.message);
+    else
+        json_object_set_new(wish, "idle_suspend_seconds",
+                            json_integer(usec < 1000000 ? 1 : (json_int_t)(usec / 1000000)));
 }
 
 static void set_priority(json_t *wish, const char *text, char problem[static 256])
@@ -92,8 +115,14 @@ json_t *pods_wish(const json_t *annotations, uint64_t limit_bytes, char problem[
             set_compute(wish, text, problem);
         else if (strcmp(means, "priority") == 0)
             set_priority(wish, text, problem);
+        else if (strcmp(means, "host memory") == 0)
+            set_host_memory(wish, text, problem);
+        else if (strcmp(means, "idle suspend") == 0)
+            set_idle_suspend(wish, text, problem);
         else
-            snprintf(problem, 256, "%s: this version of GPU Slice cannot oversubscribe",
+            snprintf(problem, 256,
+                     "%s: slices are given before their pod is known; expected gpuslice-kubelet's "
+                     "--slice-oversubscribe, or a claim by DRA",
                      annotations_known[i].annotation);
     }
     if (json_object_size(wish))
@@ -153,6 +182,8 @@ static bool is_young(const json_t *session)
 static void compare_session(struct kubelet *kubelet, const json_t *session)
 {
     const char *name = session_text(session, "name");
+    if (json_object_get(pods.given, name))
+        return;
     const json_t *container = json_object_get(pods.wanted, name);
     struct error error;
     char file[SLICES_FILE_TEXT];
@@ -243,8 +274,11 @@ static void on_end(void *context, enum grpc_status status, const char *text)
 
 static const struct grpc_answer on_answer = {on_list, on_end};
 
-void pods_look_soon(struct kubelet *kubelet)
+void pods_note_given(struct kubelet *kubelet, const char *session)
 {
+    if (!pods.given)
+        pods.given = json_object();
+    json_object_set_new(pods.given, session, json_true());
     pods.soon_ns = monotonic_ns() + SOON_NS;
 }
 
@@ -258,6 +292,7 @@ void pods_tick(struct kubelet *kubelet)
         return;
     pods.kubelet = kubelet;
     pods.looked_ns = now;
+    json_object_clear(pods.given);
     pods.request =
         grpc_ask(kubelet->loop, path, "/v1.PodResourcesLister/List", "", 0, TIMEOUT_USEC, &on_answer, NULL);
 }
@@ -268,4 +303,6 @@ void pods_stop(struct kubelet *kubelet)
     pods.request = NULL;
     json_decref(pods.wanted);
     pods.wanted = NULL;
+    json_decref(pods.given);
+    pods.given = NULL;
 }

@@ -4,8 +4,8 @@
 
 #include "kube/kubelet.h"
 
-/* Slices were given a moment ago. */
-void pods_look_soon(struct kubelet *kubelet);
+/* The slices of this session are about to be given: a list of pods that was asked for before says nothing about it. */
+void pods_note_given(struct kubelet *kubelet, const char *session);
 
 /* Look, if it is time: called every second. */
 void pods_tick(struct kubelet *kubelet);

@@ -341,6 +341,8 @@ static int fill_gpus(const struct kubelet *kubelet, char *const *ids, size_t cou
     if (!compute.max)
         compute = (struct share){(uint32_t)(most * SHARE_WHOLE / kubelet->options.slice_count), SHARE_WHOLE};
     json_object_set_new(body, "compute", json_string(units_format_share(compute, share)));
+    if (kubelet->options.slice_oversubscribe)
+        json_object_set_new(body, "oversubscribe", json_string("swap"));
     return 0;
 }
 
@@ -359,6 +361,7 @@ static int allocate_session(struct kubelet *kubelet, const Kubelet__ContainerAll
         json_decref(body);
         return result;
     }
+    pods_note_given(kubelet, name);
     const struct node_wish wish = {.body = body,
                                    .replace = true,
                                    .kind = CDI_KIND,
@@ -488,7 +491,6 @@ static void answer_allocate(const struct allocate_job *job, struct allocation *a
         answer.containers[i] = &all[i].answer;
     message_answer(job->call, &answer.base);
     free(answer.containers);
-    pods_look_soon(job->kubelet);
 }
 
 static void run_allocate(void *context)

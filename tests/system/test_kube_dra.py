@@ -276,15 +276,41 @@ def test_a_claims_configuration_sets_share_and_priority(api, machine, greeted):
     assert (session["compute_min_ratio"], session["compute_max_ratio"], session["priority"]) == (0.1, 0.8, "high")
 
 
+def names_in(answer):
+    """CDI names, and what else the answer has."""
+    names = [name for one in answer.values() for device in one["devices"] for name in device["cdi_device_ids"]]
+    rest = {uid: {**one, "devices": [{**device, "cdi_device_ids": None} for device in one["devices"]]} for uid, one in answer.items()}
+    return names, rest
+
+
+def names_that_lead_somewhere(plugin):
+    return {f"gpuslice.io/claim={device['name']}" for path in plugin.cdi.glob("*.json")
+            for device in json.loads(path.read_text())["devices"]}
+
+
+def test_names_are_given_once_and_stay_good(api, machine, greeted, plugin):
+    """A kubelet that starts anew adds what it is told to what it knows, and takes CDI names for the IDs of devices."""
+    names = gpu_names(machine)
+    claim = make_claim(api, result(names[0]), result(names[1]))
+    given = []
+    for _ in range(3):
+        given += names_in(prepare(greeted, claim))[0]
+        plugin.kill()
+        plugin.start()
+        greet(greeted)
+    assert len(given) == len(set(given)) == 6 and names_that_lead_somewhere(plugin) == set(given)
+    unprepare(greeted, claim)
+
+
 def test_preparing_and_unpreparing_again_changes_nothing(api, machine, greeted, plugin):
     claim = make_claim(api, result(gpu_names(machine)[0]))
     first = prepare(greeted, claim)
     (session,) = sessions(machine)
-    assert prepare(greeted, claim) == first
+    assert names_in(prepare(greeted, claim))[1] == names_in(first)[1]
     assert [one["session_id"] for one in sessions(machine)] == [session["session_id"]]
     for file in plugin.cdi.iterdir():
         file.unlink()  # as a reboot does with /run
-    assert prepare(greeted, claim) == first and len(list(plugin.cdi.iterdir())) == 1
+    assert names_in(prepare(greeted, claim))[1] == names_in(first)[1] and len(list(plugin.cdi.iterdir())) == 1
     for _ in range(2):
         assert unprepare(greeted, claim)[claim["uid"]]["error"] == ""
     assert sessions(machine) == []
@@ -305,7 +331,8 @@ def test_claims_outlive_a_restart(api, machine, greeted, plugin, who):
     else:
         greeted.must("restart")
     greet(greeted)
-    assert wait_for(lambda: prepare(greeted, claim), "an answer") == first
+    assert names_in(wait_for(lambda: prepare(greeted, claim), "an answer"))[1] == names_in(first)[1]
+    assert names_that_lead_somewhere(plugin) >= set(names_in(first)[0])
     assert [one["session_id"] for one in sessions(machine)] == [session["session_id"]]
     other = make_claim(api, result(gpu_names(machine)[0]))
     answer = wait_for(lambda: (lambda said: said if not said[other["uid"]]["error"] else None)(prepare(greeted, other)),

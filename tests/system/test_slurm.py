@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import pwd
 import shutil
 import socket
 import stat
@@ -40,7 +41,7 @@ class Slurm:
     """A controller and two nodes, each with 1000 MiB and 100 hundredths of a GPU to give."""
 
     def __init__(self, product, daemon, *plugin_words):
-        self.daemon, self.started = daemon, []
+        self.product, self.daemon, self.started = product, daemon, []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gl-"))
         host = socket.gethostname().split(".")[0]
         controller, first, second = free_ports(3)
@@ -268,6 +269,68 @@ def test_a_cancelled_job_leaves_nothing(slurm):
     assert slurm.run("scancel", "-u", "root").returncode == 0
     assert job.wait(60) != 0
     wait_for(lambda: sessions(slurm) == [], "its end")
+
+
+def test_tasks_of_a_step_share_the_sessions_memory(slurm, product):
+    step = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "-n3", "--gpuslice=memory=64MiB", "env", "HOLD=stdin",
+                             *map(str, allocating(product, 40, 1)[1:])], env=slurm.environment(), stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: sessions(slurm) and sessions(slurm)[0]["processes"] and sum(
+        one["used_bytes"] for one in sessions(slurm)) == 40 * MIB, "one of them to have its memory")
+    (session,) = sessions(slurm)
+    output, _ = step.communicate("\n" * 3, timeout=60)
+    assert output.count("ALLOC_OK iteration 0") >= 1 and session["vram_limit_bytes"] == 64 * MIB, output
+    assert "ALLOC_OK" in output and "ALLOC_FAIL at iteration 0 code=2" in output, "two at once have no room"
+
+
+def test_each_job_of_an_array_has_a_session(slurm, product):
+    script = slurm.folder / "array.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --gpuslice=memory=64MiB,compute=10%\n#SBATCH --array=1-4%2\n"
+                      f"echo session $GPUSLICE_SESSION\n{' '.join(map(str, allocating(product, 40, 2)))}\n")
+    result = slurm.run("sbatch", "--wait", "-w", "n1", "-o", slurm.folder / "array-%a.out", script, deadline_s=120)
+    assert result.returncode == 0, (result, slurm.log())
+    outputs = [(slurm.folder / f"array-{number}.out").read_text() for number in range(1, 5)]
+    assert len({output.splitlines()[0] for output in outputs}) == 4, "each has its own"
+    assert all("ALLOC_FAIL at iteration 1 code=2" in output for output in outputs)
+
+
+def test_a_job_that_is_requeued_has_a_new_session(slurm):
+    script = slurm.folder / "again.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --gpuslice=memory=64MiB --requeue\necho session $GPUSLICE_SESSION\nexec sleep 1000\n")
+    out = slurm.folder / "again.out"
+    job = slurm.run("sbatch", "--parsable", "-w", "n1", "--open-mode=append", "-o", out, script).stdout.strip()
+    lines = wait_for(lambda: out.exists() and out.read_text().splitlines(), "its first life")
+    assert slurm.run("scontrol", "requeue", job).returncode == 0
+    wait_for(lambda: sessions(slurm) == [], "the first session's end", deadline_s=60)
+    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # requeued jobs wait for two minutes
+    wait_for(lambda: len(out.read_text().splitlines()) == 2, "its second life", deadline_s=150)
+    assert out.read_text().splitlines()[1] != lines[0]
+    (session,) = sessions(slurm)
+    assert session["name"] == f"slurm-{job}.n1"
+    assert slurm.run("scancel", job).returncode == 0
+
+
+@pytest.fixture
+def other_user(slurm):
+    """A user with no rights, who can read what is under test."""
+    user = pwd.getpwnam("daemon")
+    reach = subprocess.run(["test", "-r", slurm.product.interceptor], user=user.pw_uid, group=user.pw_gid, extra_groups=[])
+    if reach.returncode != 0:
+        pytest.skip("other users cannot read the tree under test")
+    return user
+
+
+def test_another_users_job_is_in_a_session_of_that_user(slurm, product, other_user):
+    as_user = {"user": other_user.pw_uid, "group": other_user.pw_gid, "extra_groups": []}
+    job = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "-D", "/tmp", "--gpuslice=memory=64MiB", "sh", "-c",
+                            f"{' '.join(map(str, allocating(product, 40, 2)))}; cat"], env=slurm.environment(), cwd="/tmp",
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **as_user)
+    (session,) = wait_for(lambda: sessions(slurm), f"the session ({slurm.log()})")
+    assert session["owner_uid"] == other_user.pw_uid
+    record = slurm.daemon.runtime / "slurm" / session["name"].removeprefix("slurm-")
+    assert record.stat().st_uid == 0 and stat.S_IMODE(record.stat().st_mode) == 0o600
+    output, errors = job.communicate("", timeout=60)
+    assert "ALLOC_OK iteration 0" in output and "ALLOC_FAIL at iteration 1 code=2" in output, (output, errors)
 
 
 def test_without_a_daemon_the_tasks_say_why_and_the_node_stays(slurm):

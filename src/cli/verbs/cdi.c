@@ -25,15 +25,17 @@ static int specify(struct client *client, const struct cli_arguments *arguments,
                    json_t **specification, char id[static 64], struct error *error)
 {
     json_t *session = NULL, *environment = NULL, *parts = NULL;
+    const struct container_host host = {.paths = &client->paths,
+                                        .driver = arguments->without_driver ? CONTAINER_DRIVER_ABSENT
+                                                                            : CONTAINER_DRIVER_HOST,
+                                        .devices = "/dev"};
     int result = client_request_session(client, "POST", name, "/socket", NULL, &session, error);
     if (result == 0)
         result = client_request_session(client, "GET", session_text(session, "session_id"), "/environment",
                                         NULL, &environment, error);
     if (result == 0) {
         json_object_set(session, "environment", environment);
-        result = container_parts(session, &client->paths,
-                                 arguments->without_driver ? CONTAINER_DRIVER_ABSENT : CONTAINER_DRIVER_HOST,
-                                 &parts, error);
+        result = container_parts(session, &host, &parts, error);
     }
     if (result == 0) {
         *specification = cdi_session(session, parts);

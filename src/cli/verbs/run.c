@@ -136,11 +136,13 @@ static int compose_container(struct client *client, const struct cli_arguments *
                              struct error *error)
 {
     json_t *session = NULL, *parts = NULL;
+    const struct container_host host = {.paths = &client->paths,
+                                        .driver = arguments->without_driver ? CONTAINER_DRIVER_ABSENT
+                                                                            : CONTAINER_DRIVER_HOST,
+                                        .devices = "/dev"};
     int result = find_session(client, arguments, &session, error);
     if (result == 0)
-        result = container_parts(session, &client->paths,
-                                 arguments->without_driver ? CONTAINER_DRIVER_ABSENT : CONTAINER_DRIVER_HOST,
-                                 &parts, error);
+        result = container_parts(session, &host, &parts, error);
     if (result == 0)
         result = container_command_compose(arguments->operands, parts, command, error);
     json_decref(parts);

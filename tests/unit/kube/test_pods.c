@@ -42,6 +42,12 @@ static void annotations_of_ours_and_of_others_ask_for_the_same(void **state)
                "{\"memory_bytes\":50}", "");
 }
 
+static void memory_that_can_leave_the_card_has_bounds(void **state)
+{
+    check_wish("{\"gpuslice.io/host-memory\":\"4GiB\",\"gpuslice.io/idle-suspend\":\"5m\"}",
+               "{\"host_memory_bytes\":4294967296,\"idle_suspend_seconds\":300}", "");
+}
+
 static void a_slice_is_narrowed_and_never_widened(void **state)
 {
     check_wish("{\"gpuslice.io/memory\":\"4GiB\"}", "{\"memory_bytes\":1000}", "");
@@ -53,7 +59,9 @@ static void what_cannot_be_read_is_left_out_and_said(void **state)
     check_wish("{\"gpuslice.io/compute\":\"200%\",\"gpuslice.io/memory\":\"1\"}", "{\"memory_bytes\":1}",
                "compute");
     check_wish("{\"gpuslice.io/priority\":\"urgent\"}", NULL, "urgent");
-    check_wish("{\"gpuslice.io/oversubscribe\":\"true\"}", NULL, "oversubscribe");
+    check_wish("{\"gpuslice.io/oversubscribe\":\"true\"}", NULL, "--slice-oversubscribe");
+    check_wish("{\"gpuslice.io/host-memory\":\"much\"}", NULL, "host memory");
+    check_wish("{\"gpuslice.io/idle-suspend\":\"soon\"}", NULL, "idle suspend");
     check_wish("{\"gpuslice.io/memory\":7}", NULL, "");
     check_wish("[]", NULL, "");
 }
@@ -62,6 +70,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(annotations_of_ours_and_of_others_ask_for_the_same),
+        cmocka_unit_test(memory_that_can_leave_the_card_has_bounds),
         cmocka_unit_test(a_slice_is_narrowed_and_never_widened),
         cmocka_unit_test(what_cannot_be_read_is_left_out_and_said),
     };
