@@ -1,8 +1,12 @@
 #include "client/gpu_names.h"
 
 #include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "base/units.h"
 
 /* An index, an index and that of a MIG instance behind a colon, or what can begin a UUID as NVML writes it:
  * "GPU-8f2d...", "MIG-...", or its hex digits alone. */
@@ -89,4 +93,28 @@ int gpu_names_from_visible_devices(struct gpu_names *names, const char *value, s
             value);
     *names = found;
     return 0;
+}
+
+int gpu_names_from_environment(struct gpu_names *names, struct error *error)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *given = getenv("TF_VISIBLE_DEVICES");
+    struct gpu_names chosen = {0}, all = {0};
+    if (!given || !*given)
+        return visible ? gpu_names_from_visible_devices(names, visible, error) : 0;
+    int result = gpu_names_add_list(&all, given, error);
+    if (result == 0 && visible && *visible)
+        result = gpu_names_from_visible_devices(&chosen, visible, error);
+    for (unsigned i = 0; i < chosen.count && result == 0; i++) {
+        uint64_t index;
+        bool is_index = units_parse_number(chosen.names[i], UINT32_MAX, &index, NULL) == 0;
+        if (is_index && index >= all.count)
+            return error_set(error, ERANGE, NULL,
+                             "CUDA_VISIBLE_DEVICES names GPU %s, but TF_VISIBLE_DEVICES has %u of them",
+                             chosen.names[i], all.count);
+        const char *name = is_index ? all.names[index] : chosen.names[i];
+        result = gpu_names_add(names, name, strlen(name), error);
+    }
+    if (result == 0 && chosen.count == 0)
+        *names = all;
+    return result;
 }

@@ -24,6 +24,10 @@ int gpu_names_add_list(struct gpu_names *names, const char *list, struct error *
 /* Whether `name` is among them, in any case. */
 bool gpu_names_contain(const struct gpu_names *names, const char *name);
 
+/* The GPUs that the environment gives a program: CUDA_VISIBLE_DEVICES, and vgpu.rs's TF_VISIBLE_DEVICES, among which indices in
+ * the first count where both are set. `names` stays empty where neither is. */
+int gpu_names_from_environment(struct gpu_names *names, struct error *error);
+
 /* Read a value of CUDA_VISIBLE_DEVICES. As the CUDA driver reads it: what follows an entry that is no GPU
  * does not count, so "-1" and "" hide every GPU, which is an error here. */
 int gpu_names_from_visible_devices(struct gpu_names *names, const char *value, struct error *error);

@@ -113,12 +113,24 @@ static int wait_in_line(struct client *client, uint64_t patience_usec,
     return result;
 }
 
+/* What the wish comes to where it names no GPU, and the environment does. */
+static int wish_body(const struct session_wish *wish, json_t **body, struct error *error)
+{
+    struct session_wish meant = *wish;
+    if (meant.gpus.count == 0 && meant.memory.gpus.count == 0) {
+        int result = gpu_names_from_environment(&meant.gpus, error);
+        if (result < 0)
+            return result;
+    }
+    return session_wish_body(&meant, NULL, body, error);
+}
+
 int session_create(struct client *client, const struct session_wish *wish, bool run,
                    const struct session_progress *progress, json_t **session, struct error *error)
 {
     json_t *body = NULL;
     int result = start_check_driver(client->paths.simulated, error);
-    if (result < 0 || (result = session_wish_body(wish, getenv("CUDA_VISIBLE_DEVICES"), &body, error)) < 0 ||
+    if (result < 0 || (result = wish_body(wish, &body, error)) < 0 ||
         (result = start_daemon(client, error)) < 0) {
         json_decref(body);
         return result;

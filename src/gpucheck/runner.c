@@ -200,6 +200,13 @@ static int set_environment(const char *gpu, struct error *error)
         "GPUSLICE_METRICS_ADDR",
         "TENSOR_FUSION_CUDA_MEM_LIMIT",
         "TENSOR_FUSION_CUDA_UP_LIMIT",
+        "CUDA_DEVICE_MEMORY_LIMIT",
+        "CUDA_DEVICE_SM_LIMIT",
+        "DISABLE_GPU_LIMITER",
+        "ENABLE_CUDA_HOOKS",
+        "ENABLE_NVML_HOOKS",
+        "TF_VISIBLE_DEVICES",
+        "TF_LOG_PATH",
         "LD_PRELOAD",
         "CUDA_LAUNCH_BLOCKING",
     };

@@ -117,8 +117,8 @@ class Gpu:
     def environment(self, **more):
         """The caller's environment without any of ours, with this GPU and `more`."""
         clean = {k: v for k, v in os.environ.items()
-                 if not k.startswith(("GPUSLICE_", "FAKECUDA_", "CUDA_", "TENSOR_FUSION_", "NVSHARE_"))
-                 and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
+                 if not k.startswith(("GPUSLICE_", "FAKECUDA_", "CUDA_", "TENSOR_FUSION_", "NVSHARE_", "TF_"))
+                 and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH", "DISABLE_GPU_LIMITER", "ENABLE_CUDA_HOOKS", "ENABLE_NVML_HOOKS")}
         return {**clean, "LD_LIBRARY_PATH": str(self.product.simulated), **self.settings,
                 **{key: str(value) for key, value in more.items()}}
 

@@ -13,7 +13,8 @@ enum gpu_place hook_nvml_place(nvmlDevice_t device, uint32_t *gpu)
     if (own_calls_depth)
         return PLACE_NOWHERE;
     enum session_mode mode = session_mode();
-    if (mode == SESSION_OUTSIDE || !real_nvml(nvmlDeviceGetUUID) ||
+    bool is_whole = session_settings()->shows_whole_nvml && !*session_settings()->session_id;
+    if (mode == SESSION_OUTSIDE || is_whole || !real_nvml(nvmlDeviceGetUUID) ||
         real_nvml(nvmlDeviceGetUUID)(device, text, sizeof(text)) != NVML_SUCCESS ||
         !gpu_uuid_parse(text, uuid))
         return PLACE_NOWHERE;

@@ -1,6 +1,7 @@
 #include "intercept/resolve/report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,20 +12,36 @@
 
 /* write(2) that leaves no SIGPIPE behind: the signal is blocked for this thread, and taken out again if the
  * write has raised it. */
-static void write_quietly(const char *text, size_t bytes)
+static void write_quietly(int fd, const char *text, size_t bytes)
 {
     sigset_t pipe_signal, before, pending;
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
     sigpending(&pending);
     sigprocmask(SIG_BLOCK, &pipe_signal, &before);
-    ssize_t written = write(STDERR_FILENO, text, bytes);
+    ssize_t written = write(fd, text, bytes);
     if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
         sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-static void write_line(const char *format, va_list arguments)
+/* vgpu.rs's TF_LOG_PATH: a file, or a folder for tf.log. Returns a descriptor, or -1. Opened for each line: there are few, and a
+ * program may close all descriptors that it does not know. */
+static int open_log(void)
+{
+    const char *path = secure_getenv("TF_LOG_PATH");
+    char inside[4096];
+    if (!path || !*path)
+        return -1;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd < 0 && errno == EISDIR &&
+        (size_t)snprintf(inside, sizeof(inside), "%s/tf.log", path) < sizeof(inside))
+        fd = open(inside, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    return fd;
+}
+
+/* What keeps a program from its memory is told on standard error in any case. */
+static void write_line(bool is_important, const char *format, va_list arguments)
 {
     static const char prefix[] = "gpuslice: ";
     char line[REPORT_LINE_BYTES];
@@ -37,7 +54,13 @@ static void write_line(const char *format, va_list arguments)
     size_t room = sizeof line - used - 2; /* for the newline and the terminator */
     used += (size_t)length < room ? (size_t)length : room;
     line[used++] = '\n';
-    write_quietly(line, used);
+    int log = open_log();
+    if (log >= 0) {
+        write_quietly(log, line, used);
+        close(log);
+    }
+    if (log < 0 || is_important)
+        write_quietly(STDERR_FILENO, line, used);
 }
 
 void report_line(const char *format, ...)
@@ -45,9 +68,18 @@ void report_line(const char *format, ...)
     int saved_errno = errno;
     va_list arguments;
     va_start(arguments, format);
-    write_line(format, arguments);
+    write_line(true, format, arguments);
     va_end(arguments);
     errno = saved_errno;
+}
+
+/* vgpu.rs's TF_ENABLE_LOG and TF_LOG_LEVEL, where GPUSLICE_DEBUG says nothing. */
+static bool foreign_debug_wanted(void)
+{
+    const char *enabled = secure_getenv("TF_ENABLE_LOG"), *level = secure_getenv("TF_LOG_LEVEL");
+    bool is_off = enabled &&
+                  (strcmp(enabled, "off") == 0 || strcmp(enabled, "0") == 0 || strcmp(enabled, "false") == 0);
+    return !is_off && level && (strcmp(level, "debug") == 0 || strcmp(level, "trace") == 0);
 }
 
 static bool debug_wanted(void)
@@ -57,7 +89,8 @@ static bool debug_wanted(void)
     int known = atomic_load_explicit(&wanted, memory_order_relaxed);
     if (known == UNKNOWN) {
         const char *value = secure_getenv("GPUSLICE_DEBUG");
-        known = value && *value && strcmp(value, "0") != 0 ? YES : NO;
+        bool is_yes = value && *value ? strcmp(value, "0") != 0 : foreign_debug_wanted();
+        known = is_yes ? YES : NO;
         atomic_store_explicit(&wanted, known, memory_order_relaxed);
     }
     return known == YES;
@@ -70,7 +103,7 @@ void report_debug(const char *format, ...)
     int saved_errno = errno;
     va_list arguments;
     va_start(arguments, format);
-    write_line(format, arguments);
+    write_line(false, format, arguments);
     va_end(arguments);
     errno = saved_errno;
 }

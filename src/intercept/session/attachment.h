@@ -22,8 +22,9 @@ struct session_settings {
     char session_id[WIRE_SESSION_ID_BYTES]; /* empty: none */
     char token[WIRE_TOKEN_BYTES];
     char socket_path[108];
-    char limit[4096];   /* of memory; empty: none */
-    char compute[4096]; /* empty: no cap */
+    char limit[4096];      /* of memory; empty: none */
+    char compute[4096];    /* empty: no cap */
+    bool shows_whole_nvml; /* without a session alone */
     /* Of a process on its own: whether its memory can leave the card (standalone.c). */
     char oversubscribe[32];
 };

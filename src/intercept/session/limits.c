@@ -84,19 +84,24 @@ static int parse(const char *text, read_amount *amount, struct limits *limits, s
         return result;
     }
     at = skip_blanks(at + 1);
+    bool is_first = true;
     while (*at != '}') {
         char key[WORD_BYTES], value[WORD_BYTES];
-        if (read.count && *at++ != ',')
+        if (!is_first && *at++ != ',')
             return not_an_object(amount, error);
         at = read_word(at, false, key);
         if (!at || *(at = skip_blanks(at)) != ':' || !(at = read_word(at + 1, true, value)))
             return not_an_object(amount, error);
         if (read.count == LEDGER_GPUS)
             return error_set(error, E2BIG, NULL, "more than %u GPUs", LEDGER_GPUS);
-        int result = read_row(key, value, amount, &read.rows[read.count], error);
+        bool is_rest = strcmp(key, "*") == 0;
+        int result = is_rest ? amount(value, &read.every_gpu_amount, error)
+                             : read_row(key, value, amount, &read.rows[read.count], error);
         if (result < 0)
             return result;
-        read.count++;
+        read.every_gpu |= is_rest;
+        read.count += !is_rest;
+        is_first = false;
         at = skip_blanks(at);
     }
     if (*skip_blanks(at + 1))
@@ -117,7 +122,7 @@ int limits_parse_shares(const char *text, struct limits *limits, struct error *e
 
 bool limits_find(const struct limits *limits, const uint8_t uuid[static 16], int index, uint64_t *amount)
 {
-    for (uint32_t i = 0; i < limits->count && !limits->every_gpu; i++) {
+    for (uint32_t i = 0; i < limits->count; i++) {
         const struct limit *row = &limits->rows[i];
         if (row->by_uuid ? memcmp(row->uuid, uuid, 16) != 0 : index < 0 || row->index != (uint32_t)index)
             continue;

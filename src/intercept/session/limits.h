@@ -4,6 +4,8 @@
  *   2GiB                                    every GPU
  *   {"0": "2GiB", "GPU-3f…": 1073741824}    by NVML index or UUID, in any case; other GPUs have none: limit 0
  *
+ *   {"0": "2GiB", "*": "1GiB"}              "*" is each GPU that no other row names
+ *
  *   25%                                     every GPU; of a range like 20%..60% the upper end
  *   {"0": "25%", "GPU-3f…": 60}             the same, a bare number being a percentage; other GPUs have no cap */
 #pragma once
@@ -22,7 +24,7 @@ struct limit {
 };
 
 struct limits {
-    bool every_gpu; /* `every_gpu_amount` holds for each, and there are no rows */
+    bool every_gpu; /* `every_gpu_amount` holds for each that no row names */
     uint64_t every_gpu_amount;
     uint32_t count;
     struct limit rows[LEDGER_GPUS];

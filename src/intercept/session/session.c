@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "intercept/resolve/report.h"
 #include "intercept/session/attach.h"
+#include "intercept/session/foreign.h"
 #include "intercept/session/standalone.h"
 
 #define SYSTEM_SOCKET "/run/gpuslice/attach.sock"
@@ -18,6 +19,7 @@
 #define TRY_AGAIN_NS UINT64_C(1000000000)
 #define COME_AGAIN_NS UINT64_C(10000000) /* sooner than one daemon ends and another serves */
 #define CONTEXT_COST_MS 200
+#define NO_MEMORY_LIMIT "18446744073709551615" /* LEDGER_UNLIMITED, as limits are written */
 /* Shorter than the daemon waits after a notice: what happens in between is seen by the same sample. */
 #define NOTICE_PAUSE_NS UINT64_C(20000000)
 
@@ -54,6 +56,24 @@ static bool read_variable(const char *name, char *value, size_t bytes)
     return text && *text;
 }
 
+/* What other systems' variables say, where nothing of ours is set. They never take a process out of a session. */
+static void read_foreign(void)
+{
+    if (*settings.session_id)
+        return;
+    if (!*settings.limit && !foreign_hami_limits("CUDA_DEVICE_MEMORY_LIMIT", NO_MEMORY_LIMIT, settings.limit,
+                                                 sizeof(settings.limit)))
+        settings_bad = "CUDA_DEVICE_MEMORY_LIMIT";
+    if (!*settings.compute &&
+        !foreign_hami_limits("CUDA_DEVICE_SM_LIMIT", "100", settings.compute, sizeof(settings.compute)))
+        settings_bad = "CUDA_DEVICE_SM_LIMIT";
+    if (foreign_limits_are_off()) { /* a rule of the daemon's may still name the process */
+        settings.limit[0] = settings.compute[0] = '\0';
+        settings_bad = NULL;
+    }
+    settings.shows_whole_nvml = foreign_nvml_is_off();
+}
+
 static void read_settings(void)
 {
     settings_read = true;
@@ -64,6 +84,7 @@ static void read_settings(void)
         read_variable("TENSOR_FUSION_CUDA_MEM_LIMIT", settings.limit, sizeof(settings.limit));
     if (!read_variable("GPUSLICE_COMPUTE_LIMIT", settings.compute, sizeof(settings.compute)))
         read_variable("TENSOR_FUSION_CUDA_UP_LIMIT", settings.compute, sizeof(settings.compute));
+    read_foreign();
     read_variable("GPUSLICE_OVERSUBSCRIBE", settings.oversubscribe, sizeof(settings.oversubscribe));
     settings_ask = !settings_bad && !*settings.session_id && !*settings.limit && !*settings.compute;
     if (settings_ask && getauxval(AT_SECURE))
@@ -77,8 +98,10 @@ static int open_ledger(const struct attachment *previous, struct lock *lock, str
                        struct error *error)
 {
     if (settings_bad)
-        return error_set(error, EINVAL, NULL,
-                         "%s in the environment is too long; set it as `gpuslice run` does", settings_bad);
+        return error_set(
+            error, EINVAL, NULL,
+            "%s in the environment is too long, or cannot be read; set it as `gpuslice run` does",
+            settings_bad);
     if (!*settings.session_id && !settings_ask)
         return standalone_open(&settings, lock, attachment, error);
     if (!*settings.socket_path)

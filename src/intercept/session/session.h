@@ -5,6 +5,7 @@
  *   GPUSLICE_SESSION       attach to the daemon at GPUSLICE_IPC_SOCK, with GPUSLICE_IPC_TOKEN
  *   GPUSLICE_MEMORY_LIMIT  (or TENSOR_FUSION_CUDA_MEM_LIMIT) a ledger of our own, for this process alone
  *   GPUSLICE_COMPUTE_LIMIT (or TENSOR_FUSION_CUDA_UP_LIMIT) the same, with a cap on GPU time
+ *                          (HAMi's and vgpu.rs's further variables: foreign.h)
  *   none of these          ask the system daemon once (or the one at GPUSLICE_IPC_SOCK) whether a rule of its
  *                          sessions.conf puts this process into a session; where none does, or nobody serves
  *                          there, the process passes straight through

@@ -65,9 +65,11 @@ int standalone_open(const struct session_settings *settings, struct lock *lock, 
     compute = (struct limits){.every_gpu = true, .every_gpu_amount = SHARE_WHOLE};
     struct error cause;
     if (*settings->limit && limits_parse(settings->limit, &memory, &cause) < 0)
-        return error_set(error, EINVAL, NULL, "GPUSLICE_MEMORY_LIMIT: %s", cause.message);
+        return error_set(error, EINVAL, NULL, "GPUSLICE_MEMORY_LIMIT, or what stands for it: %s",
+                         cause.message);
     if (*settings->compute && limits_parse_shares(settings->compute, &compute, &cause) < 0)
-        return error_set(error, EINVAL, NULL, "GPUSLICE_COMPUTE_LIMIT: %s", cause.message);
+        return error_set(error, EINVAL, NULL, "GPUSLICE_COMPUTE_LIMIT, or what stands for it: %s",
+                         cause.message);
     if (parse_engine(settings->oversubscribe, error) < 0)
         return -EINVAL;
     struct ledger_policy *policy = private_memory(LEDGER_POLICY_BYTES);

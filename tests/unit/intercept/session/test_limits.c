@@ -22,6 +22,20 @@ static void a_size_holds_for_every_gpu(void **state)
     assert_int_equal(limits.every_gpu_amount, 1 << 30);
 }
 
+static void a_star_is_each_gpu_that_no_row_names(void **state)
+{
+    static const uint8_t uuid[16] = {0xab};
+    uint64_t amount = 0;
+    assert_int_equal(limits_parse("{\"1\": \"1k\", \"*\": \"2k\"}", &limits, NULL), 0);
+    assert_true(limits_find(&limits, uuid, 1, &amount));
+    assert_int_equal(amount, 1024);
+    assert_true(limits_find(&limits, uuid, 0, &amount));
+    assert_int_equal(amount, 2048);
+    assert_int_equal(limits_parse("{\"*\": \"2k\"}", &limits, NULL), 0);
+    assert_true(limits_find(&limits, uuid, -1, &amount));
+    assert_int_equal(limits_parse("{\"*\": \"2k\" \"1\": 3}", &limits, NULL), -EINVAL);
+}
+
 static void an_object_names_gpus_by_index_and_uuid_in_any_case(void **state)
 {
     static const uint8_t uuid[16] = {0xab, 0xcd, 0xef, 0x01, 0x02, 0x03, 0x04, 0x05,
@@ -118,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_size_holds_for_every_gpu),
         cmocka_unit_test(shares_are_percentages),
+        cmocka_unit_test(a_star_is_each_gpu_that_no_row_names),
         cmocka_unit_test(an_object_names_gpus_by_index_and_uuid_in_any_case),
         cmocka_unit_test(an_empty_object_allows_no_gpu),
         cmocka_unit_test(what_is_no_limit_is_refused_and_changes_nothing),
