@@ -1,38 +1,72 @@
 """The bench's rows on programs as they are: light, periodic, launch-bound, heavy-tailed, capped, and mixes of them, each beside the
 same programs without GPU Slice in the same run. What each one got is the simulated GPU's own account of it."""
+import itertools
+import statistics
 import subprocess
+import time
+import typing
 
 SETTLE_S = 1.5  # a moment to get to know the programs, before a window
 
 # What tests/system/programs/load.c runs.
 SHORT_BACKLOG, MIDDLE_BACKLOG, LONG_BACKLOG = "kernel=200 ahead=20", "kernel=400 ahead=20", "kernel=5000 ahead=20"
 
-# Key for --only; its sessions: what runs, compute, priority; and whether latencies, or what is done together, are as without us.
 PAIR, LATENCY, SPEED = "pair", "latency", "speed"
+
+
+class Party(typing.NamedTuple):
+    """A session: what each of its processes runs, its share and priority."""
+    words: str
+    compute: str
+    priority: str = "normal"
+    processes: int = 1
+    gpus: int = 1
+
+
+class Case(typing.NamedTuple):
+    what: str | None  # whether latencies, or what is done together, are as without us
+    parties: list
+    visitor: str = ""  # words of a program that comes and goes all the time, in a session without a minimum
+
+
+# Key for --only.
 CASES = {
-    "cap-unneeded": (SPEED, [("kernel=50 gap=400", "0%..25%", "normal")]),
-    "cap-needed": (None, [("kernel=300 gap=300", "0%..25%", "normal")]),
-    "pair-100": (PAIR, [("kernel=100 gap=100", "50%..100%", "normal")] * 2),
-    "pair-20": (PAIR, [("kernel=20 gap=20", "50%..100%", "normal")] * 2),
-    "pair-300": (PAIR, [("kernel=300 gap=300", "50%..100%", "normal")] * 2),
-    "pair-80": (PAIR, [("kernel=80 gap=120", "50%..100%", "normal")] * 2),
-    "pair-25": (PAIR, [("kernel=25 gap=60", "50%..100%", "normal")] * 2),
-    "pair-mixed": (PAIR, [("kernel=1500 gap=2000", "50%..100%", "normal"), ("kernel=40 gap=60", "50%..100%", "normal")]),
-    "pair-spin": (PAIR, [("kernel=100 gap=100 spin", "50%..100%", "normal")] * 2),
-    "three-periodic": (LATENCY, [("kernel=1500 burst=2 period=10000", "30%..100%", "normal")] * 3),
-    "periodic-long": (LATENCY, [("kernel=1000 period=20000", "50%..100%", "normal"), (LONG_BACKLOG, "50%..100%", "normal")]),
-    "periodic-long-first": (LATENCY, [("kernel=1000 period=20000", "0%..100%", "high"), (LONG_BACKLOG, "0%..100%", "low")]),
-    "periodic-middle": (LATENCY, [("kernel=700 burst=2 period=17000", "40%..100%", "normal"),
-                                  (MIDDLE_BACKLOG, "20%..100%", "normal")]),
-    "periodic-short-first": (LATENCY, [("kernel=1000 period=20000", "0%..100%", "high"), (SHORT_BACKLOG, "0%..100%", "low")]),
-    "light-backlog": (None, [("kernel=80 gap=120", "50%..100%", "normal"), (MIDDLE_BACKLOG, "50%..100%", "normal")]),
-    "lighter-backlog": (None, [("kernel=25 gap=60", "20%..100%", "normal"), (MIDDLE_BACKLOG, "80%..100%", "normal")]),
-    "dense": (None, [(MIDDLE_BACKLOG, "10%..100%", "normal"), (MIDDLE_BACKLOG, "90%..100%", "normal")]),
-    "heavy-tailed": (None, [("kernel=20-8000 threads=3 copy=64 gap=500", "50%..100%", "normal"),
-                            (MIDDLE_BACKLOG, "50%..100%", "normal")]),
-    "mix": (None, [("kernel=700 burst=2 period=17000", "20%..100%", "normal"), ("kernel=80 gap=120", "20%..100%", "normal"),
-                   (MIDDLE_BACKLOG, "30%..100%", "normal"), (LONG_BACKLOG, "30%..100%", "normal")]),
+    "cap-unneeded": Case(SPEED, [Party("kernel=50 gap=400", "0%..25%")]),
+    "cap-needed": Case(None, [Party("kernel=300 gap=300", "0%..25%")]),
+    "launch-bound": Case(SPEED, [Party("kernel=5 burst=100 gap=200", "50%..100%")]),
+    "pair-100": Case(PAIR, [Party("kernel=100 gap=100", "50%..100%")] * 2),
+    "pair-20": Case(PAIR, [Party("kernel=20 gap=20", "50%..100%")] * 2),
+    "pair-300": Case(PAIR, [Party("kernel=300 gap=300", "50%..100%")] * 2),
+    "pair-80": Case(PAIR, [Party("kernel=80 gap=120", "50%..100%")] * 2),
+    "pair-25": Case(PAIR, [Party("kernel=25 gap=60", "50%..100%")] * 2),
+    "pair-mixed": Case(PAIR, [Party("kernel=1500 gap=2000", "50%..100%"), Party("kernel=40 gap=60", "50%..100%")]),
+    "pair-spin": Case(PAIR, [Party("kernel=100 gap=100 spin", "50%..100%")] * 2),
+    "pair-graphs": Case(PAIR, [Party("kernel=10 graph=20 gap=300", "50%..100%")] * 2),
+    "pair-launches": Case(PAIR, [Party("kernel=5 burst=100 gap=200", "50%..100%")] * 2),
+    "three-periodic": Case(LATENCY, [Party("kernel=1500 burst=2 period=10000", "30%..100%")] * 3),
+    "periodic-long": Case(LATENCY, [Party("kernel=1000 period=20000", "50%..100%"), Party(LONG_BACKLOG, "50%..100%")]),
+    "periodic-long-first": Case(LATENCY, [Party("kernel=1000 period=20000", "0%..100%", "high"),
+                                          Party(LONG_BACKLOG, "0%..100%", "low")]),
+    "periodic-middle": Case(LATENCY, [Party("kernel=700 burst=2 period=17000", "40%..100%"), Party(MIDDLE_BACKLOG, "20%..100%")]),
+    "periodic-short-first": Case(LATENCY, [Party("kernel=1000 period=20000", "0%..100%", "high"),
+                                           Party(SHORT_BACKLOG, "0%..100%", "low")]),
+    "periodic-graphs": Case(LATENCY, [Party("kernel=50 graph=20 period=20000", "40%..100%"), Party(MIDDLE_BACKLOG, "20%..100%")]),
+    "light-backlog": Case(None, [Party("kernel=80 gap=120", "50%..100%"), Party(MIDDLE_BACKLOG, "50%..100%")]),
+    "lighter-backlog": Case(None, [Party("kernel=25 gap=60", "20%..100%"), Party(MIDDLE_BACKLOG, "80%..100%")]),
+    "dense": Case(None, [Party(MIDDLE_BACKLOG, "10%..100%"), Party(MIDDLE_BACKLOG, "90%..100%")]),
+    "heavy-tailed": Case(None, [Party("kernel=20-8000 threads=3 copy=64 gap=500", "50%..100%"),
+                                Party(MIDDLE_BACKLOG, "50%..100%")]),
+    "processes": Case(None, [Party("kernel=200 gap=300", "40%..100%", processes=3), Party(MIDDLE_BACKLOG, "40%..100%")]),
+    "gang": Case(None, [Party("kernel=400 ahead=20 threads=2 gpus=2", "50%..100%", gpus=2), Party(MIDDLE_BACKLOG, "30%..100%")]),
+    "visitors": Case(None, [Party("kernel=100 gap=100", "30%..100%"), Party(MIDDLE_BACKLOG, "50%..100%")],
+                     visitor="kernel=300 ahead=10"),
+    "mix": Case(None, [Party("kernel=700 burst=2 period=17000", "20%..100%"), Party("kernel=80 gap=120", "20%..100%"),
+                       Party(MIDDLE_BACKLOG, "30%..100%"), Party(LONG_BACKLOG, "30%..100%")]),
 }
+REPEATS, REPEATED = "repeats", "pair-100"  # the same case again and again in one daemon
+TURNS = "turns-greedy"  # a program that is light, greedy for a moment, and light again
+KEYS = (*CASES, REPEATS, TURNS)
+REPEAT_TIMES, VISIT_S, TURN_S = 10, 0.4, 1.0
 
 
 class Load:
@@ -42,8 +76,8 @@ class Load:
         if self.process.stdout.readline() != "ready\n":
             raise SystemExit("a load did not start")
 
-    def begin(self, window_s):
-        self.process.stdin.write(f"{round(window_s * 1000)}\n")
+    def begin(self, window_s, words=""):
+        self.process.stdin.write(f"{round(window_s * 1000)} {words}\n")
         self.process.stdin.flush()
 
     def end(self):
@@ -57,70 +91,142 @@ class Loads:
 
     def run(self, keys):
         for key in keys:
-            self._case(key, *CASES[key])
+            if key == REPEATS:
+                self._repeats()
+            elif key == TURNS:
+                self._turns_greedy()
+            else:
+                self._case(key, CASES[key])
 
-    def _window(self, loads, account):
-        """What each load did in a window, with its percent of the compute engine's time in `gpu` and, where `account` tells what
-        it was charged, in `charged`."""
+    def _visits(self, environment, words, end):
+        """A program that comes, works, and goes, until `end`."""
+        while time.monotonic() < end:
+            visitor = Load(self.bench, environment, words)
+            visitor.begin(VISIT_S)
+            visitor.end()
+            self.bench.end([visitor.process])
+
+    def _window(self, loads, account, visit):
+        """What the loads of each session did in a window, with their percent of the compute engine's time in `gpu` and, where
+        `account` tells what they were charged, in `charged`."""
         for window_s in (SETTLE_S, self.window_s):
             charged_before, (before_ns, before) = account(), self.clock.read()
             with self.cpu_clock() as cpus:
-                for load in loads:
+                for load in itertools.chain(*loads):
                     load.begin(window_s)
-                results = [load.end() for load in loads]
+                visit(window_s)
+                ended = [[load.end() for load in members] for members in loads]
             charged, (after_ns, after) = account(), self.clock.read()
-        for number, (load, result) in enumerate(zip(loads, results)):
-            pid = load.process.pid
-            result["gpu"] = 100 * (after.get(pid, 0) - before.get(pid, 0)) / (after_ns - before_ns)
+        results = []
+        for number, members in enumerate(loads):
+            pids = [load.process.pid for load in members]
+            ns = sum(after.get(pid, 0) - before.get(pid, 0) for pid in pids)
+            result = {"gpu": 100 * ns / (after_ns - before_ns), "p50": statistics.median(one["p50"] for one in ended[number]),
+                      "p99": max(one["p99"] for one in ended[number])}
             if charged:
                 result["charged"] = 1e11 * (charged[number] - charged_before[number]) / (after_ns - before_ns)
+            results.append(result)
         return results, cpus
 
-    def _together(self, parties, environments, account=lambda: []):
-        loads = [Load(self.bench, environment, words) for (words, _, _), environment in zip(parties, environments)]
-        results, cpus = self._window(loads, account)
-        self.bench.end([load.process for load in loads])
+    def _together(self, parties, environments, account=lambda: [], visit=lambda window_s: None):
+        loads = [[Load(self.bench, environment, party.words) for _ in range(party.processes)]
+                 for party, environment in zip(parties, environments)]
+        results, cpus = self._window(loads, account, visit)
+        self.bench.end([load.process for load in itertools.chain(*loads)])
         return results, cpus
 
-    def _inside(self, parties):
-        sessions, environments = [], []
-        for _, compute, priority in parties:
-            session, inside = self.bench.session(1 << 30, compute=compute, priority=priority)
-            sessions.append(session)
-            environments.append(inside)
+    def _without(self, case):
+        def visit(window_s):
+            if case.visitor:
+                self._visits(self.bench.outside, case.visitor, time.monotonic() + window_s - VISIT_S)
+        return self._together(case.parties, [self.bench.outside] * len(case.parties), visit=visit)[0]
+
+    def _sessions(self, parties):
+        made = [self.bench.session(1 << 30, gpus=party.gpus, compute=party.compute, priority=party.priority) for party in parties]
+        return [session for session, _ in made], [environment for _, environment in made]
+
+    def _inside(self, case):
+        sessions, environments = self._sessions(case.parties)
 
         def account():
             documents = [self.bench.request("GET", f"/v1/sessions/{session}")[1] for session in sessions]
             return [document["gpus"][0]["gpu_seconds"] for document in documents]
-        results, cpus = self._together(parties, environments, account)
+
+        def visit(window_s):
+            end = time.monotonic() + window_s - VISIT_S
+            while case.visitor and time.monotonic() < end:
+                session, environment = self.bench.session(1 << 30)
+                self._visits(environment, case.visitor, 0.01 + time.monotonic())
+                self.bench.release(session)
+        results, cpus = self._together(case.parties, environments, account, visit)
         for session in sessions:
             self.bench.release(session)
         return results, cpus
 
-    def _case(self, key, what, parties):
+    def _row(self, key, figure, text, *more, **details):
+        self.bench.row(f"loads, {key}: {text}", *more, case=key, figure=figure, **details)
+
+    def _case(self, key, case):
         alone = {}
-        for words, _, _ in parties:
-            if words not in alone:
-                alone[words] = self._together([(words, "", "")], [self.bench.outside])[0][0]
-        without, _ = self._together(parties, [self.bench.outside] * len(parties))
-        inside, cpus = self._inside(parties)
+        for party in case.parties:
+            if party not in alone:
+                alone[party] = self._together([party], [self.bench.outside])[0][0]
+        without = self._without(case)
+        inside, cpus = self._inside(case)
         together = 100 * sum(one["gpu"] for one in inside) / sum(one["gpu"] for one in without)
-        if what in (PAIR, SPEED):
-            self.bench.row(f"loads, {key}: together, of without us", together, "%", 99 if what == SPEED else 95, cpus, at_least=True)
-        if what == LATENCY:
-            for name in ("p50", "p99"):
-                self.bench.row(f"loads, {key}: {name}, of without us", inside[0][name] / without[0][name], "times", 1.1, cpus,
-                               inside=round(inside[0][name], 2), without=round(without[0][name], 2),
-                               alone=round(alone[parties[0][0]][name], 2))
-        for (words, compute, priority), before, after in zip(parties, without, inside):
-            promised = float(compute.partition("%")[0])
-            most = float(compute.partition("..")[2][:-1])
-            solo = alone[words]["gpu"]
+        if case.what in (PAIR, SPEED):
+            self._row(key, "together", "together, of without us", together, "%", 99 if case.what == SPEED else 95, cpus, at_least=True)
+        for name in ("p50", "p99") if case.what == LATENCY else ():
+            self._row(key, name, f"{name}, of without us", inside[0][name] / without[0][name], "times", 1.1, cpus,
+                      inside=round(inside[0][name], 2), without=round(without[0][name], 2),
+                      alone=round(alone[case.parties[0]][name], 2), words=case.parties[0].words)
+        for party, before, after in zip(case.parties, without, inside):
+            promised = float(party.compute.partition("%")[0])
+            most = float(party.compute.partition("..")[2][:-1])
+            solo = alone[party]["gpu"]
+            latencies = {f"{when}_{name}": round(of[name], 2) for name in ("p50", "p99")
+                         for when, of in (("inside", after), ("without", before))}
             if promised:
-                self.bench.row(f"loads, {key}: {words}: speed, minimum {promised:g} %", 100 * after["gpu"] / solo, "%",
-                               promised - 1, cpus, at_least=True, gpu=round(after["gpu"], 2), alone=round(solo, 2),
-                               without=round(before["gpu"], 2))
+                self._row(key, "speed", f"{party.words}: speed, minimum {promised:g} %", 100 * after["gpu"] / solo, "%",
+                          promised - 1, cpus, at_least=True, gpu=round(after["gpu"], 2), alone=round(solo, 2),
+                          without=round(before["gpu"], 2), minimum=promised, **latencies)
             if most < 100:
-                self.bench.row(f"loads, {key}: {words}: of the GPU, maximum {most:g} %", after["gpu"], "%", most + 1, cpus)
-            self.bench.row(f"loads, {key}: {words}: |charged - used|", abs(after["charged"] - after["gpu"]), "pp",
-                           max(0.5, 0.02 * after["gpu"]), cpus, charged=round(after["charged"], 2))
+                self._row(key, "capped", f"{party.words}: of the GPU, maximum {most:g} %", after["gpu"], "%", most + 1, cpus,
+                          alone=round(solo, 2))
+            self._row(key, "charged", f"{party.words}: |charged - used|", abs(after["charged"] - after["gpu"]), "pp",
+                      max(0.5, 0.02 * after["gpu"]), cpus, charged=round(after["charged"], 2), used=round(after["gpu"], 2))
+
+    def _repeats(self):
+        """State that the daemon keeps from earlier sessions makes later ones no slower."""
+        seen, worst = [], None
+        for _ in range(REPEAT_TIMES):
+            results, cpus = self._inside(CASES[REPEATED])
+            worst = cpus if worst is None or cpus.idle < worst.idle else worst
+            seen.append(sum(one["gpu"] for one in results))
+        self._row(REPEATS, "repeats", f"{REPEATED}, {REPEAT_TIMES} times in one daemon: least of most", 100 * min(seen) / max(seen),
+                  "%", 97, worst, at_least=True, seen=[round(one, 2) for one in seen])
+
+    def _turns_greedy(self):
+        """What a session with a minimum of 80 % misses of it in the first second after its neighbour turned from light to greedy;
+        and what the neighbour does, light again, of what it did before."""
+        light, greedy = "kernel=100 gap=900 ahead=0", "gap=0 kernel=400 ahead=20"
+        parties = [Party(MIDDLE_BACKLOG, "80%..100%"), Party("kernel=100 gap=900", "20%..100%")]
+        sessions, environments = self._sessions(parties)
+        first, second = loads = [Load(self.bench, environment, party.words) for party, environment in zip(parties, environments)]
+        got = []
+        with self.cpu_clock() as cpus:
+            for words in (light, light, greedy, light, light):
+                _, before = self.clock.read()
+                first.begin(TURN_S)
+                second.begin(TURN_S, words)
+                for load in loads:
+                    load.end()
+                _, after = self.clock.read()
+                got.append([(after.get(load.process.pid, 0) - before.get(load.process.pid, 0)) / 1e6 for load in loads])
+        self.bench.end([load.process for load in loads])
+        for session in sessions:
+            self.bench.release(session)
+        missed = max(0.0, 0.79 * TURN_S * 1000 - got[2][0])
+        self._row(TURNS, "missed", "GPU time that 80 % misses in the second in which the other turns greedy", missed, "ms", 100, cpus,
+                  seconds=[[round(ms) for ms in pair] for pair in got])
+        self._row(TURNS, "back", "light again, of what it did before", 100 * got[4][1] / got[1][1], "%", 95, cpus, at_least=True)

@@ -1,17 +1,20 @@
 /* load - a program of a given character: how long its kernels are, how it submits them, and what it does between.
  *
- *   load [kernel=US[-US]] [burst=N] [gap=US] [spin] [period=US] [ahead=MS] [threads=N] [copy=KIB]
+ *   load [kernel=US[-US]] [burst=N] [graph=N] [gap=US] [spin] [period=US] [ahead=MS] [threads=N] [gpus=N] [copy=KIB]
  *
  *   kernel   how long a kernel takes; of a range, each one's length is drawn by chance, small ones most often
  *            (evenly by their logarithm)
  *   burst    kernels between two waits for the GPU (1)
+ *   graph    each of these is a graph of so many kernels
  *   gap      what the program does on the CPU after each burst; it sleeps, or with `spin` keeps a CPU busy
  *   period   a burst begins each so often, and not after a gap
  *   ahead    a backlog: so much work is kept before the GPU, and nothing is waited for but the oldest of it
  *   threads  each with a stream of its own, all doing the same (1)
+ *   gpus     that the threads use, one after another (1)
  *   copy     KiB that are copied to the GPU before each burst
  *
- * Prints "ready"; for each line on standard input that is a number of ms, works for that long and prints
+ * Prints "ready"; for each line on standard input that is a number of ms, works for that long and prints. Words behind the
+ * number change its character from then on: kernel, burst, gap, period and ahead.
  *
  *   BURSTS KERNEL_NS P50_NS P99_NS MOST_NS
  *
@@ -28,17 +31,22 @@
 #define THREADS_MOST 16
 #define LATENCIES 200000
 #define BATCHES 4
+#define GPUS_MOST 8
+#define GRAPH_MOST 1024
 
-static CUcontext context;
-static CUfunction kernel;
+static CUcontext contexts[GPUS_MOST];
+static CUfunction kernels[GPUS_MOST];
 static struct {
-    long from_us, to_us, burst, gap_us, period_us, ahead_ms, threads, copy_kib;
+    long from_us, to_us, burst, graph, gap_us, period_us, ahead_ms, threads, gpus, copy_kib;
     int spins;
-} with = {.from_us = 100, .to_us = 100, .burst = 1, .threads = 1};
+} with = {.from_us = 100, .to_us = 100, .burst = 1, .threads = 1, .gpus = 1};
 
 static struct worker {
     pthread_t thread;
+    long gpu;
     CUstream stream;
+    CUgraphExec graph;
+    long graph_ns;
     CUevent reached[BATCHES];
     CUdeviceptr copied;
     unsigned long long random;
@@ -80,14 +88,42 @@ static void do_something_else(void)
         ;
 }
 
+static void make_graph(struct worker *worker)
+{
+    static unsigned long long lengths_us[GRAPH_MOST];
+    CUgraph graph;
+    CUgraphNode before = NULL;
+    CHECK(cuGraphCreate(&graph, 0));
+    for (long i = 0; i < with.graph; i++) {
+        lengths_us[i] = (unsigned long long)kernel_us(worker);
+        worker->graph_ns += (long)lengths_us[i] * 1000;
+        CUDA_KERNEL_NODE_PARAMS node = {.func = kernels[worker->gpu],
+                                        .gridDimX = 1,
+                                        .gridDimY = 1,
+                                        .gridDimZ = 1,
+                                        .blockDimX = 1,
+                                        .blockDimY = 1,
+                                        .blockDimZ = 1,
+                                        .kernelParams = (void *[]){&lengths_us[i]}};
+        CHECK(cuGraphAddKernelNode_v2(&before, graph, i ? &(CUgraphNode){before} : NULL, i ? 1 : 0, &node));
+    }
+    CHECK(cuGraphInstantiateWithFlags(&worker->graph, graph, 0));
+}
+
 static long put_burst(struct worker *worker, long count)
 {
     long sum_ns = 0;
     if (with.copy_kib)
         CHECK(cuMemcpyHtoDAsync_v2(worker->copied, host, (size_t)with.copy_kib << 10, worker->stream));
     for (long i = 0; i < count; i++) {
+        if (worker->graph) {
+            CHECK(cuGraphLaunch(worker->graph, worker->stream));
+            sum_ns += worker->graph_ns;
+            continue;
+        }
         unsigned long long us = (unsigned long long)kernel_us(worker);
-        CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, worker->stream, (void *[]){&us}, NULL));
+        CHECK(
+            cuLaunchKernel(kernels[worker->gpu], 1, 1, 1, 1, 1, 1, 0, worker->stream, (void *[]){&us}, NULL));
         sum_ns += (long)us * 1000;
     }
     return sum_ns;
@@ -144,7 +180,7 @@ static void work_in_bursts(struct worker *worker, long end)
 static void *work(void *argument)
 {
     struct worker *worker = argument;
-    CHECK(cuCtxSetCurrent(context));
+    CHECK(cuCtxSetCurrent(contexts[worker->gpu]));
     prctl(PR_SET_TIMERSLACK, 1000UL);
     for (;;) {
         pthread_barrier_wait(&begun);
@@ -185,9 +221,9 @@ static int take_word(const char *word)
     static const struct {
         const char *name;
         long *value;
-    } numbers[] = {{"kernel=", &with.from_us},   {"burst=", &with.burst},    {"gap=", &with.gap_us},
-                   {"period=", &with.period_us}, {"ahead=", &with.ahead_ms}, {"threads=", &with.threads},
-                   {"copy=", &with.copy_kib}};
+    } numbers[] = {{"kernel=", &with.from_us}, {"burst=", &with.burst},     {"graph=", &with.graph},
+                   {"gpus=", &with.gpus},      {"gap=", &with.gap_us},      {"period=", &with.period_us},
+                   {"ahead=", &with.ahead_ms}, {"threads=", &with.threads}, {"copy=", &with.copy_kib}};
     if (strcmp(word, "spin") == 0)
         return with.spins = 1;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
@@ -205,30 +241,42 @@ static int take_word(const char *word)
 
 int main(int count, char **words)
 {
-    char line[64];
+    char line[256];
     for (int i = 1; i < count; i++)
         if (!take_word(words[i]))
             return 2;
     if (with.from_us < 1 || with.to_us < with.from_us || with.burst < 1 || with.threads < 1 ||
-        with.threads > THREADS_MOST || (size_t)with.copy_kib << 10 > sizeof(host))
+        with.threads > THREADS_MOST || with.gpus < 1 || with.gpus > GPUS_MOST || with.graph > GRAPH_MOST ||
+        (size_t)with.copy_kib << 10 > sizeof(host))
         return 2;
     CHECK(cuInit(0));
-    context = use_gpu(0);
-    kernel = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
+    for (long i = with.gpus - 1; i >= 0; i--) {
+        contexts[i] = use_gpu((int)i);
+        kernels[i] = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
+    }
     pthread_barrier_init(&begun, NULL, (unsigned)with.threads + 1);
     pthread_barrier_init(&ended, NULL, (unsigned)with.threads + 1);
     for (long i = 0; i < with.threads; i++) {
         workers[i].random = (unsigned long long)i * 77777 + 1;
+        workers[i].gpu = i % with.gpus;
+        CHECK(cuCtxSetCurrent(contexts[workers[i].gpu]));
         CHECK(cuStreamCreate(&workers[i].stream, CU_STREAM_NON_BLOCKING));
         for (unsigned b = 0; b < BATCHES; b++)
             CHECK(cuEventCreate(&workers[i].reached[b], CU_EVENT_DISABLE_TIMING));
         if (with.copy_kib)
             CHECK(cuMemAlloc_v2(&workers[i].copied, (size_t)with.copy_kib << 10));
+        if (with.graph)
+            make_graph(&workers[i]);
         pthread_create(&workers[i].thread, NULL, work, &workers[i]);
     }
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof(line), stdin)) {
+        char *rest = line;
+        strtol(line, &rest, 10);
+        for (char *word = strtok(rest, " \n"); word; word = strtok(NULL, " \n"))
+            if (!take_word(word))
+                return 2;
         atomic_store(&end_ns, (long)now_ns() + strtol(line, NULL, 10) * 1000000L);
         pthread_barrier_wait(&begun);
         pthread_barrier_wait(&ended);
