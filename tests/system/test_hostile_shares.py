@@ -36,6 +36,10 @@ def victim(daemon, reap):
     return part_of_the_gpu
 
 
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def take_a_turn(daemon, session):
     """A process's only deed: it has a turn, claims that its work takes 2 s a piece, and keeps the turn until it is left behind."""
     client = Client(daemon.attach_socket).attach(session)
@@ -63,12 +67,14 @@ def tenant(daemon):
     pid = os.fork()
     if pid == 0:
         os.setsid()
+        die_with_parent()
         while True:
             status, made = daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})
             if status != 201:
                 os._exit(1)
             child = os.fork()
             if child == 0:
+                die_with_parent()
                 with contextlib.suppress(Exception):
                     take_a_turn(daemon, made["session_id"])
                 os._exit(0)
@@ -101,7 +107,7 @@ def busy_liar(daemon, session):
     environment = dict(daemon.gpu.environment())
     pid = os.fork()
     if pid == 0:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # die with the test
+        die_with_parent()
         client = Client(daemon.attach_socket).attach(session)
         agent = Agent(daemon.attach_socket, client, session)
         socket.send_fds(there, [b"x"], [client.socket.fileno(), agent.socket.fileno()])

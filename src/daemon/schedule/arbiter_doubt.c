@@ -1,5 +1,6 @@
 /* What the daemon sees of sessions' work by itself, beside what their agents say. An agent that claims little while NVML
  * shows its processes busy is charged by what is seen, and its session takes turns, which are charged by the clock. */
+#include "daemon/schedule/arbiter.h" /* what it is told */
 #include "daemon/schedule/arbiter_state.h"
 
 /* NVML shows a second or two up to now, and a program's seconds are not those: so it is the busiest second of late
