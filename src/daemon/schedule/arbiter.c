@@ -97,9 +97,12 @@ void arbiter_closed(struct arbiter_process *process, const struct wire_closed *c
         for (const struct arbiter_process *at = process->session->processes; at; at = at->next)
             if (at->gate == PROCESS_CLOSING && at->done_at != NEVER && at->done_at > begins_at)
                 begins_at = at->done_at;
-        process->stalls = closed->left_ns == WIRE_LEFT_ENDLESS;
-        if (!process->stalls)
+        if (closed->left_ns == WIRE_LEFT_ENDLESS) {
+            process->stalls = now >= process->stalls_at;
+        } else {
             process->done_at = closed->left_ns < NEVER - begins_at ? begins_at + closed->left_ns : NEVER;
+            arbiter_expect_drained(process, closed->left_ns);
+        }
         arbiter_step(process->session);
     }
     arbiter_decide(arbiter);

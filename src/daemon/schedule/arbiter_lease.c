@@ -7,6 +7,10 @@
 /* Between tries to close a session that did not drain: doubled each time. */
 #define RETRY_NS UINT64_C(100000000)
 #define RETRY_MAX_NS UINT64_C(5000000000)
+/* Of a closing, in which steps are taken: then it must come to an end. */
+#define STEPS_FOR_NS UINT64_C(50000000)
+/* Of the card, when it serves several processes: about. */
+#define SLICE_NS UINT64_C(2000000)
 #define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
@@ -162,7 +166,7 @@ void arbiter_begin_closing(struct arbiter_session *session)
             continue;
         at->gate = PROCESS_CLOSING;
         at->done_at = NEVER;
-        at->stalls = false;
+        arbiter_expect_drained(at, ARBITER_LEAD_NS);
         longest = at->longest_ns > longest ? at->longest_ns : longest;
         arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);
     }
@@ -185,6 +189,17 @@ void arbiter_leave(struct arbiter_process *process)
     arbiter_begin_closing(session);
 }
 
+void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns)
+{
+    const struct arbiter *arbiter = process->session->arbiter;
+    uint64_t others = 0;
+    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        for (const struct arbiter_process *at = session->processes; at; at = at->next)
+            others += at != process && (at->gpus & process->gpus) && at->gate != PROCESS_CLOSED;
+    process->stalls = false;
+    process->stalls_at = arbiter->now + (others + 1) * (left_ns + SLICE_NS);
+}
+
 static bool any_stalls(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
@@ -196,7 +211,8 @@ static bool any_stalls(const struct arbiter_session *session)
 void arbiter_step(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
-    if (!session->closing || !arbiter_has_waiting_process(session) || !any_stalls(session))
+    if (!session->closing || arbiter->now - session->closing_at > STEPS_FOR_NS ||
+        !arbiter_has_waiting_process(session) || !any_stalls(session))
         return;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         at->stalls = false;
@@ -206,6 +222,7 @@ void arbiter_step(struct arbiter_session *session)
         at->wants = false;
         at->done_at = arbiter->now; /* so little that the next one does not wait for it */
         at->reported_at = arbiter->now;
+        arbiter_expect_drained(at, ARBITER_LEAD_NS);
         at->lease = ++arbiter->lease_number;
         uint32_t flags = (session->flags & WIRE_LEASE_PROGRESS) | WIRE_LEASE_STALLS | WIRE_LEASE_STEP;
         arbiter->calls->grant(at->owner, at->lease, flags, session->ahead_ns);

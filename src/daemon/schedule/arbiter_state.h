@@ -39,8 +39,10 @@ struct arbiter_process {
     bool wants;
     /* It told that work has begun, and not that it is over. */
     bool is_bursting;
-    /* While closing: its work does not end, as it told since a process of its session last took a step. */
+    /* While closing: its work does not end, as it told since a process of its session last took a step; and when it should
+     * have ended, with the slices that others have meanwhile. */
     bool stalls;
+    uint64_t stalls_at;
     /* Number of its last grant; 0: free. */
     uint64_t lease;
     /* While closing: when its work should be done; UINT64_MAX: nobody knows. */
@@ -356,6 +358,8 @@ void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_ba
 /* The process's work did not drain and its gate is open again: so are the others', and the next in line runs
  * beside them, since what is on the GPU may wait for either. */
 void arbiter_become_loose(struct arbiter_session *session);
+/* The process has so much left to do until it is drained. */
+void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns);
 /* While a process cannot drain, those of its session that have take one call each, which the first may wait for. */
 void arbiter_step(struct arbiter_session *session);
 /* Note whether its maximum keeps it from having a lease now. */

@@ -11,9 +11,8 @@
 #define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
 #define SOON_NAPS 100u               /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
-#define STALLS_AFTER_NS                                                                                      \
-    UINT64_C(2000000) /* what was in flight should have ended, another process's slice included */
-#define STALLS_AGAIN_NS UINT64_C(100000)
+#define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */
+#define STALLS_AGAIN_NS UINT64_C(200000)
 #define STEP_PATIENCE_NS UINT64_C(1000000) /* for a thread to take a step */
 /* More, for code that is loaded or compiled: it may itself wait for work that waits for what the gate holds. */
 #define LOADING_PATIENCE_NS UINT64_C(1000000000)
