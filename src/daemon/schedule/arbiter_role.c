@@ -29,7 +29,9 @@
 #define MEASURE_FIRST_NS UINT64_C(4000000000)
 #define MEASURE_MOST_NS UINT64_C(64000000000)
 /* Until it is measured again because it may have changed; twice as long after each time that it had not. */
-#define DOUBT_FIRST_NS UINT64_C(1000000000)
+#define DOUBT_FIRST_NS UINT64_C(2000000000)
+/* What was found to be another is measured once more after this. */
+#define CONFIRM_NS UINT64_C(50000000)
 /* So far behind its minimum, a guest is needy. */
 #define NEEDY_NS 40000000.0
 /* For so long it takes turns then, and twice as long each next time. */
@@ -41,7 +43,7 @@
 #define SMOOTH_NS 500000000.0
 /* How often charges are audited, and what they may be wrong by; a session that is busy for less of the time does not
  * count, and one that is for more fills the GPU. */
-#define AUDIT_NS 500000000.0
+#define AUDIT_NS 2000000000.0
 #define AUDIT_WRONG 0.08
 #define AUDIT_LITTLE 0.05
 #define AUDIT_BUSY 0.97
@@ -68,6 +70,7 @@ void arbiter_forget(struct arbiter_session *session)
     session->cost = (struct solo_cost){0};
     session->doubt_every = DOUBT_FIRST_NS;
     session->doubt_at = 0;
+    session->is_doubted = false;
     arbiter_forget_need(session);
     session->favour = (struct favour){.from = session->arbiter->now, .every = FAVOUR_FIRST_NS};
     session->density = 1;
@@ -130,10 +133,24 @@ static void judge(struct arbiter_session *session, double busy, double used, dou
         set_dense(session, true);
 }
 
+static bool meets(const struct arbiter_session *a, const struct arbiter_session *b)
+{
+    return a != b && (a->gpus & b->gpus);
+}
+
+/* To close the gate of a higher priority costs latency, which counts more. */
+static bool is_below_a_guest(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->priority > session->priority && at->lease == LEASE_GUEST)
+            return true;
+    return false;
+}
+
 /* With all others closed, if it is time for that. */
 static void measure_again(struct arbiter_session *session, uint64_t *next, uint64_t *every)
 {
-    if (session->closing || session->arbiter->now < *next)
+    if (session->closing || session->arbiter->now < *next || is_below_a_guest(session))
         return;
     session->is_known = false;
     session->measures_left = 1;
@@ -159,17 +176,22 @@ static void judge_guest(struct arbiter_session *session, double busy, double use
 static void learn_cost(struct arbiter_session *session, const struct seen *seen, double passed, bool is_alone)
 {
     struct cost_stretch stretch = {passed, seen->busy_ns, seen->calls};
+    if (seen->calls < 1)
+        return;
     if (!is_alone) {
-        if (session->is_known && solo_cost_is_doubtful(&session->cost, stretch))
-            measure_again(session, &session->doubt_at, &session->doubt_every);
+        session->is_doubted |= solo_cost_is_doubtful(&session->cost, stretch);
         return;
     }
     session->alone_at = session->arbiter->now;
+    session->is_doubted = false;
     if (solo_cost_learn(&session->cost, stretch, !session->is_known)) {
         session->measure_every = MEASURE_FIRST_NS;
         session->doubt_every = DOUBT_FIRST_NS;
+        /* The stretch may have had calls of both kinds. */
+        session->is_doubted = true;
+        session->doubt_at = session->arbiter->now + CONFIRM_NS;
     }
-    if (session->is_known || !session->cost.is_set || seen->calls < 1)
+    if (session->is_known || !session->cost.is_set)
         return;
     session->is_known = true;
     session->measure_at = session->arbiter->now + session->measure_every;
@@ -243,11 +265,6 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
 
 /* --- Roles ----------------------------------------------------------------------------------------- */
 
-static bool meets(const struct arbiter_session *a, const struct arbiter_session *b)
-{
-    return a != b && (a->gpus & b->gpus);
-}
-
 /* The guests that use more than was promised, where a session does not get what was promised to it. */
 static void find_donors(struct arbiter_session *robbed)
 {
@@ -273,8 +290,7 @@ static bool is_below_a_dense_one(const struct arbiter_session *session)
 static bool should_take_turns(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now;
-    if (session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS) {
-        session->owed_ns = 0;
+    if (session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS && now >= session->needy_until) {
         session->needy_until = now + session->needy_for;
         session->needy_for *= session->needy_for < NEEDY_MOST_NS ? 2 : 1;
     }
@@ -309,7 +325,7 @@ static void doubt_oldest(struct arbiter *arbiter, uint64_t gpu)
             arbiter->now >= at->doubt_at && (!oldest || at->alone_at < oldest->alone_at))
             oldest = at;
     if (oldest)
-        measure_again(oldest, &oldest->doubt_at, &oldest->doubt_every);
+        oldest->is_doubted = true;
 }
 
 /* Costs are wrong where all together were charged more than the time that passed; or less, where somebody always had
@@ -341,6 +357,8 @@ void arbiter_find_roles(struct arbiter *arbiter)
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
         bool took_turns = at->takes_turns;
         judge_favour(at);
+        if (at->is_doubted && at->is_known && is_held(at))
+            measure_again(at, &at->doubt_at, &at->doubt_every);
         if (!at->gpus)
             continue;
         at->takes_turns = should_take_turns(at);

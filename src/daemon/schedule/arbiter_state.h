@@ -156,6 +156,7 @@ struct arbiter_session {
     uint64_t measure_at, measure_every;
     /* The same where what it told in company gives a reason. */
     uint64_t doubt_at, doubt_every;
+    bool is_doubted;
     /* Part of the time that it keeps the GPU busy alone, and that it used, and had work for, of late; its progress of late. */
     double density, share_used, share_busy, progress;
     /* Its cost was measured last. */

@@ -8,7 +8,7 @@
 /* After so much GPU time older calls count half. */
 #define MEMORY_NS 3000000000.0
 /* A trend: stretches that make one, the part by which each moves it, and how many times the usual distance is beyond it. */
-#define TREND_COUNT 4u
+#define TREND_COUNT 8u
 #define TREND_PART 8
 #define TREND_SPREADS 3
 /* Beyond it in any case: a factor of 1.25 alone, of 2 in company, as logarithms. */
@@ -16,7 +16,7 @@
 #define ODD_COMPANY 0.693
 /* So many stretches in a row beyond it are another trend. */
 #define ODD_STRETCHES 3u
-#define ODD_STRETCHES_COMPANY 2u
+#define ODD_STRETCHES_COMPANY 3u
 /* Of the gaps: a factor of 2; those of a small part of the cost are none. */
 #define ODD_GAP 0.693
 #define GAP_LEAST 0.1

@@ -13,9 +13,6 @@
 #include "base/units.h"
 
 #define NORMAL ARBITER_PRIORITY_NORMAL
-/* Mixes of programs drawn by chance, and points of its minimum that a session may miss there. */
-#define MIXES 36u
-#define MIX_POINTS 2.5
 
 static struct world world;
 
@@ -482,91 +479,81 @@ static void a_session_that_begins_to_use_another_gpu_leases_both(void **state)
     assert_near(percent[1], 50, 1);
 }
 
-/* --- Any mix --------------------------------------------------------------------------------------- */
+/* --- Becoming another ------------------------------------------------------------------------------ */
 
-static uint64_t chance_state;
+static const struct program light = {.piece_ns = 300000, .burst = 1, .idle_ns = MS};
 
-static uint64_t chance(uint64_t below)
-{
-    chance_state = chance_state * 6364136223846793005u + 1442695040888963407u;
-    return (chance_state >> 33) % below;
-}
-
-/* A program of any character: dense, light, periodic. */
-static struct program any_program(void)
-{
-    static const uint64_t pieces[] = {20000, 50000, 100000, 300000, 700000, 1500000, 5000000};
-    struct program program = {.piece_ns = pieces[chance(7)], .says_when_closed = true};
-    if (chance(3) == 0)
-        return program;
-    program.burst = 1 + (unsigned)chance(4);
-    program.idle_ns = program.piece_ns * program.burst * (1 + chance(40)) / 4;
-    if (program.idle_ns < 20000)
-        program.idle_ns = 20000;
-    return program;
-}
-
-/* How much it uses of a GPU that it has alone, in a second. */
-static double speed_alone(struct program program)
+static void a_light_program_that_turns_greedy_is_noticed_within_100_ms(void **state)
 {
     double percent[WORLD_PROCESSES];
-    struct world kept = world;
-    world_begin(&world);
-    world_add(&world, "0%..100%", NORMAL, program);
-    world_run(&world, SECOND / 4);
-    run_and_measure(2 * SECOND, percent);
-    world_end(&world);
-    world = kept;
-    return percent[0];
-}
-
-/* What a mix broke: every session that has a minimum, over a window of the length for which it is promised. */
-static void assert_minima(const double *minima, const double *alone, unsigned count, uint64_t seed)
-{
-    double percent[WORLD_PROCESSES];
-    run_and_measure(10 * SECOND, percent);
-    for (unsigned i = 0; i < count; i++) {
-        double promised = (minima[i] - MIX_POINTS) / 100 * alone[i];
-        if (percent[i] < promised)
-            fail_msg(
-                "mix %llu: session %u (kernels of %llu us, %u of them, gaps of %llu us) has %.2f %% of the "
-                "GPU, alone %.2f %%, minimum %.0f %%",
-                (unsigned long long)seed, i, (unsigned long long)world.members[i].program.piece_ns / 1000,
-                world.members[i].program.burst, (unsigned long long)world.members[i].program.idle_ns / 1000,
-                percent[i], alone[i], minima[i]);
-    }
-}
-
-/* Minima that together are at most nine tenths: what hand-overs cost, dense sessions lose alike. */
-static void any_mix_keeps_its_minima(void **state)
-{
-    for (uint64_t seed = 1; seed <= MIXES; seed++) {
-        double minima[5], alone[5];
-        unsigned count = 2 + (unsigned)((chance_state = seed * 7919, chance(4)));
-        double left = 90;
-        for (unsigned i = 0; i < count; i++) {
-            char words[32];
-            struct program program = any_program();
-            minima[i] = floor(left * (double)(1 + chance(9)) / 10 * (i + 1 == count ? 1 : 0.7));
-            left -= minima[i];
-            alone[i] = speed_alone(program);
-            snprintf(words, sizeof(words), "%.0f%%..100%%", minima[i]);
-            world_add(&world, words, NORMAL, program);
-        }
-        world_run(&world, 3 * SECOND);
-        assert_minima(minima, alone, count, seed);
-        /* One of them changes its character. */
-        struct member *turns = &world.members[chance(count)];
-        unsigned index = (unsigned)(turns - world.members);
-        turns->program = any_program();
+    struct member *turns = world_add(&world, "20%..100%", NORMAL, light);
+    world_add(&world, "80%..100%", NORMAL, (struct program){.piece_ns = 400000});
+    world_run(&world, 3 * SECOND);
+    assert_int_equal(arbiter_session_lease(turns->session), LEASE_GUEST);
+    for (unsigned times = 0; times < 3; times++) {
+        turns->program = (struct program){.piece_ns = 300000};
         turns->pieces = 0;
-        alone[index] = speed_alone(turns->program);
-        world_run(&world, 2 * SECOND);
-        assert_minima(minima, alone, count, seed);
-        world.breaches = 0; /* guests are beside turns */
-        world_end(&world);
-        world_begin(&world);
+        world_run(&world, 100 * MS);
+        assert_int_not_equal(arbiter_session_lease(turns->session), LEASE_GUEST);
+        run_and_measure(SECOND, percent);
+        assert_near(percent[0], 20, 3);
+        turns->program = light;
+        turns->pieces = 0;
+        world_run(&world, SECOND);
+        assert_int_equal(arbiter_session_lease(turns->session), LEASE_GUEST);
     }
+    world.breaches = 0; /* a guest is beside turns */
+}
+
+/* Also where its kernels become others, beside programs whose gates are never closed. */
+static void charges_follow_a_program_that_becomes_another(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct member *turns = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 100000});
+    world_add(&world, "20%..100%", NORMAL,
+              (struct program){.piece_ns = 300000, .burst = 1, .idle_ns = 3 * MS});
+    world_run(&world, 3 * SECOND);
+    turns->program.piece_ns = 700000;
+    world_run(&world, SECOND);
+    uint64_t before = arbiter_session_used(turns->session, 0);
+    run_and_measure(5 * SECOND, percent);
+    uint64_t charged = arbiter_session_used(turns->session, 0) - before;
+    assert_near(100 * (double)charged / (5 * (double)SECOND), percent[0], 2.5);
+    world.breaches = 0;
+}
+
+/* What the daemon keeps of earlier sessions makes later ones no slower. */
+static void the_same_pair_fares_the_same_every_time(void **state)
+{
+    double first[2] = {0}, percent[WORLD_PROCESSES];
+    for (unsigned times = 0; times < 10; times++) {
+        world_add(&world, "20%..100%", NORMAL,
+                  (struct program){.piece_ns = 30000, .burst = 1, .idle_ns = 60000});
+        world_add(&world, "80%..100%", NORMAL, (struct program){.piece_ns = 400000});
+        run_and_measure(4 * SECOND, percent);
+        for (unsigned i = 0; i < 2; i++) {
+            first[i] = times ? first[i] : percent[i];
+            assert_near(percent[i], first[i], 2);
+            world_kill(&world.members[i]);
+            arbiter_session_remove(world.members[i].session);
+        }
+        world.member_count = 0;
+        world_run(&world, SECOND / 10);
+    }
+    world.breaches = 0;
+}
+
+/* Its bursts never end for its agent, as their gaps are short: to hold still for them would leave the GPU idle. */
+static void a_higher_priority_with_short_gaps_leaves_the_gpu_to_others(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "0%..100%", NORMAL + 1,
+              (struct program){.piece_ns = 100000, .burst = 1, .idle_ns = 600000});
+    world_add(&world, "30%..100%", NORMAL, (struct program){.piece_ns = 200000});
+    world_run(&world, SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_true(percent[1] >= 80);
+    world.breaches = 0;
 }
 
 /* --- Trouble --------------------------------------------------------------------------------------- */
@@ -915,7 +902,10 @@ int main(void)
         T(sessions_over_two_gpus_and_over_one_each_get_what_they_are_due),
         T(four_sessions_that_each_use_two_of_four_gpus_all_go_on),
         T(a_session_that_begins_to_use_another_gpu_leases_both),
-        T(any_mix_keeps_its_minima),
+        T(a_light_program_that_turns_greedy_is_noticed_within_100_ms),
+        T(charges_follow_a_program_that_becomes_another),
+        T(the_same_pair_fares_the_same_every_time),
+        T(a_higher_priority_with_short_gaps_leaves_the_gpu_to_others),
         T(a_stopped_holder_keeps_nobody_for_long),
         T(work_that_does_not_drain_runs_beside_the_others),
         T(an_overrun_is_made_up_for),

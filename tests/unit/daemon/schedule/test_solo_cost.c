@@ -1,0 +1,89 @@
+#include "daemon/schedule/solo_cost.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MS 1e6
+
+static struct cost_stretch stretch(double passed_ms, double busy_ms, double calls)
+{
+    return (struct cost_stretch){passed_ms * MS, busy_ms * MS, calls};
+}
+
+static struct solo_cost learned(void)
+{
+    struct solo_cost cost = {0};
+    for (unsigned i = 0; i < 10; i++)
+        assert_false(solo_cost_learn(&cost, stretch(20, 10, 100), false));
+    return cost;
+}
+
+static void calls_cost_what_they_took_alone(void **state)
+{
+    struct solo_cost cost = {0};
+    assert_true(solo_cost_of(&cost, 1) < 0);
+    solo_cost_learn(&cost, stretch(20, 0.2, 2), true);
+    assert_true(solo_cost_of(&cost, 1) < 0); /* too little to tell */
+    cost = learned();
+    assert_true(solo_cost_of(&cost, 30) == 3 * MS);
+}
+
+static void one_odd_stretch_changes_nothing_and_three_do(void **state)
+{
+    struct solo_cost cost = learned();
+    assert_false(solo_cost_learn(&cost, stretch(20, 20, 100), false));
+    assert_true(solo_cost_of(&cost, 1) == 0.1 * MS);
+    assert_false(solo_cost_learn(&cost, stretch(20, 10, 100), false));
+    for (unsigned i = 0; i < 2; i++)
+        assert_false(solo_cost_learn(&cost, stretch(20, 20, 100), false));
+    assert_true(solo_cost_learn(&cost, stretch(20, 20, 100), false));
+    assert_true(solo_cost_of(&cost, 1) == 0.2 * MS);
+}
+
+static void what_is_measured_on_purpose_is_believed_at_once(void **state)
+{
+    struct solo_cost cost = learned();
+    assert_true(solo_cost_learn(&cost, stretch(20, 20, 100), true));
+    assert_true(solo_cost_of(&cost, 1) == 0.2 * MS);
+}
+
+/* The waiting for others makes calls longer, and says nothing as long as it stays the same. */
+static void company_is_no_doubt_but_a_turn_in_it_is(void **state)
+{
+    struct solo_cost cost = learned();
+    for (unsigned i = 0; i < 20; i++)
+        assert_false(solo_cost_is_doubtful(&cost, stretch(20, 15 + i % 2, 50)));
+    unsigned doubts = 0;
+    for (unsigned i = 0; i < 10; i++)
+        doubts += solo_cost_is_doubtful(&cost, stretch(20, 16, 8));
+    assert_int_equal(doubts, 1);
+    assert_true(solo_cost_of(&cost, 1) == 0.1 * MS);
+}
+
+/* A program that stops to leave gaps between its calls. */
+static void gaps_that_go_are_a_doubt(void **state)
+{
+    struct solo_cost cost = learned();
+    for (unsigned i = 0; i < 20; i++)
+        assert_false(solo_cost_is_doubtful(&cost, stretch(20, 15, 50)));
+    unsigned doubts = 0;
+    for (unsigned i = 0; i < 5; i++)
+        doubts += solo_cost_is_doubtful(&cost, stretch(20, 20, 66));
+    assert_int_equal(doubts, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_cost_what_they_took_alone),
+        cmocka_unit_test(one_odd_stretch_changes_nothing_and_three_do),
+        cmocka_unit_test(what_is_measured_on_purpose_is_believed_at_once),
+        cmocka_unit_test(company_is_no_doubt_but_a_turn_in_it_is),
+        cmocka_unit_test(gaps_that_go_are_a_doubt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
