@@ -481,12 +481,12 @@ static void a_session_that_begins_to_use_another_gpu_leases_both(void **state)
 
 /* --- Becoming another ------------------------------------------------------------------------------ */
 
-static const struct program light = {.piece_ns = 300000, .burst = 1, .idle_ns = MS};
+static const struct program with_gaps = {.piece_ns = 300000, .burst = 1, .idle_ns = MS};
 
 static void a_light_program_that_turns_greedy_is_noticed_within_100_ms(void **state)
 {
     double percent[WORLD_PROCESSES];
-    struct member *turns = world_add(&world, "20%..100%", NORMAL, light);
+    struct member *turns = world_add(&world, "20%..100%", NORMAL, with_gaps);
     world_add(&world, "80%..100%", NORMAL, (struct program){.piece_ns = 400000});
     world_run(&world, 3 * SECOND);
     assert_int_equal(arbiter_session_lease(turns->session), LEASE_GUEST);
@@ -497,7 +497,7 @@ static void a_light_program_that_turns_greedy_is_noticed_within_100_ms(void **st
         assert_int_not_equal(arbiter_session_lease(turns->session), LEASE_GUEST);
         run_and_measure(SECOND, percent);
         assert_near(percent[0], 20, 3);
-        turns->program = light;
+        turns->program = with_gaps;
         turns->pieces = 0;
         world_run(&world, SECOND);
         assert_int_equal(arbiter_session_lease(turns->session), LEASE_GUEST);
