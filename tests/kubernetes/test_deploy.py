@@ -10,6 +10,7 @@ import pytest
 from node import DRIVER, IMAGE, KIT, MIB, OUT, SLEEP, SOURCE, allocations, container, granted, pod, request, template, wait_for
 
 FOLDER = SOURCE / "packaging" / "kubernetes"
+MEMORY = "656Mi"  # four pieces of 100, beside the context of the simulated GPU as it is without settings
 PROGRAMS = ("sh", "cat", "cp", "ln", "mv", "rm", "mkdir", "readlink", "sleep", "nsenter", "sed")
 
 
@@ -86,7 +87,7 @@ def test_the_shipped_manifests_are_taken_as_they_are(node):
 
 def test_pods_are_limited_by_what_the_manifests_bring(shipped, space):
     wait_for(shipped.slices, lambda: f"the slice {logs(shipped)}")
-    space.apply(template("share", request(memory="400Mi", cores="40")),
+    space.apply(template("share", request(memory=MEMORY, cores="40")),
                 *[pod(name, container(allocations(100, 6) + ";" + SLEEP), claims={"gpu": "share"}) for name in ("one", "two")])
     for name in ("one", "two"):
         wait_for(lambda: granted(space.log(name)) == 4, lambda: f"{name} to be limited: {space.log(name)} {space.events()} {logs(shipped)}")
@@ -125,7 +126,7 @@ def test_rights_end_where_the_work_does(shipped, space, tmp_path):
 
 
 def test_its_pods_can_be_killed(shipped, space):
-    space.apply(template("share", request(memory="400Mi", cores="40")),
+    space.apply(template("share", request(memory=MEMORY, cores="40")),
                 pod("before", container(f"ALLOC_BYTES={100 * MIB} ITERATIONS=6 HOLD=signal /bin/target_app"), claims={"gpu": "share"}))
     wait_for(lambda: granted(space.log("before")) == 4, lambda: f"memory to be held {logs(shipped)}")
     (session,) = our_sessions(shipped)
@@ -136,13 +137,13 @@ def test_its_pods_can_be_killed(shipped, space):
     space.apply(pod("after", container(allocations(100, 6) + ";" + SLEEP), claims={"gpu": "share"}))
     wait_for(lambda: granted(space.log("after")) == 4, lambda: f"another pod to be limited {space.events()} {logs(shipped)}", deadline_s=150)
     (same,) = [one for one in our_sessions(shipped) if one["pod"] == "before"]
-    assert same["session_id"] == session["session_id"] and same["used_bytes"] == 400 * MIB
+    assert same["session_id"] == session["session_id"] and same["used_bytes"] == 656 * MIB
     space.delete("pods", "--all")
     wait_for(lambda: our_sessions(shipped) == [], "no session to be left")
 
 
 def test_an_upgrade_keeps_sessions_and_the_old_versions_files(shipped, space):
-    space.apply(template("share", request(memory="400Mi", cores="40")),
+    space.apply(template("share", request(memory=MEMORY, cores="40")),
                 pod("before", container(allocations(100, 6) + "; while :; do /bin/sleep 2; " + allocations(100, 6) + "; done"),
                     claims={"gpu": "share"}))
     wait_for(lambda: granted(space.log("before")) >= 4, lambda: f"memory to be had {logs(shipped)}")
@@ -158,7 +159,7 @@ def test_an_upgrade_keeps_sessions_and_the_old_versions_files(shipped, space):
 
 
 def test_uninstalling_leaves_no_trace_in_the_cluster(shipped, space):
-    space.apply(template("share", request(memory="400Mi", cores="40")), pod("main", container(SLEEP), claims={"gpu": "share"}))
+    space.apply(template("share", request(memory=MEMORY, cores="40")), pod("main", container(SLEEP), claims={"gpu": "share"}))
     space.wait_phase("main", "Running")
     space.delete("pods", "--all")
     wait_for(lambda: our_sessions(shipped) == [], "no session to be left")
