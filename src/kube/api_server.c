@@ -10,6 +10,7 @@
 
 #define TIMEOUT_MS 5000
 #define TOKEN_MAX 16384
+#define ANSWER_MAX (8u << 20)
 
 /* The token as it is now; an empty file is an error. */
 static int read_token(const struct api_place *place, char token[static TOKEN_MAX], struct error *error)
@@ -37,6 +38,7 @@ static int ask_server(const struct kubelet *kubelet, const char *path, struct as
     snprintf(url, sizeof(url), "%s%s", place->url, path);
     question->who = "the API server";
     question->url = url;
+    question->most_bytes = ANSWER_MAX;
     question->ca_file = place->ca_file;
     question->token = place->token_file ? token : NULL;
     return ask(kubelet->asker, question, answer, error);

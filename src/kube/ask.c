@@ -172,8 +172,9 @@ static size_t collect(char *bytes, size_t size, size_t count, void *context)
 {
     struct asking *asking = context;
     size_t more = size * count;
-    char *grown =
-        asking->length + more <= ASK_ANSWER_MAX ? realloc(asking->bytes, asking->length + more + 1) : NULL;
+    char *grown = asking->length + more <= asking->question->most_bytes
+                      ? realloc(asking->bytes, asking->length + more + 1)
+                      : NULL;
     if (!grown)
         return 0;
     memcpy(grown + asking->length, bytes, more);

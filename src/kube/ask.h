@@ -1,14 +1,11 @@
 /* ask.h - HTTP requests of tasks, by libcurl, while the loop goes on. Used only in tasks (tasks.h) but for opening and closing.
- *
- * An answer has ASK_ANSWER_MAX bytes at most; a peer that sends more, or nothing in time, has not answered. */
+ * A peer that sends more than was expected, or nothing in time, has not answered. */
 #pragma once
 
 #include <jansson.h>
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
-
-#define ASK_ANSWER_MAX (64u << 20)
 
 struct asker;
 
@@ -23,6 +20,7 @@ struct ask_question {
     const char *ca_file; /* what the server's certificate is checked by; NULL: what the machine trusts */
     const char *token;   /* for "Authorization: Bearer"; NULL: none */
     const json_t *body;  /* NULL: none; not consumed */
+    size_t most_bytes;   /* of the answer, or of a line of it */
     unsigned timeout_ms; /* for all of it */
     /* Of an answer that is a stream of JSON documents, a line each: is handed each of them, outside of the task; false ends it.
      * NULL: the answer is one document. */

@@ -188,6 +188,12 @@ static void flush(struct connection *connection)
         connection->source, nghttp2_session_want_write(connection->session) ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
+/* From the loop, once we have returned: what goes wrong then frees no call under the hands of who answers it. */
+static void flush_soon(struct connection *connection)
+{
+    sd_event_source_set_io_events(connection->source, EPOLLIN | EPOLLOUT);
+}
+
 static ssize_t on_send(nghttp2_session *session, const uint8_t *bytes, size_t length, int flags,
                        void *userdata)
 {
@@ -326,7 +332,7 @@ void grpc_call_send(struct grpc_call *call, const void *message, size_t bytes)
         return;
     }
     begin_answer(call);
-    flush(call->connection);
+    flush_soon(call->connection);
 }
 
 void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *text)
@@ -338,7 +344,7 @@ void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *
     call->deadline = sd_event_source_disable_unref(call->deadline);
     snprintf(call->text, sizeof(call->text), "%s", text ? text : "");
     begin_answer(call);
-    flush(call->connection);
+    flush_soon(call->connection);
 }
 
 void grpc_call_watch(struct grpc_call *call, void (*gone)(void *context, struct grpc_call *call),
@@ -689,8 +695,7 @@ struct grpc_request *grpc_ask(sd_event *loop, const char *path, const char *meth
     }
     *request = (struct grpc_request){.connection = connection, .answer = answer, .context = context};
     connection->request = request;
-    /* Sent from the loop: what goes wrong is told after we have returned. */
-    sd_event_source_set_io_events(connection->source, EPOLLIN | EPOLLOUT);
+    flush_soon(connection);
     return request;
 }
 

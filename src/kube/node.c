@@ -13,6 +13,7 @@
 #define DAEMON_GRACE_NS (UINT64_C(10) * 1000000000)
 
 #define TIMEOUT_MS 15000
+#define ANSWER_MAX (64u << 20) /* as client.c */
 
 int node_request(const struct kubelet *kubelet, const char *method, const char *path, const json_t *body,
                  json_t **answer, struct error *error)
@@ -26,6 +27,7 @@ int node_request(const struct kubelet *kubelet, const char *method, const char *
                                           .socket = kubelet->paths.control_socket,
                                           .token = client_token(),
                                           .body = body,
+                                          .most_bytes = ANSWER_MAX,
                                           .timeout_ms = TIMEOUT_MS};
     int status = ask(kubelet->asker, &question, &said, error);
     int result = status < 0 ? status : 0;

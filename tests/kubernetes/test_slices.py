@@ -72,10 +72,11 @@ def test_limits_hold_for_containers_with_few_rights(slices, space, context):
 
 
 def test_init_containers_and_failing_ones(slices, space):
+    """The kubelet gives the init container's slice to the main one too, before either runs: it is in that one's session."""
     space.apply(pod("main", container(allocations(50, 20) + "; exit 1", claims=(), slices=2), restartPolicy="OnFailure",
                     initContainers=[container(allocations(50, 20), "before", claims=(), slices=1)]))
     wait_for(lambda: space.pod("main")["status"].get("containerStatuses", [{}])[0].get("restartCount", 0) >= 1, "a restart")
-    assert granted(space.log("main", "-c", "before")) == 2
+    assert granted(space.log("main", "-c", "before")) == 4
     wait_for(lambda: granted(space.log("main", "-c", "main")) == 4, "the limit of the second life")
 
 
@@ -84,12 +85,15 @@ def test_slices_outlive_a_restart(slices, space, name):
     space.apply(sliced("before", 2, f"ALLOC_BYTES={50 * MIB} ITERATIONS=20 HOLD=signal /bin/target_app"))
     wait_for(lambda: granted(space.log("before")) == 4, "memory to be held")
     session = wait_for(lambda: next(iter(space.sessions()), None), "the pod's name")
+    registrations = slices.log().count("the kubelet has")
     if name.startswith("gpuslice"):
         slices.stop(name)
         slices.start_again(name)
     else:
         slices.restart(name)
     slices.wait_ready()
+    if name in ("gpuslice-kubelet", "kubelet"):
+        wait_for(lambda: slices.log().count("the kubelet has") > registrations, "another registration")
     wait_for(lambda: allocatable(slices) == str(10 * GPUS), "the slices again")
     space.apply(sliced("after", 3, allocations(50, 20) + ";" + SLEEP))
     wait_for(lambda: granted(space.log("after")) == 6, lambda: f"another pod to be limited {space.events()} {slices.log()}", deadline_s=150)
