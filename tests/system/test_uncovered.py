@@ -29,8 +29,8 @@ def events(daemon, kind):
     return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
 
-def outside(daemon, start):
-    puppet = start(daemon.gpu.environment(FAKECUDA_OWNER="0"))
+def outside(daemon, start, *command):
+    puppet = start(daemon.gpu.environment(FAKECUDA_OWNER="0"), command)
     puppet.get("alloc", 8 * MIB)
     return puppet
 
@@ -49,12 +49,15 @@ def test_it_is_ended_where_that_is_said_and_roots_only_where_that_is_too(system,
     inside = start(in_session(system, system.request("POST", "/v1/sessions", {"name": "s"})[1]))
     inside.get("alloc", MIB)
     puppet = outside(system, start)
-    wait_for(lambda: events(system, "process.uncovered"), "the program to be told of", 40)
+    stubborn = outside(system, start, "sh", "-c", 'trap "" TERM; exec "$0"')
+    wait_for(lambda: len(events(system, "process.uncovered")) == 2, "the programs to be told of", 40)
     assert puppet.process.poll() is None and events(system, "process.stopped") == []
     configure(system, "stop-uncovered = yes\nstop-uncovered-root = yes")
     assert wait_for(lambda: puppet.process.poll(), "the program to be ended", 40) == -signal.SIGTERM
-    (event,) = events(system, "process.stopped")
-    assert event["pid"] == puppet.process.pid and "SIGTERM" in event["message"]
+    (event,) = [event for event in events(system, "process.stopped") if event["pid"] == puppet.process.pid]
+    assert "SIGTERM" in event["message"] and stubborn.process.poll() is None
+    assert wait_for(lambda: stubborn.process.poll(), "the other to be killed", 40) == -signal.SIGKILL
+    assert "SIGKILL" in events(system, "process.stopped")[-1]["message"]
     assert inside.process.poll() is None
 
 
