@@ -158,6 +158,24 @@ def test_its_keys_change_and_release(big, open_top, start):
     assert puppet.process.wait(20) != 0
 
 
+def test_a_session_leaves_the_card_and_comes_back(big, open_top, start):
+    start(in_session(big, create(big, "lends", oversubscribe="swap"))).get("alloc", 64 * MIB)
+    top = open_top(big)
+    top.shows("lends")
+    top.type("z")
+    top.shows("suspended", row="lends")
+    top.key("Enter")
+    top.shows("64MiB in host memory")
+    top.type("z")
+    top.shows("active", row="64MiB/1GiB")
+    create(big, "stays")
+    top.shows("stays")
+    top.type("/stays\n")
+    top.shows_not("lends ")
+    top.type("z")
+    top.shows("cannot leave the card")
+
+
 @pytest.mark.parametrize("width, height", [(80, 24), (200, 50), (40, 10), (30, 6), (10, 2)])
 def test_it_lives_in_any_size(big, open_top, width, height):
     create(big, "train-of-thought-with-a-long-name", compute="20%..60%")

@@ -107,6 +107,21 @@ static void release(struct top_view *view, struct top_fetch *fetch)
     ask_daemon(view, fetch, "DELETE", row->processes ? "?kill=true" : "", NULL, done);
 }
 
+/* Its memory leaves the card, or comes back. */
+static void suspend_or_resume(struct top_view *view, struct top_fetch *fetch)
+{
+    const struct top_row *row = selected_row(view);
+    char done[128];
+    if (!row)
+        return;
+    const char *residency = session_text(row->session, "residency");
+    bool is_away = strcmp(residency, "away") == 0 || strcmp(residency, "leaving") == 0;
+    strcpy(view->rows.selected, row->id);
+    snprintf(done, sizeof(done), is_away ? "%s is coming back to the card" : "%s is leaving the card",
+             row->name);
+    ask_daemon(view, fetch, "POST", is_away ? "/resume" : "/suspend", NULL, done);
+}
+
 static void end_input(struct top_view *view, struct top_fetch *fetch)
 {
     enum top_ask ask = view->ask;
@@ -217,6 +232,9 @@ static bool take_key(struct top_view *view, struct top_fetch *fetch, int key)
         break;
     case 'r':
         begin_input(view, TOP_ASK_RELEASE, "");
+        break;
+    case 'z':
+        suspend_or_resume(view, fetch);
         break;
     case '+':
         set_interval(view, fetch, 0.5);

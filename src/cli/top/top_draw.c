@@ -258,7 +258,8 @@ static int state_pair(const char *state)
 {
     if (strcmp(state, "turn") == 0 || strcmp(state, "guest") == 0)
         return PAIR_GOOD;
-    if (strcmp(state, "waits") == 0 || strcmp(state, "queued") == 0 || strcmp(state, "suspended") == 0)
+    if (strcmp(state, "waits") == 0 || strcmp(state, "queued") == 0 || strcmp(state, "suspended") == 0 ||
+        strcmp(state, "asleep") == 0 || strcmp(state, "leaving") == 0 || strcmp(state, "coming") == 0)
         return PAIR_WARN;
     return strcmp(state, "undrainable") == 0 || strcmp(state, "expired") == 0 ? PAIR_BAD : 0;
 }
@@ -433,6 +434,7 @@ static void draw_help(void)
         "/                            show what has a word in name, ID, owner, state or command",
         "l                            change its limits, with the options of 'gpuslice set'",
         "r                            release it (asks first)",
+        "z                            its memory leaves the card, or comes back (--oversubscribe)",
         "+ -                          ask more often, less often",
         "Space                        hold still",
         "q                            end",
@@ -447,8 +449,8 @@ static void draw_help(void)
 /* As many of them as there is room for; the last two are never left out. */
 static void list_keys(char *text, size_t bytes)
 {
-    static const char *const keys[] = {"Enter detail", "s sort",    "/ filter",
-                                       "l limits",     "r release", "Space hold"};
+    static const char *const keys[] = {"Enter detail", "s sort",     "/ filter", "l limits",
+                                       "r release",    "Space hold", "z suspend"};
     static const char last[] = "? keys  q end";
     size_t used = 0;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

@@ -64,8 +64,13 @@ static void label_gpu(const json_t *gpu, char *text, size_t bytes)
 static const char *state_of(const json_t *session)
 {
     const char *state = session_text(session, "state"), *lease = session_text(session, "lease");
+    const char *residency = session_text(session, "residency");
     if (strcmp(state, "active") != 0)
         return state;
+    if (strcmp(residency, "away") == 0)
+        return strcmp(session_text(session, "suspended_by"), "idle") == 0 ? "asleep" : "suspended";
+    if (strcmp(residency, "leaving") == 0 || strcmp(residency, "coming") == 0)
+        return residency;
     if (json_is_true(json_object_get(session, "undrainable")))
         return "undrainable";
     if (json_is_true(json_object_get(session, "waiting")))
@@ -306,9 +311,14 @@ void top_row_lease(const struct top_row *row, char *text, size_t bytes)
 {
     const json_t *progress = json_object_get(row->session, "compute_progress_ratio");
     int length = snprintf(text, bytes, "lease %s", session_text(row->session, "lease"));
-    if (json_is_number(progress))
+    if (json_is_number(progress) && strcmp(session_text(row->session, "lease"), "guest") == 0)
         length += snprintf(text + length, bytes - (size_t)length, " at %.0f%% of its speed alone",
                            100 * json_number_value(progress));
+    uint64_t evicted = session_number(row->session, "evicted_bytes");
+    char away[UNITS_BYTES_TEXT];
+    if (evicted)
+        length += snprintf(text + length, bytes - (size_t)length, "   %s in host memory",
+                           units_format_bytes(evicted, away));
     snprintf(text + length, bytes - (size_t)length, "   threads waited %.1f s   overruns %llu", row->waited,
              (unsigned long long)session_number(row->session, "overruns"));
 }

@@ -206,8 +206,8 @@ static void look_for_refusals(struct events *events, struct session *session)
     uint64_t refused = session_refused(session), told = session->refused_told;
     char message[160];
     snprintf(message, sizeof(message),
-             "%" PRIu64 " requests for GPU memory were refused; 'gpuslice set' gives the session more",
-             refused - told);
+             "%" PRIu64 " request%s for GPU memory %s refused; 'gpuslice set' gives the session more",
+             refused - told, refused - told == 1 ? "" : "s", refused - told == 1 ? "was" : "were");
     const struct change change = {CHANGE_MEMORY_DENIED, .session = session, .bytes = refused - told,
                                   .message = message};
     /* A count that has gone down was written by a program: the ledger's are its. */
