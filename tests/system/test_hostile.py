@@ -339,6 +339,62 @@ def test_descriptors_that_are_slow_to_close_hold_nobody_up(opened):
             other.close()
 
 
+@pytest.fixture
+def before_6_16(product, make_daemon):
+    """A daemon on a kernel that does not refuse descriptors."""
+    try:
+        old_kernel = product.program("old_kernel.so")
+    except FileNotFoundError:
+        pytest.skip("this build has no preloads")
+    return make_daemon(LD_PRELOAD=old_kernel).start()
+
+
+def test_descriptors_are_looked_for_where_the_kernel_does_not_refuse_them(before_6_16):
+    """Whoever sends one is cut off, and it is closed by a helper; others are served through the relay as without it."""
+    daemon = before_6_16
+    assert daemon.request("POST", "/v1/sessions", {"name": "kept", "memory_bytes": MIB, "run": True})[0] == 201
+    requests = (b"GET /healthz HTTP/1.1\r\n\r\n", b"GET /healthz HT")
+    others = [send_lingering(daemon.control_socket, socket.SOCK_STREAM, request) for request in requests * 2]
+    assert all(others), "they were sent"
+    begin = time.monotonic()
+    assert daemon.request("GET", "/healthz")[0] == 200
+    assert time.monotonic() - begin < 30, "not as long as one lingers"
+    for other in others:
+        other.close()
+
+
+def test_the_relay_carries_long_answers_long_bodies_and_those_that_go_on(before_6_16):
+    daemon = before_6_16
+    for number in range(300):
+        assert daemon.request("POST", "/v1/sessions", {"name": f"s{number}"})[0] == 201
+    assert [one["name"] for one in daemon.request("GET", "/v1/sessions")[1]] == [f"s{number}" for number in range(300)]
+    body = b'{"name": "' + b"a" * (BODY_BYTES - 12) + b'"}'
+    assert daemon.request("POST", "/v1/sessions", raw=body)[0] == 400
+    assert daemon.request("POST", "/v1/sessions", raw=body * 20)[0] == 413
+    with http(daemon.control_socket) as follower:
+        follower.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert daemon.request("DELETE", "/v1/sessions/s7")[0] == 204
+        told = b""
+        while b"session.ended" not in told:
+            told += follower.recv(65536)
+    slow = http(daemon.control_socket)
+    slow.sendall(b"GET /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    time.sleep(0.2)  # what it does not take waits in the relay
+    answer = b""
+    while chunk := slow.recv(4096):
+        answer += chunk
+    assert answer.rstrip().endswith(b"0") and b'"s299"' in answer, "to its end"
+
+    def descriptors_now():
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+    held = descriptors_now()
+    for _ in range(50):
+        with http(daemon.control_socket) as connection:
+            connection.sendall(b"GET /v1/sessions HTTP/1.1\r\n")
+    wait_for(lambda: descriptors_now() <= held, "those that went to be forgotten")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to act as other users")
 def test_silent_connections_of_many_users_make_room(opened):
     """Nine users with 255 each have all that there are: the oldest of whoever has most goes for one that comes."""

@@ -13,8 +13,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/http/http_relay.h"
 #include "daemon/http/http_tcp.h"
 #include "daemon/http/pages.h"
+#include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
@@ -34,9 +36,10 @@ struct server {
     struct daemon *daemon;
     struct MHD_Daemon *mhd;
     enum http_door door;
-    struct listener *listener;        /* of the control socket; libmicrohttpd listens on others itself */
-    struct peer entering;             /* whom on_enter() is about to hand over */
-    int turned_away[TURNED_AWAY_MAX]; /* the last ones, with 1 added; 0: none */
+    struct listener *listener;         /* of the control socket; libmicrohttpd listens on others itself */
+    struct peer entering;              /* whom on_enter() is about to hand over */
+    struct http_relay *entering_relay; /* NULL: that one needs none, or libmicrohttpd has it */
+    int turned_away[TURNED_AWAY_MAX];  /* the last ones, with 1 added; 0: none */
     unsigned turned_away_count;
     sd_event_source *turned_away_end;
     sd_event_source *ready, *timer;
@@ -202,8 +205,19 @@ void http_reply_error(struct http_request *request, const struct error *error)
     http_reply_json(request, status, error_json(error));
 }
 
+/* What a connection of the control socket is known by in on_connection(). */
+struct entered {
+    uid_t uid;
+    struct http_relay *relay; /* NULL: libmicrohttpd has the client's own connection */
+};
+
 int http_socket(const struct http_request *request)
 {
+    const union MHD_ConnectionInfo *context =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const struct entered *entered = context ? context->socket_context : NULL;
+    if (entered && entered->relay)
+        return http_relay_client(entered->relay);
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info ? info->connect_fd : -1;
@@ -351,26 +365,39 @@ static void on_mhd_log(void *context, const char *format, va_list arguments)
 
 /* --- Who connects to the control socket -------------------------------------------------------------- */
 
-/* From when libmicrohttpd has a connection until it closes it, it counts as its user's. */
-static void on_connection(void *context, struct MHD_Connection *connection, void **uid,
+/* From when libmicrohttpd has a connection until it closes it, it counts as its user's; one that is relayed, as the relay
+ * says. */
+static void on_connection(void *context, struct MHD_Connection *connection, void **state,
                           enum MHD_ConnectionNotificationCode what)
 {
     struct server *server = context;
+    struct entered *entered = *state;
     if (server->door != HTTP_CONTROL)
         return;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *uid = (void *)(uintptr_t)server->entering.uid;
-        user_add(server->daemon, server->entering.uid, USER_REQUEST);
-    } else {
-        user_remove(server->daemon, (uid_t)(uintptr_t)*uid, USER_REQUEST);
+        *state = entered = calloc(1, sizeof(*entered));
+        if (!entered)
+            return;
+        *entered = (struct entered){.uid = server->entering.uid, .relay = server->entering_relay};
+        server->entering_relay = NULL;
+        if (!entered->relay)
+            user_add(server->daemon, entered->uid, USER_REQUEST);
+        return;
     }
+    if (!entered)
+        return;
+    if (entered->relay)
+        http_relay_end(entered->relay);
+    else
+        user_remove(server->daemon, entered->uid, USER_REQUEST);
+    free(entered);
 }
 
 static void close_turned_away(struct server *server)
 {
     for (unsigned i = 0; i < TURNED_AWAY_MAX; i++)
         if (server->turned_away[i])
-            close(server->turned_away[i] - 1);
+            closer_close(server->daemon, server->turned_away[i] - 1);
     memset(server->turned_away, 0, sizeof(server->turned_away));
     server->turned_away_end = sd_event_source_disable_unref(server->turned_away_end);
 }
@@ -394,7 +421,7 @@ static void turn_away(struct server *server, int fd, const struct error *error)
     shutdown(fd, SHUT_WR);
     int *place = &server->turned_away[server->turned_away_count++ % TURNED_AWAY_MAX];
     if (*place)
-        close(*place - 1);
+        closer_close(server->daemon, *place - 1);
     *place = fd + 1;
     if (!server->turned_away_end)
         sd_event_add_time_relative(server->daemon->loop, &server->turned_away_end, CLOCK_MONOTONIC,
@@ -411,10 +438,23 @@ static void on_enter(void *context, int fd)
         result = user_check(server->daemon, server->entering.uid, USER_REQUEST, &error);
     else
         error_set_errno(&error, -result, "cannot see who connects");
-    if (result < 0)
+    if (result < 0) {
         turn_away(server, fd, &error);
-    else
-        MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)); /* or closes it */
+        return;
+    }
+    server->entering_relay = NULL;
+    if (http_relay_is_needed(fd)) {
+        int client = fd;
+        server->entering_relay = http_relay_begin(server->daemon, client, server->entering.uid, &fd);
+        if (!server->entering_relay) {
+            closer_close(server->daemon, client);
+            return;
+        }
+    }
+    MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)); /* or closes it */
+    if (server->entering_relay)
+        http_relay_end(server->entering_relay);
+    server->entering_relay = NULL;
 }
 
 /* --- In the loop ----------------------------------------------------------------------------------- */

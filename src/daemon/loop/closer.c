@@ -8,9 +8,6 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/worker.h"
 
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83 /* Linux 6.16; on machines whose numbers are x86's */
-#endif
 #define STOP_SECONDS 1
 
 struct close_job {

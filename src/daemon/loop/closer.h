@@ -6,7 +6,13 @@
  * whose unread bytes may have some along, are closed by a helper thread. */
 #pragma once
 
+#include <sys/socket.h>
+
 #include "base/error.h"
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16; on machines whose numbers are x86's */
+#endif
 
 struct daemon;
 
