@@ -1,5 +1,4 @@
 /* Preloaded into a daemon: a kernel of before SO_PASSRIGHTS (Linux 6.16). */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <stddef.h>
