@@ -71,7 +71,8 @@ struct ledger_policy {
     uint32_t engine;         /* enum ledger_engine; fixed */
     /* Counts on while the daemon's loop goes round, twice a second; 0: of a daemon that does not count. */
     _Atomic uint64_t beats;
-    uint32_t reserved_too[4];
+    uint32_t gives_room; /* not 0: the daemon makes room on a full card where it can (wire.h, NEED); fixed */
+    uint32_t reserved_too[3];
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };
 

@@ -30,6 +30,8 @@ static size_t packet_bytes(unsigned type)
         [WIRE_EVICT] = sizeof(struct wire_evict),
         [WIRE_RESTORE] = sizeof(struct wire_restore),
         [WIRE_MOVED] = sizeof(struct wire_moved),
+        [WIRE_NEED] = sizeof(struct wire_need),
+        [WIRE_ROOM] = sizeof(struct wire_room),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0 ||
         (type >= WIRE_AGENT && WIRE_VERSION < WIRE_VERSION_AGENT))

@@ -43,6 +43,10 @@
  *                                   the card
  *                          <-       RESTORE: bring it back, and go on
  *
+ *   NEED                   ->       the card had no room for what a thread asks for, which waits (any session, where the
+ *                                   policy says `gives_room`)
+ *                          <-       ROOM: try again, or there will be none
+ *
  * An order that is carried out already is answered all the same, so it may be given again at any time.
  *
  * HELLO and AGENT travel in the oldest version, so that any daemon can read which ones the client knows; the
@@ -90,6 +94,8 @@ enum wire_type {
     WIRE_EVICT = 17,
     WIRE_RESTORE = 18,
     WIRE_MOVED = 19,
+    WIRE_NEED = 20,
+    WIRE_ROOM = 21,
 };
 
 struct wire_header {
@@ -301,6 +307,19 @@ struct wire_moved {
     uint32_t flags;       /* enum wire_moved_flags */
 };
 
+struct wire_need {
+    uint64_t number; /* that ROOM tells; rises */
+    uint64_t bytes;
+    uint32_t gpu;     /* index in the policy region */
+    uint32_t attempt; /* so often the thread was told that there is room, and there was none */
+};
+
+struct wire_room {
+    uint64_t number;
+    uint32_t has_room; /* 0: there is none, and there will be none soon */
+    uint32_t reserved;
+};
+
 enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
     WIRE_MOVED_WAITS = 2, /* and work waits there */
@@ -330,6 +349,8 @@ struct wire_message {
         struct wire_evict evict;
         struct wire_restore restore;
         struct wire_moved moved;
+        struct wire_need need;
+        struct wire_room room;
     };
 };
 

@@ -185,3 +185,35 @@ def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
     assert "gpuslice-arena" in open(f"/proc/{movable.process.pid}/maps").read()
     movable.process.kill()
     wait_for(lambda: daemon.request("GET", "/v1/sessions/a")[0] == 404, "the session to end")
+
+
+def test_sessions_that_do_not_fit_together_take_turns(daemon, start):
+    """Of 1 GiB each may have 800 MiB, and each uses some 600."""
+    movables = [start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ab"]
+    assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == 800 * MIB
+    for _ in range(2):
+        for movable in movables:
+            assert movable.ask("check") == "good"
+    for movable in movables:  # both at once
+        movable.send("check")
+    assert [movable.read() for movable in movables] == ["good"] * 2
+    events_of = [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))]
+    assert "session.suspended" in events_of and "session.resumed" in events_of and "session.move_failed" not in events_of
+    for movable in movables:
+        movable.end()
+
+
+def test_whoever_cannot_move_makes_others_leave(daemon, start, product, reap):
+    """What is reserved for a plain session is there when it asks, whoever used it meanwhile."""
+    movable = start(100, 10 * MIB, "--name", "moves", "--memory", "600MiB")
+    refused = daemon.cli("create", "--memory", "600MiB", check=False)
+    assert refused.returncode == 1 and "600MiB" in refused.stderr
+    refused = daemon.cli("create", "--oversubscribe", "--memory", "2GiB", check=False)
+    assert refused.returncode == 1
+    daemon.cli("create", "--oversubscribe", "--memory", "1GiB", "--name", "large")
+    daemon.cli("release", "large")
+    assert movable.ask("check") == "good"
+    stays = Movable(reap(daemon.spawn("run", "--memory", "400MiB", "--name", "stays", "--", product.program("movable"), "60", str(8 * MIB))))
+    assert stays.ask("check") == "good" and movable.ask("check") == "good"
+    stays.end()
+    movable.end()

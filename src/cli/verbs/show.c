@@ -78,8 +78,9 @@ static void print_residency(const json_t *session, bool colour)
     const char *by = session_text(session, "suspended_by"), *failure = session_text(session, "move_failure");
     if (strcmp(session_text(session, "oversubscribe"), "none") == 0)
         return;
-    snprintf(text, sizeof(text), "%s%s%s; %s on the card, %s away, %s cannot move; %s of host memory",
+    snprintf(text, sizeof(text), "%s%s%s%s; %s on the card, %s away, %s cannot move; %s of host memory",
              session_text(session, "residency"), *by ? ", by " : "", by,
+             json_is_true(json_object_get(session, "waits_for_room")) ? ", waits for room" : "",
              units_format_bytes(session_number(session, "movable_bytes"), here),
              units_format_bytes(session_number(session, "evicted_bytes"), away),
              units_format_bytes(session_number(session, "unmovable_bytes"), stays),

@@ -172,9 +172,9 @@ static json_t *move_json(const struct session *session)
         move = json_pack("{s:o,s:o,s:o}", "done_bytes", bytes_json(standing.done_bytes), "total_bytes",
                          bytes_json(standing.total_bytes), "seconds_left",
                          standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
-    return json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "oversubscribe",
+    return json_pack("{s:s,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "oversubscribe",
                      session->engine == LEDGER_ENGINE_SWAP ? "swap" : "none", "residency",
-                     moves_state_name(standing.state), "suspended_by",
+                     moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
                      has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
                      bytes_json(standing.resident_bytes), "evicted_bytes", bytes_json(standing.evicted_bytes),
                      "unmovable_bytes", bytes_json(standing.unmovable_bytes), "host_memory_bytes",

@@ -23,6 +23,7 @@ enum move_state { MOVE_RESIDENT, MOVE_LEAVING, MOVE_AWAY, MOVE_COMING };
 /* Why a session left. */
 enum move_cause {
     MOVE_BY_USER, /* somebody said so, and it stays away until somebody says so */
+    MOVE_BY_NEED, /* another one needed the room, or it waits for room itself */
     MOVE_BY_IDLE, /* it had no work for long, and comes back when it has */
 };
 
@@ -35,6 +36,7 @@ int moves_resume(struct session *session, struct error *error);
 struct moves_standing {
     enum move_state state;
     enum move_cause cause;   /* of one that left or leaves */
+    bool waits;              /* for room on the card */
     uint64_t resident_bytes; /* that can move, and are on the card */
     uint64_t evicted_bytes;
     uint64_t unmovable_bytes;         /* of processes whose memory can move else */

@@ -51,7 +51,7 @@ struct leases {
     struct agent *broken;
     struct observer observer;
     struct turns *turns;
-    void (*take_memory)(struct process *process, const struct wire_moved *moved);
+    void (*take_memory)(struct process *process, const struct wire_message *message);
     /* Sessions of which a lease may have changed in a call of the arbiter's. */
     const struct session *touched[TOUCHED_MAX];
     unsigned touched_count;
@@ -259,8 +259,9 @@ static bool take_message(struct agent *agent, const struct wire_message *message
         arbiter_burst(agent->gate, &message->burst, now);
         return true;
     case WIRE_MOVED:
+    case WIRE_NEED:
         if (leases->take_memory)
-            leases->take_memory(agent->process, &message->moved);
+            leases->take_memory(agent->process, message);
         return true;
     default:
         return false;
@@ -447,7 +448,7 @@ double agents_achieved_ratio(const struct session *session, unsigned policy_gpu)
 }
 
 void agents_tell_memory(struct daemon *daemon,
-                        void (*take_memory)(struct process *process, const struct wire_moved *moved))
+                        void (*take_memory)(struct process *process, const struct wire_message *message))
 {
     daemon->leases->take_memory = take_memory;
 }

@@ -16,14 +16,14 @@ void agents_stop(struct daemon *daemon); /* no session is left */
  * of an earlier one. */
 void agents_enter(struct process *process, int fd);
 
-/* What agents say about their processes' memory goes to `take`, in the loop's thread; NULL: the agent has gone. */
-struct wire_moved;
+/* What agents say about their processes' memory (MOVED, NEED) goes to `take`, in the loop's thread; NULL: the agent has
+ * gone. */
+struct wire_message;
 void agents_tell_memory(struct daemon *daemon,
-                        void (*take)(struct process *process, const struct wire_moved *moved));
+                        void (*take)(struct process *process, const struct wire_message *message));
 
 /* Send the process's agent a message, with descriptor `fd` unless that is -1. Never waits. False: there is none that can
  * be told; the next one that comes says how it stands. */
-struct wire_message;
 bool agents_send(struct process *process, struct wire_message *message, int fd);
 
 /* Who decides, for those who show it; NULL before agents_start(). */

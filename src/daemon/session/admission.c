@@ -305,10 +305,24 @@ static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, 
     return ask;
 }
 
-int admission_plan(const struct admission_state *state, const struct allotment *held,
+/* Sessions whose memory can move need room for one of them at a time; each must fit beside what stays. */
+static void reserve_for_movable(struct admission_state *state)
+{
+    for (unsigned i = 0; i < state->gpu_count; i++)
+        if (__builtin_add_overflow(state->gpus[i].reserved_bytes, state->gpus[i].movable_bytes,
+                                   &state->gpus[i].reserved_bytes))
+            state->gpus[i].reserved_bytes = UINT64_MAX;
+}
+
+int admission_plan(const struct admission_state *given, const struct allotment *held,
                    const struct session_request *request, struct admission *admission, struct error *error)
 {
-    *admission = (struct admission){.waits = false};
+    struct admission_state copy = *given;
+    const struct admission_state *state = &copy;
+    bool can_move = held ? held->can_move : request->oversubscribes;
+    if (!can_move)
+        reserve_for_movable(&copy);
+    *admission = (struct admission){.waits = false, .allotment.can_move = can_move};
     int result = held ? plan_change(state, held, request, admission, error)
                       : plan_new(state, request, admission, error);
     if (result < 0 || !state->ceilings)
@@ -329,8 +343,11 @@ void admission_promise(struct admission_state *state, const struct allotment *al
             continue;
         struct admission_gpu *promised = &state->gpus[gpu->gpu];
         promised->promised_share += allotment->compute.min;
-        if (gpu->reserved &&
-            __builtin_add_overflow(promised->reserved_bytes, gpu->limit_bytes, &promised->reserved_bytes))
+        if (gpu->reserved && allotment->can_move) {
+            if (gpu->limit_bytes > promised->movable_bytes)
+                promised->movable_bytes = gpu->limit_bytes;
+        } else if (gpu->reserved && __builtin_add_overflow(promised->reserved_bytes, gpu->limit_bytes,
+                                                           &promised->reserved_bytes))
             promised->reserved_bytes = UINT64_MAX;
     }
 }

@@ -22,7 +22,8 @@ struct session_limit;
 struct admission_gpu {
     const char *label; /* what people call it */
     uint64_t total_bytes;
-    uint64_t reserved_bytes; /* promised to others than who asks */
+    uint64_t reserved_bytes; /* promised to others than who asks, and stays there */
+    uint64_t movable_bytes;  /* the largest limit of others whose memory can leave the card for each other */
     uint64_t outside_bytes;  /* held by processes in no session, and left to them */
     uint32_t promised_share; /* the sum of others' minima, in ten-thousandths */
     unsigned waiting;        /* how many sessions wait for room here, and come first */
@@ -36,6 +37,7 @@ struct admission_state {
 };
 
 struct allotment {
+    bool can_move; /* its memory can leave the card */
     unsigned gpu_count;
     struct allotment_gpu {
         int gpu; /* of the state; -1: it is not there now */

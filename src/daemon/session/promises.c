@@ -15,6 +15,11 @@ static uint64_t add(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 uint64_t promises_outside_bytes(const struct daemon *daemon, unsigned gpu)
 {
     const struct gpu *card = &daemon->gpus[gpu];
@@ -36,7 +41,9 @@ static void add_session(const struct session *session, struct admission_state *s
             continue;
         struct admission_gpu *promised = &state->gpus[gpu->gpu];
         promised->promised_share += session->compute.min;
-        if (gpu->reserved)
+        if (gpu->reserved && session->engine == LEDGER_ENGINE_SWAP)
+            promised->movable_bytes = larger(promised->movable_bytes, gpu->limit_bytes);
+        else if (gpu->reserved)
             promised->reserved_bytes = add(promised->reserved_bytes, gpu->limit_bytes);
     }
 }
@@ -97,6 +104,7 @@ void promises_to(const struct session *session, struct allotment *allotment)
 {
     *allotment = (struct allotment){
         .gpu_count = session->gpu_count, .compute = session->compute, .priority = session->priority};
+    allotment->can_move = session->engine == LEDGER_ENGINE_SWAP;
     for (unsigned i = 0; i < session->gpu_count; i++)
         allotment->gpus[i] = (struct allotment_gpu){
             .gpu = session->gpus[i].gpu,
@@ -107,10 +115,15 @@ void promises_to(const struct session *session, struct allotment *allotment)
 
 uint64_t promises_reserved_bytes(const struct daemon *daemon, unsigned gpu)
 {
-    uint64_t sum = 0;
+    uint64_t sum = 0, movable = 0;
     for (const struct session *at = daemon->sessions; at; at = at->next)
-        for (unsigned i = 0; i < at->gpu_count; i++)
-            if (at->gpus[i].gpu == (int)gpu && at->gpus[i].reserved)
+        for (unsigned i = 0; i < at->gpu_count; i++) {
+            if (at->gpus[i].gpu != (int)gpu || !at->gpus[i].reserved)
+                continue;
+            if (at->engine == LEDGER_ENGINE_SWAP)
+                movable = larger(movable, at->gpus[i].limit_bytes);
+            else
                 sum = add(sum, at->gpus[i].limit_bytes);
-    return sum;
+        }
+    return add(sum, movable);
 }

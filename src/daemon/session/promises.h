@@ -22,7 +22,7 @@ void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const st
 /* What `session` has. */
 void promises_to(const struct session *session, struct allotment *allotment);
 
-/* Memory reserved on a GPU. */
+/* Memory reserved on a GPU: of sessions whose memory can leave the card for each other, the largest's alone. */
 uint64_t promises_reserved_bytes(const struct daemon *daemon, unsigned gpu);
 /* What processes in no session of ours hold on a GPU, as NVML last showed it: programs outside of sessions, and
  * other daemons'. Admission leaves it to them. */

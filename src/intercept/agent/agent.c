@@ -69,6 +69,9 @@ static void listen_to_daemon(struct gate *gate)
         case WIRE_RESTORE:
             agent_restore(gate, &message.restore);
             break;
+        case WIRE_ROOM:
+            agent_take_room(&message.room);
+            break;
         case WIRE_REFUSED:
             agent_lose_daemon(gate, message.refused.message);
             return;
@@ -127,6 +130,7 @@ static void *agent_main(void *unused)
             listen_to_daemon(gate);
             agent_serve(gate);
             agent_serve_memory(gate);
+            agent_serve_room(gate);
         }
         uint64_t watch_ns = agent_watch_daemon(gate), ns = pause_ns(gate);
         pause_until_something(watch_ns < ns ? watch_ns : ns);

@@ -6,6 +6,7 @@
  * limited on its own (standalone.h) it keeps the cap on its GPU time, if there is one (cap_bucket.h). */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuda/driver.h"
@@ -46,3 +47,7 @@ struct agent_mover {
 
 /* Once, before the process's first context is entered. It lives for ever. */
 void agent_set_mover(const struct agent_mover *mover);
+
+/* The card had no room for `bytes` on `gpu` of the policy: wait until the daemon has made some. `attempt` counts from 0 for
+ * one request. False: there will be none, or nobody can tell. Called without any lock that a move takes. */
+bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, unsigned attempt);

@@ -5,6 +5,7 @@
  * measure.c      how busy the process keeps the GPUs
  * lease.c        what a GRANT and a REVOKE do, and what a lease is given back for
  * move.c         the process's memory leaves the card, and comes back
+ * room.c         what a thread does where the card is full
  * silence.c      a daemon that hangs
  * alone.c        a cap of the environment's, where there is no daemon */
 #pragma once
@@ -143,6 +144,14 @@ void agent_serve_memory(struct gate *gate);
 uint64_t agent_move_pause_ns(void);
 /* The process ends: wait for what moves. No move begins any more. */
 void agent_move_end(void);
+
+/* --- room.c ---------------------------------------------------------------------------------------- */
+
+/* Ask the daemon for what threads wait for. */
+void agent_serve_room(struct gate *gate);
+void agent_take_room(const struct wire_room *room);
+/* Whoever waits for room tries again: the daemon has gone, or the process is away. */
+void agent_wake_waiters(void);
 
 /* --- silence.c ------------------------------------------------------------------------------------- */
 

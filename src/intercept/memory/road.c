@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/engine.h"
@@ -70,6 +71,10 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
         charge_hide(&charge);
     charge_enter();
     CUresult result = engine_allocate(wanted, charge.context);
+    for (unsigned attempt = 0; __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) &&
+                               agent_wait_for_room(charge.gpu, charge.bytes, attempt);
+         attempt++)
+        result = engine_allocate(wanted, charge.context);
     if (result == CUDA_SUCCESS && !enter(row, wanted, &charge))
         result = undo(row, wanted);
     if (result != CUDA_SUCCESS)

@@ -1,0 +1,170 @@
+/* Whose memory is on the card: who leaves for whom, and when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "daemon/residency/residency.h"
+
+#define SECOND UINT64_C(1000000000)
+#define NOW (1000 * SECOND)
+static const struct residency_turns turns = {SECOND, 60 * SECOND};
+
+/* Parts of one-GPU sessions: what is here, and missing. */
+static struct residency_part parts[8][2];
+
+/* On the card since `came_s` seconds ago, without work for `idle_s` (0: it has some). */
+static struct residency_session resident(unsigned number, uint64_t here, uint64_t came_s, uint64_t idle_s)
+{
+    parts[number][0] = (struct residency_part){.gpu = 0, .here_bytes = here};
+    return (struct residency_session){
+        .parts = parts[number],
+        .part_count = 1,
+        .can_leave = true,
+        .priority = 1,
+        .came_ns = NOW - came_s * SECOND,
+        .idle_since_ns = idle_s ? NOW - idle_s * SECOND : 0,
+    };
+}
+
+static struct residency_session waiting(unsigned number, uint64_t missing, uint64_t since_s)
+{
+    parts[number][0] = (struct residency_part){.gpu = 0, .missing_bytes = missing};
+    return (struct residency_session){.parts = parts[number],
+                                      .part_count = 1,
+                                      .waits = true,
+                                      .priority = 1,
+                                      .waits_since_ns = NOW - since_s * SECOND};
+}
+
+static uint64_t decide(struct residency_session *sessions, unsigned count, uint64_t free_bytes)
+{
+    const uint64_t free[RESIDENCY_GPUS] = {free_bytes, free_bytes};
+    return residency_decide(sessions, count, free, &turns, NOW);
+}
+
+static void who_fits_comes_and_nobody_leaves(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 100, 100), waiting(1, 30, 1)};
+    decide(sessions, 2, 30);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_COMES);
+}
+
+static void the_longest_idle_leaves_first_and_just_enough(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 20, 100, 10), resident(1, 20, 100, 30),
+                                           resident(2, 20, 200, 0), waiting(3, 25, 1)};
+    decide(sessions, 4, 5);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[3].verdict, RESIDENCY_STAYS); /* until there is room */
+}
+
+static void small_ones_are_spared_where_a_large_one_is_enough(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 5, 100, 30), resident(1, 40, 100, 20),
+                                           waiting(2, 40, 1)};
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
+}
+
+static void a_turn_is_kept(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 3, 0), waiting(1, 50, 2)};
+    sessions[0].move_ns = SECOND; /* its turn is nine seconds */
+    assert_int_equal(decide(sessions, 2, 0), NOW + 6 * SECOND);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    sessions[0].came_ns = NOW - 9 * SECOND;
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+}
+
+static void turns_have_bounds(void **state)
+{
+    struct residency_session session = {.move_ns = 0};
+    assert_int_equal(residency_turn_ns(&session, &turns), SECOND);
+    session.move_ns = 100 * SECOND;
+    assert_int_equal(residency_turn_ns(&session, &turns), 60 * SECOND);
+    session.move_ns = 2 * SECOND;
+    assert_int_equal(residency_turn_ns(&session, &turns), 18 * SECOND);
+}
+
+static void nobody_with_work_leaves_for_a_lower_priority(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 100, 0), resident(1, 50, 100, 0),
+                                           waiting(2, 50, 2)};
+    sessions[0].priority = 2;
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
+    sessions[1].priority = 2;
+    assert_int_equal(decide(sessions, 3, 0), UINT64_MAX);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_STAYS);
+    sessions[1].idle_since_ns = NOW - SECOND;
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
+}
+
+static void nobody_leaves_in_vain(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 20, 100, 50), waiting(1, 50, 2)};
+    decide(sessions, 2, 10);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+}
+
+static void room_that_is_being_made_is_not_made_twice(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 100, 0), resident(1, 50, 100, 50),
+                                           waiting(2, 50, 2)};
+    sessions[0].can_leave = false;
+    sessions[0].is_leaving = true;
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_STAYS);
+}
+
+static void the_line_is_kept_and_who_fits_behind_it_comes(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 80, 0, 0), waiting(1, 60, 9), waiting(2, 15, 5),
+                                           waiting(3, 5, 7)};
+    decide(sessions, 4, 20);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS); /* it would take what the first waits for */
+    assert_int_equal(sessions[3].verdict, RESIDENCY_STAYS);
+    sessions[1].priority = 0;
+    decide(sessions, 4, 20);
+    assert_int_equal(sessions[3].verdict, RESIDENCY_COMES);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_COMES);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_STAYS);
+}
+
+static void only_those_on_the_right_gpu_leave(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 100, 90), resident(1, 50, 100, 10),
+                                           waiting(2, 40, 2)};
+    parts[1][0].gpu = parts[2][0].gpu = 1;
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_fits_comes_and_nobody_leaves),
+        cmocka_unit_test(the_longest_idle_leaves_first_and_just_enough),
+        cmocka_unit_test(small_ones_are_spared_where_a_large_one_is_enough),
+        cmocka_unit_test(a_turn_is_kept),
+        cmocka_unit_test(turns_have_bounds),
+        cmocka_unit_test(nobody_with_work_leaves_for_a_lower_priority),
+        cmocka_unit_test(nobody_leaves_in_vain),
+        cmocka_unit_test(room_that_is_being_made_is_not_made_twice),
+        cmocka_unit_test(the_line_is_kept_and_who_fits_behind_it_comes),
+        cmocka_unit_test(only_those_on_the_right_gpu_leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
