@@ -94,8 +94,8 @@ enum wire_type {
     WIRE_EVICT = 17,
     WIRE_RESTORE = 18,
     WIRE_MOVED = 19,
-    WIRE_NEED = 20,
-    WIRE_ROOM = 21,
+    WIRE_NEED = 21,
+    WIRE_ROOM = 22,
 };
 
 struct wire_header {

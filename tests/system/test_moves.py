@@ -1,7 +1,9 @@
 """Memory that leaves the card and comes back: gpuslice suspend and resume, with every byte looked at."""
 import json
 import os
+import random
 import signal
+import time
 
 import pytest
 
@@ -56,6 +58,7 @@ def test_memory_leaves_the_card_and_comes_back_byte_for_byte(daemon, start):
     daemon.cli("suspend", "a")
     session = daemon.session("a")
     assert session["residency"] == "away" and session["suspended_by"] == "user"
+    assert " away " in daemon.cli("list").stdout
     assert session["movable_bytes"] == 0 and session["evicted_bytes"] > 80 * MIB
     assert free_bytes(daemon) - before >= session["evicted_bytes"]
     movable.send("check")
@@ -124,6 +127,7 @@ def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
     assert refused.returncode == 1 and "host memory" in refused.stderr and "64MiB" in refused.stderr
     assert daemon.session("a")["residency"] == "resident" and movable.ask("check") == "good"
     daemon.cli("set", "a", "--host-memory", "1GiB")
+    assert ("session.changed", "1GiB of host memory") in events(daemon, daemon.session("a"))
     daemon.cli("suspend", "a")
     daemon.cli("resume", "a")
     assert movable.ask("check") == "good"
@@ -217,3 +221,46 @@ def test_whoever_cannot_move_makes_others_leave(daemon, start, product, reap):
     assert stays.ask("check") == "good" and movable.ask("check") == "good"
     stays.end()
     movable.end()
+
+
+def chaos(daemon, start, seconds, seed):
+    """Three sessions that do not fit together, suspended and resumed at random, while processes and the daemon are killed and
+    processes stopped. Those that live have every byte."""
+    chance = random.Random(seed)
+    movables = {name: start(40, 10 * MIB, "--name", name, "--memory", "500MiB", "--host-memory", "1GiB") for name in "abc"}
+    deaths = iter(range(3))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        name = chance.choice("abc")
+        movable = movables[name]
+        movable.send("check" if chance.random() < 0.5 else f"fill {chance.randrange(1000)}")
+        other = chance.choice("abc")
+        daemon.cli("suspend", other, "--no-wait")
+        event = chance.random()
+        if event < 0.15:
+            os.kill(movable.process.pid, signal.SIGSTOP)
+            daemon.cli("resume", other, "--no-wait")
+            time.sleep(chance.random() * 0.2)
+            os.kill(movable.process.pid, signal.SIGCONT)
+        elif event < 0.3 and next(deaths, None) is not None:
+            movable.process.kill()
+            movable.process.wait()
+            wait_for(lambda: daemon.request("GET", f"/v1/sessions/{name}")[0] == 404, "the session of the dead to end")
+            movables[name] = start(40, 10 * MIB, "--name", name, "--memory", "500MiB", "--host-memory", "1GiB")
+        elif event < 0.45:
+            daemon.kill()
+            time.sleep(chance.random() * 0.1)
+            daemon.start()
+        for each in "abc":
+            daemon.cli("resume", each, "--no-wait", check=False)
+        if movables[name] is movable:
+            assert movable.read() in ("good", "filled"), f"seed {seed}"
+    for name, movable in movables.items():
+        assert movable.ask("check") == "good", f"seed {seed}"
+        movable.end()
+    gpus = wait_for(lambda: (now := daemon.request("GET", "/v1/gpus")[1])[0]["processes"] == [] and now, "the card to be empty")
+    assert gpus[0]["free_bytes"] == gpus[0]["total_bytes"]
+
+
+def test_no_byte_is_lost_whatever_is_killed_or_stopped(daemon, start):
+    chaos(daemon, start, 4, seed=1)

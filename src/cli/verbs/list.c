@@ -49,7 +49,7 @@ static const struct table_column columns[] = {
 static void fill_session(struct table_cell *row, const json_t *session)
 {
     const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
-    const char *state = session_text(session, "state");
+    const char *state = session_text(session, "state"), *residency = session_text(session, "residency");
     bool is_active = strcmp(state, "active") == 0;
     bool is_declared = json_is_true(json_object_get(session, "declared"));
     char share[UNITS_SHARE_TEXT];
@@ -61,6 +61,9 @@ static void fill_session(struct table_cell *row, const json_t *session)
     if (strcmp(state, "queued") == 0)
         table_cell_print(&row[STATE], TABLE_YELLOW, "queued (%llu)",
                          (unsigned long long)session_number(session, "queue_position"));
+    else if (is_active && strcmp(residency, "resident") != 0 && *residency)
+        table_cell_print(&row[STATE], TABLE_YELLOW, "%s%s", residency,
+                         json_is_true(json_object_get(session, "waits_for_room")) ? ", waits" : "");
     else
         table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
                          is_active && is_declared ? "declared" : state);

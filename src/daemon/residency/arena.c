@@ -30,7 +30,7 @@
 
 struct arena_job {
     struct worker_job job;
-    uint64_t bytes;
+    uint64_t bytes, all_bytes;
     arena_made *made;
     void *argument;
     /* By the helper. */
@@ -121,7 +121,8 @@ static uint64_t cgroups_room(void)
     return least;
 }
 
-uint64_t arena_room_bytes(void)
+/* What the machine and the daemon's cgroup could give now, and keep enough for others. Takes milliseconds. */
+static uint64_t room_bytes_now(void)
 {
     uint64_t machine = machine_room(), cgroups = cgroups_room();
     return machine < cgroups ? machine : cgroups;
@@ -156,12 +157,12 @@ static int populate(int fd, uint64_t bytes)
 static int make_chunk(struct arena_job *job)
 {
     char wanted[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT];
-    uint64_t room_bytes = arena_room_bytes();
-    if (room_bytes < job->bytes) {
+    uint64_t room_bytes = room_bytes_now();
+    if (room_bytes < job->all_bytes) {
         snprintf(job->why, sizeof(job->why),
                  "there is no host memory for it: %s more are needed, and the machine or the daemon's cgroup "
                  "can spare %s",
-                 units_format_bytes(job->bytes, wanted), units_format_bytes(room_bytes, room));
+                 units_format_bytes(job->all_bytes, wanted), units_format_bytes(room_bytes, room));
         return -ENOMEM;
     }
     cleanup_close int fd = make_file();
@@ -199,15 +200,19 @@ static void on_done(struct worker_job *worker_job)
     free(job);
 }
 
-void arena_make(struct daemon *daemon, uint64_t bytes, arena_made *made, void *argument)
+void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, arena_made *made, void *argument)
 {
     struct arena_job *job = calloc(1, sizeof(*job));
     if (!job) {
         made(argument, -ENOMEM, bytes, "the daemon is out of memory");
         return;
     }
-    *job =
-        (struct arena_job){.job.done = on_done, .bytes = bytes, .made = made, .argument = argument, .fd = -1};
+    *job = (struct arena_job){.job.done = on_done,
+                              .bytes = bytes,
+                              .all_bytes = all_bytes > bytes ? all_bytes : bytes,
+                              .made = made,
+                              .argument = argument,
+                              .fd = -1};
     worker_submit(daemon->arena, &job->job);
 }
 

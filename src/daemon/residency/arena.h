@@ -20,15 +20,12 @@ struct daemon;
 /* The size of the next chunk for who lacks so many bytes. */
 uint64_t arena_chunk_bytes(uint64_t lacking_bytes);
 
-/* Called in the loop's thread. `fd`: the chunk, which the caller of arena_make() closes; or a negative errno with `why`. */
+/* Make one of `bytes`, if there is room for `all_bytes`, which its session is to have in all. `made` is called in the loop's thread. `fd`: the chunk, which the caller of arena_make() closes; or a negative errno with `why`. */
 typedef void arena_made(void *argument, int fd, uint64_t bytes, const char *why);
-void arena_make(struct daemon *daemon, uint64_t bytes, arena_made *made, void *argument);
+void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, arena_made *made, void *argument);
 
 /* The most that all sessions together may have. */
 uint64_t arena_bound_bytes(const struct daemon *daemon);
-
-/* How many bytes the machine and the daemon's cgroup could give now, and keep enough for others. */
-uint64_t arena_room_bytes(void);
 
 int arena_start(struct daemon *daemon, struct error *error);
 void arena_stop(struct daemon *daemon);

@@ -240,7 +240,7 @@ static void ask_for_chunk(struct process *process)
                                     .slot = process->slot};
         strcpy(wish->session_id, session->id);
         process->move->chunk_comes = true;
-        arena_make(session->daemon, bytes, on_chunk, wish);
+        arena_make(session->daemon, bytes, chunks_for(session), on_chunk, wish);
     }
 }
 
@@ -844,29 +844,12 @@ static int check_moves(const struct session *session, struct error *error)
                      session->id);
 }
 
-/* Whether the machine has the host memory that its eviction takes. */
-static int check_room(const struct session *session, struct error *error)
-{
-    char needed[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT];
-    uint64_t chunks = chunks_for(session), room_bytes = chunks ? arena_room_bytes() : 0;
-    if (chunks == 0)
-        return 0;
-    int result = check_bounds(session, chunks, error);
-    if (result < 0 || chunks <= room_bytes)
-        return result;
-    return error_set(
-        error, EBUSY, "ERR_HOST_MEMORY",
-        "session %s needs %s of host memory, and the machine or the daemon's cgroup can spare %s; resume or "
-        "release a session, or free memory",
-        session->id, units_format_bytes(chunks, needed), units_format_bytes(room_bytes, room));
-}
-
 int moves_suspend(struct session *session, struct error *error)
 {
     int result = check_moves(session, error);
     bool leaves = session->move && session->move->is_leaving;
     if (result == 0 && !leaves)
-        result = check_room(session, error);
+        result = check_bounds(session, chunks_for(session), error);
     if (result < 0)
         return result;
     if (!move_of(session, NULL))

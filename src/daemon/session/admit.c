@@ -217,6 +217,15 @@ static char *describe_change(const struct session *session, const struct allotme
         fprintf(words, ", name '%s' to '%s'", name_before, session->name);
     if (request->has_ttl)
         fprintf(words, ", %s", session->expires_at_ms ? "its time begins anew" : "it never expires");
+    if (request->has_host_memory && session->host_memory_bytes)
+        fprintf(words, ", %s of host memory", units_format_bytes(session->host_memory_bytes, new));
+    else if (request->has_host_memory)
+        fputs(", as much host memory as there is", words);
+    if (request->has_idle_suspend && session->idle_suspend_seconds)
+        fprintf(words, ", leaves the card after %llu s without work",
+                (unsigned long long)session->idle_suspend_seconds);
+    else if (request->has_idle_suspend)
+        fputs(", stays on the card without work", words);
     fclose(words);
     return text;
 }
