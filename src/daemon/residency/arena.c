@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
+#include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/worker.h"
@@ -30,6 +31,7 @@
 
 struct arena_job {
     struct worker_job job;
+    struct daemon *daemon;
     uint64_t bytes, all_bytes;
     arena_made *made;
     void *argument;
@@ -196,7 +198,7 @@ static void on_done(struct worker_job *worker_job)
     struct arena_job *job = (struct arena_job *)worker_job;
     job->made(job->argument, job->fd, job->bytes, job->why);
     if (job->fd >= 0)
-        close(job->fd);
+        closer_close(job->daemon, job->fd); /* if nobody has it, its pages are freed */
     free(job);
 }
 
@@ -208,6 +210,7 @@ void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, arena
         return;
     }
     *job = (struct arena_job){.job.done = on_done,
+                              .daemon = daemon,
                               .bytes = bytes,
                               .all_bytes = all_bytes > bytes ? all_bytes : bytes,
                               .made = made,

@@ -20,8 +20,9 @@ struct daemon;
 /* The size of the next chunk for who lacks so many bytes. */
 uint64_t arena_chunk_bytes(uint64_t lacking_bytes);
 
-/* Make one of `bytes`, if there is room for `all_bytes`, which its session is to have in all. `made` is called in the loop's thread. `fd`: the chunk, which the caller of arena_make() closes; or a negative errno with `why`. */
+/* Called in the loop's thread. `fd`: the chunk, closed when this returns; or a negative errno with `why`. */
 typedef void arena_made(void *argument, int fd, uint64_t bytes, const char *why);
+/* Make a chunk of `bytes`, if there is room for `all_bytes`, which its session still lacks. */
 void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, arena_made *made, void *argument);
 
 /* The most that all sessions together may have. */
