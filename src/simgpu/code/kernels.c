@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "simgpu/graph/graph.h"
+#include "simgpu/time/execution.h"
 
 static uint64_t argument_u64(void *const *arguments, unsigned index)
 {
@@ -108,6 +109,40 @@ static CUresult run_checksum_u64(const struct sim_launch *launch, void *const *a
     return CUDA_SUCCESS;
 }
 
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 32) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 29) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 32;
+}
+
+/* GPU Slice's own (intercept/memory/engine/digest_ptx.h). */
+static CUresult run_digest_u64(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 1);
+    uint64_t out = argument_u64(arguments, 2), sums[2] = {0};
+    CUresult result = check(launch, address, count, sizeof(uint64_t), false);
+    if (!result)
+        result = check(launch, out, 2, sizeof(uint64_t), true);
+    if (result)
+        return result;
+    const uint64_t *from = (const uint64_t *)(uintptr_t)address;
+    for (uint64_t i = 0; i < count; i++) {
+        sums[0] += mix(from[i] ^ i * UINT64_C(0x9E3779B97F4A7C15));
+        sums[1] += mix(from[i] + i * UINT64_C(0xD1342543DE82EF95) + UINT64_C(0x2545F4914F6CDD1D));
+    }
+    for (unsigned lane = 0; lane < 2; lane++)
+        __atomic_fetch_add((uint64_t *)(uintptr_t)out + lane, sums[lane], __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
+/* As fast as the memory. */
+static uint64_t duration_digest_u64(const struct sim_launch *launch, void *const *arguments)
+{
+    (void)launch;
+    return execution_device_ns(argument_u64(arguments, 1) * sizeof(uint64_t));
+}
+
 static CUresult run_spin_us(const struct sim_launch *launch, void *const *arguments)
 {
     return CUDA_SUCCESS;
@@ -173,6 +208,7 @@ static CUresult run_relaunch_u32(const struct sim_launch *launch, void *const *a
 }
 
 static const struct sim_kernel kernels[] = {
+    {"gpuslice_digest_u64", 3, {8, 8, 8}, run_digest_u64, duration_digest_u64},
     {"gs_checksum_u32", 3, {8, 8, 8}, run_checksum_u32, NULL},
     {"gs_checksum_u64", 3, {8, 8, 8}, run_checksum_u64, NULL},
     {"gs_fill_u32", 3, {8, 4, 8}, run_fill_u32, NULL},

@@ -11,6 +11,10 @@
  *   gs_spin_us(u64 microseconds)                             takes that long
  *   gs_steps_u32(u64 steps, u64 out)                         takes 20 ns a step; out, unless 0: see the PTX
  *
+ * Of libgpuslice.so's own PTX (src/intercept/memory/engine/digest_ptx.h):
+ *
+ *   gpuslice_digest_u64(u64 pointer, u64 count, u64 out)     out[0], out[1] += 128 bits of what the words are
+ *
  * Not in the PTX, as a card needs the device runtime for them:
  *
  *   gs_relaunch_u32(u64 left)                                while *left: *left -= 1, and its graph, one made

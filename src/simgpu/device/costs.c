@@ -80,6 +80,13 @@ void cost_of_memory(uint64_t bytes)
                           (uint64_t)((double)counted / (double)GIB_BYTES * constant(SIM_ALLOC_GIB_NS)));
 }
 
+void cost_of_bytes(enum sim_constant each_gib, uint64_t bytes)
+{
+    uint64_t ns = (uint64_t)((double)bytes / (double)GIB_BYTES * constant(each_gib));
+    if (ns > 0 && suspended == 0)
+        wait_until(monotonic_ns() + ns);
+}
+
 void cost_load_code(enum sim_constant row)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

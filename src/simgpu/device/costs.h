@@ -25,6 +25,9 @@ void cost_of_waking(void);
 /* What it takes to get `bytes` of the GPU's memory, or to give some back. */
 void cost_of_memory(uint64_t bytes);
 
+/* What a call takes for each GiB of `bytes`, by the row. */
+void cost_of_bytes(enum sim_constant each_gib, uint64_t bytes);
+
 /* Load code for what the row says, under the loader's lock. */
 void cost_load_code(enum sim_constant row);
 

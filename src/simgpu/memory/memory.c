@@ -291,6 +291,7 @@ static CUresult host_register(void *pointer, size_t bytes, unsigned flags)
     for (uint64_t page = first; page < address + bytes; page += PAGE_BYTES)
         if (mincore((void *)(uintptr_t)page, PAGE_BYTES, &resident) < 0 && errno == ENOMEM)
             return CUDA_ERROR_INVALID_VALUE;
+    cost_of_bytes(SIM_REGISTER_GIB_NS, bytes);
     ranges_add(&(struct memory_allocation){
         .address = address,
         .bytes = bytes,

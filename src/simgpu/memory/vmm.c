@@ -148,6 +148,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t bytes,
         free(handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (handle->is_device)
+        cost_of_bytes(SIM_CREATE_GIB_NS, bytes);
     atomic_store(&handle->kind, SIM_HANDLE);
     *handle_out = (CUmemGenericAllocationHandle)(uintptr_t)handle;
     return CUDA_SUCCESS;
@@ -273,12 +275,13 @@ static CUresult unmap(uint64_t address, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* Work that uses the memory is waited for (measure): the pessimistic answer. */
+/* Work that uses the memory is waited for (measure), and all other too: the pessimistic answer. */
 CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pointer && bytes > 0);
-    for (unsigned ordinal = 0; ordinal < simulator.device_count; ordinal++) {
+    for (unsigned ordinal = 0; constant_whole(SIM_UNMAP_WAITS) && ordinal < simulator.device_count;
+         ordinal++) {
         CUcontext context = context_of_gpu(simulator.visible[ordinal]);
         if (context)
             context_wait(context);

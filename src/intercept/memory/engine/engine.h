@@ -49,6 +49,8 @@ struct engine {
     CUresult (*pointer_attributes)(unsigned count, CUpointer_attribute *which, void **values,
                                    CUdeviceptr address);
     const struct engine_vmm *vmm;
+    /* The device `peer` may reach all of the process's memory on `device` from now on. NULL: the driver sees to that. */
+    void (*open_to_peer)(CUdevice device, CUdevice peer);
 };
 
 extern const struct engine engine_plain;

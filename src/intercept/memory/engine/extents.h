@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
+#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/ranges.h"
 
 #define EXTENT_SHARED_BYTES (UINT64_C(2) << 20) /* what the driver takes for small allocations too */
@@ -40,6 +41,10 @@ struct extent {
     bool is_returning;
     CUmemGenericAllocationHandle handle;
     uint64_t place;
+    /* What `place` holds has this digest; while it moves, the number of the one that is taken, and whether it was the same. */
+    bool has_digest, is_taking_digest, is_clean;
+    uint32_t digest_number;
+    struct digest digest;
     /* Index + 1 of the next unused one; of the shared ones around it. */
     uint32_t next, previous;
 

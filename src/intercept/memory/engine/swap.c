@@ -16,6 +16,33 @@ void swap_choose(void)
 
 /* --- Physical memory ------------------------------------------------------------------------------- */
 
+static CUresult open_to_peers(const struct extent *extent)
+{
+    CUresult result = CUDA_SUCCESS;
+    CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    for (int peer = 0; peer < (int)LEDGER_GPUS && result == CUDA_SUCCESS; peer++) {
+        access.location.id = peer;
+        if (swap_state()->open_to[extent->device] >> peer & 1)
+            result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
+    }
+    return result;
+}
+
+/* What the driver does for memory of its own (cuCtxEnablePeerAccess), for extents on `device` that there are and will be. */
+static void swap_open_to_peer(CUdevice device, CUdevice peer)
+{
+    struct extents *extents = &swap_state()->extents;
+    if (device < 0 || device >= (int)LEDGER_GPUS || peer < 0 || peer >= (int)LEDGER_GPUS || device == peer)
+        return;
+    pthread_mutex_lock(&swap_state()->lock);
+    swap_state()->open_to[device] |= UINT64_C(1) << peer;
+    for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
+        if (extent->address && extent->device == device && extent->is_resident)
+            open_to_peers(extent);
+    pthread_mutex_unlock(&swap_state()->lock);
+}
+
 static CUresult map_and_open(const struct extent *extent)
 {
     const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device},
@@ -24,6 +51,8 @@ static CUresult map_and_open(const struct extent *extent)
     if (result != CUDA_SUCCESS)
         return result;
     result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
+    if (result == CUDA_SUCCESS && swap_state()->open_to[extent->device])
+        result = open_to_peers(extent);
     if (result != CUDA_SUCCESS)
         real(cuMemUnmap)(extent->address, extent->bytes);
     return result;
@@ -286,6 +315,7 @@ static void swap_forget_context(CUcontext context)
         if (extent->context == context)
             swap_end_extent(extent);
     arena_forget_context(&swap_state()->arena, context);
+    digester_forget_context(context);
     pthread_mutex_unlock(&swap_state()->lock);
 }
 
@@ -299,4 +329,5 @@ const struct engine engine_swap = {
     .pointer_attribute = swap_pointer_attribute,
     .pointer_attributes = swap_pointer_attributes,
     .vmm = &program_vmm,
+    .open_to_peer = swap_open_to_peer,
 };

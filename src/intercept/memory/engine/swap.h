@@ -18,6 +18,13 @@
 #include "intercept/memory/engine/extents.h"
 #include "intercept/memory/engine/swap_program.h"
 
+/* The kernel of digests, in a context (clean.h). */
+#define SWAP_DIGESTERS 16u
+struct swap_digester {
+    CUcontext context; /* NULL: none */
+    CUfunction function;
+};
+
 struct swap {
     pthread_mutex_t lock;
     struct extents extents;
@@ -27,6 +34,9 @@ struct swap {
     uint32_t empty_count;
     struct arena arena;
     struct program program;
+    struct swap_digester digesters[SWAP_DIGESTERS];
+    /* Of each device, by ordinal: a bit for each that may reach its extents (cuCtxEnablePeerAccess). */
+    uint64_t open_to[LEDGER_GPUS];
     /* No extent is resident, and new ones are born so. Changed under the lock. */
     atomic_bool is_evicted;
     /* Of extents that can move; changed under the lock. */

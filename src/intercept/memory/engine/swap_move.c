@@ -34,6 +34,7 @@ struct move {
     const struct way *way;
     CUstream stream;
     CUevent done[2]; /* a batch's copies, of every other one */
+    struct digester digester;
 };
 
 /* Indices in the table, from `begin` up to `end`. */
@@ -123,16 +124,29 @@ static void begin(struct move *move, void (*progress)(void))
 
 struct direction {
     bool (*is_to_move)(const struct extent *extent);
+    /* Before its copies are submitted, those of the batch before it go on. NULL: nothing. */
+    void (*prepare)(struct move *move, const struct batch *batch);
     /* Make it ready and submit its copies; and what follows when the batch's copies are done. */
     CUresult (*submit)(struct move *move, struct extent *extent);
     CUresult (*finish)(struct extent *extent);
 };
 
+/* Where it can be copied from and to. */
+static CUresult open_for_copies(struct extent *extent)
+{
+    return extent->address || extent->program.window ? CUDA_SUCCESS : program_open(extent);
+}
+
+static CUdeviceptr copy_address(const struct extent *extent)
+{
+    return extent->address ? extent->address : extent->program.window;
+}
+
 static CUresult copy_pieces(struct move *move, struct extent *extent, bool is_out)
 {
     const struct arena *arena = &move->swap->arena;
-    CUresult result = extent->address ? CUDA_SUCCESS : program_open(extent);
-    CUdeviceptr from = extent->address ? extent->address : extent->program.window;
+    CUresult result = open_for_copies(extent);
+    CUdeviceptr from = copy_address(extent);
     for (uint64_t at = 0, bytes; at < extent->bytes && result == CUDA_SUCCESS; at += bytes) {
         uint64_t left = extent->bytes - at, place = extent->place + at;
         bytes = arena_in_one_chunk(arena, place, left < PIECE_BYTES ? left : PIECE_BYTES);
@@ -143,20 +157,26 @@ static CUresult copy_pieces(struct move *move, struct extent *extent, bool is_ou
     return result;
 }
 
+static bool is_in_it(const struct move *move, const struct direction *direction, uint32_t index)
+{
+    const struct extent *extent = &move->swap->extents.table[index];
+    return extent->is_used && goes_this_way(move, extent) && direction->is_to_move(extent);
+}
+
 /* The extents from `begin` on that move, up to the batch's size, are submitted. */
 static CUresult submit_batch(struct move *move, const struct direction *direction, struct batch *batch)
 {
-    struct extents *extents = &move->swap->extents;
+    const struct extents *extents = &move->swap->extents;
     CUresult result = CUDA_SUCCESS;
-    for (batch->end = batch->begin;
-         batch->end < extents->end && batch->bytes < move->batch_bytes && result == CUDA_SUCCESS;
-         batch->end++) {
-        struct extent *extent = &extents->table[batch->end];
-        if (!extent->is_used || !goes_this_way(move, extent) || !direction->is_to_move(extent))
-            continue;
-        batch->bytes += extent->bytes;
-        result = direction->submit(move, extent);
-    }
+    for (batch->end = batch->begin; batch->end < extents->end && batch->bytes < move->batch_bytes;
+         batch->end++)
+        if (is_in_it(move, direction, batch->end))
+            batch->bytes += extents->table[batch->end].bytes;
+    if (direction->prepare)
+        direction->prepare(move, batch);
+    for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++)
+        if (is_in_it(move, direction, i))
+            result = direction->submit(move, &extents->table[i]);
     return result;
 }
 
@@ -165,9 +185,8 @@ static CUresult finish_batch(struct move *move, const struct direction *directio
 {
     CUresult result = real(cuEventSynchronize)(done);
     for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++) {
-        struct extent *extent = &move->swap->extents.table[i];
-        if (extent->is_used && goes_this_way(move, extent) && direction->is_to_move(extent))
-            result = direction->finish(extent);
+        if (is_in_it(move, direction, i))
+            result = direction->finish(&move->swap->extents.table[i]);
     }
     if (result == CUDA_SUCCESS && move->progress)
         move->progress();
@@ -204,8 +223,10 @@ static CUresult go(struct move *move, const struct direction *direction)
         made += result == CUDA_SUCCESS;
     }
     arena_lock_pages(&move->swap->arena, move->way->context);
+    digester_begin(&move->digester, direction->prepare ? move->swap->extents.end : 0);
     if (result == CUDA_SUCCESS)
         result = move_batches(move, direction);
+    digester_end(&move->digester);
     ended = real(cuStreamSynchronize)(move->stream);
     for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent))
         program_close(extent); /* where something failed */
@@ -266,13 +287,21 @@ static CUresult finish_in(struct extent *extent)
     return CUDA_SUCCESS;
 }
 
-static const struct direction in = {is_away, submit_in, finish_in};
+static const struct direction in = {.is_to_move = is_away, .submit = submit_in, .finish = finish_in};
 
 void swap_give_up_place(struct extent *extent)
 {
     if (extent->has_place)
         arena_give_back(&swap_state()->arena, extent->place, extent->bytes);
-    extent->has_place = extent->has_copy = false;
+    extent->has_place = extent->has_copy = extent->has_digest = false;
+}
+
+/* It is on the card. Its copy stays where it is for as long as it may be the same. */
+static void end_copy(struct extent *extent)
+{
+    extent->has_copy = false;
+    if (!extent->has_digest)
+        swap_give_up_place(extent);
 }
 
 /* What was returning is on the card, and needs its copy no more; or it leaves again, and its copy holds. */
@@ -280,7 +309,7 @@ static void end_return(struct move *move, bool is_back)
 {
     for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent)) {
         if (is_back && extent->is_resident) {
-            swap_give_up_place(extent);
+            end_copy(extent);
         } else if (extent->is_returning) {
             swap_count(extent, false);
             swap_leave_card(extent);
@@ -305,15 +334,49 @@ static bool is_to_leave(const struct extent *extent)
     return extent->is_resident && !extent->is_pinned;
 }
 
+static const struct direction out;
+
+static bool is_same(const struct digest *one, const struct digest *other)
+{
+    return one->words[0] == other->words[0] && one->words[1] == other->words[1];
+}
+
+/* Which extents of the batch are as their copies in the arena are. */
+static void take_digests(struct move *move, const struct batch *batch)
+{
+    struct digester *digester = &move->digester;
+    bool are_taken = digester_start(digester);
+    for (uint32_t i = batch->begin; i < batch->end; i++) {
+        struct extent *extent = &move->swap->extents.table[i];
+        extent->is_clean = extent->is_taking_digest = false;
+        if (are_taken && is_in_it(move, &out, i) && open_for_copies(extent) == CUDA_SUCCESS)
+            extent->is_taking_digest =
+                digester_add(digester, copy_address(extent), extent->bytes, &extent->digest_number);
+    }
+    are_taken = are_taken && digester_finish(digester);
+    for (uint32_t i = batch->begin; i < batch->end; i++) {
+        struct extent *extent = &move->swap->extents.table[i];
+        if (!is_in_it(move, &out, i))
+            continue;
+        extent->is_taking_digest &= are_taken;
+        const struct digest *seen = extent->is_taking_digest ? &digester->seen[extent->digest_number] : NULL;
+        extent->is_clean = seen && extent->has_digest && is_same(seen, &extent->digest);
+        extent->has_digest = extent->is_clean; /* another's, once it is copied: finish_out() */
+        if (seen)
+            extent->digest = *seen;
+    }
+}
+
 static CUresult submit_out(struct move *move, struct extent *extent)
 {
-    return copy_pieces(move, extent, true);
+    return extent->is_clean ? CUDA_SUCCESS : copy_pieces(move, extent, true);
 }
 
 /* Its copy is whole. */
 static CUresult finish_out(struct extent *extent)
 {
     extent->has_copy = true;
+    extent->has_digest = extent->is_taking_digest;
     program_close(extent);
     swap_count(extent, false);
     CUresult result = swap_leave_card(extent);
@@ -322,7 +385,8 @@ static CUresult finish_out(struct extent *extent)
     return result;
 }
 
-static const struct direction out = {is_to_leave, submit_out, finish_out};
+static const struct direction out = {
+    .is_to_move = is_to_leave, .prepare = take_digests, .submit = submit_out, .finish = finish_out};
 
 /* Those that are kept empty go. */
 static void end_empty_ones(struct move *move)

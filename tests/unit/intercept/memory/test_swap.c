@@ -298,7 +298,7 @@ static CUresult map_or_fail(CUdeviceptr address, size_t bytes, size_t offset,
 
 static CUresult out_or_fail(void *place, CUdeviceptr address, size_t bytes, CUstream stream)
 {
-    return is_served() ? driver_out(place, address, bytes, stream) : CUDA_ERROR_UNKNOWN;
+    return bytes < MIB || is_served() ? driver_out(place, address, bytes, stream) : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult in_or_fail(CUdeviceptr address, const void *place, size_t bytes, CUstream stream)
@@ -310,17 +310,31 @@ static CUresult in_or_fail(CUdeviceptr address, const void *place, size_t bytes,
 
 enum { EXTENTS = 4 };
 
+/* What has changed since its last copy. */
+static void fill_all(const CUdeviceptr *addresses, unsigned seed)
+{
+    for (unsigned i = 0; i < EXTENTS; i++)
+        fill(addresses[i], 2 * MIB, seed + i);
+}
+
+static void check_all(const CUdeviceptr *addresses, unsigned seed)
+{
+    for (unsigned i = 0; i < EXTENTS; i++)
+        check(addresses[i], 2 * MIB, seed + i);
+}
+
 static void a_move_that_fails_at_any_step_loses_nothing(void **state)
 {
     CUdeviceptr addresses[EXTENTS];
+    unsigned seed = 1;
     driver_unmap = real(cuMemUnmap), driver_map = real(cuMemMap);
     driver_out = real(cuMemcpyDtoHAsync_v2), driver_in = real(cuMemcpyHtoDAsync_v2);
     for (unsigned i = 0; i < EXTENTS; i++) {
         addresses[i] = take(2 * MIB);
-        fill(addresses[i], 2 * MIB, i + 1);
     }
     for (unsigned step = 0; step < EXTENTS; step++) {
         for (unsigned way = 0; way < 2; way++) {
+            fill_all(addresses, seed += EXTENTS);
             calls_left = step;
             if (way)
                 SET(cuMemUnmap, unmap_or_fail);
@@ -330,8 +344,7 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
             SET(cuMemUnmap, driver_unmap);
             SET(cuMemcpyDtoHAsync_v2, driver_out);
             assert_int_equal(swap_bytes().evicted_bytes, 0);
-            for (unsigned i = 0; i < EXTENTS; i++)
-                check(addresses[i], 2 * MIB, i + 1);
+            check_all(addresses, seed);
         }
         for (unsigned way = 0; way < 2; way++) {
             assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
@@ -346,8 +359,7 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
             assert_int_equal(swap_bytes().resident_bytes, 0);
             assert_int_equal(card_free(), free_at_first);
             assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-            for (unsigned i = 0; i < EXTENTS; i++)
-                check(addresses[i], 2 * MIB, i + 1);
+            check_all(addresses, seed);
         }
     }
 }
@@ -520,6 +532,98 @@ static void memory_that_others_may_reach_stays_on_the_card(void **state)
     assert_int_equal(swap_state()->pinned_bytes, 0);
 }
 
+/* --- Unchanged memory ------------------------------------------------------------------------------ */
+
+static uint64_t copied_bytes;
+
+static CUresult count_out(void *place, CUdeviceptr address, size_t bytes, CUstream stream)
+{
+    copied_bytes += bytes > MIB ? bytes : 0; /* digests are copied too */
+    return driver_out(place, address, bytes, stream);
+}
+
+static void what_has_not_changed_since_its_restore_is_not_copied_out_again(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    CUdeviceptr changed = take(BYTES), same = take(BYTES);
+    unsigned char byte = 77;
+    driver_out = real(cuMemcpyDtoHAsync_v2);
+    fill(changed, BYTES, 1);
+    fill(same, BYTES, 2);
+    SET(cuMemcpyDtoHAsync_v2, count_out);
+    copied_bytes = 0;
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(copied_bytes, 2 * BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemcpyHtoD_v2(changed + 1234567, &byte, 1), CUDA_SUCCESS);
+    copied_bytes = 0;
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(copied_bytes, BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    copied_bytes = 0;
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(copied_bytes, 0);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    SET(cuMemcpyDtoHAsync_v2, driver_out);
+    check(same, BYTES, 2);
+    assert_int_equal(cuMemcpyDtoH_v2(&byte, changed + 1234567, 1), CUDA_SUCCESS);
+    assert_int_equal(byte, 77);
+}
+
+/* The copy of changed memory breaks off: what was in the arena before is no copy of it any more. */
+static void a_copy_that_broke_off_is_taken_for_none(void **state)
+{
+    enum { BYTES = 32 << 20 };
+    CUdeviceptr address = take(BYTES);
+    driver_out = real(cuMemcpyDtoHAsync_v2);
+    fill(address, BYTES, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    fill(address, BYTES, 2);
+    calls_left = 2; /* of four pieces */
+    SET(cuMemcpyDtoHAsync_v2, out_or_fail);
+    assert_int_equal(swap_evict(NULL), CUDA_ERROR_UNKNOWN);
+    SET(cuMemcpyDtoHAsync_v2, driver_out);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, BYTES, 2);
+}
+
+/* --- Another GPU ----------------------------------------------------------------------------------- */
+
+static unsigned opened_count;
+static CUresult (*driver_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+
+static CUresult count_opened(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    opened_count += access->location.id == 1;
+    return driver_set_access(address, bytes, access, count);
+}
+
+static void a_peer_reaches_memory_that_has_come_back(void **state)
+{
+    CUcontext other;
+    CUdeviceptr address = take(3 * MIB);
+    driver_set_access = real(cuMemSetAccess);
+    SET(cuMemSetAccess, count_opened);
+    opened_count = 0;
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
+    assert_int_equal(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
+    assert_int_equal(opened_count, 1); /* what there is */
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    CUdeviceptr later = take(3 * MIB);
+    assert_int_equal(opened_count, 2);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(opened_count, 4);
+    SET(cuMemSetAccess, driver_set_access);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);
+    swap_state()->open_to[0] = 0;
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+}
+
 /* Allocations, frees and fills at random, with evictions at random moments. */
 static void no_byte_is_wrong_after_random_moves(void **state)
 {
@@ -584,6 +688,7 @@ int main(void)
     atexit(remove_machine);
     setenv("FAKECUDA_TOTAL_MEM", "268435456", 1);
     setenv("FAKECUDA_CONTEXT_BYTES", "0", 1);
+    setenv("FAKECUDA_GPUS", "2", 1);
     setenv("GPUSLICE_MEMORY_LIMIT", "1GiB", 1);
     setenv("GPUSLICE_OVERSUBSCRIBE", "swap", 1);
     if (!real_find(true) || !real_driver_function(CUDA_ID_cuInit)) {
@@ -609,6 +714,9 @@ int main(void)
         TEST(what_the_program_maps_itself_leaves_and_comes_back),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(memory_that_others_may_reach_stays_on_the_card),
+        TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
+        TEST(a_copy_that_broke_off_is_taken_for_none),
+        TEST(a_peer_reaches_memory_that_has_come_back),
         TEST(no_byte_is_wrong_after_random_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
