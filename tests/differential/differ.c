@@ -12,6 +12,10 @@
  * DIFFER_PEER: another process makes memory for this one to import; NVML, which would show that process
  * outside of a session alone, is then not asked.
  *
+ * DIFFER_MOVES: the calls are those that answer alike wherever memory lies: nothing is done with an address that was given
+ * back, which is another's sooner or later; nothing is copied from behind an allocation's end, where an engine may have
+ * room; and no legacy IPC, which memory that moves does not have.
+ *
  * DIFFER_ALLOWED=more: in a daemon's session the driver line may charge what the driver takes unasked, so
  * what is charged may be more than what was asked for. */
 #include "differ.h"
@@ -48,6 +52,7 @@ char *kernels_text;
 
 static uint64_t quota_bytes;
 static bool more_allowed;
+bool memory_moves;
 static unsigned faults;
 
 /* --- Chance ---------------------------------------------------------------------------------------- */
@@ -123,6 +128,8 @@ static uint64_t ended_value(const struct thing *ended)
         return (uint64_t)(uintptr_t)nothing;
     if (!is_address(ended->kind))
         return ended->value;
+    if (memory_moves)
+        return 0x200000;
     for (unsigned i = 0; i < thing_count; i++) {
         const struct thing *thing = &things[i];
         if (thing->alive && is_address(thing->kind) && ended->value + (4 << 20) > thing->value &&
@@ -719,6 +726,7 @@ int main(int argc, char *argv[])
     uint64_t seed = strtoull(argv[1], NULL, 0);
     unsigned calls = (unsigned)strtoul(argv[2], NULL, 0);
     quota_bytes = argc > 3 ? strtoull(argv[3], NULL, 0) : 0;
+    memory_moves = getenv("DIFFER_MOVES") != NULL;
     more_allowed = getenv("DIFFER_ALLOWED") != NULL;
     setvbuf(stdout, NULL, _IOLBF,
             BUFSIZ); /* what was called is told even if the next call ends the program */

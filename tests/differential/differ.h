@@ -127,5 +127,7 @@ bool start_peer(void);
 void end_peer(void);
 /* What it holds, but for the pieces that are opened here: charged once, however often that is. */
 uint64_t peer_bytes(unsigned gpu, bool (*is_opened)(unsigned piece));
+/* DIFFER_MOVES: differ.c. */
+extern bool memory_moves;
 extern void *nvml_library;
 extern char *kernels_text;

@@ -39,6 +39,8 @@ static struct copy some_copy(struct actor *actor)
     copy.to_context = (CUcontext)(uintptr_t)(to && !one_in(actor, 4) ? to->context : pick(actor, CONTEXT));
     copy.from_context =
         (CUcontext)(uintptr_t)(from && !one_in(actor, 4) ? from->context : pick(actor, CONTEXT));
+    if (memory_moves && (!to || to->bytes < copy.bytes || !from || from->bytes < copy.bytes))
+        copy.bytes = 0;
     put(actor, "%d %d %zu ", to ? (int)to->number : -1, from ? (int)from->number : -1, copy.bytes);
     return copy;
 }

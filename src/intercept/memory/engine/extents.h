@@ -41,8 +41,9 @@ struct extent {
     bool is_returning;
     CUmemGenericAllocationHandle handle;
     uint64_t place;
-    /* What `place` holds has this digest; while it moves, the number of the one that is taken, and whether it was the same. */
-    bool has_digest, is_taking_digest, is_clean;
+    /* What `place` holds has this digest. While it leaves: whether that was taken anew, and was the same. */
+    bool has_digest, is_clean;
+    enum { DIGEST_NONE, DIGEST_ASKED, DIGEST_SEEN } digesting;
     uint32_t digest_number;
     struct digest digest;
     /* Index + 1 of the next unused one; of the shared ones around it. */

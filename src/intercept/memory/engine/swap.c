@@ -254,6 +254,15 @@ static CUresult wait_as_free_does(CUcontext context)
     return result == CUDA_ERROR_OUT_OF_MEMORY ? synchronize(context) : result;
 }
 
+static bool is_captured(enum release_way way, CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
+        way == RELEASE_cuMemFreeAsync_ptsz ? real(cuStreamIsCapturing_ptsz) : real(cuStreamIsCapturing);
+    return own_calls_has_captured() && is_capturing && is_capturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 /* A free in stream order waits for that stream. */
 static CUresult wait_for_stream(enum release_way way, CUstream stream)
 {
@@ -290,8 +299,9 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     bool is_resident = is_ours && extent->is_resident;
     CUcontext context = is_ours ? extent->context : NULL;
     pthread_mutex_unlock(&swap_state()->lock);
-    if (!is_ours)
-        return plain_release(way, key, stream);
+    if (!is_ours || (way != RELEASE_cuMemFree_v2 && is_captured(way, stream)))
+        return plain_release(way, key,
+                             stream); /* in a capture, the driver refuses what no graph has allocated */
     CUdevice current;
     CUresult result = real(cuCtxGetDevice)(&current); /* as the driver: only in a context that lives */
     if (result == CUDA_SUCCESS && way != RELEASE_cuMemFree_v2)

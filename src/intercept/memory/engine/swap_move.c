@@ -22,6 +22,7 @@
 struct way {
     CUcontext context;
     CUdevice device;
+    bool is_retained; /* for this move alone: a primary context */
 };
 
 struct move {
@@ -81,6 +82,30 @@ static void find_ways(struct move *move)
     move->way_count = count;
 }
 
+/* Physical memory of the program's outlives contexts; it comes back by one that is made for that, where there is none. */
+static void add_primary_ways(struct move *move)
+{
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent)) {
+        struct way way = {.device = extent->device, .is_retained = true};
+        bool has_way = extent->context || extent->is_resident;
+        for (uint32_t i = 0; i < move->way_count && !has_way; i++)
+            has_way = move->ways[i].device == extent->device;
+        if (!has_way && move->way_count < WAYS_MAX &&
+            real(cuDevicePrimaryCtxRetain)(&way.context, way.device) == CUDA_SUCCESS)
+            move->ways[move->way_count++] = way;
+    }
+}
+
+static void release_primary_ways(struct move *move)
+{
+    for (uint32_t i = 0; i < move->way_count; i++) {
+        if (!move->ways[i].is_retained)
+            continue;
+        arena_forget_context(&move->swap->arena, move->ways[i].context);
+        real(cuDevicePrimaryCtxRelease_v2)(move->ways[i].device);
+    }
+}
+
 /* Whether the extent is copied by the way that is gone at present: its own context's, or the first of its device. */
 static bool goes_this_way(const struct move *move, const struct extent *extent)
 {
@@ -124,8 +149,9 @@ static void begin(struct move *move, void (*progress)(void))
 
 struct direction {
     bool (*is_to_move)(const struct extent *extent);
-    /* Before its copies are submitted, those of the batch before it go on. NULL: nothing. */
+    /* Before its copies are submitted, while those of the batch before it go on; and while its own do. NULL: nothing. */
     void (*prepare)(struct move *move, const struct batch *batch);
+    void (*go_on)(struct move *move, const struct batch *batch);
     /* Make it ready and submit its copies; and what follows when the batch's copies are done. */
     CUresult (*submit)(struct move *move, struct extent *extent);
     CUresult (*finish)(struct extent *extent);
@@ -163,20 +189,31 @@ static bool is_in_it(const struct move *move, const struct direction *direction,
     return extent->is_used && goes_this_way(move, extent) && direction->is_to_move(extent);
 }
 
-/* The extents from `begin` on that move, up to the batch's size, are submitted. */
-static CUresult submit_batch(struct move *move, const struct direction *direction, struct batch *batch)
+/* The extents behind `last` that move, up to the batch's size. What they need before their copies is done while those of
+ * `last` still run. */
+static struct batch next_batch(struct move *move, const struct direction *direction, const struct batch *last)
 {
     const struct extents *extents = &move->swap->extents;
+    struct batch batch = {.begin = last->end, .end = last->end};
+    for (; batch.end < extents->end && batch.bytes < move->batch_bytes; batch.end++)
+        if (is_in_it(move, direction, batch.end))
+            batch.bytes += extents->table[batch.end].bytes;
+    if (direction->prepare && batch.bytes)
+        direction->prepare(move, &batch);
+    return batch;
+}
+
+static CUresult submit_batch(struct move *move, const struct direction *direction, const struct batch *batch,
+                             CUevent done)
+{
     CUresult result = CUDA_SUCCESS;
-    for (batch->end = batch->begin; batch->end < extents->end && batch->bytes < move->batch_bytes;
-         batch->end++)
-        if (is_in_it(move, direction, batch->end))
-            batch->bytes += extents->table[batch->end].bytes;
-    if (direction->prepare)
-        direction->prepare(move, batch);
     for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++)
         if (is_in_it(move, direction, i))
-            result = direction->submit(move, &extents->table[i]);
+            result = direction->submit(move, &move->swap->extents.table[i]);
+    if (result == CUDA_SUCCESS)
+        result = real(cuEventRecord)(done, move->stream);
+    if (result == CUDA_SUCCESS && direction->go_on)
+        direction->go_on(move, batch);
     return result;
 }
 
@@ -195,18 +232,17 @@ static CUresult finish_batch(struct move *move, const struct direction *directio
 
 static CUresult move_batches(struct move *move, const struct direction *direction)
 {
-    struct batch last = {0}, next = {0};
+    struct batch last = {0}, batch = next_batch(move, direction, &last), next;
     CUresult result = CUDA_SUCCESS;
-    for (unsigned number = 0; result == CUDA_SUCCESS; number++) {
-        next = (struct batch){.begin = last.end};
-        result = submit_batch(move, direction, &next);
-        if (result == CUDA_SUCCESS)
-            result = real(cuEventRecord)(move->done[number % 2], move->stream);
-        if (result == CUDA_SUCCESS && last.bytes)
-            result = finish_batch(move, direction, &last, move->done[(number + 1) % 2]);
-        if (!next.bytes)
+    for (unsigned number = 0; result == CUDA_SUCCESS && (batch.bytes || last.bytes); number++) {
+        result = submit_batch(move, direction, &batch, move->done[number % 2]);
+        if (result != CUDA_SUCCESS)
             break;
-        last = next;
+        next = next_batch(move, direction, &batch);
+        if (last.bytes)
+            result = finish_batch(move, direction, &last, move->done[(number + 1) % 2]);
+        last = batch;
+        batch = next;
     }
     return result;
 }
@@ -320,10 +356,22 @@ static void end_return(struct move *move, bool is_back)
     atomic_store_explicit(&move->swap->is_evicted, !is_back, memory_order_relaxed);
 }
 
+static bool are_all_back(struct move *move)
+{
+    for (struct extent *extent = first_of(move); extent; extent = next_of(move, extent))
+        if (!extent->is_resident)
+            return false;
+    return true;
+}
+
 static CUresult restore(struct move *move)
 {
+    add_primary_ways(move);
     CUresult result = move_all(move, &in);
+    if (result == CUDA_SUCCESS && !are_all_back(move))
+        result = CUDA_ERROR_INVALID_CONTEXT;
     end_return(move, result == CUDA_SUCCESS);
+    release_primary_ways(move);
     return result;
 }
 
@@ -341,30 +389,60 @@ static bool is_same(const struct digest *one, const struct digest *other)
     return one->words[0] == other->words[0] && one->words[1] == other->words[1];
 }
 
-/* Which extents of the batch are as their copies in the arena are. */
-static void take_digests(struct move *move, const struct batch *batch)
+/* Take the digests of those extents of the batch that are to have one and whose copies have one, or have none. */
+static void take_digests(struct move *move, const struct batch *batch, bool have_one)
 {
     struct digester *digester = &move->digester;
     bool are_taken = digester_start(digester);
-    for (uint32_t i = batch->begin; i < batch->end; i++) {
+    for (uint32_t i = batch->begin; i < batch->end && are_taken; i++) {
         struct extent *extent = &move->swap->extents.table[i];
-        extent->is_clean = extent->is_taking_digest = false;
-        if (are_taken && is_in_it(move, &out, i) && open_for_copies(extent) == CUDA_SUCCESS)
-            extent->is_taking_digest =
-                digester_add(digester, copy_address(extent), extent->bytes, &extent->digest_number);
+        if (is_in_it(move, &out, i) && extent->digesting == DIGEST_NONE && extent->has_digest == have_one &&
+            open_for_copies(extent) == CUDA_SUCCESS &&
+            digester_add(digester, copy_address(extent), extent->bytes, &extent->digest_number))
+            extent->digesting = DIGEST_ASKED;
     }
     are_taken = are_taken && digester_finish(digester);
     for (uint32_t i = batch->begin; i < batch->end; i++) {
         struct extent *extent = &move->swap->extents.table[i];
+        if (!is_in_it(move, &out, i) || extent->digesting != DIGEST_ASKED)
+            continue;
+        extent->digesting = are_taken ? DIGEST_SEEN : DIGEST_NONE;
+        if (!are_taken)
+            continue;
+        const struct digest *seen = &digester->seen[extent->digest_number];
+        extent->is_clean = have_one && is_same(seen, &extent->digest);
+        extent->digest = *seen;
+    }
+}
+
+/* Which are as their copies in the arena are: known before they would be copied. What is copied has a digest again once
+ * its copy is whole: finish_out(). */
+static void find_clean(struct move *move, const struct batch *batch)
+{
+    bool has_any = false;
+    for (uint32_t i = batch->begin; i < batch->end; i++) {
+        struct extent *extent = &move->swap->extents.table[i];
         if (!is_in_it(move, &out, i))
             continue;
-        extent->is_taking_digest &= are_taken;
-        const struct digest *seen = extent->is_taking_digest ? &digester->seen[extent->digest_number] : NULL;
-        extent->is_clean = seen && extent->has_digest && is_same(seen, &extent->digest);
-        extent->has_digest = extent->is_clean; /* another's, once it is copied: finish_out() */
-        if (seen)
-            extent->digest = *seen;
+        extent->digesting = DIGEST_NONE;
+        extent->is_clean = false;
+        has_any |= extent->has_digest;
     }
+    if (has_any)
+        take_digests(move, batch, true);
+    for (uint32_t i = batch->begin; i < batch->end; i++)
+        if (is_in_it(move, &out, i))
+            move->swap->extents.table[i].has_digest &= move->swap->extents.table[i].is_clean;
+}
+
+/* Of those that leave for the first time. */
+static void take_first_digests(struct move *move, const struct batch *batch)
+{
+    bool has_any = false;
+    for (uint32_t i = batch->begin; i < batch->end; i++)
+        has_any |= is_in_it(move, &out, i) && move->swap->extents.table[i].digesting == DIGEST_NONE;
+    if (has_any)
+        take_digests(move, batch, false);
 }
 
 static CUresult submit_out(struct move *move, struct extent *extent)
@@ -376,7 +454,7 @@ static CUresult submit_out(struct move *move, struct extent *extent)
 static CUresult finish_out(struct extent *extent)
 {
     extent->has_copy = true;
-    extent->has_digest = extent->is_taking_digest;
+    extent->has_digest = extent->digesting == DIGEST_SEEN;
     program_close(extent);
     swap_count(extent, false);
     CUresult result = swap_leave_card(extent);
@@ -385,8 +463,11 @@ static CUresult finish_out(struct extent *extent)
     return result;
 }
 
-static const struct direction out = {
-    .is_to_move = is_to_leave, .prepare = take_digests, .submit = submit_out, .finish = finish_out};
+static const struct direction out = {.is_to_move = is_to_leave,
+                                     .prepare = find_clean,
+                                     .go_on = take_first_digests,
+                                     .submit = submit_out,
+                                     .finish = finish_out};
 
 /* Those that are kept empty go. */
 static void end_empty_ones(struct move *move)

@@ -10,6 +10,8 @@
 #include "intercept/submit/gate.h"
 
 #define MAPPINGS_MAX 131072u
+/* A handle that is none: what the driver says to it, it says to one of ours that is none any more. */
+#define NO_HANDLE ((CUmemGenericAllocationHandle)0)
 #define HANDLE_TAG UINT64_C(0x6773) /* upper 16 bits; the lower ones: the index in the table */
 
 /* A forked child has none yet, and then nothing of ours. */
@@ -317,7 +319,7 @@ CUresult program_release(CUmemGenericAllocationHandle handle)
         end_if_unused(extent);
     }
     pthread_mutex_unlock(&swap_state()->lock);
-    return is_held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return is_held ? CUDA_SUCCESS : real(cuMemRelease)(NO_HANDLE);
 }
 
 /* --- What the program calls ------------------------------------------------------------------------ */
@@ -368,7 +370,7 @@ static CUresult map_under_lock(CUdeviceptr address, size_t bytes, size_t offset,
 {
     struct extent *extent = extent_of_handle(handle);
     if (!extent || !extent->program.references)
-        return CUDA_ERROR_INVALID_VALUE;
+        return real(cuMemMap)(address, bytes, offset, NO_HANDLE, flags);
     CUresult result = extent->is_resident ? real(cuMemMap)(address, bytes, offset, extent->handle, flags)
                                           : check_map(extent, address, bytes, offset, flags);
     if (result != CUDA_SUCCESS || add_mapping(extent, address, bytes))
@@ -518,7 +520,7 @@ static CUresult program_properties(CUmemAllocationProp *properties, CUmemGeneric
     if (is_known)
         *properties = extent->program.properties;
     pthread_mutex_unlock(&swap_state()->lock);
-    return is_known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return is_known ? CUDA_SUCCESS : real(cuMemGetAllocationPropertiesFromHandle)(properties, NO_HANDLE);
 }
 
 /* --- What stays on the card ------------------------------------------------------------------------ */
@@ -556,9 +558,11 @@ static CUresult program_pin(CUmemGenericAllocationHandle *handle)
     if (is_held) {
         pin(extent);
         *handle = extent->handle;
+    } else {
+        *handle = NO_HANDLE;
     }
     pthread_mutex_unlock(&swap_state()->lock);
-    return is_held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
 }
 
 static bool is_ours(uint64_t address, uint64_t bytes)
