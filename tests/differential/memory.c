@@ -316,7 +316,9 @@ static void pool_get_attribute(struct actor *actor)
     put_result(actor, result);
     /* What is reserved beyond what is used may be given back at any time: so it is when something is refused.
      */
-    if (result == CUDA_SUCCESS && attribute != CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    bool is_of_the_moment = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+                            (memory_moves && attribute > CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    if (result == CUDA_SUCCESS && !is_of_the_moment)
         put(actor, " %llu", (unsigned long long)value);
 }
 

@@ -120,6 +120,16 @@ def test_calls_answer_alike_where_the_driver_takes_memory_of_its_own(product, co
     assert_same(outside, differ(product, session_environment(daemon, PLENTY), seed), seed)
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_calls_answer_alike_while_memory_leaves_and_comes_back(product, make_gpu, number):
+    """Some hundred evictions and restores at random moments, and nobody sees any. Seeds in which nothing is freed that
+    only a graph has allocated: what has its address by then is another allocation here than there."""
+    settings = {"FAKECUDA_GPUS": 2, "FAKECUDA_TOTAL_MEM": CARD, "FAKECUDA_CONTEXT_BYTES": 3 * MIB}
+    outside = differ(product, make_gpu(**settings).environment(DIFFER_MOVES=1), number)
+    moved = make_gpu(**settings).standalone(PLENTY, DIFFER_MOVES=1, GPUSLICE_OVERSUBSCRIBE="swap,2ms")
+    assert_same(outside, differ(product, moved, number), number)
+
+
 def test_a_small_quota_refuses_what_does_not_fit_and_nothing_else(product, card, make_daemon, seed):
     lines = differ(product, card().standalone(SMALL), seed, SMALL)
     assert sum("OUT_OF_MEMORY" in line and "more than any quota" not in line for line in lines) > 20, "no refusals"
