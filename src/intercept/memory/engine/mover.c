@@ -13,6 +13,8 @@ static int take_chunk(int fd, uint64_t bytes)
     pthread_mutex_lock(&swap->lock);
     int result = arena_take_chunk(&swap->arena, fd, bytes);
     pthread_mutex_unlock(&swap->lock);
+    if (result == 0)
+        swap_lock_pages();
     return result;
 }
 
@@ -64,7 +66,7 @@ static int restore(void (*progress)(void))
     return as_errno(swap_restore(progress));
 }
 
-static const struct agent_mover mover = {
+const struct agent_mover swap_mover = {
     .take_chunk = take_chunk,
     .count = count,
     .evict = evict,
@@ -74,5 +76,5 @@ static const struct agent_mover mover = {
 void mover_register(void)
 {
     swap_state()->arena.is_given = !session_is_standalone();
-    agent_set_mover(&mover);
+    agent_set_mover(&swap_mover);
 }

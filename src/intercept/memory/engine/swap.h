@@ -63,3 +63,6 @@ struct swap_bytes swap_bytes(void);
  * what had moved is where it was, or where even that failed the process is evicted with some of its memory on the card. */
 CUresult swap_evict(void (*progress)(void));
 CUresult swap_restore(void (*progress)(void));
+
+/* Page-lock what the arena has, ahead of need: at a move it would take longer than the move. */
+void swap_lock_pages(void);

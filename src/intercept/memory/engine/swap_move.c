@@ -564,6 +564,20 @@ CUresult swap_restore(void (*progress)(void))
     return result;
 }
 
+void swap_lock_pages(void)
+{
+    struct swap *swap = swap_state();
+    struct move move;
+    struct own_calls calls;
+    lock_all(swap);
+    begin(&move, NULL);
+    if (move.way_count && own_calls_begin(&calls, move.ways[0].context)) {
+        arena_lock_pages(&swap->arena, move.ways[0].context);
+        own_calls_end(&calls);
+    }
+    unlock_all(swap);
+}
+
 struct swap_bytes swap_bytes(void)
 {
     const struct swap *swap = swap_state();

@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/mover.h"
 #include "intercept/memory/engine/swap_parts.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -252,6 +255,34 @@ static void an_eviction_without_room_changes_nothing(void **state)
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(address, 100 * MIB, 1);
+}
+
+static unsigned locked_count;
+static CUresult (*driver_register)(void *, size_t, unsigned);
+
+static CUresult count_locked(void *address, size_t bytes, unsigned flags)
+{
+    locked_count++;
+    return driver_register(address, bytes, flags);
+}
+
+/* Page-locking is slower than the link. */
+static void a_chunk_is_page_locked_when_it_comes(void **state)
+{
+    CUdeviceptr address = take(3 * MIB);
+    int fd = memfd_create("chunk", MFD_CLOEXEC);
+    assert_true(fd >= 0 && ftruncate(fd, 64 * MIB) == 0);
+    driver_register = real(cuMemHostRegister_v2);
+    atomic_store(&real_functions[CUDA_ID_cuMemHostRegister_v2], (void *)count_locked);
+    assert_int_equal(swap_mover.take_chunk(fd, 64 * MIB), 0);
+    close(fd);
+    assert_true(locked_count > 0);
+    locked_count = 0;
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(locked_count, 0);
+    atomic_store(&real_functions[CUDA_ID_cuMemHostRegister_v2], (void *)driver_register);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
 static void a_restore_without_room_changes_nothing(void **state)
@@ -707,6 +738,7 @@ int main(void)
         TEST(an_evicted_process_allocates_and_frees_without_the_card),
         TEST(addresses_are_answered_for_while_evicted),
         TEST(an_eviction_without_room_changes_nothing),
+        TEST(a_chunk_is_page_locked_when_it_comes),
         TEST(a_restore_without_room_changes_nothing),
         TEST(a_move_that_fails_at_any_step_loses_nothing),
         TEST(what_is_half_evicted_is_whole_again_after_the_next_restore),
