@@ -138,11 +138,13 @@ static bool meets(const struct arbiter_session *a, const struct arbiter_session 
     return a != b && (a->gpus & b->gpus);
 }
 
-/* To close the gate of a higher priority costs latency, which counts more. */
-static bool is_below_a_guest(const struct arbiter_session *session)
+/* Between guests and those of another priority: the higher one's gate would be closed for it, which costs latency, and that
+ * counts more. */
+static bool is_between_priorities(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (meets(at, session) && at->priority > session->priority && at->lease == LEASE_GUEST)
+        if (meets(at, session) && ((at->priority > session->priority && at->lease == LEASE_GUEST) ||
+                                   (at->priority < session->priority && session->lease == LEASE_GUEST)))
             return true;
     return false;
 }
@@ -150,7 +152,7 @@ static bool is_below_a_guest(const struct arbiter_session *session)
 /* With all others closed, if it is time for that. */
 static void measure_again(struct arbiter_session *session, uint64_t *next, uint64_t *every)
 {
-    if (session->closing || session->arbiter->now < *next || is_below_a_guest(session))
+    if (session->closing || session->arbiter->now < *next || is_between_priorities(session))
         return;
     session->is_known = false;
     session->measures_left = 1;
