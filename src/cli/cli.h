@@ -43,6 +43,7 @@ enum cli_kind {
     CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
     CLI_SIZE,           /* uint64_t: bytes, above 0 */
     CLI_MAYBE_ENGINE,   /* const char *: one of cli_engines; the first when the option has no "=VALUE" */
+    CLI_TTL_ACTION,     /* const char *: one of cli_ttl_actions */
     CLI_COMMAND,        /* operands: a program and its arguments */
     CLI_SHELL,          /* operands: bash, zsh or fish */
     CLI_VERB,           /* operands: a verb's name */
@@ -94,6 +95,8 @@ struct cli_verb {
 extern const char *const cli_priorities[];
 /* What --oversubscribe takes; ends with NULL. */
 extern const char *const cli_engines[];
+/* What --ttl-action takes; ends with NULL. */
+extern const char *const cli_ttl_actions[];
 /* What --by takes; ends with NULL. */
 extern const char *const cli_usage_by[];
 /* What --output takes; ends with NULL. */

@@ -56,6 +56,12 @@
         "ttl", "DURATION|never", CLI_LIFETIME, offsetof(struct cli_arguments, wish.ttl_usec),                \
             "the session expires after this time, like 90s or 2h; its programs then get no more GPU memory"  \
     }
+#define CLI_OPTION_TTL_ACTION                                                                                \
+    {                                                                                                        \
+        "ttl-action", "ACTION", CLI_TTL_ACTION, offsetof(struct cli_arguments, wish.ttl_action),             \
+            "what happens to its programs when the --ttl is over; none: they run on, which is the default; " \
+            "kill: they get SIGTERM, and after 10 seconds SIGKILL"                                           \
+    }
 #define CLI_OPTION_WAIT                                                                                      \
     {                                                                                                        \
         "wait", "[=DURATION]", CLI_MAYBE_DURATION, offsetof(struct cli_arguments, wish.wait_usec),           \
@@ -69,9 +75,9 @@
     }
 #define CLI_OPTION_OVERSUBSCRIBE                                                                             \
     {                                                                                                        \
-        "oversubscribe", "[=ENGINE]", CLI_MAYBE_ENGINE, offsetof(struct cli_arguments, wish.oversubscribe),    \
+        "oversubscribe", "[=ENGINE]", CLI_MAYBE_ENGINE, offsetof(struct cli_arguments, wish.oversubscribe),  \
             "its GPU memory can leave the card for host memory and come back: 'gpuslice suspend', "          \
-            "--idle-suspend; ENGINE is swap"                                                                                 \
+            "--idle-suspend; ENGINE is swap"                                                                 \
     }
 #define CLI_OPTION_HOST_MEMORY                                                                               \
     {                                                                                                        \

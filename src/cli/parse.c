@@ -54,6 +54,17 @@ static int check_engine(const char *text, struct error *error)
                      "'%.80s' is not a way to have more memory than the GPU; expected swap", text);
 }
 
+const char *const cli_ttl_actions[] = {"none", "kill", NULL};
+
+static int check_ttl_action(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_ttl_actions; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(error, EINVAL, NULL, "'%.80s' is not what can happen to programs; expected none or kill",
+                     text);
+}
+
 const char *const cli_forms[] = {"table", "wide", "json", "name", NULL};
 
 static int check_form(const char *text, struct error *error)
@@ -145,6 +156,9 @@ static int take_value(const struct cli_option *option, const char *value, struct
         return units_parse_bytes(value, target, error);
     case CLI_MAYBE_ENGINE:
         result = check_engine(value, error);
+        break;
+    case CLI_TTL_ACTION:
+        result = check_ttl_action(value, error);
         break;
     case CLI_DURATION:
     case CLI_MAYBE_DURATION:

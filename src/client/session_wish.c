@@ -84,6 +84,8 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
         json_object_set_new(*body, "compute", json_string(units_format_share(wish->compute, share)));
     if (wish->ttl_usec)
         json_object_set_new(*body, "ttl_seconds", seconds_json(wish->ttl_usec));
+    if (wish->ttl_action)
+        json_object_set_new(*body, "ttl_action", json_string(wish->ttl_action));
     if (wish->oversubscribe)
         json_object_set_new(*body, "oversubscribe", json_string(wish->oversubscribe));
     if (wish->host_memory_bytes)

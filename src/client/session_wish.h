@@ -18,6 +18,7 @@ struct session_wish {
     struct share compute; /* max 0: not given */
     const char *priority;
     uint64_t ttl_usec;          /* 0: not given; UINT64_MAX: never */
+    const char *ttl_action;     /* "none" or "kill" */
     uint64_t wait_usec;         /* 0: not given; UINT64_MAX: for ever */
     const char *oversubscribe;  /* "swap" */
     uint64_t host_memory_bytes; /* 0: not given */

@@ -57,7 +57,7 @@ export function fillDetail(session, ownerName) {
       ] : []),
       ...(session.compute_progress_ratio === null || session.compute_progress_ratio === undefined ? [] : [["Speed, of that alone", percent(Math.min(1, session.compute_progress_ratio))]]),
       ["Created", new Date(session.created_at).toLocaleString([], { hour12: false })],
-      ["Ends", session.expires_at ? new Date(session.expires_at).toLocaleString([], { hour12: false }) : "when released"],
+      ["Ends", session.expires_at ? new Date(session.expires_at).toLocaleString([], { hour12: false }) + (session.ttl_action === "kill" ? ", with its programs" : "") : "when released"],
     ]),
     element("h3", { textContent: "GPUs" }),
     table(["GPU", "Name", "Used", "Limit", "Driver's", "Last 10 s", "GPU time", "Held"], session.gpus.map((gpu) =>

@@ -211,6 +211,7 @@ def test_version_names_the_daemon_that_runs(make_daemon):
     ["run", "--memory", "0", "true"],
     ["run", "--compute", "0.25", "true"],
     ["set", "kept", "--ttl", "1500ms"],
+    ["set", "kept", "--ttl-action", "stop"],
     ["set", "kept", "--compute", "0%"],
     ["create", "--compute", "50%..101%"],
     ["create", "--priority", "9"],

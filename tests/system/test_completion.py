@@ -47,6 +47,10 @@ def test_options_of_the_verb(daemon):
     assert offered(daemon, "release", "--") == {"--all", "--kill", "--simulated", "--help"}
 
 
+def test_what_happens_at_the_ttl(daemon):
+    assert offered(daemon, "create", "--ttl-action", "") == {"none", "kill"}
+
+
 def test_sessions_as_operands_and_values(trained):
     session_id = trained.session("train")["session_id"]
     assert offered(trained, "show", "") == {"train", session_id}

@@ -8,6 +8,7 @@ import pytest
 
 from conftest import wait_for
 from test_daemon_api import as_user
+from test_events import kept, kinds
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -222,6 +223,64 @@ def test_a_stopped_program_is_killed_too_and_nobody_gets_in_meanwhile(daemon, pr
     wait_for(refused, "a new program to be refused")
     assert release.wait(40) == 0
     assert program.wait(20) == -signal.SIGKILL
+
+
+def hold_in(daemon, product, reap, name):
+    """A program in that session, which holds 1 MiB until it is ended."""
+    before = used(daemon, name)
+    program = reap(daemon.spawn("run", "--session", name, product.program("target_app"),
+                                env=daemon.environment(ALLOC_BYTES=MIB, ITERATIONS=1, HOLD="stdin")))
+    wait_for(lambda: used(daemon, name) == before + MIB, "its memory to be charged")
+    return program
+
+
+def test_programs_are_ended_at_the_ttl_where_that_was_asked(daemon, product, reap):
+    daemon.cli("create", "--name", "ends", "--ttl-action", "kill")
+    daemon.cli("create", "--name", "stays", "--ttl", "1h", "--ttl-action", "kill")
+    programs = [hold_in(daemon, product, reap, "ends") for _ in range(2)]
+    other = hold_in(daemon, product, reap, "stays")
+    assert [daemon.session(name)["ttl_action"] for name in ("ends", "stays")] == ["kill", "kill"]
+    assert "its programs are ended then" in daemon.cli("show", "stays").stdout
+    daemon.cli("set", "stays", "--ttl", "1s", "--ttl-action", "none")
+    daemon.cli("set", "ends", "--ttl", "1s")
+    assert [program.wait(20) for program in programs] == [-signal.SIGTERM] * 2
+    wait_for(lambda: used(daemon, "ends") is None, "the session's end")
+    wait_for(lambda: daemon.session("stays")["state"] == "expired", "the other one to expire")
+    assert other.poll() is None and used(daemon, "stays") == MIB
+    events = kept(daemon)
+    told = {event["kind"]: event["message"] for event in events if event.get("name") == "ends"}
+    assert "2 processes get SIGTERM" in told["session.ending"]
+    assert told["session.ended"] == "it has expired, and its processes were ended"
+    assert "session.ending" not in kinds(events, "stays")
+
+
+def test_a_ttl_that_is_over_before_a_daemon_is_back_ends_programs_too(daemon, product, reap):
+    daemon.cli("create", "--name", "ends", "--ttl-action", "kill")
+    program = hold_in(daemon, product, reap, "ends")
+    daemon.cli("set", "ends", "--ttl", "1s")
+    over = time.monotonic() + 1.5
+    daemon.kill()
+    wait_for(lambda: time.monotonic() > over, "the time to be over")
+    assert program.poll() is None
+    daemon.start()
+    assert program.wait(20) == -signal.SIGTERM
+    wait_for(lambda: used(daemon, "ends") is None, "the session's end")
+
+
+def test_what_ignores_the_end_of_its_ttl_is_killed(daemon, product, reap):
+    program = reap(daemon.spawn("run", "--name", "deaf", "--ttl-action", "kill", "sh", "-c", 'trap "" TERM; exec "$0"',
+                                product.program("target_app"),
+                                env=daemon.environment(ALLOC_BYTES=MIB, ITERATIONS=1, HOLD="stdin")))
+    wait_for(lambda: used(daemon, "deaf") == MIB, "its memory to be charged")
+    daemon.cli("set", "deaf", "--ttl", "1s")
+    wait_for(lambda: daemon.session("deaf")["state"] == "expired", "the session to expire")
+    assert program.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("action", ["", "stop", 1, None])
+def test_an_unknown_ttl_action_is_refused(daemon, action):
+    status, answer = daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB, "ttl_action": action})
+    assert status == 400 and "'ttl_action'" in json.dumps(answer) and "kill" in json.dumps(answer)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to act as another user")

@@ -24,6 +24,8 @@ static const char *kind_name(enum cli_kind kind)
         return "by";
     case CLI_FORM:
         return "form";
+    case CLI_TTL_ACTION:
+        return "action";
     case CLI_SHELL:
         return "shell";
     case CLI_VERB:
@@ -115,6 +117,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "(session user gpu)";
     case CLI_FORM:
         return "(table wide json name)";
+    case CLI_TTL_ACTION:
+        return "(none kill)";
     case CLI_SHELL:
         return "(bash zsh fish)";
     case CLI_VERB:
@@ -186,6 +190,8 @@ static const char *fish_values(enum cli_kind kind)
         return "session user gpu";
     case CLI_FORM:
         return "table wide json name";
+    case CLI_TTL_ACTION:
+        return "none kill";
     case CLI_SHELL:
         return "bash zsh fish";
     case CLI_CONFIG:

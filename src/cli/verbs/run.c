@@ -23,6 +23,7 @@ static const struct cli_option options[] = {
     CLI_OPTION_COMPUTE,
     CLI_OPTION_PRIORITY,
     CLI_OPTION_TTL,
+    CLI_OPTION_TTL_ACTION,
     CLI_OPTION_WAIT,
     CLI_OPTION_OVERSUBSCRIBE,
     CLI_OPTION_HOST_MEMORY,
@@ -61,6 +62,7 @@ static int check(const struct cli_arguments *arguments, struct error *error)
                          : arguments->wish.compute.max                  ? "--compute"
                          : arguments->wish.priority                     ? "--priority"
                          : arguments->wish.ttl_usec                     ? "--ttl"
+                         : arguments->wish.ttl_action                   ? "--ttl-action"
                          : arguments->wish.wait_usec                    ? "--wait"
                                                                         : NULL;
     if (arguments->session && beside)

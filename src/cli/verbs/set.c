@@ -7,20 +7,21 @@
 #include "client/client.h"
 
 static const struct cli_option options[] = {
-    CLI_OPTION_NEW_NAME,  CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE,      CLI_OPTION_PRIORITY,
-    CLI_OPTION_TTL,       CLI_OPTION_HOST_MEMORY,    CLI_OPTION_IDLE_SUSPEND, CLI_OPTION_JSON,
-    CLI_OPTION_SIMULATED, CLI_OPTION_HELP,           CLI_OPTIONS_END,
+    CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE,     CLI_OPTION_PRIORITY,
+    CLI_OPTION_TTL,      CLI_OPTION_TTL_ACTION,     CLI_OPTION_HOST_MEMORY, CLI_OPTION_IDLE_SUSPEND,
+    CLI_OPTION_JSON,     CLI_OPTION_SIMULATED,      CLI_OPTION_HELP,        CLI_OPTIONS_END,
 };
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
     if (arguments->wish.name || memory_limits_given(&arguments->wish.memory) || arguments->wish.compute.max ||
-        arguments->wish.priority || arguments->wish.ttl_usec || arguments->wish.host_memory_bytes ||
-        arguments->wish.idle_suspend_usec)
+        arguments->wish.priority || arguments->wish.ttl_usec || arguments->wish.ttl_action ||
+        arguments->wish.host_memory_bytes || arguments->wish.idle_suspend_usec)
         return session_wish_check(&arguments->wish, error);
-    return error_set(error, EINVAL, NULL,
-                     "what to change is missing; expected --memory, --compute, --priority, --ttl, "
-                     "--host-memory, --idle-suspend or --name");
+    return error_set(
+        error, EINVAL, NULL,
+        "what to change is missing; expected --memory, --compute, --priority, --ttl, --ttl-action, "
+        "--host-memory, --idle-suspend or --name");
 }
 
 static enum cli_status act(const struct cli_arguments *arguments)

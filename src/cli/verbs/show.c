@@ -138,8 +138,12 @@ static void print_facts(const json_t *session, bool colour)
     print_lease(session, colour);
     print_residency(session, colour);
     print_fact("Created", session_time(session_text(session, "created_at"), time), colour);
-    if (*expires)
-        print_fact("Expires", session_time(expires, time), colour);
+    if (!*expires)
+        return;
+    bool kills = strcmp(session_text(session, "ttl_action"), "kill") == 0;
+    snprintf(text, sizeof(text), "%s%s", session_time(expires, time),
+             kills ? ", and its programs are ended then" : "");
+    print_fact("Expires", text, colour);
 }
 
 static void print_gpus(const json_t *session, bool colour)

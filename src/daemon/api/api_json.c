@@ -209,6 +209,7 @@ json_t *api_session_head_json(const struct session *session)
         is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus);
     json_object_set_new(json, "owner", text_json(user_name_of(session->daemon, session->owner)));
+    json_object_set_new(json, "ttl_action", json_string(session->kills_at_ttl ? "kill" : "none"));
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
     json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));

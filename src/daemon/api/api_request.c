@@ -169,6 +169,16 @@ static int parse_time(const struct field *field, struct error *error)
                : parse_ttl(field->name, field->value, &field->request->ttl_seconds, error);
 }
 
+static int parse_ttl_action(const struct field *field, struct error *error)
+{
+    const char *text = json_string_value(field->value);
+    if (!text || (strcmp(text, "kill") != 0 && strcmp(text, "none") != 0))
+        return bad_request(error, field->name, "\"none\" or \"kill\"");
+    field->request->has_ttl_action = true;
+    field->request->kills_at_ttl = strcmp(text, "kill") == 0;
+    return 0;
+}
+
 static int parse_oversubscribe(const struct field *field, struct error *error)
 {
     const char *text = json_string_value(field->value);
@@ -271,6 +281,7 @@ static const struct {
     {"compute", false, parse_compute},
     {"priority", false, parse_priority},
     {"ttl_seconds", false, parse_time},
+    {"ttl_action", false, parse_ttl_action},
     {"oversubscribe", true, parse_oversubscribe},
     {"host_memory_bytes", false, parse_host_memory},
     {"idle_suspend_seconds", false, parse_idle_suspend},

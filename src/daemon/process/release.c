@@ -63,14 +63,14 @@ static int on_patience_over(sd_event_source *source, uint64_t usec, void *userda
         return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     }
     busy(session, "they have not died of SIGKILL; the session ends when they do", &error);
+    log_warning("%s", error.message);
     answer(release, &error);
     return 0;
 }
 
-int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error)
+/* No process gets in from now on; those in it are to be told by the caller. */
+static int begin(struct session *session, release_done done, void *argument, struct error *error)
 {
-    if (session->release)
-        return busy(session, "they are being ended already", error);
     struct release *release = calloc(1, sizeof(*release));
     int result = release ? sd_event_add_time_relative(session->daemon->loop, &release->timer, CLOCK_MONOTONIC,
                                                       PATIENCE_USEC, 0, on_patience_over, release)
@@ -84,9 +84,47 @@ int release_begin(struct session *session, uid_t uid, release_done done, void *a
     release->argument = argument;
     session->release = release;
     policy_close(session);
+    return 0;
+}
+
+int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error)
+{
+    if (session->release)
+        return busy(session, "they are being ended already", error);
+    int result = begin(session, done, argument, error);
+    if (result < 0)
+        return result;
     change_publish(session->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
                    "released by uid %u, with %u processes", (unsigned)uid, session->process_count);
     signal_all(session, SIGTERM);
+    return 0;
+}
+
+/* --- Its time is over ------------------------------------------------------------------------------ */
+
+static void end_expired(struct session *session)
+{
+    struct error error;
+    if (session->state != SESSION_EXPIRED || !session->kills_at_ttl || !session->processes ||
+        session->release)
+        return;
+    if (begin(session, NULL, NULL, &error) < 0) {
+        log_error("session %s has expired, and its processes run on: %s", session->id, error.message);
+        return;
+    }
+    const char *plural = session->process_count == 1 ? "" : "es";
+    log_info("session %s '%s': its time is over, and its %u process%s get SIGTERM", session->id,
+             session->name, session->process_count, plural);
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_ENDING, .session = session},
+                   "its time is over: its %u process%s get SIGTERM, and after %u s SIGKILL",
+                   session->process_count, plural, (unsigned)(PATIENCE_USEC / 1000000));
+    signal_all(session, SIGTERM);
+}
+
+int release_go_on(struct daemon *daemon, struct error *error)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        end_expired(session);
     return 0;
 }
 
@@ -96,6 +134,8 @@ static void take(void *context, const struct change *change)
 {
     struct release *release = change->session ? change->session->release : NULL;
     struct error error;
+    if (change->kind == CHANGE_SESSION_EXPIRED)
+        end_expired(change->session);
     if (!release)
         return;
     if (change->kind == CHANGE_SESSION_ENDED)

@@ -1,6 +1,7 @@
-/* release.h - ending a session together with the processes in it.
+/* release.h - ending a session together with the processes in it: somebody releases it, or its time is over and
+ * its kills_at_ttl is set.
  *
- * From the moment it is asked for, no process gets in and no memory is given. All attached processes are sent
+ * From that moment on, no process gets in and no memory is given. All attached processes are sent
  * SIGTERM, those that are left after 10 s SIGKILL; the session ends with the last of them. */
 #pragma once
 
@@ -17,6 +18,9 @@ typedef void (*release_done)(void *argument, const struct error *why);
 /* Begin, for user `uid`. `done` is called once: when the session has ended, when processes withstand SIGKILL
  * for 5 s, or when the daemon stops first. On failure it is never called. */
 int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error);
+
+/* End the processes of restored sessions that expired before: once, when the state file has been read. */
+int release_go_on(struct daemon *daemon, struct error *error);
 
 int release_start(struct daemon *daemon, struct error *error);
 void release_stop(struct daemon *daemon); /* no session is left */

@@ -217,6 +217,9 @@ static char *describe_change(const struct session *session, const struct allotme
         fprintf(words, ", name '%s' to '%s'", name_before, session->name);
     if (request->has_ttl)
         fprintf(words, ", %s", session->expires_at_ms ? "its time begins anew" : "it never expires");
+    if (request->has_ttl_action)
+        fprintf(words, ", its programs %s when its time is over",
+                session->kills_at_ttl ? "are ended" : "run on");
     if (request->has_host_memory && session->host_memory_bytes)
         fprintf(words, ", %s of host memory", units_format_bytes(session->host_memory_bytes, new));
     else if (request->has_host_memory)
@@ -262,6 +265,8 @@ int admit_change(struct session *session, const struct session_request *request,
     char name_before[sizeof(session->name)];
     strcpy(name_before, session->name);
     set_labels(session, &request->labels);
+    if (request->has_ttl_action)
+        session->kills_at_ttl = request->kills_at_ttl;
     if (request->has_host_memory)
         session->host_memory_bytes = request->host_memory_bytes;
     if (request->has_idle_suspend)

@@ -64,6 +64,7 @@ struct session {
     int64_t created_at, updated_at; /* seconds since 1970 */
     int64_t expires_at_ms;          /* milliseconds since 1970; 0: never */
     uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
+    bool kills_at_ttl;              /* its programs are ended when it expires (release.h) */
     sd_event_source *expiry;
     struct session_runner runner;
     bool has_own_socket;           /* it is to have one (own_socket.h), once it is admitted */
@@ -80,12 +81,12 @@ struct session {
     bool ledger_counts;                   /* among the owner's descriptors (descriptor_bounds.h) */
     struct process *processes, *oldest_process;
     unsigned process_count;
-    uint64_t processes_seen; /* as there ever were here */
-    enum ledger_engine engine;          /* fixed */
-    uint64_t host_memory_bytes;         /* the most that its evicted memory may take; 0: as much as there is */
-    uint64_t idle_suspend_seconds;      /* leaves the card after so long without work; 0: never by itself */
-    bool is_suspended;                  /* by somebody, until it is resumed */
-    struct move *move;                  /* NULL: nothing of it can move, or did yet (residency/moves.h) */
+    uint64_t processes_seen;       /* as there ever were here */
+    enum ledger_engine engine;     /* fixed */
+    uint64_t host_memory_bytes;    /* the most that its evicted memory may take; 0: as much as there is */
+    uint64_t idle_suspend_seconds; /* leaves the card after so long without work; 0: never by itself */
+    bool is_suspended;             /* by somebody, until it is resumed */
+    struct move *move;             /* NULL: nothing of it can move, or did yet (residency/moves.h) */
     struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */
     LIST_HEAD(, orphan) orphans;        /* driver_line.h */
     unsigned orphan_count;

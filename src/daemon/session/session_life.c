@@ -259,6 +259,7 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session->created_at = session->updated_at = time(NULL);
     session->is_declared = request->is_declared;
     session->ttl_seconds = request->ttl_seconds;
+    session->kills_at_ttl = request->kills_at_ttl;
     session->has_own_socket = request->own_socket;
     session->labels = request->labels;
     session->engine = request->oversubscribes ? LEDGER_ENGINE_SWAP : LEDGER_ENGINE_PLAIN;
@@ -365,7 +366,8 @@ static const char *find_end(const struct session *session)
     if (session->has_ended || session->processes)
         return NULL;
     if (session->release)
-        return "released, and its processes were ended";
+        return session->state == SESSION_EXPIRED ? "it has expired, and its processes were ended"
+                                                 : "released, and its processes were ended";
     if (session->state == SESSION_EXPIRED)
         return "it has expired and nobody is attached";
     return session->runner.pid && session->runner.pidfd < 0 ? "its program has gone" : NULL;

@@ -26,7 +26,7 @@
 #include "daemon/store/store_reserve.h"
 
 #define STOP_SECONDS 30
-#define VALUES_MAX 22 /* of one statement */
+#define VALUES_MAX 23 /* of one statement */
 
 struct store {
     struct daemon *daemon;
@@ -259,14 +259,14 @@ static void put_session(const struct session *session, bool is_new)
         job,
         "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
         " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
-        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended)"
-        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
+        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl)"
+        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
         " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
         " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
         " compute_max=excluded.compute_max, priority=excluded.priority, own_socket=excluded.own_socket,"
         " namespace=excluded.namespace, pod=excluded.pod, container=excluded.container,"
         " host_memory_bytes=excluded.host_memory_bytes, idle_suspend_seconds=excluded.idle_suspend_seconds,"
-        " suspended=excluded.suspended");
+        " suspended=excluded.suspended, kills_at_ttl=excluded.kills_at_ttl");
     bind_text(put, session->id);
     bind_text(put, session->name);
     bind_number(put, session->owner);
@@ -289,6 +289,7 @@ static void put_session(const struct session *session, bool is_new)
     bind_number(put, (int64_t)session->host_memory_bytes);
     bind_number(put, (int64_t)session->idle_suspend_seconds);
     bind_number(put, session->is_suspended);
+    bind_number(put, session->kills_at_ttl);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         struct statement *gpu =

@@ -16,7 +16,7 @@
 /* The layout's number is SQLite's user_version; 0 is a new file. Daemons from STORE_LAYOUT_OLDEST on can use
  * a file of STORE_LAYOUT too, as columns with defaults are all that was added since: they find the first of
  * both in `meta`. */
-#define STORE_LAYOUT 6
+#define STORE_LAYOUT 7
 #define STORE_LAYOUT_OLDEST 3
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -30,7 +30,7 @@ static const char schema[] =
     "'',"
     " container TEXT NOT NULL DEFAULT '', engine INTEGER NOT NULL DEFAULT 0,"
     " host_memory_bytes INTEGER NOT NULL DEFAULT 0, idle_suspend_seconds INTEGER NOT NULL DEFAULT 0,"
-    " suspended INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    " suspended INTEGER NOT NULL DEFAULT 0, kills_at_ttl INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
@@ -57,6 +57,7 @@ static const char *const migrations[STORE_LAYOUT] = {
           "ALTER TABLE sessions ADD COLUMN host_memory_bytes INTEGER NOT NULL DEFAULT 0;"
           "ALTER TABLE sessions ADD COLUMN idle_suspend_seconds INTEGER NOT NULL DEFAULT 0;"
           "ALTER TABLE sessions ADD COLUMN suspended INTEGER NOT NULL DEFAULT 0;",
+    [6] = "ALTER TABLE sessions ADD COLUMN kills_at_ttl INTEGER NOT NULL DEFAULT 0;",
     [2] = "ALTER TABLE processes ADD COLUMN wire_version INTEGER NOT NULL DEFAULT 0;",
 };
 

@@ -102,6 +102,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->host_memory_bytes = (uint64_t)sqlite3_column_int64(row, 19);
     session->idle_suspend_seconds = (uint64_t)sqlite3_column_int64(row, 20);
     session->is_suspended = sqlite3_column_int(row, 21);
+    session->kills_at_ttl = sqlite3_column_int(row, 22);
     if (identity_is_id(session->id) && identity_is_valid(session->name))
         return true;
     log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
@@ -115,8 +116,8 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
         database,
         "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
         " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
-        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended FROM sessions ORDER BY "
-        "created_at, id",
+        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl"
+        " FROM sessions ORDER BY created_at, id",
         -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;

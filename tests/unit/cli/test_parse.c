@@ -117,7 +117,7 @@ static void wrong_words_are_refused(void **state)
         {&verb_run,
          {"--overcommit", "true"},
          "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
-         "--priority --ttl --wait --oversubscribe --host-memory --idle-suspend --session --container "
+         "--priority --ttl --ttl-action --wait --oversubscribe --host-memory --idle-suspend --session --container "
          "--without-driver --simulated --help"},
         {&verb_run,
          {"--oversubscribe=magic", "true"},
