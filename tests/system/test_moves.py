@@ -223,18 +223,21 @@ def test_whoever_cannot_move_makes_others_leave(daemon, start, product, reap):
     movable.end()
 
 
+NAMES = "xyz"  # which no session's ID begins with
+
+
 def chaos(daemon, start, seconds, seed):
     """Three sessions that do not fit together, suspended and resumed at random, while processes and the daemon are killed and
     processes stopped. Those that live have every byte."""
     chance = random.Random(seed)
-    movables = {name: start(40, 10 * MIB, "--name", name, "--memory", "500MiB", "--host-memory", "1GiB") for name in "abc"}
+    movables = {name: start(40, 10 * MIB, "--name", name, "--memory", "500MiB", "--host-memory", "1GiB") for name in NAMES}
     deaths = iter(range(3))
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        name = chance.choice("abc")
+        name = chance.choice(NAMES)
         movable = movables[name]
         movable.send("check" if chance.random() < 0.5 else f"fill {chance.randrange(1000)}")
-        other = chance.choice("abc")
+        other = chance.choice(NAMES)
         daemon.cli("suspend", other, "--no-wait")
         event = chance.random()
         if event < 0.15:
@@ -251,7 +254,7 @@ def chaos(daemon, start, seconds, seed):
             daemon.kill()
             time.sleep(chance.random() * 0.1)
             daemon.start()
-        for each in "abc":
+        for each in NAMES:
             daemon.cli("resume", each, "--no-wait", check=False)
         if movables[name] is movable:
             assert movable.read() in ("good", "filled"), f"seed {seed}"
