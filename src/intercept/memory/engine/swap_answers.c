@@ -1,5 +1,4 @@
 /* swap_answers.c - what the program asks about addresses of the swap engine, on the card or not. */
-#include <stddef.h>
 #include <string.h>
 
 #include "intercept/memory/charge.h"
@@ -8,21 +7,37 @@
 /* An address of one of our extents, but of nothing that was allocated there: the driver is asked about this one. */
 #define NOBODYS ((CUdeviceptr)1)
 
-/* The record of an allocation in our extents. Else false, and the address that the driver can be asked about. */
-static bool find(CUdeviceptr *address, struct record *record, struct extent *extent)
+/* What is at an address, whether or not it is on the card. */
+struct place {
+    uint64_t base, bytes;
+    uint64_t context; /* 0: what the program mapped there itself is of none */
+    CUdevice device;
+    bool is_resident, is_mapping;
+};
+
+/* An allocation in our extents, or a mapping of the program's. Else false, and the address that the driver can be asked about. */
+static bool find(CUdeviceptr *address, struct place *place)
 {
+    struct record record;
     if (!charge_has_any())
         return false;
     bool has_record =
-        records_find_around(memory_records(), *address, record) && record->kind == RECORD_POINTER;
+        records_find_around(memory_records(), *address, &record) && record.kind == RECORD_POINTER;
     pthread_mutex_lock(&swap_state()->lock);
     const struct extent *found = extents_find(&swap_state()->extents, *address);
-    if (found)
-        memcpy(extent, found, offsetof(struct extent, taken));
+    if (found && has_record)
+        *place = (struct place){.base = record.key,
+                                .bytes = record.charged.bytes,
+                                .context = record.charged.context,
+                                .device = found->device,
+                                .is_resident = found->is_resident};
+    bool is_mapping =
+        !found && program_find(*address, &place->base, &place->bytes, &place->device, &place->is_resident);
     pthread_mutex_unlock(&swap_state()->lock);
     if (found && !has_record)
         *address = NOBODYS;
-    return found && has_record;
+    place->is_mapping = is_mapping;
+    return (found && has_record) || is_mapping;
 }
 
 bool swap_has_physical_memory(CUdeviceptr address)
@@ -35,32 +50,25 @@ bool swap_has_physical_memory(CUdeviceptr address)
 
 CUresult swap_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
 {
-    struct record record;
-    struct extent extent;
-    if (!find(&address, &record, &extent))
+    struct place place;
+    if (!find(&address, &place))
         return engine_plain.address_range(base, bytes, address);
     if (base)
-        *base = record.key;
+        *base = place.base;
     if (bytes)
-        *bytes = record.charged.bytes;
+        *bytes = place.bytes;
     return CUDA_SUCCESS;
 }
 
-/* A number of the allocation: of its extent's addresses and its place there. */
-static uint64_t id_of(const struct record *record)
-{
-    return record->key;
-}
-
 /* How many bytes the attribute has, and which; 0: the driver knows better, or refuses. */
-static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const struct record *record,
-                        const struct extent *extent, uint64_t *value)
+static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const struct place *place,
+                        uint64_t *value)
 {
     *value = 0;
     switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *value = record->charged.context;
-        return 8;
+        *value = place->context;
+        return place->is_mapping ? 0 : 8;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *value = CU_MEMORYTYPE_DEVICE;
         return 4;
@@ -68,19 +76,19 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
         *value = address;
         return 8;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *value = (uint64_t)extent->device;
+        *value = (uint64_t)place->device;
         return 4;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        *value = record->key;
+        *value = place->base;
         return 8;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *value = record->charged.bytes;
+        *value = place->bytes;
         return 8;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *value = id_of(record);
+        *value = place->base; /* a number of its own */
         return 8;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *value = 1;
@@ -94,9 +102,9 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        return extent->is_resident ? 0 : 4;
+        return place->is_resident ? 0 : 4;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        return 8;
+        return place->is_mapping ? 0 : 8;
     default:
         return 0;
     }
@@ -104,11 +112,9 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
 
 CUresult swap_pointer_attribute(void *value, CUpointer_attribute which, CUdeviceptr address)
 {
-    struct record record;
-    struct extent extent;
+    struct place place;
     uint64_t word;
-    size_t bytes =
-        value && find(&address, &record, &extent) ? attribute(which, address, &record, &extent, &word) : 0;
+    size_t bytes = value && find(&address, &place) ? attribute(which, address, &place, &word) : 0;
     if (!bytes)
         return engine_plain.pointer_attribute(value, which, address);
     memcpy(value, &word, bytes); /* the low bytes: both of our processors are little-endian */
@@ -119,14 +125,13 @@ CUresult swap_pointer_attribute(void *value, CUpointer_attribute which, CUdevice
 CUresult swap_pointer_attributes(unsigned count, CUpointer_attribute *which, void **values,
                                  CUdeviceptr address)
 {
-    struct record record;
-    struct extent extent;
+    struct place place;
     CUdeviceptr asked = address;
-    bool is_ours = find(&asked, &record, &extent);
+    bool is_ours = find(&asked, &place);
     CUresult result = engine_plain.pointer_attributes(count, which, values, asked);
     for (unsigned i = 0; is_ours && result == CUDA_SUCCESS && i < count; i++) {
         uint64_t word;
-        size_t bytes = attribute(which[i], address, &record, &extent, &word);
+        size_t bytes = attribute(which[i], address, &place, &word);
         memcpy(values[i], &word, bytes);
     }
     return result;

@@ -62,6 +62,18 @@ static struct extent *extent_of(const struct mapping *mapping)
     return &swap_state()->extents.table[mapping->extent];
 }
 
+bool program_find(uint64_t address, uint64_t *base, uint64_t *bytes, CUdevice *device, bool *is_resident)
+{
+    const struct mapping *mapping = program()->table ? find_mapping(address) : NULL;
+    if (!mapping)
+        return false;
+    *base = mapping->address;
+    *bytes = mapping->bytes;
+    *device = extent_of(mapping)->device;
+    *is_resident = extent_of(mapping)->is_resident;
+    return true;
+}
+
 static bool make_table(struct program *made)
 {
     size_t bytes = MAPPINGS_MAX * sizeof(struct mapping);

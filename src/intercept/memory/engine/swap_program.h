@@ -37,6 +37,9 @@ CUresult program_create(const struct allocation *wanted);
 CUresult program_release(CUmemGenericAllocationHandle handle);
 bool program_is_handle(CUmemGenericAllocationHandle handle);
 
+/* Under the engine's lock: the mapping around an address, and whether its physical memory is on the card. */
+bool program_find(uint64_t address, uint64_t *base, uint64_t *bytes, CUdevice *device, bool *is_resident);
+
 /* Under the engine's lock, for an extent that the program made: map its physical memory where it belongs, or nowhere any more. */
 CUresult program_map_all(struct extent *extent);
 CUresult program_unmap_all(struct extent *extent);

@@ -475,6 +475,14 @@ static void what_the_program_maps_itself_leaves_and_comes_back(void **state)
     assert_int_equal(card_free(), free_at_first);
     assert_int_equal(swap_bytes().evicted_bytes, 2 * BYTES);
 
+    CUdeviceptr base;
+    size_t range_bytes;
+    unsigned type;
+    assert_int_equal(cuMemGetAddressRange_v2(&base, &range_bytes, twice + 5), CUDA_SUCCESS);
+    assert_int_equal(base, twice);
+    assert_int_equal(range_bytes, BYTES);
+    assert_int_equal(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, twice + 5), CUDA_SUCCESS);
+    assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
     assert_int_equal(cuMemGetAccess(&flags, &read_and_write.location, twice), CUDA_SUCCESS);
     assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&properties, first), CUDA_SUCCESS);
