@@ -117,7 +117,8 @@ static void wrong_words_are_refused(void **state)
         {&verb_run,
          {"--overcommit", "true"},
          "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
-         "--priority --ttl --ttl-action --wait --oversubscribe --host-memory --idle-suspend --session --container "
+         "--priority --ttl --ttl-action --wait --oversubscribe --host-memory --idle-suspend --session "
+         "--container "
          "--without-driver --simulated --help"},
         {&verb_run,
          {"--oversubscribe=magic", "true"},
@@ -187,7 +188,8 @@ static void wrong_words_are_refused(void **state)
          "'../b' is not a session's ID or name; expected 1 to 63 of A-Z a-z 0-9 . _ -"},
         {&verb_set,
          {"a"},
-         "what to change is missing; expected --memory, --compute, --priority, --ttl, --host-memory, "
+         "what to change is missing; expected --memory, --compute, --priority, --ttl, --ttl-action, "
+         "--host-memory, "
          "--idle-suspend or --name"},
         {&verb_completion, {"csh"}, "'csh' is not a shell with completion here; expected bash, zsh or fish"},
         {&verb_help, {"fly"}, "'fly' is not a verb; expected one that 'gpuslice help' lists"},
