@@ -42,6 +42,7 @@ enum config_kind {
     CONFIG_COUNT,    /* uint32_t, 0 too */
     CONFIG_FLAG,     /* bool: yes, no */
     CONFIG_COMPAT,   /* bool: gslice, none */
+    CONFIG_LINES,    /* bool: influx, json */
     CONFIG_PRIORITY, /* enum session_priority */
     CONFIG_ADDRESS,  /* char[CONFIG_ADDRESS_BYTES] */
     CONFIG_PATH,     /* char[PATH_MAX], absolute */
@@ -75,12 +76,15 @@ int config_key_set(const struct config_key *key, void *section, const char *text
 struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     uint64_t history_bytes;
-    uint64_t host_memory_bytes; /* 0: half of the machine's */
+    uint64_t host_memory_bytes;   /* 0: half of the machine's */
     uint32_t history_days;        /* 0: no history is kept */
     uint32_t requests_per_second; /* 0: no bound */
+    uint64_t metrics_file_bytes, metrics_file_seconds;
+    bool metrics_file_is_json;
     bool stop_uncovered, stop_uncovered_root;
     bool metrics_debug, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
+    char metrics_file[PATH_MAX];                                                    /* "": none */
     char log_file[PATH_MAX];                                                        /* "": none */
     char audit_file[PATH_MAX];                                                      /* "": none */
     char ipc_token[CONFIG_SECRET_BYTES];                                            /* "": none */

@@ -35,7 +35,7 @@ _Static_assert(sizeof(config_keys) / sizeof(config_keys[0]) <= CONFIG_KEYS_MAX, 
 int config_key_find(enum config_section section, const char *name, const struct config_key **key,
                     struct error *error)
 {
-    char known[256] = "";
+    char known[512] = "";
     size_t used = 0;
     for (const struct config_key *at = config_keys; at->name; at++) {
         if (at->section != section)
@@ -63,12 +63,13 @@ static int set_flag(const char *text, bool *flag, struct error *error)
     return error_set(error, EINVAL, NULL, "'%.80s' is neither yes nor no", text);
 }
 
-static int set_compat(const char *text, bool *as_gslice, struct error *error)
+/* `yes` is true, `no` false. */
+static int set_either(const char *text, const char *yes, const char *no, bool *flag, struct error *error)
 {
-    *as_gslice = strcmp(text, "gslice") == 0;
-    return *as_gslice || strcmp(text, "none") == 0
+    *flag = strcmp(text, yes) == 0;
+    return *flag || strcmp(text, no) == 0
                ? 0
-               : error_set(error, EINVAL, NULL, "'%.80s' is neither gslice nor none", text);
+               : error_set(error, EINVAL, NULL, "'%.80s' is neither %s nor %s", text, yes, no);
 }
 
 static int set_text(const char *text, char *target, size_t bytes, struct error *error)
@@ -213,7 +214,9 @@ int config_key_set(const struct config_key *key, void *section, const char *text
     case CONFIG_FLAG:
         return set_flag(text, target, error);
     case CONFIG_COMPAT:
-        return set_compat(text, target, error);
+        return set_either(text, "gslice", "none", target, error);
+    case CONFIG_LINES:
+        return set_either(text, "json", "influx", target, error);
     case CONFIG_PRIORITY:
         if (session_priority_parse(text, target))
             return 0;

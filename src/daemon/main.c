@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "daemon/api/api.h"
 #include "daemon/api/api_rate.h"
+#include "daemon/api/metrics_file.h"
 #include "daemon/api/user_names.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/history/audit.h"
@@ -374,14 +375,15 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,      events_start,        audit_start,
-        api_follow_start,  api_wait_start,      agents_start,
-        arena_start,       moves_start,         heartbeat_start,
-        ledger_room_start, queue_start,         driver_line_start,
-        release_start,     store_open,          store_load,
-        release_go_on,     context_probe_start, unclaimed_ledgers_sort,
-        history_start,     settings_start,      declared_start,
-        user_names_start,  reaper_start,        uncovered_start,
+        closer_start,       events_start,        audit_start,
+        api_follow_start,   api_wait_start,      agents_start,
+        arena_start,        moves_start,         heartbeat_start,
+        ledger_room_start,  queue_start,         driver_line_start,
+        release_start,      store_open,          store_load,
+        release_go_on,      context_probe_start, unclaimed_ledgers_sort,
+        history_start,      settings_start,      declared_start,
+        user_names_start,   reaper_start,        uncovered_start,
+        metrics_file_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -458,6 +460,7 @@ static void stop(struct program *program)
     sd_notify(0, "STOPPING=1");
     compat_end(daemon);
     runtime_remove_sockets(&program->runtime);
+    metrics_file_stop(daemon);
     api_wait_stop(daemon);
     queue_stop(daemon);
     audit_stop(daemon);

@@ -7,7 +7,10 @@ import subprocess
 
 import pytest
 
-from conftest import MIB
+from conftest import MIB, wait_for
+from test_bad_input import fill, small_disk  # noqa: F401
+from test_config import write
+from test_events import kept
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROMETHEUS = SOURCE / "packaging" / "prometheus"
@@ -57,3 +60,76 @@ def test_every_format_has_the_same_numbers(daemon):
     assert f"gpuslice_session_limit_bytes,session=m,owner={limit['labels']['owner']},gpu=0,UUID={limit['labels']['UUID']} value={7 * MIB} " in influx
     status, refused = daemon.request("GET", "/metrics?format=xml")
     assert (status, refused["error"]["code"]) == (400, "ERR_BAD_REQUEST")
+
+
+INFLUX = re.compile(r"^\w+(,\w+=[\w.:+-]+)* value=[0-9.]+ \d{19}$")
+
+
+def whole_lines(path):
+    """A batch may be half written as one looks."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return []
+    return text[:text.rfind("\n") + 1].splitlines()
+
+
+def unwritten(daemon):
+    return [event["message"] for event in kept(daemon) if event["kind"] == "metrics.unwritten"]
+
+
+def test_the_samples_go_to_a_file_too(daemon, tmp_path):
+    path, other = tmp_path / "m.jsonl", tmp_path / "m.influx"
+    daemon.request("POST", "/v1/sessions", {"name": "m", "memory_bytes": 7 * MIB})
+    write(daemon, f"[daemon]\nmetrics-file = {path}\nmetrics-file-format = json\nmetrics-file-interval = 1s\n")
+    times = lambda: {json.loads(line)["time"] for line in whole_lines(path)}
+    wait_for(lambda: len(times()) >= 2, "samples of two times")
+    served = [json.loads(line) for line in daemon.request("GET", "/metrics?format=json")[1].splitlines()]
+    first = [json.loads(line) for line in whole_lines(path)]
+    first = [sample for sample in first if sample["time"] == min(times())]
+    series = lambda samples: {(sample["metric"], *sorted(sample["labels"].items())) for sample in samples}
+    assert series(first) == series(served)
+    (limit,) = [sample for sample in first if sample["metric"] == "gpuslice_session_limit_bytes"]
+    assert limit["value"] == 7 * MIB
+    assert path.stat().st_mode & 0o777 == 0o600
+    write(daemon, f"[daemon]\nmetrics-file = {other}\nmetrics-file-interval = 1s\n")
+    wait_for(lambda: whole_lines(other), "the other file")
+    assert [line for line in whole_lines(other) if not INFLUX.match(line)] == []
+    assert unwritten(daemon) == []
+
+
+def test_a_file_of_samples_is_rotated(daemon, tmp_path):
+    path, older = tmp_path / "m", tmp_path / "m.1"
+    write(daemon, f"[daemon]\nmetrics-file = {path}\nmetrics-file-interval = 1s\nmetrics-file-max = 1KiB\n")
+    stamps = lambda file: {int(line.split()[-1]) for line in whole_lines(file)}
+    wait_for(lambda: path.exists() and older.exists(), "FILE.1")
+    seen = stamps(older)
+    assert len(seen) == 1  # each batch is larger than that
+    wait_for(lambda: stamps(older) and min(stamps(older)) > max(seen), "the next FILE.1")
+    assert sorted(file.name for file in tmp_path.iterdir() if file.name.startswith("m")) == ["m", "m.1"]
+
+
+def test_a_folder_that_is_missing_is_told_once(daemon, tmp_path):
+    path = tmp_path / "missing" / "m"
+    write(daemon, f"[daemon]\nmetrics-file = {path}\nmetrics-file-interval = 1s\n")
+    wait_for(lambda: unwritten(daemon), "the event")
+    path.parent.mkdir()
+    wait_for(lambda: whole_lines(path), "the file")
+    (message,) = unwritten(daemon)
+    assert str(path) in message and "No such file" in message
+
+
+def test_a_full_disk_loses_samples_and_nothing_else(daemon, small_disk):  # noqa: F811
+    folder = small_disk("metrics", 1)
+    path = folder / "m"
+    write(daemon, f"[daemon]\nmetrics-file = {path}\nmetrics-file-interval = 1s\n")
+    wait_for(lambda: whole_lines(path), "the file")
+    filler = fill(folder)
+    wait_for(lambda: unwritten(daemon), "the event")
+    written = len(whole_lines(path))
+    assert daemon.request("POST", "/v1/sessions", {"name": "m", "memory_bytes": MIB})[0] == 201
+    filler.unlink()
+    wait_for(lambda: len(whole_lines(path)) > written, "more samples")
+    (message,) = unwritten(daemon)
+    assert "No space left" in message
+    assert [line for line in whole_lines(path) if not INFLUX.match(line)] == []

@@ -29,6 +29,7 @@ struct worker;
 struct queue;
 struct events;
 struct history;
+struct metrics_file;
 struct uncovered;
 struct user_names;
 struct followers;
@@ -93,6 +94,7 @@ struct daemon {
     bool has_compat_link;
     LIST_HEAD(, bucket) request_buckets; /* api_rate.h */
     struct audit *audit;                 /* NULL: none is written */
+    struct metrics_file *metrics_file;
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
     struct user_names *user_names;    /* for people who read answers */
