@@ -178,14 +178,13 @@ static int print_fields(const json_t *sessions, const char *fields, struct error
     json_array_foreach((json_t *)sessions, i, session)
     {
         for (const char *at = fields; *at;) {
-            int length = (int)strcspn(at, ",");
-            char name[64];
-            snprintf(name, sizeof(name), "%.*s", length, at);
-            const json_t *value = json_object_get(session, name);
+            size_t length = strcspn(at, ",");
+            const json_t *value = json_object_getn(session, at, length);
             if (!value)
-                return error_set(error, EINVAL, NULL,
-                                 "sessions have no field '%s'; 'gpuslice list --json' shows which there are",
-                                 name);
+                return error_set(
+                    error, EINVAL, NULL,
+                    "sessions have no field '%.*s'; 'gpuslice list --json' shows which there are",
+                    (int)length, at);
             if (at != fields)
                 putchar('\t');
             print_field(value);
