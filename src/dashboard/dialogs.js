@@ -42,6 +42,8 @@ function tell(title, text) {
   find("question").showModal();
 }
 
+const milliseconds = (seconds) => `${+(1000 * seconds).toPrecision(3)} ms`;
+
 export function fillDetail(session, ownerName) {
   shown = session.session_id;
   find("detail-title").textContent = session.name;
@@ -49,7 +51,10 @@ export function fillDetail(session, ownerName) {
     facts([
       ["ID", session.session_id], ["Owner", ownerName(session)], ["State", session.declared ? "declared in sessions.conf" : session.state],
       ["Compute", share(session)], ["Priority", session.priority], ["Lease", session.waiting ? "waits" : session.lease],
-      ["Threads waited", seconds(session.gate_wait_seconds)], ["Overruns", String(session.overruns)],
+      ["Threads waited", seconds(session.gate_wait_seconds)],
+      ...(session.gate_waits && session.gate_waits.count ? [["Half of the waits, at most", milliseconds(session.gate_waits.p50_seconds)],
+        ["99 of 100 waits, at most", milliseconds(session.gate_waits.p99_seconds)]] : []),
+      ["Overruns", String(session.overruns)],
       ...(session.oversubscribe && session.oversubscribe !== "none" ? [
         ["Its memory is", WHERE[session.residency] || session.residency], ["In host memory", bytes(session.evicted_bytes)],
         ["Cannot move", bytes(session.unmovable_bytes)],

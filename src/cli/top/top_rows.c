@@ -319,7 +319,12 @@ void top_row_lease(const struct top_row *row, char *text, size_t bytes)
     if (evicted)
         length += snprintf(text + length, bytes - (size_t)length, "   %s in host memory",
                            units_format_bytes(evicted, away));
-    snprintf(text + length, bytes - (size_t)length, "   threads waited %.1f s   overruns %llu", row->waited,
+    length += snprintf(text + length, bytes - (size_t)length, "   threads waited %.1f s", row->waited);
+    const json_t *waits = json_object_get(row->session, "gate_waits");
+    if (session_number(waits, "count") > 0)
+        length += snprintf(text + length, bytes - (size_t)length, ", p50 %.3g ms, p99 %.3g ms",
+                           1000 * real(waits, "p50_seconds"), 1000 * real(waits, "p99_seconds"));
+    snprintf(text + length, bytes - (size_t)length, "   overruns %llu",
              (unsigned long long)session_number(row->session, "overruns"));
 }
 

@@ -44,7 +44,7 @@ static void print_waits(const json_t *waits, bool colour)
     uint64_t count = session_number(waits, "count");
     if (count == 0)
         return;
-    snprintf(text, sizeof(text), "%llu waits for turns, p50 %.2g ms, p99 %.2g ms", (unsigned long long)count,
+    snprintf(text, sizeof(text), "%llu waits for turns, p50 %.3g ms, p99 %.3g ms", (unsigned long long)count,
              1000 * json_number_value(json_object_get(waits, "p50_seconds")),
              1000 * json_number_value(json_object_get(waits, "p99_seconds")));
     print_fact("Waits", text, colour);

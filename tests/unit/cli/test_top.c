@@ -96,6 +96,22 @@ static void rows_are_sorted_and_filtered_and_stay_selected(void **state)
     top_rows_free(&rows);
 }
 
+static void the_lease_says_how_long_waits_for_turns_were(void **state)
+{
+    struct top_rows rows = {0};
+    char text[256];
+    json_t *one = session("a1", "big", 900, 1.5);
+    top_rows_take(&rows, json_pack("[O]", one), NULL);
+    top_row_lease(&rows.rows[0], text, sizeof(text));
+    assert_string_equal(text, "lease none   threads waited 1.5 s   overruns 0");
+    json_object_set_new(one, "gate_waits",
+                        json_pack("{s:i,s:f,s:f}", "count", 40, "p50_seconds", 0.071, "p99_seconds", 0.14));
+    top_rows_take(&rows, json_pack("[o]", one), NULL);
+    top_row_lease(&rows.rows[0], text, sizeof(text));
+    assert_string_equal(text, "lease none   threads waited 1.5 s, p50 71 ms, p99 140 ms   overruns 0");
+    top_rows_free(&rows);
+}
+
 static void answers_of_another_shape_are_shown_as_far_as_they_go(void **state)
 {
     struct top_rows rows = {0};
@@ -115,6 +131,7 @@ int main(void)
         cmocka_unit_test(a_sparkline_ends_with_the_newest),
         cmocka_unit_test(names_are_cut_at_cells_and_lead_no_terminal),
         cmocka_unit_test(rows_are_sorted_and_filtered_and_stay_selected),
+        cmocka_unit_test(the_lease_says_how_long_waits_for_turns_were),
         cmocka_unit_test(answers_of_another_shape_are_shown_as_far_as_they_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
