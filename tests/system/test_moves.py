@@ -1,6 +1,8 @@
 """Memory that leaves the card and comes back: gpuslice suspend and resume, with every byte looked at."""
+import contextlib
 import json
 import os
+import pathlib
 import random
 import signal
 import time
@@ -179,8 +181,11 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
 def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
     """The daemon keeps no descriptor of it, so nothing is left when the process is killed."""
     def arenas(pid):
-        folder = f"/proc/{pid}/fd"
-        return [name for name in os.listdir(folder) if "gpuslice-arena" in os.readlink(f"{folder}/{name}")]
+        found = []
+        for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                found += [path.name] if "gpuslice-arena" in os.readlink(path) else []
+        return found
 
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
     daemon.cli("suspend", "a")
