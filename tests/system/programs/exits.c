@@ -1,6 +1,7 @@
 /* exits - submits work, and ends while it is in flight.
  *
- *   exits KERNEL_US COUNT [THREADS [HOW]]   COUNT kernels of the default stream; THREADS more that do nothing
+ *   exits KERNEL_US COUNT [THREADS [HOW]]   COUNT kernels of the default stream; THREADS more that do nothing,
+ *                                           and begin before the driver does
  *
  * HOW it ends:
  *   return    from main; exit, _exit, abort: by that call
@@ -86,12 +87,15 @@ int main(int count, char **words)
     int threads = count > 3 ? atoi(words[3]) : 0;
     const char *how = count > 4 ? words[4] : "return";
     bool inside = strcmp(how, "inside") == 0;
+    if (!inside)
+        make_threads(threads, rest);
     CHECK(cuInit(0));
     context = use_gpu(0);
     spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
     if (strcmp(how, "atexit") == 0)
         atexit(work_to_the_end);
-    make_threads(threads, inside ? launch_for_ever : rest);
+    if (inside)
+        make_threads(threads, launch_for_ever);
     for (int i = atoi(words[2]); i > 0; i--)
         CHECK(launch());
     if (strcmp(how, "atexit") == 0 || strcmp(how, "exit") == 0)
