@@ -52,7 +52,9 @@ struct ledger_policy_gpu {
     _Atomic uint64_t orphan_bytes;
     /* Not 0: a MIG instance, whose UUID is written "MIG-..."; fixed. */
     uint32_t is_mig;
-    uint32_t reserved;
+    /* How much of the card's time is used, by anybody, in percent and one more; 0: it is not known, as of daemons that
+     * do not say. By NVML, each sample. */
+    _Atomic uint32_t busy;
 };
 
 /* How the device memory of the session's processes is backed. */

@@ -282,6 +282,20 @@ def spin(milliseconds):
     return cuda.cuCtxSynchronize()
 
 
+def node_busy():
+    """How busy each GPU is by the session's policy, in percent, as libgpuslice(7) says; None where it is not known."""
+    regions = []
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            if "/memfd:gpuslice-policy-" in line:
+                start = int(line.split("-")[0], 16)
+                regions.append((ctypes.c_uint64.from_address(start + 16).value, start))
+    start = max(regions)[1]
+    words = [ctypes.c_uint32.from_address(start + 72 + 64 * gpu + 60).value
+             for gpu in range(ctypes.c_uint32.from_address(start + 12).value)]
+    return [word - 1 if word else None for word in words]
+
+
 def fork_idle():
     """A child that does nothing and outlives us."""
     child = os.fork()

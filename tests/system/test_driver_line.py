@@ -389,3 +389,18 @@ def test_no_call_leaves_a_slot_moving(daemon, product, reap):
         puppet.do(line)
         assert moves_of(daemon, session) == 0, line
     assert sampled(daemon, session)["used_bytes"] == 0
+
+
+def test_a_program_reads_how_busy_the_gpu_is_with_others_work(daemon, start):
+    idle, worker = (start(environment_of(daemon, new_session(daemon, name=name))) for name in ("idle", "worker"))
+    idle.do("context()"), worker.do("context()")
+    end = time.monotonic() + DEADLINE_S
+    while (idle.do("node_busy()")[0] or 0) == 0:  # in the card's last second, by samples that are up to 5 s apart
+        assert time.monotonic() < end, "the work is not seen"
+        assert worker.do("spin(200)") == 0
+        daemon.request("GET", "/v1/gpus")
+    assert 0 < idle.do("node_busy()")[0] <= 100
+    daemon.kill()
+    daemon.start()
+    idle.do("context()")  # in the next daemon's policy
+    wait_for(lambda: idle.do("node_busy()") == [0], "the GPU to rest")

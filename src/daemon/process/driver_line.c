@@ -330,7 +330,7 @@ void driver_line_publish(struct session *session)
         session->gpus[i].driver_bytes = sum_of_processes(session, i);
         session->gpus[i].orphan_bytes = sum_of_orphans(session, i);
     }
-    policy_publish_unseen(session);
+    policy_publish_sample(session);
 }
 
 /* --- The dead -------------------------------------------------------------------------------------- */

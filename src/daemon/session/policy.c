@@ -64,6 +64,18 @@ void policy_unmake(struct session *session)
     ledger->policy = NULL;
 }
 
+static void publish_busy(const struct session *session)
+{
+    struct ledger_policy *policy = session->ledger.policy;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        const int card = session->gpus[i].gpu;
+        const int percent = card >= 0 ? session->daemon->gpus[card].busy_percent : -1;
+        /* For programs, which read it by itself. */
+        atomic_store_explicit(&policy->gpus[i].busy, percent >= 0 ? (uint32_t)percent + 1 : 0,
+                              memory_order_relaxed);
+    }
+}
+
 void policy_publish(struct session *session)
 {
     struct ledger_policy *policy = session->ledger.policy;
@@ -84,16 +96,20 @@ void policy_publish(struct session *session)
         /* Pairs with the load in ledger_reserve(). */
         atomic_store_explicit(&published->limit_bytes, gpu->limit_bytes, memory_order_release);
     }
+    publish_busy(session);
     policy->gpu_count = session->gpu_count;
     atomic_store_explicit(&policy->closed,
                           session->state == SESSION_EXPIRED || session->release || session->ledger.broken,
                           memory_order_release);
 }
 
-void policy_publish_unseen(struct session *session)
+void policy_publish_sample(struct session *session)
 {
     struct ledger_policy *policy = session->ledger.policy;
-    for (unsigned i = 0; policy && i < session->gpu_count; i++) {
+    if (!policy)
+        return;
+    publish_busy(session);
+    for (unsigned i = 0; i < session->gpu_count; i++) {
         /* With ledger_unseen(). */
         atomic_store_explicit(&policy->gpus[i].driver_bytes, session->gpus[i].driver_bytes,
                               memory_order_release);

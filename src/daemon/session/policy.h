@@ -14,8 +14,9 @@ void policy_unmake(struct session *session);
 
 /* Make the region say what the session's limits, GPUs and state are. Nothing without a region. */
 void policy_publish(struct session *session);
-/* Of this, only what the driver holds for the session beyond what was charged. */
-void policy_publish_unseen(struct session *session);
+/* Of this, only what NVML's samples show: what the driver holds for the session beyond what was charged, and how busy
+ * its GPUs are. */
+void policy_publish_sample(struct session *session);
 
 /* Say that the daemon goes on. */
 void policy_beat(struct session *session);
