@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import socket
@@ -33,6 +34,13 @@ for number in signal.valid_signals():
     if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):  # those are Python's own
         signal.signal(number, lambda *_: None)
 signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def has_words(file, deadline_s=DEADLINE_S):
+    """Whether there is something to read, or an end, within so many seconds. By poll(): select() takes no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(1000 * max(0, deadline_s)))
 
 
 def wait_for(condition, what, deadline_s=DEADLINE_S):

@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import select
 import signal
 import struct
 import subprocess
@@ -11,7 +10,7 @@ import time
 import pytest
 
 from attach_client import GPUS, REQUESTS
-from conftest import DEADLINE_S, GIB, MIB, wait_for
+from conftest import DEADLINE_S, GIB, MIB, has_words, wait_for
 from test_quota import Puppet
 
 PROGRAM = pathlib.Path(__file__).with_name("nvml_program.py")
@@ -30,8 +29,7 @@ class Program:
     def hear(self):
         end = time.monotonic() + DEADLINE_S
         while b"\n" not in self.pending:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))
-            if not ready:
+            if not has_words(self.process.stdout, end - time.monotonic()):
                 pytest.fail(f"no answer in {DEADLINE_S} s")
             part = os.read(self.process.stdout.fileno(), 65536)
             if not part:

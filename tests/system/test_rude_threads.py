@@ -1,9 +1,8 @@
 """Programs whose threads are cancelled, exit and fork in the middle of calls: nothing hangs, and the quota holds."""
-import select
 
 import pytest
 
-from conftest import MIB
+from conftest import MIB, has_words
 
 LIMIT = 64 * MIB
 DEADLINE_S = 60
@@ -25,7 +24,7 @@ def test_threads_that_are_cancelled_leave_nothing_locked_and_nothing_uncharged(d
 
 def read_line(program):
     """Its one line, or a failure when it hangs."""
-    assert select.select([program.stdout], [], [], DEADLINE_S)[0], "it hangs"
+    assert has_words(program.stdout, DEADLINE_S), "it hangs"
     line = program.stdout.readline()
     assert line, program.stderr.read()
     return int(line)

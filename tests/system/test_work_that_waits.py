@@ -1,10 +1,10 @@
 """Gates that close while work waits for other work or for threads: everything ends, and nothing is changed by it. A worker
 with a share of its own has leases go to and fro every millisecond meanwhile."""
 import os
-import select
 
 import pytest
 
+from conftest import has_words
 from test_shares import Worker
 
 SHARE = ("--compute", "25%..100%")
@@ -85,7 +85,7 @@ def round_of(ranks):
         rank.stdin.write("go\n")
         rank.stdin.flush()
     for rank in ranks:
-        assert select.select([rank.stdout], [], [], 120)[0], "they wait for each other for ever"
+        assert has_words(rank.stdout, 120), "they wait for each other for ever"
         assert rank.stdout.readline() == "again\n", rank.stderr.read()
 
 
