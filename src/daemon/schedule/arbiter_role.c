@@ -54,6 +54,7 @@
 #define FAVOUR_FIRST_NS UINT64_C(4000000000)
 #define FAVOUR_MOST_NS UINT64_C(64000000000)
 #define GAP_MAX_NS 5000000.0
+#define LATE_MOST_NS 1000000000.0
 
 void arbiter_forget_need(struct arbiter_session *session)
 {
@@ -75,6 +76,7 @@ void arbiter_forget(struct arbiter_session *session)
     session->favour = (struct favour){.from = session->arbiter->now, .every = FAVOUR_FIRST_NS};
     session->density = 1;
     session->progress = 1;
+    session->late_ns = 0;
     session->dense_ns = session->light_ns = 0;
 }
 
@@ -162,6 +164,15 @@ static void measure_again(struct arbiter_session *session, uint64_t *next, uint6
         *every *= 2;
 }
 
+/* A long piece of work is told of when it is done, and the few pieces that are measured stand for others, which may have been
+ * shorter: what is more than the time that passed counts in the stretches that follow, not at once. */
+static double with_late(struct arbiter_session *session, double busy, double passed)
+{
+    double told = busy * passed + session->late_ns, late = told - passed;
+    session->late_ns = late < 0 ? 0 : late < LATE_MOST_NS ? late : LATE_MOST_NS;
+    return late < 0 ? told / passed : 1;
+}
+
 /* How a guest fares: what it is owed, and whether that may still be told by its cost. While it was to hold still, it was
  * owed for that (arbiter_time.c). */
 static void judge_guest(struct arbiter_session *session, double busy, double used, double passed,
@@ -211,7 +222,6 @@ static void judge_stretch(struct arbiter_session *session)
     learn_cost(session, &seen, passed, is_alone);
     if (passed < STRETCH_OF_TURN_NS)
         return;
-    /* A long piece of work is told of when it is done: what was more than the time that passed makes up for less. */
     double busy = seen.busy_ns / passed, used = busy;
     if (!is_alone && (session->lease == LEASE_GUEST || !session->is_dense))
         used = solo_cost_of(&session->cost, seen.calls) / passed;
@@ -220,7 +230,7 @@ static void judge_stretch(struct arbiter_session *session)
     smooth(&session->share_busy, busy, whole);
     smooth(&session->share_used, used * passed / whole, whole);
     if (session->lease == LEASE_GUEST)
-        judge_guest(session, busy, used, passed, whole, is_alone);
+        judge_guest(session, with_late(session, busy, passed), used, passed, whole, is_alone);
     else if (session->lease == LEASE_EXCLUSIVE && !was_dense)
         arbiter_owe(session, -(1 - busy + used) * passed);
 }

@@ -176,6 +176,8 @@ struct arbiter_session {
      * higher priority comes before it comes first itself, until it has caught up. */
     double owed_ns;
     bool is_due;
+    /* Work that it told of beyond the time that had passed: it counts in the time that follows. */
+    double late_ns;
     /* The same while it takes turns, but for what hand-overs cost. */
     double robbed_ns;
     bool is_robbed;
