@@ -11,6 +11,8 @@
 
 /* Not more often than this is it told, unless it was longer than ever. */
 #define TELL_USEC UINT64_C(10000000)
+/* What is shorter is for the log and the metrics: nobody notices it, and a busy machine sees it. */
+#define EVENT_USEC UINT64_C(50000)
 
 /* What the thread has done up to a moment. */
 struct mark {
@@ -35,6 +37,8 @@ static void tell(struct daemon *daemon, uint64_t held, uint64_t computed)
 {
     log_warning("one callback held the loop for %.1f ms, and computed for %.1f of them", (double)held / 1000,
                 (double)computed / 1000);
+    if (held < EVENT_USEC)
+        return;
     change_publish(daemon, &(struct change){CHANGE_LOOP_HELD, .seconds = (double)held / 1e6},
                    "one callback held the daemon's loop for %.1f ms, and computed for %.1f of them",
                    (double)held / 1000, (double)computed / 1000);

@@ -1,7 +1,7 @@
 /* watch.h - how long the loop was held.
  *
  * hold   the longest that one callback of the loop kept it from the next. It is *long* above LOOP_HOLD_USEC, and is
- *        then counted, and published as CHANGE_LOOP_HELD
+ *        then counted and logged; of 50 ms and more CHANGE_LOOP_HELD tells
  *
  * What counts is the time that the loop's thread computed, and where it waited for something in between (it gave its
  * CPU away), all that passed: so a machine whose CPUs are busy elsewhere is not taken for a callback that is slow. */
