@@ -321,7 +321,7 @@ static CUresult release_primary(enum release_way way, CUdevice device)
     return result;
 }
 
-static bool device_of(CUcontext context, CUdevice *device)
+bool context_device(CUcontext context, CUdevice *device)
 {
     struct own_calls calls;
     if (!own_calls_begin(&calls, context))
@@ -338,7 +338,7 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     CUdevice device;
     struct record taken;
     charge_enter();
-    bool is_known = device_of(own, &device) && find_primary(device, &primary);
+    bool is_known = context_device(own, &device) && find_primary(device, &primary);
     CUresult result = plain_release(RELEASE_cuGreenCtxDestroy, (uint64_t)(uintptr_t)green, NULL);
     bool is_primary_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
     charge_leave();

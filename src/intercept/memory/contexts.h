@@ -19,5 +19,8 @@ CUresult context_release(enum release_way way, uint64_t key);
 /* The program has attached to a context once more. */
 void context_attached(CUcontext context);
 
+/* The device of a context, or of the current one (NULL). False where it is none. */
+bool context_device(CUcontext context, CUdevice *device);
+
 void context_lock(uint32_t gpu);
 void context_unlock(uint32_t gpu);

@@ -7,16 +7,14 @@
 
 /* --- The table ------------------------------------------------------------------------------------- */
 
-static bool make_table(struct extents *extents)
+void *extents_make_table(size_t bytes)
 {
-    size_t bytes = EXTENTS_MAX * sizeof(struct extent);
     void *memory =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        return false;
+        return NULL;
     madvise(memory, bytes, MADV_DONTFORK); /* a forked child holds nothing */
-    extents->table = memory;
-    return true;
+    return memory;
 }
 
 static uint32_t index_of(const struct extents *extents, const struct extent *extent)
@@ -32,7 +30,7 @@ static struct extent *extent_at(const struct extents *extents, uint32_t number)
 
 static struct extent *unused_place(struct extents *extents)
 {
-    if (!extents->table && !make_table(extents))
+    if (!extents->table && !(extents->table = extents_make_table(EXTENTS_MAX * sizeof(struct extent))))
         return NULL;
     if (extents->spare)
         return extent_at(extents, extents->spare);

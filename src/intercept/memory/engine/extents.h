@@ -10,6 +10,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cuda/driver.h"
@@ -71,6 +72,9 @@ struct extents {
     uint32_t shared;      /* index + 1 of a shared extent, the first of a list; 0: none */
     struct ranges by_address;
 };
+
+/* Memory for a table, zeroed; pages that nobody touches cost nothing. It lives as long as the process. NULL without memory. */
+void *extents_make_table(size_t bytes);
 
 /* Enter an extent. NULL without room. */
 struct extent *extents_add(struct extents *extents, const struct extent *extent);

@@ -1,7 +1,6 @@
 #include "intercept/memory/engine/swap_program.h"
 
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -74,22 +73,10 @@ bool program_find(uint64_t address, uint64_t *base, uint64_t *bytes, CUdevice *d
     return true;
 }
 
-static bool make_table(struct program *made)
-{
-    size_t bytes = MAPPINGS_MAX * sizeof(struct mapping);
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return false;
-    madvise(memory, bytes, MADV_DONTFORK); /* a forked child holds nothing */
-    made->table = memory;
-    return true;
-}
-
 static bool add_mapping(struct extent *extent, uint64_t address, uint64_t bytes)
 {
     struct program *all = program();
-    if (!all->table && !make_table(all))
+    if (!all->table && !(all->table = extents_make_table(MAPPINGS_MAX * sizeof(struct mapping))))
         return false;
     if (!all->spare && all->end == MAPPINGS_MAX)
         return false;

@@ -1,4 +1,5 @@
 /* hook_address.c - what the program asks about an address, and who may reach it: the engine, which may have put it there, answers. */
+#include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
@@ -35,24 +36,13 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *which, 
                   : real(cuPointerGetAttributes)(count, which, values, address);
 }
 
-/* The device of a context. */
-static bool device_of(CUcontext context, CUdevice *device)
-{
-    struct own_calls calls;
-    if (!own_calls_begin(&calls, context))
-        return false;
-    bool is_known = real(cuCtxGetDevice)(device) == CUDA_SUCCESS;
-    own_calls_end(&calls);
-    return is_known;
-}
-
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
     CUdevice own, peers;
     real_needed(cuCtxEnablePeerAccess);
     CUresult result = real(cuCtxEnablePeerAccess)(peer, flags);
     const struct engine *engine = engine_of_process();
-    if (result == CUDA_SUCCESS && engine->open_to_peer && device_of(NULL, &own) && device_of(peer, &peers))
+    if (result == CUDA_SUCCESS && engine->open_to_peer && context_device(NULL, &own) && context_device(peer, &peers))
         engine->open_to_peer(peers, own);
     return result;
 }
