@@ -3,390 +3,16 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "daemon/api/metrics_values.h"
 #include "daemon/gpu/card.h"
-#include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
-#include "daemon/session/process.h"
-#include "daemon/session/promises.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_show.h"
-
-#define NANO UINT64_C(1000000000)
-#define UNKNOWN UINT64_MAX /* there is no sample then */
-
-/* One value of one metric: of the daemon, of a GPU, or of a session on one of its GPUs. */
-struct subject {
-    const struct daemon *daemon;
-    unsigned gpu;
-    const struct session *session;
-    unsigned policy_gpu;
-};
-
-/* What a metric has a series for. */
-enum scope { OF_BUILD, OF_DAEMON, OF_GPU, OF_SESSION, OF_SESSION_GPU };
-
-/* --- Values ---------------------------------------------------------------------------------------- */
-
-static uint64_t sessions_active(const struct subject *subject)
-{
-    uint64_t count = 0;
-    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
-        count += session->state == SESSION_ACTIVE;
-    return count;
-}
-
-static uint64_t processes_attached(const struct subject *subject)
-{
-    uint64_t count = 0;
-    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
-        count += session->process_count;
-    return count;
-}
-
-static uint64_t attaches(const struct subject *subject)
-{
-    return subject->daemon->attaches;
-}
-
-static uint64_t refused_attaches(const struct subject *subject)
-{
-    return subject->daemon->refused_attaches;
-}
-
-static uint64_t deaths(const struct subject *subject)
-{
-    return subject->daemon->deaths;
-}
-
-static uint64_t broken_ledgers(const struct subject *subject)
-{
-    return subject->daemon->broken_ledgers;
-}
-
-static uint64_t long_holds(const struct subject *subject)
-{
-    return subject->daemon->long_holds;
-}
-
-static uint64_t longest_hold_nano(const struct subject *subject)
-{
-    return subject->daemon->longest_hold_usec * 1000;
-}
-
-static uint64_t start_time(const struct subject *subject)
-{
-    return (uint64_t)subject->daemon->started_at;
-}
-
-static uint64_t one(const struct subject *subject)
-{
-    return 1;
-}
-
-static uint64_t sessions_queued(const struct subject *subject)
-{
-    uint64_t count = 0;
-    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
-        count += session->state == SESSION_QUEUED;
-    return count;
-}
-
-static uint64_t daemon_cpu_nano(const struct subject *subject)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return (uint64_t)used.tv_sec * NANO + (uint64_t)used.tv_nsec;
-}
-
-static uint64_t daemon_resident_bytes(const struct subject *subject)
-{
-    unsigned long long pages;
-    FILE *file = fopen("/proc/self/statm", "re");
-    bool is_read = file && fscanf(file, "%*u %llu", &pages) == 1;
-    if (file)
-        fclose(file);
-    return is_read ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : UNKNOWN;
-}
-
-/* As far as the card goes, whatever the session's processes wrote into its ledger. */
-static uint64_t used_of(const struct session *session, unsigned policy_gpu)
-{
-    const struct session_gpu *gpu = &session->gpus[policy_gpu];
-    uint64_t total = gpu->gpu >= 0 ? session->daemon->gpus[gpu->gpu].total_bytes : 0;
-    uint64_t used = session_used(session, policy_gpu),
-             most = total > gpu->limit_bytes ? total : gpu->limit_bytes;
-    return used < most ? used : most;
-}
-
-/* What all sessions have on the subject's GPU. */
-static void sum_over_gpu(const struct subject *subject, uint64_t *used, struct ledger_counts *counts)
-{
-    for (const struct session *session = subject->daemon->sessions; session; session = session->next) {
-        for (unsigned i = 0; i < session->gpu_count; i++) {
-            if (session->gpus[i].gpu != (int)subject->gpu)
-                continue;
-            *used += used_of(session, i);
-            for (const struct process *at = session->processes; at; at = at->next) {
-                struct ledger_counts slot = process_counts(at, i);
-                counts->granted += slot.granted;
-                counts->refused += slot.refused;
-            }
-        }
-    }
-}
-
-static uint64_t used_bytes(const struct subject *subject)
-{
-    uint64_t used = 0;
-    struct ledger_counts counts = {0};
-    sum_over_gpu(subject, &used, &counts);
-    return used;
-}
-
-/* Over all sessions that have the subject's GPU. */
-static uint64_t sum_over_sessions(const struct subject *subject,
-                                  uint64_t (*value)(const struct session *session, unsigned policy_gpu))
-{
-    uint64_t sum = 0;
-    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
-        for (unsigned i = 0; i < session->gpu_count; i++)
-            if (session->gpus[i].gpu == (int)subject->gpu &&
-                __builtin_add_overflow(sum, value(session, i), &sum))
-                return UINT64_MAX;
-    return sum;
-}
-
-static uint64_t driver_bytes_of(const struct session *session, unsigned policy_gpu)
-{
-    return session->gpus[policy_gpu].driver_bytes;
-}
-
-static uint64_t orphan_bytes_of(const struct session *session, unsigned policy_gpu)
-{
-    return session->gpus[policy_gpu].orphan_bytes;
-}
-
-static uint64_t driver_bytes(const struct subject *subject)
-{
-    return sum_over_sessions(subject, driver_bytes_of);
-}
-
-static uint64_t orphan_bytes(const struct subject *subject)
-{
-    return sum_over_sessions(subject, orphan_bytes_of);
-}
-
-static uint64_t granted(const struct subject *subject)
-{
-    uint64_t used = 0;
-    struct ledger_counts counts = {0};
-    sum_over_gpu(subject, &used, &counts);
-    return subject->daemon->counters[subject->gpu].granted + counts.granted;
-}
-
-static uint64_t refused(const struct subject *subject)
-{
-    uint64_t used = 0;
-    struct ledger_counts counts = {0};
-    sum_over_gpu(subject, &used, &counts);
-    return subject->daemon->counters[subject->gpu].refused + counts.refused;
-}
-
-static uint64_t recovered_bytes(const struct subject *subject)
-{
-    return subject->daemon->counters[subject->gpu].recovered_bytes;
-}
-
-static uint64_t reserved_bytes(const struct subject *subject)
-{
-    return promises_reserved_bytes(subject->daemon, subject->gpu);
-}
-
-static uint64_t gpu_healthy(const struct subject *subject)
-{
-    return subject->daemon->gpus[subject->gpu].healthy;
-}
-
-static uint64_t gpu_total(const struct subject *subject)
-{
-    return subject->daemon->gpus[subject->gpu].total_bytes;
-}
-
-static uint64_t gpu_used(const struct subject *subject)
-{
-    return subject->daemon->gpus[subject->gpu].used_bytes;
-}
-
-static uint64_t gpu_busy_nano(const struct subject *subject)
-{
-    int percent = subject->daemon->gpus[subject->gpu].busy_percent;
-    return percent < 0 ? UNKNOWN : (uint64_t)percent * (NANO / 100);
-}
-
-static uint64_t gpu_uncovered_bytes(const struct subject *subject)
-{
-    return promises_outside_bytes(subject->daemon, subject->gpu);
-}
-
-static uint64_t gpu_uncovered_processes(const struct subject *subject)
-{
-    const struct gpu *card = &subject->daemon->gpus[subject->gpu];
-    uint64_t count = 0;
-    for (unsigned i = 0; i < card->process_count; i++)
-        count += !process_session_of(subject->daemon, card->processes[i].pid);
-    return count;
-}
-
-static uint64_t gpu_context(const struct subject *subject)
-{
-    return subject->daemon->gpus[subject->gpu].context_bytes;
-}
-
-static uint64_t session_used_bytes(const struct subject *subject)
-{
-    return session_used(subject->session, subject->policy_gpu);
-}
-
-static uint64_t session_driver_bytes(const struct subject *subject)
-{
-    return subject->session->gpus[subject->policy_gpu].driver_bytes;
-}
-
-static uint64_t session_orphan_bytes(const struct subject *subject)
-{
-    return subject->session->gpus[subject->policy_gpu].orphan_bytes;
-}
-
-static uint64_t session_limit_bytes(const struct subject *subject)
-{
-    return subject->session->gpus[subject->policy_gpu].limit_bytes;
-}
-
-static uint64_t session_processes(const struct subject *subject)
-{
-    return subject->session->process_count;
-}
-
-static uint64_t session_movable_bytes(const struct subject *subject)
-{
-    return moves_standing(subject->session).resident_bytes;
-}
-
-static uint64_t session_evicted_bytes(const struct subject *subject)
-{
-    return moves_standing(subject->session).evicted_bytes;
-}
-
-static uint64_t session_host_memory_bytes(const struct subject *subject)
-{
-    return moves_standing(subject->session).arena_bytes;
-}
-
-/* Billionths, of a second or of a whole. */
-static uint64_t quantum_nano(const struct subject *subject)
-{
-    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
-    return arbiter ? arbiter_quantum(arbiter) : 0;
-}
-
-static uint64_t handover_gap_nano(const struct subject *subject)
-{
-    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
-    return arbiter ? arbiter_gap(arbiter) : 0;
-}
-
-static uint64_t gpu_has_shares(const struct subject *subject)
-{
-    return agents_mode(subject->daemon, subject->gpu) != ARBITER_MODE_FREE;
-}
-
-static uint64_t gpu_has_turns(const struct subject *subject)
-{
-    return agents_mode(subject->daemon, subject->gpu) == ARBITER_MODE_SHARES;
-}
-
-static uint64_t gpu_handovers(const struct subject *subject)
-{
-    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
-    return arbiter ? arbiter_handovers(arbiter, subject->gpu) : 0;
-}
-
-static uint64_t session_gate_wait_nano(const struct subject *subject)
-{
-    return agents_standing(subject->session).waited_ns;
-}
-
-static uint64_t session_overruns(const struct subject *subject)
-{
-    return agents_standing(subject->session).overruns;
-}
-
-static uint64_t session_undrainable(const struct subject *subject)
-{
-    return agents_standing(subject->session).is_undrainable;
-}
-
-static uint64_t session_gpu_time_nano(const struct subject *subject)
-{
-    return agents_used_ns(subject->session, subject->policy_gpu);
-}
-
-static uint64_t session_held_nano(const struct subject *subject)
-{
-    return agents_held_ns(subject->session, subject->policy_gpu);
-}
-
-static uint64_t session_progress_nano(const struct subject *subject)
-{
-    struct agents_standing standing = agents_standing(subject->session);
-    bool is_measured = standing.waits || (standing.lease != LEASE_NONE && standing.lease != LEASE_FREE);
-    return is_measured ? (uint64_t)(standing.progress * NANO) : NANO;
-}
-
-static uint64_t session_takes_turns(const struct subject *subject)
-{
-    return agents_standing(subject->session).takes_turns;
-}
-
-static uint64_t session_achieved_nano(const struct subject *subject)
-{
-    return (uint64_t)(agents_achieved_ratio(subject->session, subject->policy_gpu) * NANO);
-}
-
-static uint64_t session_min_nano(const struct subject *subject)
-{
-    return subject->session->compute.min * (NANO / SHARE_WHOLE);
-}
-
-static uint64_t session_max_nano(const struct subject *subject)
-{
-    return subject->session->compute.max * (NANO / SHARE_WHOLE);
-}
-
-/* --- The table ------------------------------------------------------------------------------------- */
-
-enum unit { METRIC_WHOLE, METRIC_NANO };
-
-static const struct metric {
-    const char *name, *type, *help;
-    enum scope scope;
-    uint64_t (*value)(const struct subject *subject);
-    enum unit unit;
-} metrics[] = {
-#define METRIC(name, type, scope, value, unit, help) {#name, #type, help, scope, value, METRIC_##unit},
-#include "daemon/api/metrics.def"
-#undef METRIC
-};
-
-/* --- Writing --------------------------------------------------------------------------------------- */
 
 /* So many are one piece of the text. Of a GPU all sessions are looked at. */
 #define GPUS_AT_ONCE 8
@@ -450,7 +76,7 @@ static void write_value(const struct sample_line *line, uint64_t value)
 /* The sample and no more labels; what is not known is left out. */
 static void end_sample(struct sample_line *line, uint64_t value)
 {
-    if (value != UNKNOWN) {
+    if (value != METRIC_UNKNOWN) {
         fputs(line->format == METRICS_JSON ? "{\"metric\":\"" : "", line->out);
         fputs(line->metric->name, line->out);
         fputs(line->suffix, line->out);
@@ -632,15 +258,11 @@ static bool write_samples(struct metrics_text *text, struct sample_line *line, s
 
 static void write_gslice_total(struct sample_line *line, struct subject *subject)
 {
-    static const struct metric used = {.name = "gpuslice_used_bytes_total",
-                                       .type = "gauge",
-                                       .help = "Device memory that sessions use, over all GPUs.",
-                                       .value = used_bytes};
     if (!subject->daemon->config.daemon.metrics_as_gslice)
         return;
-    line->metric = &used;
+    line->metric = &metrics_gslice_used;
     write_head(line);
-    end_sample(line, sum_over_gpus(&used, subject));
+    end_sample(line, sum_over_gpus(&metrics_gslice_used, subject));
 }
 
 struct metrics_text metrics_begin(const struct daemon *daemon, uid_t viewer, enum metrics_format format)
@@ -655,14 +277,13 @@ struct metrics_text metrics_begin(const struct daemon *daemon, uid_t viewer, enu
 
 bool metrics_write(struct metrics_text *text, FILE *out)
 {
-    const unsigned count = sizeof(metrics) / sizeof(metrics[0]);
     struct subject subject = {.daemon = text->daemon};
     struct sample_line line = {.out = out,
                                .format = text->format,
                                .suffix = "",
                                .now_ns = text->now_ns,
-                               .metric = &metrics[text->metric % count]};
-    if (text->metric == count) {
+                               .metric = &metrics[text->metric % metrics_count]};
+    if (text->metric == metrics_count) {
         write_gslice_total(&line, &subject);
         return false;
     }
