@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/http/http_connection.h"
 #include "daemon/http/http_relay.h"
 #include "daemon/http/http_tcp.h"
-#include "daemon/http/pages.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
@@ -27,7 +26,6 @@
 #define IDLE_SECONDS 30
 #define TURNED_AWAY_MAX 16
 #define TURNED_AWAY_USEC UINT64_C(1000000)
-#define STREAM_BLOCK_BYTES 16384 /* a long list in pieces that a browser takes without effort */
 /* So long may libmicrohttpd go from one connection to the next; then the rest of them wait for their turns. */
 #define RUN_USEC UINT64_C(1000)
 
@@ -56,30 +54,9 @@ struct http {
     char address[HTTP_ADDRESS_TEXT]; /* the same; "": it is not served */
 };
 
-/* --- Answers --------------------------------------------------------------------------------------- */
+/* --- Connections that wait ------------------------------------------------------------------------- */
 
-unsigned http_status_of(const char *code)
-{
-    static const struct {
-        const char *code;
-        unsigned status;
-    } codes[] = {
-        {"ERR_BAD_REQUEST", 400},        {"ERR_UNAUTHORIZED", 401},   {"ERR_FORBIDDEN", 403},
-        {"ERR_SESSION_NOT_FOUND", 404},  {"ERR_GPU_NOT_FOUND", 404},  {"ERR_NOT_FOUND", 404},
-        {"ERR_METHOD_NOT_ALLOWED", 405}, {"ERR_AMBIGUOUS", 409},      {"ERR_NAME_TAKEN", 409},
-        {"ERR_SESSION_BUSY", 409},       {"ERR_SESSION_QUEUED", 409}, {"ERR_SESSION_EXPIRED", 409},
-        {"ERR_ADMISSION", 409},          {"ERR_CEILING", 403},        {"ERR_DECLARED", 409},
-        {"ERR_TOO_LARGE", 413},          {"ERR_TOO_MANY", 429},       {"ERR_NOT_MOVABLE", 409},
-        {"ERR_HOST_MEMORY", 409},
-    };
-    for (size_t i = 0; code && i < sizeof(codes) / sizeof(codes[0]); i++)
-        if (strcmp(codes[i].code, code) == 0)
-            return codes[i].status;
-    return 500;
-}
-
-/* Go on with a connection that waits. */
-static void resume(struct http_request *request)
+void http_resume(struct http_request *request)
 {
     struct http *http = request->daemon->http;
     if (!request->is_suspended)
@@ -89,120 +66,22 @@ static void resume(struct http_request *request)
     sd_event_source_set_enabled(http->servers[request->door].due, SD_EVENT_ONESHOT);
 }
 
-static void reply(struct http_request *request, unsigned status, const char *type, char *text)
-{
-    request->response = MHD_create_response_from_buffer(
-        text ? strlen(text) : 0, text, text ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
-    request->status = status;
-    if (text)
-        MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    resume(request);
-}
-
-/* Takes `json` over. */
-static char *json_text(json_t *json)
-{
-    char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-    json_decref(json);
-    char *line = text ? realloc(text, strlen(text) + 2) : NULL;
-    return line ? strcat(line, "\n") : text;
-}
-
-static json_t *error_json(const struct error *error)
-{
-    return json_pack("{s:{s:s,s:s}}", "error", "code", error->code ? error->code : "ERR_INTERNAL", "message",
-                     error->message);
-}
-
-void http_reply_json(struct http_request *request, unsigned status, json_t *json)
-{
-    reply(request, status, "application/json", json ? json_text(json) : NULL);
-}
-
-void http_reply_text(struct http_request *request, unsigned status, const char *type, const char *text)
-{
-    reply(request, status, type, strdup(text));
-}
-
-static void suspend(struct http_request *request)
+void http_suspend(struct http_request *request)
 {
     request->is_suspended = true;
     MHD_suspend_connection(request->connection);
 }
 
-/* The connection waits while there is nothing to say, and for its turn where others were written to before it. */
-static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t room)
+void http_wait_for_turn(struct http_request *request)
 {
-    struct http_request *request = context;
-    struct http *http = request->daemon->http;
-    if (daemon_now_usec() - http->run_began_usec > RUN_USEC && !http->is_stopping) {
-        suspend(request);
-        http_turns_join(http->turns, request->peer.uid, &request->turn, request);
-        return 0;
-    }
-    ssize_t count = request->stream_read(request->stream_context, bytes, room);
-    if (count == HTTP_STREAM_END)
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    if (count == HTTP_STREAM_FAILED)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (count == 0)
-        suspend(request);
-    return count;
+    http_suspend(request);
+    http_turns_join(request->daemon->http->turns, request->peer.uid, &request->turn, request);
 }
 
-void http_reply_stream(struct http_request *request, unsigned status, const char *type,
-                       ssize_t (*read)(void *context, char *bytes, size_t room), void (*gone)(void *context),
-                       void *context)
+bool http_has_run_long(const struct http_request *request)
 {
-    request->stream_read = read;
-    request->stream_gone = gone;
-    request->stream_context = context;
-    /* libmicrohttpd sends the last chunk of a body behind the head that HEAD asks for. */
-    request->response = strcmp(request->method, "HEAD") == 0
-                            ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
-                            : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
-                                                                on_stream, request, NULL);
-    request->status = status;
-    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
-    resume(request);
-}
-
-void http_reply_page(struct http_request *request, const struct page *page)
-{
-    static const char *const headers[][2] = {
-        {"Content-Security-Policy",
-         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
-        {"X-Content-Type-Options", "nosniff"},
-        {"Referrer-Policy", "no-referrer"},
-        {"Cross-Origin-Opener-Policy", "same-origin"},
-        {"Cross-Origin-Resource-Policy", "same-origin"},
-        {MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache"},
-    };
-    const char *known = http_header(request, MHD_HTTP_HEADER_IF_NONE_MATCH);
-    bool is_known = known && strcmp(known, page->tag) == 0;
-    request->response = MHD_create_response_from_buffer(is_known ? 0 : page->length, (void *)page->bytes,
-                                                        MHD_RESPMEM_PERSISTENT);
-    request->status = is_known ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK;
-    MHD_add_response_header(request->response, MHD_HTTP_HEADER_CONTENT_TYPE, page->type);
-    MHD_add_response_header(request->response, MHD_HTTP_HEADER_ETAG, page->tag);
-    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
-        MHD_add_response_header(request->response, headers[i][0], headers[i][1]);
-    resume(request);
-}
-
-void http_stream_wake(struct http_request *request)
-{
-    resume(request);
-}
-
-void http_reply_error(struct http_request *request, const struct error *error)
-{
-    unsigned status = http_status_of(error->code);
-    if (status == 500)
-        log_error("%s", error->message);
-    http_reply_json(request, status, error_json(error));
+    const struct http *http = request->daemon->http;
+    return daemon_now_usec() - http->run_began_usec > RUN_USEC && !http->is_stopping;
 }
 
 /* What a connection of the control socket is known by in on_connection(). */
@@ -221,23 +100,6 @@ int http_socket(const struct http_request *request)
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info ? info->connect_fd : -1;
-}
-
-const char *http_argument(const struct http_request *request, const char *name)
-{
-    return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
-}
-
-const char *http_header(const struct http_request *request, const char *name)
-{
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
-}
-
-const char *http_bearer_token(const struct http_request *request)
-{
-    static const char scheme[] = "Bearer ";
-    const char *value = http_header(request, MHD_HTTP_HEADER_AUTHORIZATION);
-    return value && strncasecmp(value, scheme, strlen(scheme)) == 0 ? value + strlen(scheme) : NULL;
 }
 
 /* --- libmicrohttpd's callbacks --------------------------------------------------------------------- */
@@ -319,8 +181,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return queue_answer(request);
     request->path = url; /* it lives as long as the request */
     request->method = method;
-    suspend(request);
-    http_turns_join(request->daemon->http->turns, request->peer.uid, &request->turn, request);
+    http_wait_for_turn(request);
     return MHD_YES;
 }
 
@@ -329,7 +190,7 @@ static void on_turn(void *owner)
 {
     struct http_request *request = owner;
     if (request->response)
-        resume(request);
+        http_resume(request);
     else
         handle_whole(request);
 }
@@ -412,7 +273,7 @@ static int on_turned_away_end(sd_event_source *source, uint64_t usec, void *user
  * closed by then is none at all, so the last few stay open a little for what they say, which nobody reads. */
 static void turn_away(struct server *server, int fd, const struct error *error)
 {
-    cleanup_free char *body = json_text(error_json(error)), *text = NULL;
+    cleanup_free char *body = http_error_text(error), *text = NULL;
     if (body && asprintf(&text,
                          "HTTP/1.1 %u Refused\r\nConnection: close\r\nContent-Type: application/json\r\n"
                          "Content-Length: %zu\r\n\r\n%s",
