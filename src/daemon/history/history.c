@@ -1,7 +1,6 @@
 #include "daemon/history/history.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,18 +10,15 @@
 
 #include "base/clock.h"
 #include "daemon/gpu/card.h"
-#include "daemon/gpu/nvml.h"
 #include "daemon/history/history_file.h"
+#include "daemon/history/history_lines.h"
 #include "daemon/history/history_query.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/worker.h"
-#include "daemon/schedule/agents.h"
-#include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
-#include "daemon/session/session_show.h"
 
 #define SECOND_USEC UINT64_C(1000000)
 #define ACCURACY_USEC UINT64_C(50000)
@@ -32,20 +28,6 @@
 #define TICK_MS_MAX 60000
 /* Samples taken at once: each is of a session on one GPU. */
 #define SAMPLES_AT_ONCE 128
-/* A percent of a millisecond. */
-#define NS_PER_MS_PERCENT UINT64_C(10000)
-
-/* One series under way. */
-struct line {
-    uint64_t session; /* its number; 0: a whole GPU */
-    unsigned gpu;     /* index in the session's policy, or of the daemon's GPUs */
-    uint32_t id;
-    uint32_t name_hash;                     /* of the name that the file has */
-    uint64_t gpu_ns, waited_ns, refused;    /* as they stood at the last sample */
-    struct sample pending;                  /* of sessions that ended within this tick: added to it */
-    struct sample_sum sums[SAMPLES_LEVELS]; /* the first is not used */
-    bool is_there;
-};
 
 /* A tick under way, of each level. */
 struct level {
@@ -69,16 +51,12 @@ struct history {
     struct worker *worker;
     sd_event_source *timer, *next_part;
     struct pass pass;
-    uint32_t next_series;
-    uint64_t oldest_new; /* the number of the first session that was not there at the start */
-    struct line *lines;  /* GPUs first, then sessions as in the daemon's list */
-    size_t line_count, line_room;
+    struct lines lines;
     struct level levels[SAMPLES_LEVELS];
-    int64_t last_at, flushed_at, pruned_at; /* seconds since 1970 */
-    uint64_t last_ms;                       /* of the clock that does not jump */
-    struct history_series *series;          /* not given to the thread yet, newest first */
-    struct history_tick *ticks, **ticks_end;
-    bool has_failed; /* the last writing; said once */
+    int64_t last_at, flushed_at, pruned_at;  /* seconds since 1970 */
+    uint64_t last_ms;                        /* of the clock that does not jump */
+    struct history_tick *ticks, **ticks_end; /* not given to the thread yet */
+    bool has_failed;                         /* the last writing; said once */
 };
 
 /* --- The thread ------------------------------------------------------------------------------------ */
@@ -167,9 +145,9 @@ static struct history_job *make_job(struct history *history)
         return NULL;
     job->job.done = on_job_done;
     job->history = history;
-    job->series = history->series;
+    job->series = history->lines.series;
     job->ticks = history->ticks;
-    history->series = NULL;
+    history->lines.series = NULL;
     history->ticks = NULL;
     history->ticks_end = &history->ticks;
     history->flushed_at = history->last_at;
@@ -189,120 +167,7 @@ static void flush(struct history *history)
     worker_submit(history->worker, &job->job);
 }
 
-/* --- Series ---------------------------------------------------------------------------------------- */
-
-/* FNV-1a. */
-static uint32_t hash_of(const char *text)
-{
-    uint32_t hash = 2166136261u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
-    return hash;
-}
-
-static void put_series(struct history *history, const struct line *line, const struct session *session)
-{
-    struct history_series *series = calloc(1, sizeof(*series));
-    if (!series)
-        return;
-    series->id = line->id;
-    if (session) {
-        strcpy(series->session_id, session->id);
-        strcpy(series->name, session->name);
-        series->owner = session->owner;
-        session_gpu_uuid(&session->gpus[line->gpu], series->gpu_uuid);
-    } else {
-        strcpy(series->gpu_uuid, history->daemon->gpus[line->gpu].uuid_text);
-    }
-    series->next = history->series;
-    history->series = series;
-}
-
-/* A new line at place `at`. NULL without memory. */
-static struct line *insert_line(struct history *history, size_t at, const struct session *session,
-                                unsigned gpu)
-{
-    if (history->line_count == history->line_room) {
-        size_t room = 2 * history->line_room + 16;
-        struct line *lines = reallocarray(history->lines, room, sizeof(*lines));
-        if (!lines)
-            return NULL;
-        history->lines = lines;
-        history->line_room = room;
-    }
-    struct line *line = &history->lines[at];
-    memmove(line + 1, line, (history->line_count - at) * sizeof(*line));
-    history->line_count++;
-    *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = history->next_series++};
-    if (session) {
-        line->name_hash = hash_of(session->name);
-        /* Those of a restored session were counted by the daemon before. */
-        line->refused = session->number < history->oldest_new ? session_refused(session) : 0;
-    }
-    put_series(history, line, session);
-    return line;
-}
-
-/* The line of the session's GPU, at `at` or made there: lines stand as sessions do. */
-static struct line *line_at(struct history *history, size_t at, const struct session *session, unsigned gpu)
-{
-    struct line *line = at < history->line_count ? &history->lines[at] : NULL;
-    uint64_t number = session ? session->number : 0;
-    if (!line || line->session != number || line->gpu != gpu)
-        line = insert_line(history, at, session, gpu);
-    if (line && session && line->name_hash != hash_of(session->name)) {
-        line->name_hash = hash_of(session->name);
-        put_series(history, line, session);
-    }
-    return line;
-}
-
 /* --- Samples --------------------------------------------------------------------------------------- */
-
-static uint64_t rise(uint64_t now, uint64_t *before)
-{
-    uint64_t by = now > *before ? now - *before : 0;
-    *before = now;
-    return by;
-}
-
-/* What NVML shows of the session's processes on a GPU whose time nobody measures. */
-static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, uint64_t milliseconds)
-{
-    const struct daemon *daemon = session->daemon;
-    int gpu = session->gpus[policy_gpu].gpu;
-    uint64_t percent = 0;
-    if (gpu < 0 || !session->processes || agents_mode(daemon, (unsigned)gpu) != ARBITER_MODE_FREE)
-        return 0;
-    const struct gpu *card = &daemon->gpus[gpu];
-    for (unsigned i = 0; i < card->process_count; i++)
-        if (card->processes[i].busy_percent > 0 &&
-            process_session_of(daemon, card->processes[i].pid) == session)
-            percent += (unsigned)card->processes[i].busy_percent;
-    return percent * milliseconds * NS_PER_MS_PERCENT;
-}
-
-static struct sample sample_session(struct line *line, const struct session *session, uint64_t milliseconds)
-{
-    struct sample sample = {.series = line->id, .processes = session->process_count};
-    sample.used_bytes = sample.peak_bytes = session_used(session, line->gpu);
-    sample.gpu_ns = rise(agents_used_ns(session, line->gpu), &line->gpu_ns);
-    sample.nvml_ns = nvml_ns_of(session, line->gpu, milliseconds);
-    if (line->gpu == 0) { /* of the whole session */
-        sample.waited_ns = rise(agents_standing(session).waited_ns, &line->waited_ns);
-        sample.refused = rise(session_refused(session), &line->refused);
-    }
-    return sample;
-}
-
-static struct sample sample_gpu(const struct line *line, const struct gpu *gpu, uint64_t milliseconds)
-{
-    struct sample sample = {.series = line->id, .processes = gpu->process_count};
-    sample.used_bytes = sample.peak_bytes = gpu->used_bytes;
-    sample.gpu_ns =
-        gpu->busy_percent > 0 ? (uint64_t)gpu->busy_percent * milliseconds * NS_PER_MS_PERCENT : 0;
-    return sample;
-}
 
 static struct history_tick *make_tick(struct history *history, enum samples_level level)
 {
@@ -340,28 +205,14 @@ static void keep_sample(struct line *line, const struct sample *sample, uint64_t
         sample_sum_add(&line->sums[level], sample, milliseconds);
 }
 
-/* The first line of this session or a later one. */
-static size_t find_line(const struct history *history, uint64_t session)
-{
-    size_t low = 0, high = history->line_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (history->lines[middle].session < session)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static bool sample_gpus(struct history *history)
 {
     const struct daemon *daemon = history->daemon;
     for (unsigned i = 0; i < daemon->gpu_count; i++) {
-        struct line *line = line_at(history, i, NULL, i);
+        struct line *line = lines_at(&history->lines, i, NULL, i);
         if (!line)
             return false;
-        struct sample sample = sample_gpu(line, &daemon->gpus[i], history->pass.milliseconds);
+        struct sample sample = line_sample_gpu(line, &daemon->gpus[i], history->pass.milliseconds);
         keep_sample(line, &sample, history->pass.milliseconds, history->pass.tick);
     }
     return true;
@@ -369,12 +220,12 @@ static bool sample_gpus(struct history *history)
 
 static bool sample_session_gpus(struct history *history, const struct session *session)
 {
-    size_t at = find_line(history, session->number);
+    size_t at = lines_find(&history->lines, session->number);
     for (unsigned i = 0; i < session->gpu_count; i++, at++) {
-        struct line *line = line_at(history, at, session, i);
+        struct line *line = lines_at(&history->lines, at, session, i);
         if (!line)
             return false;
-        struct sample sample = sample_session(line, session, history->pass.milliseconds);
+        struct sample sample = line_sample_session(line, session, history->pass.milliseconds);
         keep_sample(line, &sample, history->pass.milliseconds, history->pass.tick);
     }
     return true;
@@ -398,8 +249,8 @@ static bool sample_part(struct history *history)
 /* What sessions that ended within the tick used in it. */
 static void write_ended(struct history *history, uint64_t milliseconds, struct history_tick *tick)
 {
-    for (size_t i = 0; i < history->line_count; i++) {
-        struct line *line = &history->lines[i];
+    for (size_t i = 0; i < history->lines.count; i++) {
+        struct line *line = &history->lines.all[i];
         if (sample_is_nothing(&line->pending))
             continue;
         line->pending.series = line->id;
@@ -413,27 +264,11 @@ static void write_ended(struct history *history, uint64_t milliseconds, struct h
 static void end_level(struct history *history, enum samples_level level)
 {
     struct history_tick *tick = make_tick(history, level);
-    for (size_t i = 0; i < history->line_count; i++) {
-        struct sample sample = sample_sum_take(&history->lines[i].sums[level], history->lines[i].id);
+    for (size_t i = 0; i < history->lines.count; i++) {
+        struct sample sample = sample_sum_take(&history->lines.all[i].sums[level], history->lines.all[i].id);
         write_sample(tick, &sample);
     }
     keep_tick(history, tick);
-}
-
-/* Lines of sessions that have ended, once nothing of them is left to be written. */
-static void drop_lines(struct history *history)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < history->line_count; i++) {
-        struct line *line = &history->lines[i];
-        bool is_over = !line->is_there;
-        for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
-            is_over &= line->sums[level].length == 0;
-        line->is_there = false;
-        if (!is_over)
-            history->lines[kept++] = *line;
-    }
-    history->line_count = kept;
 }
 
 /* The second that ends about now: a timer may be a little early, and late. */
@@ -455,7 +290,7 @@ static void end_pass(struct history *history)
         if (now / step != pass->before / step)
             end_level(history, (enum samples_level)level);
     }
-    drop_lines(history);
+    lines_drop_ended(&history->lines);
     *pass = (struct pass){.is_under_way = false};
     if (now - history->flushed_at >= HISTORY_FLUSH_SECONDS || now < history->flushed_at)
         flush(history);
@@ -517,12 +352,12 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 /* What a session used since its last sample counts too. */
 static void end_session(struct history *history, const struct session *session)
 {
-    size_t at = find_line(history, session->number);
+    size_t at = lines_find(&history->lines, session->number);
     for (unsigned i = 0; i < session->gpu_count; i++, at++) {
-        struct line *line = line_at(history, at, session, i);
+        struct line *line = lines_at(&history->lines, at, session, i);
         if (!line)
             return;
-        line->pending = sample_session(line, session, 0);
+        line->pending = line_sample_session(line, session, 0);
     }
 }
 
@@ -565,12 +400,13 @@ int history_start(struct daemon *daemon, struct error *error)
     if (!history)
         return error_set_errno(error, ENOMEM, "cannot keep a history");
     history->daemon = daemon;
+    history->lines.daemon = daemon;
     history->ticks_end = &history->ticks;
     history->last_at = history->flushed_at = nearest_second();
     history->last_ms = monotonic_ns() / 1000000;
     snprintf(path, sizeof(path), "%s/history.db", daemon->paths.state_dir);
     struct error why;
-    if (history_file_open(path, &history->file, &history->next_series, &why) < 0) {
+    if (history_file_open(path, &history->file, &history->lines.next_series, &why) < 0) {
         log_error("no history is kept: %s", why.message);
         free(history);
         return 0;
@@ -594,7 +430,7 @@ int history_start(struct daemon *daemon, struct error *error)
         free(history);
         return result;
     }
-    history->oldest_new = daemon->sessions_seen + 1;
+    history->lines.oldest_new = daemon->sessions_seen + 1;
     history->observer = (struct observer){.take = on_change, .context = history};
     change_observe(daemon, &history->observer);
     daemon->history = history;
@@ -619,8 +455,8 @@ void history_stop(struct daemon *daemon)
         return;
     }
     history_file_close(history->file);
-    free_series(history->series);
+    free_series(history->lines.series);
     free_ticks(history->ticks);
-    free(history->lines);
+    free(history->lines.all);
     free(history);
 }

@@ -1,0 +1,156 @@
+#include "daemon/history/history_lines.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/gpu/card.h"
+#include "daemon/gpu/nvml.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_show.h"
+
+/* A percent of a millisecond. */
+#define NS_PER_MS_PERCENT UINT64_C(10000)
+
+/* --- Lines ----------------------------------------------------------------------------------------- */
+
+/* FNV-1a. */
+static uint32_t hash_of(const char *text)
+{
+    uint32_t hash = 2166136261u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash;
+}
+
+static void put_series(struct lines *lines, const struct line *line, const struct session *session)
+{
+    struct history_series *series = calloc(1, sizeof(*series));
+    if (!series)
+        return;
+    series->id = line->id;
+    if (session) {
+        strcpy(series->session_id, session->id);
+        strcpy(series->name, session->name);
+        series->owner = session->owner;
+        session_gpu_uuid(&session->gpus[line->gpu], series->gpu_uuid);
+    } else {
+        strcpy(series->gpu_uuid, lines->daemon->gpus[line->gpu].uuid_text);
+    }
+    series->next = lines->series;
+    lines->series = series;
+}
+
+/* A new line at place `at`. NULL without memory. */
+static struct line *insert_line(struct lines *lines, size_t at, const struct session *session, unsigned gpu)
+{
+    if (lines->count == lines->room) {
+        size_t room = 2 * lines->room + 16;
+        struct line *all = reallocarray(lines->all, room, sizeof(*all));
+        if (!all)
+            return NULL;
+        lines->all = all;
+        lines->room = room;
+    }
+    struct line *line = &lines->all[at];
+    memmove(line + 1, line, (lines->count - at) * sizeof(*line));
+    lines->count++;
+    *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = lines->next_series++};
+    if (session) {
+        line->name_hash = hash_of(session->name);
+        /* Those of a restored session were counted by the daemon before. */
+        line->refused = session->number < lines->oldest_new ? session_refused(session) : 0;
+    }
+    put_series(lines, line, session);
+    return line;
+}
+
+struct line *lines_at(struct lines *lines, size_t at, const struct session *session, unsigned gpu)
+{
+    struct line *line = at < lines->count ? &lines->all[at] : NULL;
+    uint64_t number = session ? session->number : 0;
+    if (!line || line->session != number || line->gpu != gpu)
+        line = insert_line(lines, at, session, gpu);
+    if (line && session && line->name_hash != hash_of(session->name)) {
+        line->name_hash = hash_of(session->name);
+        put_series(lines, line, session);
+    }
+    return line;
+}
+
+size_t lines_find(const struct lines *lines, uint64_t session)
+{
+    size_t low = 0, high = lines->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (lines->all[middle].session < session)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void lines_drop_ended(struct lines *lines)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < lines->count; i++) {
+        struct line *line = &lines->all[i];
+        bool is_over = !line->is_there;
+        for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++)
+            is_over &= line->sums[level].length == 0;
+        line->is_there = false;
+        if (!is_over)
+            lines->all[kept++] = *line;
+    }
+    lines->count = kept;
+}
+
+/* --- Samples --------------------------------------------------------------------------------------- */
+
+static uint64_t rise(uint64_t now, uint64_t *before)
+{
+    uint64_t by = now > *before ? now - *before : 0;
+    *before = now;
+    return by;
+}
+
+/* What NVML shows of the session's processes on a GPU whose time nobody measures. */
+static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, uint64_t milliseconds)
+{
+    const struct daemon *daemon = session->daemon;
+    int gpu = session->gpus[policy_gpu].gpu;
+    uint64_t percent = 0;
+    if (gpu < 0 || !session->processes || agents_mode(daemon, (unsigned)gpu) != ARBITER_MODE_FREE)
+        return 0;
+    const struct gpu *card = &daemon->gpus[gpu];
+    for (unsigned i = 0; i < card->process_count; i++)
+        if (card->processes[i].busy_percent > 0 &&
+            process_session_of(daemon, card->processes[i].pid) == session)
+            percent += (unsigned)card->processes[i].busy_percent;
+    return percent * milliseconds * NS_PER_MS_PERCENT;
+}
+
+struct sample line_sample_session(struct line *line, const struct session *session, uint64_t milliseconds)
+{
+    struct sample sample = {.series = line->id, .processes = session->process_count};
+    sample.used_bytes = sample.peak_bytes = session_used(session, line->gpu);
+    sample.gpu_ns = rise(agents_used_ns(session, line->gpu), &line->gpu_ns);
+    sample.nvml_ns = nvml_ns_of(session, line->gpu, milliseconds);
+    if (line->gpu == 0) { /* of the whole session */
+        sample.waited_ns = rise(agents_standing(session).waited_ns, &line->waited_ns);
+        sample.refused = rise(session_refused(session), &line->refused);
+    }
+    return sample;
+}
+
+struct sample line_sample_gpu(const struct line *line, const struct gpu *gpu, uint64_t milliseconds)
+{
+    struct sample sample = {.series = line->id, .processes = gpu->process_count};
+    sample.used_bytes = sample.peak_bytes = gpu->used_bytes;
+    sample.gpu_ns =
+        gpu->busy_percent > 0 ? (uint64_t)gpu->busy_percent * milliseconds * NS_PER_MS_PERCENT : 0;
+    return sample;
+}
