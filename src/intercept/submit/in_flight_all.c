@@ -1,0 +1,213 @@
+/* What is asked about all of the process's entries, and what becomes of them as streams and contexts go. */
+#include "intercept/submit/in_flight_entry.h"
+
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/own_calls.h"
+#include "intercept/resolve/real.h"
+#include "intercept/submit/gate.h"
+
+void in_flight_cover_all(struct gate *gate)
+{
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+        if (stream && !in_flight_entry_is_covered(entry) && !in_flight_is_capturing(stream) &&
+            (stream != CU_STREAM_PER_THREAD ||
+             atomic_load_explicit(&entry->tid, memory_order_relaxed) ==
+                 atomic_load_explicit(&gate_self.thread->tid, memory_order_relaxed)))
+            in_flight_entry_cover_other(entry);
+    }
+    own_calls_end(&calls);
+}
+
+bool in_flight_has_work(struct gate *gate)
+{
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (!in_flight_entry_is_open(entry))
+            continue;
+        if (!guard_trylock(&entry->lock))
+            return true;
+        bool has_work = in_flight_entry_pieces(entry) > 0;
+        guard_unlock(&entry->lock);
+        if (has_work)
+            return true;
+    }
+    return false;
+}
+
+/* Before the agent asks the driver of its own accord. False, with nothing begun, once the process ends. */
+static bool begin_asking(struct gate *gate, struct own_calls *calls)
+{
+    guard_lock(&gate->lock);
+    if (atomic_load_explicit(&gate->ended, memory_order_relaxed)) { /* under the lock: gate_end() */
+        guard_unlock(&gate->lock);
+        return false;
+    }
+    own_calls_begin(calls, NULL);
+    return true;
+}
+
+static void end_asking(struct gate *gate, struct own_calls *calls)
+{
+    own_calls_end(calls);
+    guard_unlock(&gate->lock);
+}
+
+bool in_flight_is_finished(struct gate *gate)
+{
+    bool finished = true;
+    struct own_calls calls;
+    if (gate_is_loading(gate))
+        return !in_flight_has_work(gate); /* who asks now may wait for as long as that takes */
+    if (!begin_asking(gate, &calls))
+        return true;
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count && finished; i++)
+        finished = in_flight_entry_ask(gate, &gate->entries[i]);
+    end_asking(gate, &calls);
+    return finished;
+}
+
+uint64_t in_flight_left_ns(struct gate *gate)
+{
+    uint64_t most_ns = 0, now_ns = monotonic_ns();
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (!in_flight_entry_is_open(entry))
+            continue;
+        uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate);
+        if (!guard_trylock(&entry->lock))
+            return UINT64_MAX;
+        bool has_work = in_flight_entry_pieces(entry) > 0;
+        if (!has_work || !piece_ns || atomic_load_explicit(&entry->stuck, memory_order_relaxed)) {
+            guard_unlock(&entry->lock);
+            if (has_work)
+                return UINT64_MAX;
+            continue;
+        }
+        uint64_t unmarked = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
+                            atomic_load_explicit(&entry->covered, memory_order_relaxed);
+        uint64_t entry_ns = in_flight_entry_left_ns(entry, now_ns) + unmarked * piece_ns;
+        guard_unlock(&entry->lock);
+        most_ns = entry_ns > most_ns ? entry_ns : most_ns;
+    }
+    return most_ns;
+}
+
+uint64_t in_flight_submitted(struct gate *gate)
+{
+    uint64_t sum = 0;
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++)
+        sum += atomic_load_explicit(&gate->entries[i].submitted, memory_order_relaxed);
+    return sum;
+}
+
+/* What an entry has to tell, with what is reached by now. Under its lock. */
+static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
+{
+    if (!gate_is_loading(gate) && atomic_load_explicit(&entry->marks, memory_order_relaxed) &&
+        own_calls_push(in_flight_entry_context(entry))) {
+        in_flight_settle(gate, entry, false);
+        own_calls_pop();
+    }
+    struct in_flight_counts counts = entry->counts;
+    uint64_t calls = counts.chained + counts.sampled + counts.others;
+    if (!calls)
+        return;
+    if (counts.sampled)
+        entry->sample_ns = counts.sampled_ns / counts.sampled;
+    else if (!entry->sample_ns)
+        entry->sample_ns = work_estimate_piece_ns(&entry->estimate);
+    entry->counts = (struct in_flight_counts){0};
+    done->calls += calls;
+    done->ns += counts.chained_ns + counts.sampled_ns + counts.others * entry->sample_ns;
+    done->streams++;
+}
+
+struct in_flight_done in_flight_take_done(struct gate *gate)
+{
+    struct in_flight_done done = {0};
+    struct own_calls calls;
+    if (!begin_asking(gate, &calls))
+        return done;
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (!guard_trylock(&entry->lock))
+            continue; /* next time */
+        take_counts(gate, entry, &done);
+        guard_unlock(&entry->lock);
+    }
+    end_asking(gate, &calls);
+    return done;
+}
+
+/* Under the gate's lock. */
+static void drop_capture(struct gate *gate, CUstream stream, CUcontext context)
+{
+    for (unsigned i = 0; i < GATE_CAPTURES; i++) {
+        struct gate_capture *capture = &gate->capturing[i];
+        if (!capture->stream || (capture->stream != stream && capture->context != context))
+            continue;
+        *capture = (struct gate_capture){0};
+        atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
+    }
+}
+
+void in_flight_forget_stream(struct gate *gate, CUstream stream)
+{
+    if (!stream || in_flight_is_default(stream))
+        return;
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    bool capturing = in_flight_is_capturing(stream);
+    guard_lock(&gate->lock);
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream)
+            continue;
+        if (!capturing)
+            in_flight_entry_cover_other(entry); /* what is before it goes on without it */
+        atomic_store_explicit(&entry->covered, atomic_load_explicit(&entry->submitted, memory_order_relaxed),
+                              memory_order_relaxed);
+        atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
+    }
+    drop_capture(gate, stream, NULL);
+    guard_unlock(&gate->lock);
+    own_calls_end(&calls);
+}
+
+void in_flight_forget_context(struct gate *gate, CUcontext context)
+{
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    guard_lock(&gate->lock);
+    bool pushed = own_calls_push(context);
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (in_flight_entry_context(entry) != context)
+            continue;
+        guard_lock(&entry->lock);
+        in_flight_entry_drop_events(entry);
+        atomic_store_explicit(&entry->context, NULL, memory_order_relaxed);
+        atomic_store_explicit(&entry->covered, atomic_load_explicit(&entry->submitted, memory_order_relaxed),
+                              memory_order_relaxed);
+        atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
+        guard_unlock(&entry->lock);
+    }
+    if (pushed)
+        own_calls_pop();
+    drop_capture(gate, NULL, context);
+    guard_unlock(&gate->lock);
+    own_calls_end(&calls);
+    gate_forget_functions(gate);
+}

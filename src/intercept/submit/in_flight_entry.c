@@ -1,0 +1,114 @@
+/* The places of entries: whose they are, and which stream of which context they stand for. */
+#include "intercept/submit/in_flight_entry.h"
+
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/own_calls.h"
+#include "intercept/resolve/real.h"
+#include "intercept/submit/gate.h"
+
+static CUcontext context_of(CUstream stream)
+{
+    CUcontext context = NULL;
+    if (in_flight_is_default(stream))
+        real(cuCtxGetCurrent)(&context);
+    else if (!real(cuStreamGetCtx) || real(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS)
+        return NULL;
+    return context;
+}
+
+/* A place that nobody owns, or one of a thread that has ended and whose work is done. */
+static struct in_flight_entry *take_place(struct gate *gate, int32_t tid)
+{
+    for (uint32_t i = 0; i < IN_FLIGHT_ENTRIES; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        int32_t owner =
+            atomic_load_explicit(&entry->tid, memory_order_acquire); /* in_flight_thread_ended() */
+        bool done = owner < 0 && in_flight_entry_is_covered(entry) &&
+                    atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0;
+        if ((owner != 0 && !done) ||
+            !atomic_compare_exchange_strong_explicit(&entry->tid, &owner, tid, memory_order_acquire,
+                                                     memory_order_relaxed))
+            continue;
+        uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_relaxed);
+        while (count <= i &&
+               !atomic_compare_exchange_weak_explicit(&gate->entry_count, &count, i + 1, memory_order_release,
+                                                      memory_order_relaxed))
+            ;
+        return entry;
+    }
+    return NULL;
+}
+
+void in_flight_entry_drop_events(struct in_flight_entry *entry)
+{
+    for (unsigned i = 0; i < IN_FLIGHT_MARKS; i++) {
+        if (entry->ring[i].event && real(cuEventDestroy_v2))
+            real(cuEventDestroy_v2)(entry->ring[i].event);
+        entry->ring[i] = (struct in_flight_mark){0};
+    }
+    entry->first = 0;
+    atomic_store_explicit(&entry->marks, 0, memory_order_relaxed);
+}
+
+static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CUcontext context)
+{
+    struct gate_self *self = &gate_self;
+    struct in_flight_entry *entry = self->entries;
+    while (entry &&
+           (atomic_load_explicit(&entry->stream, memory_order_relaxed) ||
+            !in_flight_entry_is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed)))
+        entry = entry->next;
+    if (!entry) {
+        entry = take_place(gate, atomic_load_explicit(&self->thread->tid, memory_order_relaxed));
+        if (!entry)
+            return NULL;
+        entry->next = self->entries;
+        self->entries = entry;
+    }
+    guard_lock(&gate->lock);
+    CUcontext before = in_flight_entry_context(entry);
+    if (before != context && before) {
+        bool pushed = own_calls_push(before);
+        in_flight_entry_drop_events(entry);
+        if (pushed)
+            own_calls_pop();
+    }
+    atomic_store_explicit(&entry->context, context, memory_order_relaxed);
+    entry->unmarkable = false;
+    entry->left = 1;
+    atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
+    work_estimate_reset(&entry->estimate);
+    atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
+    guard_unlock(&gate->lock);
+    return entry;
+}
+
+struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    if (self->entry && atomic_load_explicit(&self->entry->stream, memory_order_relaxed) == stream)
+        return self->entry;
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    CUcontext context = context_of(stream);
+    struct in_flight_entry *entry = self->entries;
+    while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
+                     in_flight_entry_context(entry) != context))
+        entry = entry->next;
+    if (!entry && context)
+        entry = make_entry(gate, stream, context);
+    self->entry = entry;
+    own_calls_end(&calls);
+    return entry;
+}
+
+void in_flight_thread_ended(int32_t tid)
+{
+    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
+    uint32_t count = atomic_load_explicit(&gate_in(area)->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate_in(area)->entries[i];
+        if (atomic_load_explicit(&entry->tid, memory_order_relaxed) == tid)
+            atomic_store_explicit(&entry->tid, -1, memory_order_release); /* take_place() */
+    }
+}

@@ -1,0 +1,218 @@
+/* Marks: events in streams, and what they tell of the work between them. */
+#include "intercept/submit/in_flight_entry.h"
+
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/own_calls.h"
+#include "intercept/resolve/real.h"
+
+#define LONGEST_COUNTED_NS UINT64_C(1000000000)
+
+bool in_flight_is_capturing(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!real(cuStreamIsCapturing))
+        return false;
+    CUresult result = real(cuStreamIsCapturing)(stream, &status);
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry)
+{
+    uint64_t pieces = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
+                      atomic_load_explicit(&entry->covered, memory_order_relaxed);
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    for (uint32_t i = 0; i < marks; i++)
+        pieces += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces;
+    return pieces;
+}
+
+/* Whether the newest mark is not reached yet: what was submitted since then came in time. */
+static bool is_newest_pending(const struct in_flight_entry *entry, uint32_t marks)
+{
+    const struct in_flight_mark *newest = &entry->ring[(entry->first + marks - 1) % IN_FLIGHT_MARKS];
+    return marks > 0 && real(cuEventQuery)(newest->event) == CUDA_ERROR_NOT_READY;
+}
+
+bool in_flight_mark(struct in_flight_entry *entry, CUstream stream)
+{
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    struct in_flight_mark *mark = &entry->ring[(entry->first + marks) % IN_FLIGHT_MARKS];
+    if (marks == IN_FLIGHT_MARKS - 1 || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
+        return false;
+    if (!mark->event && real(cuEventCreate)(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+        mark->event = NULL;
+        entry->unmarkable = true;
+        return false;
+    }
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    mark->sample = entry->sampling;
+    mark->queued = mark->sample || is_newest_pending(entry, marks);
+    entry->sampling = false;
+    if (real(cuEventRecord)(mark->event, stream) != CUDA_SUCCESS) {
+        entry->unmarkable = true;
+        return false;
+    }
+    mark->from_ns = entry->recorded_ns;
+    mark->recorded_ns = entry->recorded_ns = monotonic_ns();
+    mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
+    atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
+    atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
+    return true;
+}
+
+void in_flight_entry_cover(struct in_flight_entry *entry)
+{
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    if (stream && !in_flight_entry_is_covered(entry)) {
+        CUcontext current = NULL;
+        real(cuCtxGetCurrent)(&current);
+        bool pushed =
+            current != in_flight_entry_context(entry) && own_calls_push(in_flight_entry_context(entry));
+        if (stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream))
+            in_flight_mark(entry, stream);
+        if (pushed)
+            own_calls_pop();
+    }
+    guard_unlock(&entry->lock);
+}
+
+void in_flight_entry_cover_other(struct in_flight_entry *entry)
+{
+    if (guard_trylock(&entry->lock))
+        in_flight_entry_cover(entry);
+}
+
+uint64_t in_flight_ahead_least_ns(const struct gate *gate)
+{
+    uint64_t ns = atomic_load_explicit(&gate->ahead_least_ns, memory_order_relaxed);
+    return ns ? ns : AHEAD_LEAST_NS;
+}
+
+uint64_t in_flight_ahead_ns(const struct gate *gate)
+{
+    uint64_t ns = atomic_load_explicit(&gate->ahead_ns, memory_order_relaxed),
+             least_ns = in_flight_ahead_least_ns(gate);
+    return ns < least_ns ? least_ns : ns;
+}
+
+/* How long the GPU took from the mark before to this one, both reached; 0 where nobody can tell. The GPU's
+ * own clock knows no thread that was not run for a moment. */
+static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in_flight_mark *mark)
+{
+    const struct in_flight_mark *before =
+        &entry->ring[(entry->first + IN_FLIGHT_MARKS - 1) % IN_FLIGHT_MARKS];
+    float ms = 0;
+    if (!mark->queued || !before->event || !real(cuEventElapsedTime) ||
+        real(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms > 0))
+        return 0;
+    return (uint64_t)((double)ms * 1e6);
+}
+
+void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns, bool is_sample)
+{
+    struct in_flight_counts *counts = &entry->counts;
+    if (!measured_ns) {
+        counts->others += calls;
+    } else if (is_sample) {
+        counts->sampled += calls;
+        counts->sampled_ns += measured_ns;
+    } else {
+        counts->chained += calls;
+        counts->chained_ns += measured_ns;
+    }
+}
+
+/* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
+ * ago. */
+static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
+                  uint64_t now_ns, bool watched)
+{
+    uint64_t pieces = mark->pieces, measured = measured_ns(entry, mark), took_ns = measured;
+    /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
+     * before, or when they came to an idle stream. */
+    bool follows = mark->queued && !mark->sample;
+    uint64_t began_ns = follows ? entry->reached_ns : mark->recorded_ns;
+    if (!took_ns && watched && (follows ? entry->reached_watched : pieces == 1) && now_ns > began_ns)
+        took_ns = now_ns - began_ns;
+    entry->reached_ns = now_ns;
+    entry->reached_watched = watched;
+    if (!pieces)
+        return;
+    in_flight_count_done(entry, pieces, measured, mark->sample);
+    if (!took_ns) {
+        work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
+        return;
+    }
+    if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
+        mark->recorded_ns > atomic_load_explicit(&gate->stalled_ns, memory_order_relaxed) &&
+        took_ns > atomic_load_explicit(&gate->longest_ns, memory_order_relaxed))
+        atomic_store_explicit(&gate->longest_ns, took_ns, memory_order_relaxed);
+    work_estimate_measured(&entry->estimate, pieces, took_ns, in_flight_ahead_ns(gate));
+}
+
+void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool watched)
+{
+    for (uint32_t marks; (marks = atomic_load_explicit(&entry->marks, memory_order_relaxed)) > 0;) {
+        const struct in_flight_mark *mark = &entry->ring[entry->first];
+        if (real(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY)
+            return;
+        learn(gate, entry, mark, monotonic_ns(), watched);
+        entry->first = (entry->first + 1) % IN_FLIGHT_MARKS;
+        atomic_store_explicit(&entry->marks, marks - 1, memory_order_relaxed);
+        watched = false; /* it may have been reached long before */
+    }
+    atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
+}
+
+uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t now_ns)
+{
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    uint64_t others = 0;
+    if (marks == 0)
+        return 0;
+    const struct in_flight_mark *oldest = &entry->ring[entry->first];
+    uint64_t from_ns =
+        oldest->queued && !oldest->sample && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
+    for (uint32_t i = 1; i < marks; i++)
+        others += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces;
+    return work_estimate_left_ns(&entry->estimate, oldest->pieces ? oldest->pieces : 1,
+                                 now_ns > from_ns ? now_ns - from_ns : 0, others);
+}
+
+/* Under both locks, in the entry's context. */
+static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
+{
+    in_flight_settle(gate, entry, false);
+    if (atomic_load_explicit(&entry->marks, memory_order_relaxed))
+        return false;
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    if (submitted == atomic_load_explicit(&entry->covered, memory_order_relaxed))
+        return true;
+    if (atomic_load_explicit(&gate->captures, memory_order_relaxed) || !real(cuStreamQuery))
+        return false; /* asking might end a capture */
+    /* Another thread's default stream has no name: the legacy stream waits for it. */
+    if (stream && real(cuStreamQuery)(stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream) ==
+                      CUDA_ERROR_NOT_READY)
+        return false;
+    in_flight_count_done(entry, submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed), 0,
+                         false);
+    atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
+    return true;
+}
+
+bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry)
+{
+    if (!in_flight_entry_is_open(entry))
+        return true;
+    /* As for in_flight_entry_cover_other(). */
+    if (!guard_trylock(&entry->lock))
+        return false;
+    bool pushed = own_calls_push(in_flight_entry_context(entry));
+    bool finished = !pushed || is_finished(gate, entry); /* a context that has gone has nothing to do */
+    if (pushed)
+        own_calls_pop();
+    guard_unlock(&entry->lock);
+    return finished;
+}
