@@ -1,0 +1,227 @@
+/* What processes are told, and what a session comes to by that. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/residency/arena.h"
+#include "daemon/residency/moves_state.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+
+#define TICK_USEC UINT64_C(100000)
+/* How long an agent waits for work in flight. */
+#define PATIENCE_NS UINT64_C(2000000000)
+#define IDLE_PATIENCE_NS UINT64_C(20000000)
+
+/* A chunk is being made for this process, which may end meanwhile. */
+struct chunk_wish {
+    struct daemon *daemon;
+    char session_id[SESSION_ID_TEXT];
+    pid_t pid;
+    uint64_t start_ticks, generation;
+    uint32_t slot;
+};
+
+static void give_order(struct process *process, struct wire_message *message, uint64_t *number)
+{
+    struct moves *moves = process->session->daemon->moves;
+    *number = ++moves->last_order;
+    if (!agents_send(process, message, -1))
+        return;
+    process->move->order = *number;
+    process->move->heard_usec = daemon_now_usec();
+    process->move->silence_told = false;
+}
+
+static void order_out(struct process *process)
+{
+    const struct session *session = process->session;
+    bool is_idle = session->move->cause == MOVE_BY_IDLE;
+    struct wire_message message = {.header.type = WIRE_EVICT,
+                                   .evict.patience_ns = is_idle ? IDLE_PATIENCE_NS : PATIENCE_NS};
+    if (is_idle)
+        message.evict.idle_ns = session->idle_suspend_seconds * UINT64_C(1000000000);
+    give_order(process, &message, &message.evict.order);
+}
+
+static void order_in(struct process *process)
+{
+    struct wire_message message = {.header.type = WIRE_RESTORE};
+    give_order(process, &message, &message.restore.order);
+}
+
+static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
+{
+    struct chunk_wish wish = *(struct chunk_wish *)argument;
+    free(argument);
+    struct session *session = session_find_id(wish.daemon, wish.session_id);
+    struct process *process =
+        session ? process_find(session, wish.pid, wish.start_ticks, wish.slot, wish.generation) : NULL;
+    if (!process || !process->move)
+        return;
+    process->move->chunk_comes = false;
+    struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
+    if (fd < 0)
+        moves_fail(session, "%s", why);
+    else if (agents_send(process, &message, fd))
+        process->move->given_bytes += bytes;
+    moves_advance(session);
+}
+
+/* Have a chunk made for the process. */
+static void ask_for_chunk(struct process *process)
+{
+    struct session *session = process->session;
+    uint64_t bytes = arena_chunk_bytes(process_move_lacks_bytes(process->move));
+    struct error error;
+    struct chunk_wish *wish;
+    if (moves_check_bounds(session, bytes, &error) < 0) {
+        moves_fail(session, "%s", error.message);
+    } else if ((wish = calloc(1, sizeof(*wish)))) {
+        *wish = (struct chunk_wish){.daemon = session->daemon,
+                                    .pid = process->pid,
+                                    .start_ticks = process->start_ticks,
+                                    .generation = process->generation,
+                                    .slot = process->slot};
+        strcpy(wish->session_id, session->id);
+        process->move->chunk_comes = true;
+        arena_make(session->daemon, bytes, moves_chunk_bytes(session), on_chunk, wish);
+    }
+}
+
+/* Tell one process what it is to do, unless it is doing so, or has. */
+static void step(struct process *process)
+{
+    struct process_move *move = process->move;
+    bool is_leaving = process->session->move->is_leaving;
+    if (!process->agent || !move->has_said || move->order || move->chunk_comes ||
+        daemon_now_usec() < move->again_usec)
+        return;
+    if (is_leaving && !process_move_is_away(move)) {
+        if (process_move_lacks_bytes(move))
+            ask_for_chunk(process);
+        else
+            order_out(process);
+    } else if (!is_leaving && process_move_is_partly_away(move)) {
+        order_in(process);
+    }
+}
+
+/* How fast moves are, from one that is done. */
+static void note_speed(struct moves *moves, uint64_t bytes, double seconds)
+{
+    if (bytes < MOVES_SLACK_BYTES || seconds <= 0)
+        return;
+    double speed = (double)bytes / seconds;
+    moves->bytes_per_second = (uint64_t)(0.75 * (double)moves->bytes_per_second + 0.25 * speed);
+}
+
+/* The state that it has come to is news. */
+static void tell_state(struct session *session)
+{
+    struct move *move = session->move;
+    char bytes[UNITS_BYTES_TEXT];
+    enum move_state state = moves_state_now(session);
+    if (state == move->state)
+        return;
+    double seconds = (double)(daemon_now_usec() - move->began_usec) / 1e6;
+    move->state = state;
+    if (state != MOVE_AWAY && state != MOVE_RESIDENT)
+        return;
+    if (state == MOVE_RESIDENT) {
+        move->came_usec = daemon_now_usec();
+        move->wants_usec = 0;
+        move->misses = 0;
+    }
+    bool has_left = state == MOVE_AWAY, is_news = has_left || move->has_moved;
+    move->has_moved = has_left;
+    if (!is_news)
+        return;
+    note_speed(session->daemon->moves, move->total_bytes, seconds);
+    units_format_bytes(has_left ? MOVES_SUM(session, evicted_bytes) : MOVES_SUM(session, resident_bytes),
+                       bytes);
+    log_info("session %s: %s %s (%.3f s)", session->id, bytes,
+             has_left ? "left the card" : "are back on the card", seconds);
+    change_publish(session->daemon,
+                   &(struct change){has_left ? CHANGE_SESSION_SUSPENDED : CHANGE_SESSION_RESUMED,
+                                    .session = session, .bytes = MOVES_SUM(session, evicted_bytes),
+                                    .seconds = seconds},
+                   has_left ? "%s left the card" : "%s are back on the card", bytes);
+}
+
+void moves_set_timer(struct moves *moves)
+{
+    int enabled;
+    if (sd_event_source_get_enabled(moves->timer, &enabled) >= 0 && enabled != SD_EVENT_OFF)
+        return;
+    sd_event_source_set_time_relative(moves->timer, TICK_USEC);
+    sd_event_source_set_enabled(moves->timer, SD_EVENT_ONESHOT);
+}
+
+void moves_advance(struct session *session)
+{
+    if (!session->move)
+        return;
+    for (struct process *process = session->processes; process; process = process->next)
+        if (process->move)
+            step(process);
+    tell_state(session);
+    moves_set_timer(session->daemon->moves);
+}
+
+void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
+{
+    struct move *move = session->move;
+    move->is_leaving = is_leaving;
+    move->cause = cause;
+    move->wants_usec = 0;
+    move->began_usec = daemon_now_usec();
+    move->total_bytes = is_leaving ? MOVES_SUM(session, resident_bytes) : MOVES_SUM(session, evicted_bytes);
+    move->state = is_leaving ? MOVE_LEAVING : MOVE_COMING;
+    for (struct process *process = session->processes; process; process = process->next)
+        if (process->move)
+            process->move->again_usec = 0;
+}
+
+void moves_set_suspended(struct session *session, bool is_suspended)
+{
+    if (session->is_suspended == is_suspended)
+        return;
+    session->is_suspended = is_suspended;
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_MOVES, .session = session}, "%s",
+                   is_suspended ? "is to leave the card" : "is to be on the card");
+}
+
+void moves_fail(struct session *session, const char *format, ...)
+{
+    struct move *move = session->move;
+    bool was_leaving = move->is_leaving;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(move->failure, sizeof(move->failure), format, arguments);
+    va_end(arguments);
+    log_warning("session %s: %s failed: %s", session->id, was_leaving ? "an eviction" : "a restore",
+                move->failure);
+    change_publish(session->daemon, &(struct change){CHANGE_MOVE_FAILED, .session = session},
+                   "it could not %s: %s", was_leaving ? "leave the card" : "come back to the card",
+                   move->failure);
+    if (!was_leaving)
+        return;
+    moves_turn(session, false, move->cause);
+    move->came_usec = daemon_now_usec();
+    moves_set_suspended(session, false);
+}
+
+void moves_want_back(struct session *session)
+{
+    if (!session->move->wants_usec)
+        session->move->wants_usec = daemon_now_usec();
+}

@@ -1,0 +1,151 @@
+/* What is where, by what processes said last. */
+#include <errno.h>
+
+#include "base/units.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/residency/arena.h"
+#include "daemon/residency/moves_state.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_show.h"
+
+bool process_move_is_away(const struct process_move *move)
+{
+    return (move->now.flags & WIRE_MOVED_AWAY) && move->now.resident_bytes == 0;
+}
+
+bool process_move_is_partly_away(const struct process_move *move)
+{
+    return move->now.flags & WIRE_MOVED_AWAY;
+}
+
+uint64_t moves_sum_of(const struct session *session, size_t offset)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move &&
+            __builtin_add_overflow(
+                sum, *(const uint64_t *)(const void *)((const char *)&process->move->now + offset), &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+uint64_t moves_arena_bytes(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        sum += process->move ? process->move->given_bytes : 0;
+    return sum;
+}
+
+static uint64_t arena_of_all(const struct daemon *daemon)
+{
+    uint64_t sum = 0;
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        sum += moves_arena_bytes(session);
+    return sum;
+}
+
+uint64_t process_move_lacks_bytes(const struct process_move *move)
+{
+    uint64_t needed = move->now.resident_bytes + move->now.evicted_bytes + move->extra_bytes;
+    return needed > move->given_bytes ? needed - move->given_bytes : 0;
+}
+
+uint64_t moves_chunk_bytes(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        for (uint64_t left = process->move ? process_move_lacks_bytes(process->move) : 0; left;) {
+            uint64_t chunk = arena_chunk_bytes(left);
+            sum += chunk;
+            left = left > chunk ? left - chunk : 0;
+        }
+    return sum;
+}
+
+int moves_check_bounds(const struct session *session, uint64_t bytes, struct error *error)
+{
+    const struct daemon *daemon = session->daemon;
+    char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
+    uint64_t own = moves_arena_bytes(session), all = arena_of_all(daemon), most = arena_bound_bytes(daemon);
+    if (session->host_memory_bytes && own + bytes > session->host_memory_bytes)
+        return error_set(
+            error, EBUSY, "ERR_HOST_MEMORY",
+            "session %s would need %s of host memory, and may have %s; give it more with 'gpuslice set %s "
+            "--host-memory SIZE'",
+            session->id, units_format_bytes(own + bytes, needed),
+            units_format_bytes(session->host_memory_bytes, bound), session->id);
+    if (all + bytes > most)
+        return error_set(
+            error, EBUSY, "ERR_HOST_MEMORY",
+            "session %s needs %s of host memory, and sessions have %s of the %s that host-memory in "
+            "gpuslice.conf allows; raise that, or resume or release a session",
+            session->id, units_format_bytes(bytes, needed), units_format_bytes(all, held),
+            units_format_bytes(most, bound));
+    return 0;
+}
+
+enum move_state moves_state_now(const struct session *session)
+{
+    bool all = true, any = false;
+    for (const struct process *process = session->processes; process; process = process->next) {
+        if (!process->move || !process->move->has_said)
+            continue;
+        all = all && process_move_is_away(process->move);
+        any = any || process_move_is_partly_away(process->move);
+    }
+    if (session->move->is_leaving)
+        return all ? MOVE_AWAY : MOVE_LEAVING;
+    return any ? MOVE_COMING : MOVE_RESIDENT;
+}
+
+uint64_t moves_part(const struct session *session, unsigned policy_gpu, uint64_t bytes)
+{
+    double all = 0;
+    if (session->gpu_count == 1)
+        return bytes;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        all += (double)session_charged(session, i);
+    return all > 0 ? (uint64_t)((double)bytes * ((double)session_charged(session, policy_gpu) / all)) : 0;
+}
+
+uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu)
+{
+    const uint64_t most = UINT64_MAX / 64;
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next) {
+        const struct wire_need *need = process->move ? &process->move->need : NULL;
+        if (!need || !need->number || need->gpu != policy_gpu)
+            continue;
+        uint64_t bytes = need->bytes < most ? need->bytes : most,
+                 attempts = need->attempt < 16 ? need->attempt : 16;
+        sum += bytes + attempts * (bytes / 2 + MOVES_SLACK_BYTES);
+        sum = sum < most ? sum : most;
+    }
+    return sum;
+}
+
+uint64_t moves_needs_since(const struct session *session)
+{
+    uint64_t first = UINT64_MAX;
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move && process->move->need.number && process->move->need_usec < first)
+            first = process->move->need_usec;
+    return first;
+}
+
+uint64_t moves_idle_since(const struct session *session)
+{
+    uint64_t latest = 1;
+    for (const struct process *process = session->processes; process; process = process->next) {
+        uint64_t since = process->move && process->move->has_said ? process->move->idle_usec : 1;
+        latest = since == 0 ? UINT64_MAX : since > latest ? since : latest;
+    }
+    return latest;
+}
+
+bool moves_wants_to_come(const struct session *session)
+{
+    return session->move->state == MOVE_AWAY && session->move->wants_usec;
+}

@@ -1,0 +1,135 @@
+/* What processes say of their memory. */
+#include <stdlib.h>
+
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/residency/arena.h"
+#include "daemon/residency/moves_state.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+
+/* For so long it is asked again and again, where work in flight does not end. */
+#define BUSY_USEC UINT64_C(30000000)
+#define RETRY_USEC UINT64_C(500000)
+
+struct move *moves_find(struct session *session, const struct wire_moved *moved)
+{
+    if (session->move || !(session->move = calloc(1, sizeof(*session->move))))
+        return session->move;
+    /* Under an earlier daemon it left for some reason that was not somebody's: whoever has work comes back. */
+    bool was_away = moved && (moved->flags & WIRE_MOVED_AWAY);
+    *session->move = (struct move){
+        .is_leaving = session->is_suspended || was_away,
+        .cause = session->is_suspended ? MOVE_BY_USER : MOVE_BY_IDLE,
+        .began_usec = daemon_now_usec(),
+        .came_usec = daemon_now_usec(),
+    };
+    return session->move;
+}
+
+/* The arena was too small: it has more by now than it last said, or they do not fit well. */
+static void grow(struct process_move *move)
+{
+    if (!process_move_lacks_bytes(move))
+        move->extra_bytes += ARENA_CHUNK_SMALL;
+    move->again_usec = 0;
+}
+
+/* There is less room on the card than it seemed: what has come leaves again, and there is to be more next time. */
+static void miss(struct session *session)
+{
+    unsigned misses = session->move->misses + 1;
+    log_info("session %s: the card has less room than expected", session->id);
+    moves_turn(session, true, session->move->cause);
+    session->move->misses = misses;
+    moves_want_back(session);
+}
+
+/* An order was answered. */
+static void take_answer(struct process *process, const struct wire_moved *moved)
+{
+    struct session *session = process->session;
+    struct process_move *move = process->move;
+    bool was_eviction = session->move->is_leaving;
+    uint64_t now = daemon_now_usec();
+    move->order = 0;
+    if (moved->result == WIRE_MOVE_DONE) {
+        move->extra_bytes = 0;
+        return;
+    }
+    move->again_usec = now + RETRY_USEC;
+    if (!was_eviction && moved->result == WIRE_MOVE_NO_ROOM)
+        miss(session);
+    else if (!was_eviction)
+        moves_fail(session, "the driver refused to bring memory of process %d back", (int)process->pid);
+    else if (moved->result == WIRE_MOVE_NO_ROOM)
+        grow(move);
+    else if (moved->result == WIRE_MOVE_FAILED)
+        moves_fail(session, "the driver refused to move memory of process %d", (int)process->pid);
+    else if (session->move->cause == MOVE_BY_IDLE)
+        moves_turn(session, false, MOVE_BY_IDLE);
+    else if (now - session->move->began_usec > BUSY_USEC)
+        moves_fail(session, "work of process %d on the GPU did not end", (int)process->pid);
+}
+
+static void lose_agent(struct process *process)
+{
+    if (!process->move)
+        return;
+    process->move->order = 0;
+    process->move->need.number = 0;
+    process->move->given_bytes = process->move->now.arena_bytes;
+}
+
+static void take_moved(struct process *process, const struct wire_moved *moved)
+{
+    struct session *session = process->session;
+    struct process_move *move = process->move;
+    bool is_first = !move->has_said;
+    move->has_said = true;
+    move->now = *moved;
+    if (!(moved->flags & WIRE_MOVED_IDLE))
+        move->idle_usec = 0;
+    else if (!move->idle_usec)
+        move->idle_usec = daemon_now_usec();
+    if (process_move_is_partly_away(move))
+        move->need.number = 0; /* what is made now needs no room */
+    session->move->has_moved |= process_move_is_partly_away(move);
+    move->heard_usec = daemon_now_usec();
+    if (is_first || move->now.arena_bytes > move->given_bytes)
+        move->given_bytes = move->now.arena_bytes;
+    if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
+        take_answer(process, moved);
+    if ((moved->flags & WIRE_MOVED_WAITS) && session->move->is_leaving &&
+        session->move->cause != MOVE_BY_USER)
+        moves_want_back(session);
+    moves_advance(session);
+}
+
+static void take_need(struct process *process, const struct wire_need *need)
+{
+    if (need->gpu >= process->session->gpu_count || need->number == 0)
+        return;
+    if (!process->move->need.number)
+        process->move->need_usec = daemon_now_usec();
+    process->move->need = *need;
+    moves_set_timer(process->session->daemon->moves);
+}
+
+void moves_take_memory(struct process *process, const struct wire_message *message)
+{
+    if (!message) {
+        lose_agent(process);
+        return;
+    }
+    bool is_moved = message->header.type == WIRE_MOVED;
+    if (!moves_find(process->session, is_moved ? &message->moved : NULL) ||
+        (!process->move && !(process->move = calloc(1, sizeof(*process->move)))))
+        return;
+    if (is_moved)
+        take_moved(process, &message->moved);
+    else
+        take_need(process, &message->need);
+    moves_decide(process->session->daemon);
+}
+/* --- Who comes, and who leaves for it (residency.h) ------------------------------------------------ */
