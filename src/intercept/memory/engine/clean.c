@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include "intercept/memory/engine/digest_ptx.h"
-#include "intercept/memory/engine/swap_parts.h"
+#include "intercept/memory/engine/state.h"
 #include "intercept/resolve/real.h"
 
 #define BLOCKS 1024u /* several for each multiprocessor of the largest cards */

@@ -13,10 +13,7 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
-
-struct digest {
-    uint64_t words[2];
-};
+#include "intercept/memory/engine/extents.h"
 
 struct digester {
     CUfunction function;

@@ -14,13 +14,17 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
-#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/ranges.h"
 
 #define EXTENT_SHARED_BYTES (UINT64_C(2) << 20) /* what the driver takes for small allocations too */
 #define EXTENT_BLOCK_BYTES UINT64_C(512)        /* alignment of the driver's own allocations */
 #define EXTENT_BLOCKS (EXTENT_SHARED_BYTES / EXTENT_BLOCK_BYTES)
 #define EXTENTS_MAX 65536u
+
+/* 128 bits of what an extent holds (clean.h). */
+struct digest {
+    uint64_t words[2];
+};
 
 struct extent {
     /* Of physical memory that the program made (swap_program.c), 0: its mappings lie where the program likes. */

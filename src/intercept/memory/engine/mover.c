@@ -4,7 +4,8 @@
 #include <errno.h>
 
 #include "intercept/agent/agent.h"
-#include "intercept/memory/engine/swap_parts.h"
+#include "intercept/memory/engine/state.h"
+#include "intercept/memory/engine/swap_move.h"
 #include "intercept/session/session.h"
 
 static int take_chunk(int fd, uint64_t bytes)

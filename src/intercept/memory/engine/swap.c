@@ -1,10 +1,12 @@
-#include "intercept/memory/engine/swap_parts.h"
+#include "intercept/memory/engine/swap.h"
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/mover.h"
-
-_Static_assert(sizeof(struct swap) <= MEMORY_ENGINE_BYTES, "it has room in the memory area");
+#include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap_answers.h"
+#include "intercept/memory/engine/swap_program.h"
 
 void swap_choose(void)
 {
@@ -12,21 +14,6 @@ void swap_choose(void)
         return;
     mover_register();
     atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
-}
-
-/* --- Physical memory ------------------------------------------------------------------------------- */
-
-static CUresult open_to_peers(const struct extent *extent)
-{
-    CUresult result = CUDA_SUCCESS;
-    CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    for (int peer = 0; peer < (int)LEDGER_GPUS && result == CUDA_SUCCESS; peer++) {
-        access.location.id = peer;
-        if (swap_state()->open_to[extent->device] >> peer & 1)
-            result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
-    }
-    return result;
 }
 
 /* What the driver does for memory of its own (cuCtxEnablePeerAccess), for extents on `device` that there are and will be. */
@@ -39,109 +26,11 @@ static void swap_open_to_peer(CUdevice device, CUdevice peer)
     swap_state()->open_to[device] |= UINT64_C(1) << peer;
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent->address && extent->device == device && extent->is_resident)
-            open_to_peers(extent);
+            extent_open_to_peers(extent);
     pthread_mutex_unlock(&swap_state()->lock);
 }
 
-static CUresult map_and_open(const struct extent *extent)
-{
-    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device},
-                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUresult result = real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
-    if (result == CUDA_SUCCESS && swap_state()->open_to[extent->device])
-        result = open_to_peers(extent);
-    if (result != CUDA_SUCCESS)
-        real(cuMemUnmap)(extent->address, extent->bytes);
-    return result;
-}
-
-CUresult swap_make_resident(struct extent *extent)
-{
-    const CUmemAllocationProp ours = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
-    const CUmemAllocationProp *properties = extent->address ? &ours : &extent->program.properties;
-    CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, properties, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = extent->address ? map_and_open(extent) : program_map_all(extent);
-    if (result != CUDA_SUCCESS) {
-        real(cuMemRelease)(extent->handle);
-        return result;
-    }
-    extent->is_resident = true;
-    return CUDA_SUCCESS;
-}
-
-CUresult swap_leave_card(struct extent *extent)
-{
-    CUresult result =
-        extent->address ? real(cuMemUnmap)(extent->address, extent->bytes) : program_unmap_all(extent);
-    if (result != CUDA_SUCCESS)
-        return result;
-    real(cuMemRelease)(extent->handle);
-    extent->is_resident = false;
-    return CUDA_SUCCESS;
-}
-
-void swap_count(const struct extent *extent, bool is_there)
-{
-    _Atomic uint64_t *sum =
-        extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
-    if (extent->is_pinned)
-        sum = &swap_state()->pinned_bytes;
-    uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
-    atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
-                          memory_order_relaxed);
-}
-
-/* --- Extents --------------------------------------------------------------------------------------- */
-
-static struct extent *make_extent(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,
-                                  CUresult *result)
-{
-    struct extent made = {.context = context, .device = device, .is_shared = is_shared};
-    CUdeviceptr address;
-    made.bytes = (bytes + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
-    *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (made.bytes < bytes)
-        return NULL;
-    *result = real(cuMemAddressReserve)(&address, made.bytes, 0, 0, 0);
-    if (*result != CUDA_SUCCESS)
-        return NULL;
-    made.address = address;
-    if (!swap_state()->is_evicted)
-        *result = swap_make_resident(&made);
-    struct extent *extent = *result == CUDA_SUCCESS ? extents_add(&swap_state()->extents, &made) : NULL;
-    if (extent) {
-        swap_count(extent, true);
-        swap_state()->empty_count += is_shared;
-        return extent;
-    }
-    if (*result == CUDA_SUCCESS)
-        *result = CUDA_ERROR_OUT_OF_MEMORY; /* of the host, or more extents than we keep */
-    if (made.is_resident)
-        swap_leave_card(&made);
-    real(cuMemAddressFree)(address, made.bytes);
-    return NULL;
-}
-
-CUresult swap_end_extent(struct extent *extent)
-{
-    swap_count(extent, false);
-    CUresult result = extent->is_resident ? swap_leave_card(extent) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) {
-        swap_count(extent, true);
-        return result;
-    }
-    real(cuMemAddressFree)(extent->address, extent->bytes);
-    swap_give_up_place(extent);
-    swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
-    extents_remove(&swap_state()->extents, extent);
-    return CUDA_SUCCESS;
-}
+/* --- Addresses ------------------------------------------------------------------------------------- */
 
 static uint64_t take_from(struct extent *extent, CUcontext context, uint64_t bytes)
 {
@@ -167,7 +56,7 @@ static uint64_t take_small(CUcontext context, CUdevice device, uint64_t bytes, C
     }
     if (address)
         return address;
-    swap->had_room = make_extent(context, device, EXTENT_SHARED_BYTES, true, result);
+    swap->had_room = extent_make(context, device, EXTENT_SHARED_BYTES, true, result);
     return take_from(swap->had_room, context, bytes);
 }
 
@@ -182,7 +71,7 @@ static CUresult take(CUcontext context, uint64_t bytes, CUdeviceptr *address)
     if (bytes <= EXTENT_SHARED_BYTES / 2) {
         taken = take_small(context, device, bytes, &result);
     } else {
-        struct extent *extent = make_extent(context, device, bytes, false, &result);
+        struct extent *extent = extent_make(context, device, bytes, false, &result);
         taken = extent ? extent->address : 0;
     }
     if (taken)
@@ -278,12 +167,12 @@ static CUresult wait_for_stream(enum release_way way, CUstream stream)
 static CUresult give_back(struct extent *extent, uint64_t address)
 {
     if (!extent->is_shared)
-        return swap_end_extent(extent);
+        return extent_end(extent);
     extent_give_back(extent, address);
     if (!extent_is_empty(extent))
         return CUDA_SUCCESS;
     if (swap_state()->empty_count++)
-        swap_end_extent(extent); /* one that the driver keeps is used again */
+        extent_end(extent); /* one that the driver keeps is used again */
     return CUDA_SUCCESS;
 }
 
@@ -323,7 +212,7 @@ static void swap_forget_context(CUcontext context)
     pthread_mutex_lock(&swap_state()->lock);
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent->context == context)
-            swap_end_extent(extent);
+            extent_end(extent);
     arena_forget_context(&swap_state()->arena, context);
     digester_forget_context(context);
     pthread_mutex_unlock(&swap_state()->lock);

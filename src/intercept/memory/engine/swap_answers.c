@@ -1,8 +1,10 @@
-/* swap_answers.c - what the program asks about addresses of the swap engine, on the card or not. */
+#include "intercept/memory/engine/swap_answers.h"
+
 #include <string.h>
 
 #include "intercept/memory/charge.h"
-#include "intercept/memory/engine/swap_parts.h"
+#include "intercept/memory/engine/engine.h"
+#include "intercept/memory/engine/mappings.h"
 
 /* An address of one of our extents, but of nothing that was allocated there: the driver is asked about this one. */
 #define NOBODYS ((CUdeviceptr)1)
@@ -32,7 +34,7 @@ static bool find(CUdeviceptr *address, struct place *place)
                                 .device = found->device,
                                 .is_resident = found->is_resident};
     bool is_mapping =
-        !found && program_find(*address, &place->base, &place->bytes, &place->device, &place->is_resident);
+        !found && mapping_look_up(*address, &place->base, &place->bytes, &place->device, &place->is_resident);
     pthread_mutex_unlock(&swap_state()->lock);
     if (found && !has_record)
         *address = NOBODYS;

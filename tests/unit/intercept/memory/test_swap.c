@@ -16,7 +16,9 @@
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/mover.h"
-#include "intercept/memory/engine/swap_parts.h"
+#include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap.h"
+#include "intercept/memory/engine/swap_move.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define CARD (256 * MIB)

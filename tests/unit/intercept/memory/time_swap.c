@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "intercept/memory/charge.h"
-#include "intercept/memory/engine/swap_parts.h"
+#include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap.h"
+#include "intercept/memory/engine/swap_move.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -1,0 +1,146 @@
+/* batches.c - one context's extents move, batch by batch (move.h). */
+#include "intercept/memory/engine/mappings.h"
+#include "intercept/memory/engine/move.h"
+#include "intercept/resolve/own_calls.h"
+#include "intercept/resolve/real.h"
+
+#define PIECE_BYTES (UINT64_C(8) << 20) /* of one copy: the link begins while the next is submitted */
+
+/* Where it can be copied from and to. */
+CUresult move_open(struct extent *extent)
+{
+    return extent->address || extent->program.window ? CUDA_SUCCESS : mapping_open(extent);
+}
+
+CUdeviceptr move_address(const struct extent *extent)
+{
+    return extent->address ? extent->address : extent->program.window;
+}
+
+CUresult move_copy(struct move *move, struct extent *extent, bool is_out)
+{
+    const struct arena *arena = &move->swap->arena;
+    CUresult result = move_open(extent);
+    CUdeviceptr from = move_address(extent);
+    for (uint64_t at = 0, bytes; at < extent->bytes && result == CUDA_SUCCESS; at += bytes) {
+        uint64_t left = extent->bytes - at, place = extent->place + at;
+        bytes = arena_in_one_chunk(arena, place, left < PIECE_BYTES ? left : PIECE_BYTES);
+        void *host = arena->base + place;
+        result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, from + at, bytes, move->stream)
+                        : real(cuMemcpyHtoDAsync_v2)(from + at, host, bytes, move->stream);
+    }
+    return result;
+}
+
+bool move_takes(const struct move *move, const struct direction *direction, uint32_t index)
+{
+    const struct extent *extent = &move->swap->extents.table[index];
+    return extent->is_used && move_goes_this_way(move, extent) && direction->is_to_move(extent);
+}
+
+/* The extents behind `last` that move, up to the batch's size. What they need before their copies is done while those of
+ * `last` still run. */
+static struct batch next_batch(struct move *move, const struct direction *direction, const struct batch *last)
+{
+    const struct extents *extents = &move->swap->extents;
+    struct batch batch = {.begin = last->end, .end = last->end};
+    for (; batch.end < extents->end && batch.bytes < move->batch_bytes; batch.end++)
+        if (move_takes(move, direction, batch.end))
+            batch.bytes += extents->table[batch.end].bytes;
+    if (direction->prepare && batch.bytes)
+        direction->prepare(move, &batch);
+    return batch;
+}
+
+static CUresult submit_batch(struct move *move, const struct direction *direction, const struct batch *batch,
+                             CUevent done)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++)
+        if (move_takes(move, direction, i))
+            result = direction->submit(move, &move->swap->extents.table[i]);
+    if (result == CUDA_SUCCESS)
+        result = real(cuEventRecord)(done, move->stream);
+    if (result == CUDA_SUCCESS && direction->go_on)
+        direction->go_on(move, batch);
+    return result;
+}
+
+static CUresult finish_batch(struct move *move, const struct direction *direction, const struct batch *batch,
+                             CUevent done)
+{
+    CUresult result = real(cuEventSynchronize)(done);
+    for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++) {
+        if (move_takes(move, direction, i))
+            result = direction->finish(&move->swap->extents.table[i]);
+    }
+    if (result == CUDA_SUCCESS && move->progress)
+        move->progress();
+    return result;
+}
+
+static CUresult move_batches(struct move *move, const struct direction *direction)
+{
+    struct batch last = {0}, batch = next_batch(move, direction, &last), next;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned number = 0; result == CUDA_SUCCESS && (batch.bytes || last.bytes); number++) {
+        result = submit_batch(move, direction, &batch, move->done[number % 2]);
+        if (result != CUDA_SUCCESS)
+            break;
+        next = next_batch(move, direction, &batch);
+        if (last.bytes)
+            result = finish_batch(move, direction, &last, move->done[(number + 1) % 2]);
+        last = batch;
+        batch = next;
+    }
+    return result;
+}
+
+/* When this returns, nothing of it goes on. */
+static CUresult go(struct move *move, const struct direction *direction)
+{
+    CUresult result = real(cuStreamCreate)(&move->stream, CU_STREAM_NON_BLOCKING), ended;
+    if (result != CUDA_SUCCESS)
+        return result;
+    unsigned made = 0;
+    while (made < 2 && result == CUDA_SUCCESS) {
+        result = real(cuEventCreate)(&move->done[made], CU_EVENT_DISABLE_TIMING);
+        made += result == CUDA_SUCCESS;
+    }
+    arena_lock_pages(&move->swap->arena, move->way->context);
+    digester_begin(&move->digester, direction->prepare ? move->swap->extents.end : 0);
+    if (result == CUDA_SUCCESS)
+        result = move_batches(move, direction);
+    digester_end(&move->digester);
+    ended = real(cuStreamSynchronize)(move->stream);
+    for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
+        mapping_close(extent); /* where something failed */
+    while (made-- > 0)
+        real(cuEventDestroy_v2)(move->done[made]);
+    real(cuStreamDestroy_v2)(move->stream);
+    return result == CUDA_SUCCESS ? ended : result;
+}
+
+static bool has_something(struct move *move, const struct direction *direction)
+{
+    for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
+        if (move_goes_this_way(move, extent) && direction->is_to_move(extent))
+            return true;
+    return false;
+}
+
+CUresult move_all(struct move *move, const struct direction *direction)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < move->way_count && result == CUDA_SUCCESS; i++) {
+        struct own_calls calls;
+        move->way = &move->ways[i];
+        if (!has_something(move, direction))
+            continue;
+        if (!own_calls_begin(&calls, move->way->context))
+            return CUDA_ERROR_INVALID_CONTEXT;
+        result = go(move, direction);
+        own_calls_end(&calls);
+    }
+    return result;
+}

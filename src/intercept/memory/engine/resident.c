@@ -1,0 +1,122 @@
+#include "intercept/memory/engine/resident.h"
+
+#include "intercept/memory/engine/mappings.h"
+#include "intercept/resolve/real.h"
+
+CUresult extent_open_to_peers(const struct extent *extent)
+{
+    CUresult result = CUDA_SUCCESS;
+    CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    for (int peer = 0; peer < (int)LEDGER_GPUS && result == CUDA_SUCCESS; peer++) {
+        access.location.id = peer;
+        if (swap_state()->open_to[extent->device] >> peer & 1)
+            result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
+    }
+    return result;
+}
+
+static CUresult map_and_open(const struct extent *extent)
+{
+    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult result = real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
+    if (result == CUDA_SUCCESS && swap_state()->open_to[extent->device])
+        result = extent_open_to_peers(extent);
+    if (result != CUDA_SUCCESS)
+        real(cuMemUnmap)(extent->address, extent->bytes);
+    return result;
+}
+
+CUresult extent_make_resident(struct extent *extent)
+{
+    const CUmemAllocationProp ours = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
+    const CUmemAllocationProp *properties = extent->address ? &ours : &extent->program.properties;
+    CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, properties, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = extent->address ? map_and_open(extent) : mapping_map_all(extent);
+    if (result != CUDA_SUCCESS) {
+        real(cuMemRelease)(extent->handle);
+        return result;
+    }
+    extent->is_resident = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult extent_leave_card(struct extent *extent)
+{
+    CUresult result =
+        extent->address ? real(cuMemUnmap)(extent->address, extent->bytes) : mapping_unmap_all(extent);
+    if (result != CUDA_SUCCESS)
+        return result;
+    real(cuMemRelease)(extent->handle);
+    extent->is_resident = false;
+    return CUDA_SUCCESS;
+}
+
+void extent_count(const struct extent *extent, bool is_there)
+{
+    _Atomic uint64_t *sum =
+        extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
+    if (extent->is_pinned)
+        sum = &swap_state()->pinned_bytes;
+    uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
+    atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
+                          memory_order_relaxed);
+}
+
+void extent_give_up_place(struct extent *extent)
+{
+    if (extent->has_place)
+        arena_give_back(&swap_state()->arena, extent->place, extent->bytes);
+    extent->has_place = extent->has_copy = extent->has_digest = false;
+}
+
+struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,
+                           CUresult *result)
+{
+    struct extent made = {.context = context, .device = device, .is_shared = is_shared};
+    CUdeviceptr address;
+    made.bytes = (bytes + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (made.bytes < bytes)
+        return NULL;
+    *result = real(cuMemAddressReserve)(&address, made.bytes, 0, 0, 0);
+    if (*result != CUDA_SUCCESS)
+        return NULL;
+    made.address = address;
+    if (!swap_state()->is_evicted)
+        *result = extent_make_resident(&made);
+    struct extent *extent = *result == CUDA_SUCCESS ? extents_add(&swap_state()->extents, &made) : NULL;
+    if (extent) {
+        extent_count(extent, true);
+        swap_state()->empty_count += is_shared;
+        return extent;
+    }
+    if (*result == CUDA_SUCCESS)
+        *result = CUDA_ERROR_OUT_OF_MEMORY; /* of the host, or more extents than we keep */
+    if (made.is_resident)
+        extent_leave_card(&made);
+    real(cuMemAddressFree)(address, made.bytes);
+    return NULL;
+}
+
+CUresult extent_end(struct extent *extent)
+{
+    extent_count(extent, false);
+    CUresult result = extent->is_resident ? extent_leave_card(extent) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        extent_count(extent, true);
+        return result;
+    }
+    real(cuMemAddressFree)(extent->address, extent->bytes);
+    extent_give_up_place(extent);
+    swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
+    extents_remove(&swap_state()->extents, extent);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,27 @@
+/* resident.h - extents, and the physical memory behind them. All of this is called under the engine's lock. */
+#pragma once
+
+#include "intercept/memory/engine/state.h"
+
+#define SWAP_GRANULARITY_BYTES (UINT64_C(2) << 20) /* of device memory on all cards so far (measure) */
+
+/* A new extent of at least `bytes`, at addresses of its own: on the card, unless the process is evicted. NULL with
+ * `*result`. */
+struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,
+                           CUresult *result);
+/* The extent and its addresses go. */
+CUresult extent_end(struct extent *extent);
+
+/* Physical memory for an extent that has none; and away with it. What the driver answers; where that is an error, nothing
+ * has changed. */
+CUresult extent_make_resident(struct extent *extent);
+CUresult extent_leave_card(struct extent *extent);
+
+/* Let peers reach it that may (cuCtxEnablePeerAccess). */
+CUresult extent_open_to_peers(const struct extent *extent);
+
+/* Count an extent as one that is on the card, or away; and as none any more. */
+void extent_count(const struct extent *extent, bool is_there);
+
+/* Where it has a place in the arena, that is free again. */
+void extent_give_up_place(struct extent *extent);

@@ -1,0 +1,65 @@
+/* state.h - what the swap engine remembers of this process. All of it is changed under its lock. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "intercept/memory/area.h"
+#include "intercept/memory/engine/arena.h"
+#include "intercept/memory/engine/extents.h"
+
+/* --- Mappings of the program's own (mappings.h) ---------------------------------------------------- */
+
+#define ACCESS_MAX 33u /* GPUs, and the host, that a mapping is open to */
+
+struct mapping {
+    uint64_t address, bytes;
+    uint32_t extent; /* index */
+    uint32_t next,
+        previous; /* index + 1 of those of the same extent; of an unused one: the next unused one */
+    uint32_t access_count;
+    CUmemAccessDesc access[ACCESS_MAX];
+};
+
+struct program {
+    struct mapping *table; /* of MAPPINGS_MAX; pages that nobody touches cost nothing */
+    uint32_t end, spare;   /* as in struct extents */
+    uint32_t made_count;   /* handles */
+    struct ranges by_address, reserved;
+};
+
+/* --- The whole ------------------------------------------------------------------------------------- */
+
+/* The kernel of digests, in a context (clean.h). */
+#define SWAP_DIGESTERS 16u
+struct swap_digester {
+    CUcontext context; /* NULL: none */
+    CUfunction function;
+};
+
+struct swap {
+    pthread_mutex_t lock;
+    struct extents extents;
+    /* Where a small allocation had room last; NULL, or unused by now. */
+    struct extent *had_room;
+    /* Shared extents in which nothing is allocated. */
+    uint32_t empty_count;
+    struct arena arena;
+    struct program program;
+    struct swap_digester digesters[SWAP_DIGESTERS];
+    /* Of each device, by ordinal: a bit for each that may reach its extents (cuCtxEnablePeerAccess). */
+    uint64_t open_to[LEDGER_GPUS];
+    /* No extent is resident, and new ones are born so. Changed under the lock. */
+    atomic_bool is_evicted;
+    /* Of extents that can move; changed under the lock. */
+    _Atomic uint64_t resident_bytes, evicted_bytes;
+    /* Of those that cannot any more. */
+    _Atomic uint64_t pinned_bytes;
+};
+
+_Static_assert(sizeof(struct swap) <= MEMORY_ENGINE_BYTES, "it has room in the memory area");
+
+static inline struct swap *swap_state(void)
+{
+    return (struct swap *)(void *)memory_area()->engine;
+}

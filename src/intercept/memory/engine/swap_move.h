@@ -1,0 +1,25 @@
+/* swap_move.h - memory of the swap engine leaves the card, and comes back.
+ *
+ * Eviction copies all extents to the arena and gives their physical memory back; restoring makes new physical memory behind
+ * the same addresses and copies back. Each goes on batch by batch (move.h), so that memory is free on the card, or used
+ * again, while the rest still moves. When one fails, what had moved is moved back, and nothing is lost. */
+#pragma once
+
+#include <stdint.h>
+
+#include "cuda/driver.h"
+
+/* Bytes of extents on the card, and in the arena. */
+struct swap_bytes {
+    uint64_t resident_bytes, evicted_bytes;
+};
+struct swap_bytes swap_bytes(void);
+
+/* All that moves leaves the card; all comes back. The caller sees to it that nothing uses the memory meanwhile, and that
+ * nothing is submitted before it is back. `progress` is called from time to time. CUDA_SUCCESS, or what went wrong; then
+ * what had moved is where it was, or where even that failed the process is evicted with some of its memory on the card. */
+CUresult swap_evict(void (*progress)(void));
+CUresult swap_restore(void (*progress)(void));
+
+/* Page-lock what the arena has, ahead of need: at a move it would take longer than the move. */
+void swap_lock_pages(void);

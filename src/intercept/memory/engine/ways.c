@@ -1,0 +1,85 @@
+/* ways.c - the contexts by which memory moves (move.h). */
+#include "intercept/memory/charge.h"
+#include "intercept/memory/contexts.h"
+#include "intercept/memory/engine/move.h"
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/own_calls.h"
+#include "intercept/resolve/real.h"
+
+static void add_context(const struct record *record, void *argument)
+{
+    struct move *move = argument;
+    CUcontext context = (CUcontext)(uintptr_t)record->key;
+    if (record->kind == RECORD_CONTEXT && record->charged.context == record->key &&
+        move->way_count < WAYS_MAX)
+        move->ways[move->way_count++] = (struct way){.context = context};
+}
+
+/* All contexts of the process, which live on while their locks are held. */
+void move_find_ways(struct move *move)
+{
+    uint32_t count = 0;
+    records_each(memory_records(), add_context, move);
+    for (uint32_t i = 0; i < move->way_count; i++) {
+        struct way way = move->ways[i];
+        struct own_calls calls;
+        if (!own_calls_begin(&calls, way.context))
+            continue;
+        if (real(cuCtxGetDevice)(&way.device) == CUDA_SUCCESS)
+            move->ways[count++] = way;
+        own_calls_end(&calls);
+    }
+    move->way_count = count;
+}
+
+/* Physical memory of the program's outlives contexts; it comes back by one that is made for that, where there is none. */
+void move_add_primary_ways(struct move *move)
+{
+    for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
+        struct way way = {.device = extent->device, .is_retained = true};
+        bool has_way = extent->context || extent->is_resident;
+        for (uint32_t i = 0; i < move->way_count && !has_way; i++)
+            has_way = move->ways[i].device == extent->device;
+        if (!has_way && move->way_count < WAYS_MAX &&
+            real(cuDevicePrimaryCtxRetain)(&way.context, way.device) == CUDA_SUCCESS)
+            move->ways[move->way_count++] = way;
+    }
+}
+
+void move_release_primary_ways(struct move *move)
+{
+    for (uint32_t i = 0; i < move->way_count; i++) {
+        if (!move->ways[i].is_retained)
+            continue;
+        arena_forget_context(&move->swap->arena, move->ways[i].context);
+        real(cuDevicePrimaryCtxRelease_v2)(move->ways[i].device);
+    }
+}
+
+/* Whether the extent is copied by the way that is gone at present: its own context's, or the first of its device. */
+bool move_goes_this_way(const struct move *move, const struct extent *extent)
+{
+    if (extent->context)
+        return extent->context == move->way->context;
+    const struct way *first = move->ways;
+    while (first->device != extent->device && first < move->way)
+        first++;
+    return first == move->way && first->device == extent->device;
+}
+
+/* The locks that keep contexts, and then the engine's. */
+void move_lock_all(struct swap *swap)
+{
+    uint32_t count = session_slot()->ledger.policy->gpu_count;
+    for (uint32_t gpu = 0; gpu < count && gpu < LEDGER_GPUS; gpu++)
+        context_lock(gpu);
+    guard_lock(&swap->lock);
+}
+
+void move_unlock_all(struct swap *swap)
+{
+    uint32_t count = session_slot()->ledger.policy->gpu_count;
+    guard_unlock(&swap->lock);
+    for (uint32_t gpu = count < LEDGER_GPUS ? count : LEDGER_GPUS; gpu-- > 0;)
+        context_unlock(gpu);
+}
