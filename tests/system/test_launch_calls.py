@@ -1,9 +1,12 @@
-"""What a launch costs in system calls while the gate is open: none, whether nobody has a share or a lease is held that nobody
-else wants."""
+"""What a launch costs while the gate is open. In system calls: none, whether nobody has a share or a lease is held that nobody
+else wants. In the driver's calls, under that lease: events with timing where marks are due, and nowhere else."""
+import collections
 import re
 import subprocess
 
 import pytest
+
+from conftest import wait_for
 
 LAUNCHES = 1000
 ROUNDS = 20
@@ -60,3 +63,40 @@ def test_launches_make_no_system_call_under_a_lease_that_nobody_else_wants(calls
 def test_launches_that_must_wait_are_seen_to_make_system_calls(calls_by_round):
     rounds = calls_by_round(["--compute", "0%..50%"], kernel_us=20)
     assert rounds.count([]) < ROUNDS // 2, rounds
+
+
+Calls = collections.namedtuple("Calls", "timed untimed stream_questions event_questions")
+
+
+@pytest.fixture(params=["default", "h100"])
+def driver_calls(request, make_gpu, make_daemon, remote, tmp_path):
+    """driver_calls(where): how many launches there were under a lease that can end, more or less, and how often the driver was
+    called for them. The first are made before there is a lease, so there are as many as it takes."""
+    daemon = make_daemon(make_gpu(FAKECUDA_CONSTANTS=request.param)).start()
+    driver = remote(daemon.product.simulated)
+    rounds = ROUNDS // 2
+
+    def run(where):
+        nonlocal rounds
+        rounds *= 2
+        counts = tmp_path / f"counts-{where}-{rounds}"
+        daemon.cli("run", "--compute", "20%..100%", "--", "env", *(f"{key}={value}" for key, value in driver.items()),
+                   f"REMOTE_COUNTS={counts}", daemon.product.program("launches"), rounds, LAUNCHES, 0, where)
+        return rounds * LAUNCHES, Calls(*map(int, counts.read_text().split()))
+
+    def run_until(where, enough):
+        def attempt():
+            launches, calls = run(where)
+            return enough(launches, calls) and (launches, calls)
+        return wait_for(attempt, f"launches under a lease ({where})", 60)
+    return run_until
+
+
+@pytest.mark.parametrize("where", ["own", "beside"])
+def test_events_have_timing_only_where_marks_are_due_also_where_nobody_else_can_ask(driver_calls, where):
+    launches, usual = driver_calls("legacy", lambda launches, calls: calls.timed)
+    assert usual.untimed == 0 and usual.timed < launches / 4, usual
+    launches, calls = driver_calls(where, lambda launches, calls: calls.timed + calls.untimed > launches / 2)
+    assert calls.timed < launches / 4, calls
+    # Before each mark there is a question about the one before.
+    assert calls.event_questions < launches / 2, calls

@@ -185,7 +185,7 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
         if (word == GATE_PACED) {
             in_flight_wait(gate);
         } else {
-            in_flight_cover_own();
+            in_flight_follow_own();
             wait_closed(gate);
         }
     }
@@ -244,7 +244,7 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
     }
     guard_lock(&gate->lock);
     atomic_fetch_add_explicit(&gate->captures, 1, memory_order_seq_cst);
-    in_flight_cover_all(gate);
+    in_flight_follow_all(gate);
     errno = saved_errno;
     return true;
 }

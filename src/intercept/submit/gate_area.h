@@ -105,6 +105,10 @@ struct in_flight_entry {
     /* That one was not reached yet, a moment before. */
     bool reached_watched;
     struct in_flight_mark ring[IN_FLIGHT_MARKS];
+    /* An event without timing, recorded again and again where nobody but the owner can ask about the stream; and what
+     * was submitted when it was recorded last. */
+    CUevent last;
+    uint64_t last_at;
     /* By the owner: the next of its entries. */
     struct in_flight_entry *next;
 };

@@ -13,12 +13,12 @@
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 
-static void cover_own(struct in_flight_entry *entry)
+static void follow_own(struct in_flight_entry *entry, bool is_due)
 {
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
     guard_lock(&entry->lock);
-    in_flight_entry_cover(entry);
+    in_flight_entry_follow(entry, is_due);
     own_calls_end(&calls);
 }
 
@@ -59,15 +59,14 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
     in_flight_entry_count(entry);
     if (!marks)
         return;
-    if (entry->left > 1 && stream != CU_STREAM_PER_THREAD &&
-        atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0) {
-        entry->left--;
-        return;
-    }
-    bool sampled = entry->sampling;
-    cover_own(entry);
+    /* Nobody else can ask about it, or may ask while a capture is open. */
+    bool is_hidden =
+        stream == CU_STREAM_PER_THREAD || atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
+    bool is_due = entry->left <= 1, sampled = entry->sampling;
+    if (is_due || is_hidden)
+        follow_own(entry, is_due);
     entry->sampling = false;
-    entry->left = calls_to_mark(entry, sampled);
+    entry->left = is_due ? calls_to_mark(entry, sampled) : entry->left - 1;
 }
 
 /* Whether a thread may put something more before the stream. Under the entry's lock. */
@@ -145,13 +144,12 @@ void in_flight_wait(struct gate *gate)
     entry->left = work_estimate_chunk(&entry->estimate);
 }
 
-void in_flight_cover_own(void)
+void in_flight_follow_own(void)
 {
     for (struct in_flight_entry *entry = gate_self.entries; entry; entry = entry->next) {
-        if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != CU_STREAM_PER_THREAD ||
-            in_flight_entry_is_covered(entry) || in_flight_is_capturing(CU_STREAM_PER_THREAD))
-            continue;
-        cover_own(entry);
+        if (atomic_load_explicit(&entry->stream, memory_order_relaxed) == CU_STREAM_PER_THREAD &&
+            !in_flight_entry_is_covered(entry) && !in_flight_is_capturing(CU_STREAM_PER_THREAD))
+            follow_own(entry, false);
     }
 }
 

@@ -16,8 +16,9 @@
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
  * which a program whose streams wait for values of each other could not survive.
  *
- * While a capture is open, nobody asks the streams, since one of them may be captured: each submission gets
- * its mark, by the thread that submits, right after its call. All of this stands between
+ * While a capture is open, nobody asks the streams, since one of them may be captured; nor can any other thread ask
+ * about a thread's own default stream. There the thread that submits puts an event without timing behind each call: one for
+ * the entry, recorded again and again. All of this stands between
  * cuThreadExchangeStreamCaptureMode(RELAXED) and its restore. */
 #pragma once
 
@@ -41,8 +42,8 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks);
 /* Note what of this thread's work is done: it is going to load code, and then nobody can ask. */
 void in_flight_look_at_own(struct gate *gate);
 
-/* Mark what this thread has submitted to its own default stream, which no other thread can ask about. */
-void in_flight_cover_own(void);
+/* Put an event behind what this thread has submitted to its own default stream, which no other thread can ask about. */
+void in_flight_follow_own(void);
 
 /* Whether a stream is being captured; or, of the legacy stream, one that it would wait for: then nothing can
  * be put into it either, and to try would invalidate that capture (cuda.h 13.0, cuStreamIsCapturing). */
@@ -52,8 +53,8 @@ void in_flight_thread_ended(int32_t tid);
 
 /* --- For others ------------------------------------------------------------------------------------ */
 
-/* Under the gate's lock: mark all that has none. */
-void in_flight_cover_all(struct gate *gate);
+/* Under the gate's lock: put an event behind all that has none. */
+void in_flight_follow_all(struct gate *gate);
 
 /* Whether anything that was submitted is not known to be done. Does not ask the driver. */
 bool in_flight_has_work(struct gate *gate);

@@ -6,7 +6,7 @@
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
-void in_flight_cover_all(struct gate *gate)
+void in_flight_follow_all(struct gate *gate)
 {
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     struct own_calls calls;
@@ -18,7 +18,7 @@ void in_flight_cover_all(struct gate *gate)
             (stream != CU_STREAM_PER_THREAD ||
              atomic_load_explicit(&entry->tid, memory_order_relaxed) ==
                  atomic_load_explicit(&gate_self.thread->tid, memory_order_relaxed)))
-            in_flight_entry_cover_other(entry);
+            in_flight_entry_follow_other(entry);
     }
     own_calls_end(&calls);
 }
@@ -175,9 +175,11 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
         if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream)
             continue;
         if (!capturing)
-            in_flight_entry_cover_other(entry); /* what is before it goes on without it */
-        atomic_store_explicit(&entry->covered, atomic_load_explicit(&entry->submitted, memory_order_relaxed),
-                              memory_order_relaxed);
+            in_flight_entry_follow_other(entry); /* what is before it goes on without it */
+        if (!in_flight_entry_is_followed(entry))
+            atomic_store_explicit(&entry->covered,
+                                  atomic_load_explicit(&entry->submitted, memory_order_relaxed),
+                                  memory_order_relaxed);
         atomic_store_explicit(&entry->stream, NULL, memory_order_relaxed);
     }
     drop_capture(gate, stream, NULL);

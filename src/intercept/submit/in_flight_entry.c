@@ -23,9 +23,7 @@ static struct in_flight_entry *take_place(struct gate *gate, int32_t tid)
         struct in_flight_entry *entry = &gate->entries[i];
         int32_t owner =
             atomic_load_explicit(&entry->tid, memory_order_acquire); /* in_flight_thread_ended() */
-        bool done = owner < 0 && in_flight_entry_is_covered(entry) &&
-                    atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0;
-        if ((owner != 0 && !done) ||
+        if (owner > 0 || (owner < 0 && !in_flight_entry_ask(gate, entry)) ||
             !atomic_compare_exchange_strong_explicit(&entry->tid, &owner, tid, memory_order_acquire,
                                                      memory_order_relaxed))
             continue;
@@ -46,26 +44,38 @@ void in_flight_entry_drop_events(struct in_flight_entry *entry)
             real(cuEventDestroy_v2)(entry->ring[i].event);
         entry->ring[i] = (struct in_flight_mark){0};
     }
+    if (entry->last && real(cuEventDestroy_v2))
+        real(cuEventDestroy_v2)(entry->last);
+    entry->last = NULL;
+    entry->last_at = 0;
     entry->first = 0;
     atomic_store_explicit(&entry->marks, 0, memory_order_relaxed);
 }
 
-static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CUcontext context)
+/* One of this thread's whose stream has gone and whose work is done, or a new one. Under the gate's lock. */
+static struct in_flight_entry *free_entry(struct gate *gate)
 {
     struct gate_self *self = &gate_self;
     struct in_flight_entry *entry = self->entries;
     while (entry &&
-           (atomic_load_explicit(&entry->stream, memory_order_relaxed) ||
-            !in_flight_entry_is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed)))
+           (atomic_load_explicit(&entry->stream, memory_order_relaxed) || !in_flight_entry_ask(gate, entry)))
         entry = entry->next;
-    if (!entry) {
-        entry = take_place(gate, atomic_load_explicit(&self->thread->tid, memory_order_relaxed));
-        if (!entry)
-            return NULL;
-        entry->next = self->entries;
-        self->entries = entry;
-    }
-    guard_lock(&gate->lock);
+    if (entry)
+        return entry;
+    entry = take_place(gate, atomic_load_explicit(&self->thread->tid, memory_order_relaxed));
+    if (!entry)
+        return NULL;
+    entry->next = self->entries;
+    self->entries = entry;
+    return entry;
+}
+
+/* Under the gate's lock. */
+static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CUcontext context)
+{
+    struct in_flight_entry *entry = free_entry(gate);
+    if (!entry)
+        return NULL;
     CUcontext before = in_flight_entry_context(entry);
     if (before != context && before) {
         bool pushed = own_calls_push(before);
@@ -79,7 +89,6 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
-    guard_unlock(&gate->lock);
     return entry;
 }
 
@@ -95,8 +104,11 @@ struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
     while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
                      in_flight_entry_context(entry) != context))
         entry = entry->next;
-    if (!entry && context)
+    if (!entry && context) {
+        guard_lock(&gate->lock);
         entry = make_entry(gate, stream, context);
+        guard_unlock(&gate->lock);
+    }
     self->entry = entry;
     own_calls_end(&calls);
     return entry;

@@ -38,7 +38,7 @@ struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
 /* Under the gate's lock. */
 void in_flight_entry_drop_events(struct in_flight_entry *entry);
 
-/* --- in_flight_marks.c: under the entry's lock, but for the last two ---------------------- */
+/* --- in_flight_marks.c: under the entry's lock, but for the last three -------------------- */
 
 /* Record a mark, in the entry's context. Returns whether there is one now. */
 bool in_flight_mark(struct in_flight_entry *entry, CUstream stream);
@@ -60,11 +60,15 @@ uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t n
 uint64_t in_flight_ahead_ns(const struct gate *gate);
 uint64_t in_flight_ahead_least_ns(const struct gate *gate);
 
-/* Mark what has none. With the entry's lock, which it gives back. */
-void in_flight_entry_cover(struct in_flight_entry *entry);
-/* The same, if the entry's lock can be had: its owner may hold it while it records a mark, which takes
- * long where the stream is full. */
-void in_flight_entry_cover_other(struct in_flight_entry *entry);
+/* Whether an event is behind all that was submitted: then nobody needs to ask the stream. */
+bool in_flight_entry_is_followed(const struct in_flight_entry *entry);
+
+/* Put an event behind what was submitted, where none is: a mark if one `is_due` and there is room, else the one without
+ * timing. With the entry's lock, which it gives back. */
+void in_flight_entry_follow(struct in_flight_entry *entry, bool is_due);
+/* Not a mark, and if the entry's lock can be had: its owner may hold it while it records a mark, which takes long where
+ * the stream is full. */
+void in_flight_entry_follow_other(struct in_flight_entry *entry);
 
 /* Whether all of it is done. Under the gate's lock. */
 bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry);

@@ -34,25 +34,29 @@ static bool is_newest_pending(const struct in_flight_entry *entry, uint32_t mark
     return marks > 0 && real(cuEventQuery)(newest->event) == CUDA_ERROR_NOT_READY;
 }
 
+/* Record an event, which is made the first time. The driver that refuses one is not asked again. */
+static bool put(struct in_flight_entry *entry, CUevent *event, unsigned flags, CUstream stream)
+{
+    if (entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
+        return false;
+    if (!*event && real(cuEventCreate)(event, flags) != CUDA_SUCCESS)
+        *event = NULL;
+    entry->unmarkable = !*event || real(cuEventRecord)(*event, stream) != CUDA_SUCCESS;
+    return !entry->unmarkable;
+}
+
 bool in_flight_mark(struct in_flight_entry *entry, CUstream stream)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     struct in_flight_mark *mark = &entry->ring[(entry->first + marks) % IN_FLIGHT_MARKS];
-    if (marks == IN_FLIGHT_MARKS - 1 || entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
+    if (marks == IN_FLIGHT_MARKS - 1)
         return false;
-    if (!mark->event && real(cuEventCreate)(&mark->event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
-        mark->event = NULL;
-        entry->unmarkable = true;
-        return false;
-    }
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     mark->sample = entry->sampling;
     mark->queued = mark->sample || is_newest_pending(entry, marks);
     entry->sampling = false;
-    if (real(cuEventRecord)(mark->event, stream) != CUDA_SUCCESS) {
-        entry->unmarkable = true;
+    if (!put(entry, &mark->event, CU_EVENT_DEFAULT, stream))
         return false;
-    }
     mark->from_ns = entry->recorded_ns;
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
@@ -61,7 +65,22 @@ bool in_flight_mark(struct in_flight_entry *entry, CUstream stream)
     return true;
 }
 
-void in_flight_entry_cover(struct in_flight_entry *entry)
+/* In the entry's context. */
+static void put_last(struct in_flight_entry *entry, CUstream stream)
+{
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    if (put(entry, &entry->last, CU_EVENT_DISABLE_TIMING, stream))
+        entry->last_at = submitted;
+}
+
+bool in_flight_entry_is_followed(const struct in_flight_entry *entry)
+{
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    return entry->last_at == submitted ||
+           atomic_load_explicit(&entry->covered, memory_order_relaxed) == submitted;
+}
+
+void in_flight_entry_follow(struct in_flight_entry *entry, bool is_due)
 {
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     if (stream && !in_flight_entry_is_covered(entry)) {
@@ -69,18 +88,19 @@ void in_flight_entry_cover(struct in_flight_entry *entry)
         real(cuCtxGetCurrent)(&current);
         bool pushed =
             current != in_flight_entry_context(entry) && own_calls_push(in_flight_entry_context(entry));
-        if (stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream))
-            in_flight_mark(entry, stream);
+        if ((stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream)) &&
+            !(is_due && in_flight_mark(entry, stream)) && !in_flight_entry_is_followed(entry))
+            put_last(entry, stream);
         if (pushed)
             own_calls_pop();
     }
     guard_unlock(&entry->lock);
 }
 
-void in_flight_entry_cover_other(struct in_flight_entry *entry)
+void in_flight_entry_follow_other(struct in_flight_entry *entry)
 {
     if (guard_trylock(&entry->lock))
-        in_flight_entry_cover(entry);
+        in_flight_entry_follow(entry, false);
 }
 
 uint64_t in_flight_ahead_least_ns(const struct gate *gate)
@@ -180,6 +200,19 @@ uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t n
                                  now_ns > from_ns ? now_ns - from_ns : 0, others);
 }
 
+/* Whether what was submitted is done, where no mark is behind all of it. */
+static bool is_reached(const struct gate *gate, const struct in_flight_entry *entry)
+{
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    if (in_flight_entry_is_followed(entry))
+        return real(cuEventQuery)(entry->last) != CUDA_ERROR_NOT_READY;
+    if (atomic_load_explicit(&gate->captures, memory_order_relaxed) || !real(cuStreamQuery))
+        return false; /* asking might end a capture */
+    /* Another thread's default stream has no name: the legacy stream waits for it. */
+    return !stream || real(cuStreamQuery)(stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream) !=
+                          CUDA_ERROR_NOT_READY;
+}
+
 /* Under both locks, in the entry's context. */
 static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
 {
@@ -187,14 +220,9 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
     if (atomic_load_explicit(&entry->marks, memory_order_relaxed))
         return false;
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
-    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     if (submitted == atomic_load_explicit(&entry->covered, memory_order_relaxed))
         return true;
-    if (atomic_load_explicit(&gate->captures, memory_order_relaxed) || !real(cuStreamQuery))
-        return false; /* asking might end a capture */
-    /* Another thread's default stream has no name: the legacy stream waits for it. */
-    if (stream && real(cuStreamQuery)(stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream) ==
-                      CUDA_ERROR_NOT_READY)
+    if (!is_reached(gate, entry))
         return false;
     in_flight_count_done(entry, submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed), 0,
                          false);
@@ -206,7 +234,7 @@ bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry)
 {
     if (!in_flight_entry_is_open(entry))
         return true;
-    /* As for in_flight_entry_cover_other(). */
+    /* As for in_flight_entry_follow_other(). */
     if (!guard_trylock(&entry->lock))
         return false;
     bool pushed = own_calls_push(in_flight_entry_context(entry));

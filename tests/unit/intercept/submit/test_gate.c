@@ -36,9 +36,12 @@ static atomic_bool blocked;                 /* calls that submit do not return *
 static _Thread_local CUcontext current;
 static struct {
     CUstream stream;
+    bool has_timing;
     _Atomic uint64_t at;
-} events[4096];
+} events[8192];
 static atomic_uint event_count = 1;
+/* Of both kinds; and questions about streams. */
+static atomic_uint timed_records, untimed_records, untimed_events, stream_questions;
 
 #define STREAM(n) ((CUstream)(uintptr_t)(0x1000 + (n)))
 #define CONTEXT(n) ((CUcontext)(uintptr_t)(0x100000 * (n)))
@@ -140,13 +143,16 @@ static CUresult destroy_stream(CUstream stream)
 static CUresult query_stream(CUstream stream)
 {
     touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
+    stream_questions++;
     return done[number(stream)] >= put[number(stream)] ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 static CUresult create_event(CUevent *event, unsigned flags)
 {
-    (void)flags;
-    *event = (CUevent)(uintptr_t)atomic_fetch_add(&event_count, 1);
+    unsigned made = atomic_fetch_add(&event_count, 1);
+    events[made].has_timing = !(flags & CU_EVENT_DISABLE_TIMING);
+    untimed_events += !events[made].has_timing;
+    *event = (CUevent)(uintptr_t)made;
     return CUDA_SUCCESS;
 }
 
@@ -161,6 +167,10 @@ static CUresult record_event(CUevent event, CUstream stream)
     touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
     events[(uintptr_t)event].stream = stream;
     events[(uintptr_t)event].at = put[number(stream)];
+    if (events[(uintptr_t)event].has_timing)
+        timed_records++;
+    else
+        untimed_records++;
     return CUDA_SUCCESS;
 }
 
@@ -615,6 +625,19 @@ static void unmarked_work_is_found_by_asking_its_stream(void **state)
     assert_true(in_flight_is_finished(gate));
 }
 
+/* Each leaves a place and an event until its work is done, also while nobody looks. */
+static void streams_that_come_and_go_take_no_more_places_than_there_are_at_once(void **state)
+{
+    (void)state;
+    launch_on(STREAM(3));
+    uint32_t entries = gate->entry_count;
+    for (unsigned i = 0; i < 2 * IN_FLIGHT_ENTRIES; i++) {
+        launch_on(STREAM(15 + i % 2));
+        cuStreamDestroy_v2(STREAM(15 + i % 2));
+    }
+    assert_true(gate->entry_count <= entries + 2);
+}
+
 static void a_default_stream_belongs_to_the_current_context(void **state)
 {
     CUcontext found[2] = {NULL};
@@ -793,6 +816,74 @@ static void what_is_not_done_is_not_told_of(void **state)
     assert_in_range(later.ns, MS / 4 - 1000, MS / 4 + 1000);
 }
 
+static void forget_records(void)
+{
+    timed_records = untimed_records = untimed_events = stream_questions = 0;
+}
+
+#define MANY 2000u
+
+/* Short pieces, so that marks are due seldom. Returns how many timed events were recorded. */
+static unsigned timed_for_many(CUstream stream)
+{
+    piece_ms = 0.001f;
+    forget_records();
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(stream);
+    piece_ms = 0.25f;
+    return timed_records;
+}
+
+/* Nobody but the thread can name its default stream, so an event follows each call there. */
+static void a_threads_own_stream_has_timed_events_only_where_marks_are_due(void **state)
+{
+    (void)state;
+    unsigned usual = timed_for_many(STREAM(17));
+    assert_int_equal(untimed_records, 0);
+    assert_in_range(usual, 1, MANY / 20);
+    unsigned timed = timed_for_many(CU_STREAM_PER_THREAD);
+    assert_in_range(timed, 1, 2 * usual);
+    assert_in_range(untimed_records + timed, MANY, MANY + timed);
+    assert_int_equal(untimed_events, 1);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(in_flight_take_done(gate).calls, 2 * MANY);
+}
+
+static void what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one(void **state)
+{
+    (void)state;
+    timed_for_many(CU_STREAM_PER_THREAD);
+    assert_true(in_flight_is_finished(gate));
+    work_stays();
+    stream_questions = 0;
+    uint64_t before = put[number(CU_STREAM_PER_THREAD)];
+    for (unsigned i = 0; i < 3; i++)
+        launch_on(CU_STREAM_PER_THREAD);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(in_flight_is_finished(gate));
+        done[number(CU_STREAM_PER_THREAD)]++;
+    }
+    assert_int_equal(done[number(CU_STREAM_PER_THREAD)], before + 3);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(stream_questions, 0);
+}
+
+static void work_beside_a_capture_has_timed_events_only_where_marks_are_due(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    touched_while_capturing = 0;
+    unsigned usual = timed_for_many(STREAM(18));
+    cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED);
+    unsigned timed = timed_for_many(STREAM(19));
+    assert_in_range(timed, 1, 2 * usual);
+    assert_int_equal(untimed_events, 1);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(stream_questions, 0);
+    cuStreamEndCapture(STREAM(11), &graph);
+    assert_int_equal(touched_while_capturing, 0);
+}
+
 /* Two processes may wait for each other's kernels: what did not drain says nothing of how long pieces are, and patience
  * that grows with it would grow for ever. */
 static void what_did_not_drain_makes_nobody_more_patient(void **state)
@@ -916,6 +1007,7 @@ int main(void)
         TEST(a_closed_and_left_gate_lets_nothing_through),
         TEST(a_grant_of_what_was_given_back_opens_nothing),
         TEST(unmarked_work_is_found_by_asking_its_stream),
+        TEST(streams_that_come_and_go_take_no_more_places_than_there_are_at_once),
         TEST(a_default_stream_belongs_to_the_current_context),
         TEST(a_destroyed_streams_work_is_waited_for),
         TEST(a_destroyed_contexts_work_is_not_asked_about),
@@ -924,6 +1016,9 @@ int main(void)
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
+        MEASURES(a_threads_own_stream_has_timed_events_only_where_marks_are_due),
+        MEASURES(what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one),
+        MEASURES(work_beside_a_capture_has_timed_events_only_where_marks_are_due),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
         TEST(a_capture_is_the_same_while_gates_close),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
