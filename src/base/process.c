@@ -8,7 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int process_start_time(pid_t pid, uint64_t *ticks)
+/* The number in field `wanted` of /proc/PID/stat. */
+static int read_field(pid_t pid, int wanted, uint64_t *number)
 {
     char path[32], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -29,7 +30,7 @@ int process_start_time(pid_t pid, uint64_t *ticks)
     at += 2;
     if (*at == 'Z' || *at == 'X')
         return -ESRCH;
-    for (int field = 3; field < 22; field++) {
+    for (int field = 3; field < wanted; field++) {
         at = strchr(at, ' ');
         if (!at)
             return -EIO;
@@ -38,8 +39,22 @@ int process_start_time(pid_t pid, uint64_t *ticks)
     uint64_t value = 0;
     for (; *at >= '0' && *at <= '9'; at++)
         value = value * 10 + (uint64_t)(*at - '0');
-    *ticks = value;
+    *number = value;
     return 0;
+}
+
+int process_start_time(pid_t pid, uint64_t *ticks)
+{
+    return read_field(pid, 22, ticks);
+}
+
+int process_parent(pid_t pid, pid_t *parent)
+{
+    uint64_t number;
+    int result = read_field(pid, 4, &number);
+    if (result == 0)
+        *parent = (pid_t)number;
+    return result;
 }
 
 bool process_is_alive(pid_t pid, uint64_t start_ticks)

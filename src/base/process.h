@@ -10,6 +10,9 @@
  * descriptor; allocates nothing. */
 int process_start_time(pid_t pid, uint64_t *ticks);
 
+/* Whose child `pid` is (field 4); 0 where that one cannot be seen from here. Fails as process_start_time() does. */
+int process_parent(pid_t pid, pid_t *parent);
+
 /* For a thread that others wait for, and that is woken, works for some microseconds and sleeps: where Linux
  * knows slices of a thread's own (6.12), a short one lets it run at once, however busy the CPUs are. No right
  * is needed; where it cannot be had, nothing changes. */

@@ -61,8 +61,9 @@ struct cli_arguments {
     const char *fields;  /* NULL: not given */
     const char *folder;  /* NULL: not given */
     const char *form;    /* NULL: not given */
+    const char *slice;   /* NULL: not given */
     unsigned lines;      /* 0: not given */
-    bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait;
+    bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait, hook;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };

@@ -1,4 +1,4 @@
-/* cdi.h - files that tell container programs of devices (Container Device Interface 0.5): one file a session. */
+/* cdi.h - files that tell container programs of devices (Container Device Interface 0.5): one file a session or slice. */
 #pragma once
 
 #include <jansson.h>

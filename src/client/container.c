@@ -12,7 +12,6 @@
 #include "client/session_fields.h"
 
 /* In the container. */
-#define SOCKET_FOLDER "/run/gpuslice"
 #define INTERCEPTOR "/usr/local/gpuslice/libgpuslice.so" /* as ld.so.preload says */
 #define SIMULATED_FOLDER "/run/gpuslice-simulated"
 
@@ -181,24 +180,21 @@ static int add_simulated_driver(json_t *parts, const json_t *session, const stru
 
 /* --- All of it ------------------------------------------------------------------------------------- */
 
-static int add_session(json_t *parts, const json_t *session, struct error *error)
+static void add_variables(json_t *parts, const json_t *session)
 {
-    char folder[PATH_MAX], path[PATH_MAX];
-    const char *name, *socket = session_text(session, "own_socket");
+    const char *name;
     json_t *value;
-    if (!*socket)
-        return error_set(error, EPROTO, NULL,
-                         "session %s has no socket of its own; restart the daemon, its sessions stay",
-                         session_text(session, "session_id"));
-    snprintf(folder, sizeof(folder), "%s", socket);
-    *strrchr(folder, '/') = '\0';
-    add_mount(parts, folder, SOCKET_FOLDER, false);
     json_object_foreach(json_object_get(session, "environment"), name, value)
     {
         if (strcmp(name, "GPUSLICE_IPC_SOCK") != 0 && strcmp(name, "FAKECUDA_FOLDER") != 0)
             add_environment(parts, name, json_string_value(value) ? json_string_value(value) : "");
     }
-    add_environment(parts, "GPUSLICE_IPC_SOCK", SOCKET_FOLDER "/attach.sock");
+    add_environment(parts, "GPUSLICE_IPC_SOCK", CONTAINER_SOCKET_FOLDER "/attach.sock");
+}
+
+static int add_interceptor(json_t *parts, struct error *error)
+{
+    char path[PATH_MAX];
     int result = paths_library("libgpuslice.so", path, error);
     if (result < 0)
         return result;
@@ -209,7 +205,22 @@ static int add_session(json_t *parts, const json_t *session, struct error *error
     return 0;
 }
 
-/* Either function's end: `result` is that of what came before. */
+static int add_session(json_t *parts, const json_t *session, struct error *error)
+{
+    char folder[PATH_MAX];
+    const char *socket = session_text(session, "own_socket");
+    if (!*socket)
+        return error_set(error, EPROTO, NULL,
+                         "session %s has no socket of its own; restart the daemon, its sessions stay",
+                         session_text(session, "session_id"));
+    snprintf(folder, sizeof(folder), "%s", socket);
+    *strrchr(folder, '/') = '\0';
+    add_mount(parts, folder, CONTAINER_SOCKET_FOLDER, false);
+    add_variables(parts, session);
+    return add_interceptor(parts, error);
+}
+
+/* Each function's end: `result` is that of what came before. */
 static int finish_parts(json_t *parts, const json_t *session, const struct container_host *host, int result,
                         json_t **parts_out, struct error *error)
 {
@@ -235,6 +246,20 @@ int container_parts(const json_t *session, const struct container_host *host, js
     json_t *parts = new_parts();
     int result = add_session(parts, session, error);
     return finish_parts(parts, session, host, result, parts_out, error);
+}
+
+int container_slice_parts(const json_t *session, const json_t *hook, const struct container_host *host,
+                          json_t **parts_out, struct error *error)
+{
+    json_t *parts = new_parts();
+    /* Empty, so that programs are refused where a runtime leaves the hook out. */
+    json_array_append_new(json_object_get(parts, "mounts"),
+                          json_pack("{s:s,s:s,s:s,s:[s,s,s,s,s]}", "hostPath", "tmpfs", "containerPath",
+                                    CONTAINER_SOCKET_FOLDER, "type", "tmpfs", "options", "ro", "nosuid",
+                                    "nodev", "noexec", "mode=755"));
+    json_object_set_new(parts, "hooks", json_pack("[O]", hook));
+    add_variables(parts, session);
+    return finish_parts(parts, session, host, add_interceptor(parts, error), parts_out, error);
 }
 
 int container_driver_parts(const json_t *gpus, const struct container_host *host, json_t **parts_out,

@@ -31,6 +31,12 @@ struct container_host {
 int container_parts(const json_t *session, const struct container_host *host, json_t **parts,
                     struct error *error);
 
+/* For any number of containers, each with a session of its own: what `session` (its `environment` and `gpus`) gives, but for its
+ * socket, whose folder `hook` (as a CDI specification has one; not consumed) puts into the container as it is made. */
+#define CONTAINER_SOCKET_FOLDER "/run/gpuslice"
+int container_slice_parts(const json_t *session, const json_t *hook, const struct container_host *host,
+                          json_t **parts, struct error *error);
+
 /* The driver alone, for programs that look at these GPUs ({uuid} each) and are in no session. */
 int container_driver_parts(const json_t *gpus, const struct container_host *host, json_t **parts,
                            struct error *error);

@@ -45,6 +45,37 @@ def test_the_socket_says_which_session(daemon):
     assert daemon.session("other")["processes"] == []
 
 
+def test_who_does_not_know_the_sessions_id_calls_it_own(daemon):
+    token = "0123456789abcdef" * 4
+    session = make(daemon, token=token, compute="50%")
+    assert session["environment"]["GPUSLICE_IPC_TOKEN"] == token
+    client = Client(session["own_socket"]).attach("own", token, versions=(1, 2))
+    Agent(session["own_socket"], client, "own", token).socket.recv(100)
+    with pytest.raises(Refused):
+        Client(daemon.attach_socket).attach("own", token)
+
+
+@pytest.mark.parametrize("token", ["", "0" * 63, "0" * 65, "G" * 64, "A" * 64, 7, None])
+def test_a_token_that_is_none_is_refused(daemon, token):
+    status, answer = daemon.request("POST", "/v1/sessions", {"token": token})
+    assert status == 400 and "64 hexadecimal digits" in answer["error"]["message"]
+    assert daemon.request("GET", "/v1/sessions")[1] == []
+
+
+def test_a_session_of_the_callers_parent_ends_with_that_one(daemon, product, tmp_path):
+    """A hook asks for it as a child of the container's first process."""
+    asks = (f"curl -s --unix-socket {daemon.control_socket} -d '{{\"name\": \"s\", \"run\": \"parent\"}}' "
+            "-H 'Content-Type: application/json' http://localhost/v1/sessions >/dev/null; echo asked; read line")
+    parent = subprocess.Popen(["sh", "-c", asks], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "asked\n"
+    assert daemon.session("s")["state"] == "active"
+    daemon.kill()
+    daemon.start()
+    assert daemon.session("s")["state"] == "active"
+    parent.communicate("\n", timeout=20)
+    wait_for(lambda: daemon.request("GET", "/v1/sessions")[1] == [], "the session to end with the parent")
+
+
 def test_agents_come_by_it_too(daemon):
     session = make(daemon, compute="50%")
     client = Client(session["own_socket"]).attach("", versions=(1, 2))

@@ -131,6 +131,145 @@ def test_a_container_finds_the_daemon_that_was_restarted(daemon, in_container):
     assert puppet.code("alloc", 8 * MIB) == OUT_OF_MEMORY
 
 
+# --- Slices: a session for each container --------------------------------------------------------------------
+
+@pytest.fixture
+def slice_device(daemon, podman):
+    """The device of a slice of 64 MiB and a quarter of the time."""
+    podman.cdi.mkdir()
+    daemon.cli("cdi", "--to", podman.cdi, "--slice", "quarter", "--memory", "64MiB", "--compute", "25%", "--priority", "high")
+    (file,) = podman.cdi.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert daemon.request("GET", "/v1/sessions")[1] == [], "nothing is taken before a container is there"
+    return "gpuslice.io/slice=quarter"
+
+
+def allocate_to_the_limit(puppet):
+    puppet.get("context", 0)
+    puppet.get("alloc", 40 * MIB)
+    assert puppet.code("alloc", 40 * MIB) == OUT_OF_MEMORY
+
+
+def sessions(daemon):
+    return daemon.request("GET", "/v1/sessions")[1]
+
+
+def test_each_container_with_a_slice_has_a_session_that_ends_with_it(daemon, in_container, slice_device):
+    puppets = [in_container(device=slice_device) for _ in range(2)]
+    for puppet in puppets:
+        allocate_to_the_limit(puppet)
+    made = sessions(daemon)
+    assert {(one["vram_limit_bytes"], one["used_bytes"], one["compute_min_ratio"], one["priority"], len(one["container"]))
+            for one in made} == {(64 * MIB, 40 * MIB, 0.25, "high", 12)} and len(made) == 2
+    assert [process["command"] for one in made for process in one["processes"]] == ["puppet"] * 2
+    puppets[0].process.stdin.close()
+    wait_for(lambda: len(sessions(daemon)) == 1, "one session to end with its container")
+    os.kill(sessions(daemon)[0]["processes"][0]["pid"], 9)
+    wait_for(lambda: sessions(daemon) == [], "the other to end too")
+
+
+@pytest.mark.parametrize("options", [("--user", "65534:65534"), ("--env", "GPUSLICE_SESSION=")],
+                         ids=["nobody", "no session named"])
+def test_a_slice_holds_for_any_user_and_environment(daemon, in_container, slice_device, options):
+    for path in files_of_gpu(daemon):
+        path.chmod(0o666)
+    allocate_to_the_limit(in_container(*options, device=slice_device))
+    assert [one["used_bytes"] for one in sessions(daemon)] == [40 * MIB]
+
+
+def test_a_slices_session_outlives_the_daemon_and_not_the_container(daemon, in_container, slice_device):
+    puppet = in_container(device=slice_device)
+    allocate_to_the_limit(puppet)
+    daemon.kill()
+    daemon.start()
+    wait_for(lambda: puppet.code("alloc", 1) == 0 and sessions(daemon)[0]["processes"], "it to attach again")
+    assert puppet.code("alloc", 40 * MIB) == OUT_OF_MEMORY
+    puppet.process.stdin.close()
+    wait_for(lambda: sessions(daemon) == [], "the session to end")
+
+
+def start(daemon, podman, root, *words, lines=""):
+    command = podman.words("puppet", root=root)
+    at = command.index("run") + 1
+    command[at:at] = words
+    return subprocess.run([*podman.enter, *command], env=daemon.environment(), input=lines, capture_output=True, text=True, timeout=120)
+
+
+def hook_of(podman):
+    (file,) = podman.cdi.iterdir()
+    (device,) = json.loads(file.read_text())["devices"]
+    (hook,) = device["containerEdits"]["hooks"]
+    assert hook["hookName"] == "createContainer"
+    return hook
+
+
+def call_hook(podman, text):
+    hook = hook_of(podman)
+    return subprocess.run([hook["path"], *hook["args"][1:]], env=dict(one.split("=", 1) for one in hook["env"]), input=text,
+                          capture_output=True, text=True, timeout=60)
+
+
+def test_a_container_for_which_there_is_no_room_does_not_start(daemon, podman, root, slice_device, tmp_path):
+    daemon.cli("create", "--name", "big", "--compute", "80%")
+    refused = start(daemon, podman, root, "--device", slice_device, lines="context 0\n")
+    assert refused.returncode != 0 and "hook" in refused.stderr and refused.stdout == ""
+    (tmp_path / "config.json").write_text(json.dumps({"root": {"path": str(root)}}))
+    said = call_hook(podman, json.dumps({"id": "c", "bundle": str(tmp_path)}))
+    assert said.returncode == 1 and "80%" in said.stderr, said.stderr
+    assert [one["name"] for one in sessions(daemon)] == ["big"]
+
+
+def test_a_container_does_not_start_while_no_daemon_runs(daemon, podman, root, slice_device, tmp_path):
+    daemon.stop()
+    assert start(daemon, podman, root, "--device", slice_device, lines="context 0\n").returncode != 0
+    (tmp_path / "config.json").write_text(json.dumps({"root": {"path": str(root)}}))
+    said = call_hook(podman, json.dumps({"id": "c", "bundle": str(tmp_path)}))
+    assert said.returncode == 1 and "daemon" in said.stderr, said.stderr
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "{\"id\": \"c\"}", "{\"id\": \"c\", \"bundle\": \"/nowhere\"}"])
+def test_a_hook_that_is_told_nonsense_takes_nothing(daemon, podman, slice_device, text):
+    said = call_hook(podman, text)
+    assert said.returncode == 1 and said.stderr.startswith("gpuslice: ") and sessions(daemon) == []
+
+
+def test_an_images_links_lead_the_socket_nowhere_else(daemon, podman, product, tmp_path, slice_device):
+    """/run of this one would be a folder of the host's."""
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "host").mkdir()
+    root = make_root(tmp_path / "linked", product, product.program("puppet"))
+    (root / "run").rmdir()
+    (root / f".{tmp_path}/host").mkdir(parents=True)
+    (root / "run").symlink_to(f"/../../../../../../../..{tmp_path}/host")
+    done = start(daemon, podman, root, "--device", slice_device, lines=f"context 0\nalloc {80 * MIB}\n")
+    assert list((tmp_path / "host").iterdir()) == []
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["0", str(OUT_OF_MEMORY)], (done.stdout, done.stderr)
+    wait_for(lambda: sessions(daemon) == [], "the session to end")
+
+
+@pytest.mark.parametrize("words, expected", [
+    ((), "--slice NAME"), (("--slice", "a", "session"), "one or the other"), (("--memory", "1GiB", "session"), "--slice NAME"),
+    (("--slice", "a", "--memory", "1PiB"), "is more than GPU 0 has"), (("--slice", "a", "--gpu", "7"), "7"), (("--slice", "a/b"), "a/b"),
+])
+def test_a_slice_that_cannot_be_is_refused_when_it_is_written(daemon, words, expected, tmp_path):
+    result = daemon.cli("cdi", "--to", tmp_path / "cdi", *words, check=False)
+    assert result.returncode in (1, 2) and expected in result.stderr, result.stderr
+    assert not (tmp_path / "cdi").exists() and sessions(daemon) == []
+
+
+def test_each_gpu_has_a_device_of_a_slice(make_daemon, make_gpu, tmp_path):
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2)).start()
+    uuids = [gpu["uuid"] for gpu in daemon.request("GET", "/v1/gpus")[1]]
+    daemon.cli("cdi", "--to", tmp_path / "each", "--slice", "half", "--memory", "50%")
+    daemon.cli("cdi", "--to", tmp_path / "both", "--slice", "both", "--memory", "50%", "--gpu", "0,1")
+    found = {}
+    for file in (*(tmp_path / "each").iterdir(), *(tmp_path / "both").iterdir()):
+        (device,) = json.loads(file.read_text())["devices"]
+        found[device["name"]] = [one for one in device["containerEdits"]["env"] if one.startswith("CUDA_VISIBLE_DEVICES=")]
+    assert found == {"half-0": [f"CUDA_VISIBLE_DEVICES={uuids[0]}"], "half-1": [f"CUDA_VISIBLE_DEVICES={uuids[1]}"],
+                     "both": [f"CUDA_VISIBLE_DEVICES={','.join(uuids)}"]}
+
+
 # --- What is asked of the others ---------------------------------------------------------------------------
 
 @pytest.fixture

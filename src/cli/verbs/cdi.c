@@ -1,9 +1,11 @@
-/* gpuslice cdi: sessions as devices that container programs know by name. */
+/* gpuslice cdi: sessions, and slices, as devices that container programs know by name. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/options.h"
 #include "cli/session_cells.h"
+#include "cli/slice_device.h"
 #include "cli/verbs.h"
 #include "client/cdi.h"
 #include "client/client.h"
@@ -16,6 +18,20 @@ static const struct cli_option options[] = {
      "docker look"},
     {"without-driver", NULL, CLI_FLAG, offsetof(struct cli_arguments, without_driver),
      "leave the driver's libraries and devices out: another device brings them, like nvidia.com/gpu"},
+    {"slice", "NAME", CLI_SESSION_NAME, offsetof(struct cli_arguments, slice),
+     "write the device gpuslice.io/slice=NAME: each container that names it gets a session of its own, of "
+     "this size, "
+     "which ends with it; without --gpu, one for each GPU, NAME-0, NAME-1 and so on, where there are "
+     "several"},
+    CLI_OPTION_GPU,
+    CLI_OPTION_MEMORY,
+    CLI_OPTION_COMPUTE,
+    CLI_OPTION_PRIORITY,
+    CLI_OPTION_OVERSUBSCRIBE,
+    CLI_OPTION_HOST_MEMORY,
+    CLI_OPTION_IDLE_SUSPEND,
+    {"hook", NULL, CLI_FLAG, offsetof(struct cli_arguments, hook),
+     "for container runtimes, which call it as a container with a slice is made; its state is on stdin"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -59,36 +75,70 @@ static int write_one(const struct cli_arguments *arguments, const char *id, cons
     return cdi_write(arguments->folder, name, specification, error);
 }
 
+static bool describes_slice(const struct session_wish *wish)
+{
+    return wish->gpus.count || wish->memory.every_bytes || wish->memory.every_part ||
+           wish->memory.gpus.count || wish->compute.max || wish->priority || wish->oversubscribe ||
+           wish->host_memory_bytes || wish->idle_suspend_usec;
+}
+
+static int check(const struct cli_arguments *arguments, struct error *error)
+{
+    if (arguments->hook + (arguments->slice != NULL) + (arguments->operand_count > 0) != 1)
+        return error_set(error, EINVAL, NULL,
+                         "expected sessions, or --slice NAME: 'gpuslice cdi' writes one or the other");
+    if (!arguments->slice && describes_slice(&arguments->wish))
+        return error_set(
+            error, EINVAL, NULL,
+            "sizes and GPUs are of a slice; expected --slice NAME beside; 'gpuslice set' changes a "
+            "session");
+    return session_wish_check(&arguments->wish, error);
+}
+
+static int write_sessions(struct client *client, const struct cli_arguments *arguments, struct error *error)
+{
+    int result = 0;
+    for (unsigned i = 0; i < arguments->operand_count && result == 0; i++) {
+        json_t *specification = NULL;
+        char id[64];
+        result = specify(client, arguments, arguments->operands[i], &specification, id, error);
+        if (result == 0)
+            result = write_one(arguments, id, specification, error);
+        json_decref(specification);
+    }
+    return result;
+}
+
 static enum cli_status act(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
     int result = client_open(&client, arguments->simulated, &error);
-    for (unsigned i = 0; i < arguments->operand_count && result == 0; i++) {
-        json_t *specification = NULL;
-        char id[64];
-        result = specify(&client, arguments, arguments->operands[i], &specification, id, &error);
-        if (result == 0)
-            result = write_one(arguments, id, specification, &error);
-        json_decref(specification);
-    }
+    if (result == 0)
+        result = arguments->hook    ? slice_hook_run(&client, stdin, &error)
+                 : arguments->slice ? slice_device_write(&client, arguments, &error)
+                                    : write_sessions(&client, arguments, &error);
     client_close(&client);
     return result < 0 ? cli_report(&error) : cli_finish_output();
 }
 
 const struct cli_verb verb_cdi = {
     .name = "cdi",
-    .operands = "SESSION...",
+    .operands = "[SESSION...]",
     .operand_kind = CLI_SESSION,
-    .operands_min = 1,
     .operands_max = (unsigned)-1,
-    .summary = "write sessions as devices for podman, docker and containerd",
+    .summary = "write sessions and slices as devices for podman, docker and containerd",
     .text = "A device is called by its session's name and ID, like gpuslice.io/session=train. A "
             "specification holds the session's token, and is "
-            "of no use when that has ended.",
+            "of no use when that has ended. With --slice, a device is a size, like "
+            "gpuslice.io/slice=quarter: any "
+            "number of containers can name it, and each has a session of its own.",
     .examples = "  gpuslice create --name train --memory 4GiB\n"
                 "  gpuslice cdi --to /etc/cdi train\n"
-                "  podman run --device gpuslice.io/session=train IMAGE",
+                "  podman run --device gpuslice.io/session=train IMAGE\n"
+                "  gpuslice cdi --to /etc/cdi --slice quarter --memory 25% --compute 25%\n"
+                "  podman run --device gpuslice.io/slice=quarter IMAGE",
     .options = options,
+    .check = check,
     .act = act,
 };

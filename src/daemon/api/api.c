@@ -112,7 +112,9 @@ static void create_session(struct http_request *request, const char *id)
     }
     if (wanted.run || wanted.wait) {
         struct peer peer;
-        result = peer_identity(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks);
+        result = wanted.run_parent
+                     ? peer_parent(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks)
+                     : peer_identity(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks);
         wanted.run_pid = peer.pid;
         if (result < 0)
             error_set(&error, -result, "ERR_BAD_REQUEST",

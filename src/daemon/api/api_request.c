@@ -7,6 +7,7 @@
 #include "daemon/api/api.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/session/identity.h"
 #include "daemon/session/request.h"
 
 static int bad_request(struct error *error, const char *field, const char *expected)
@@ -258,8 +259,20 @@ static int parse_owner(const struct field *field, struct error *error)
 
 static int parse_run(const struct field *field, struct error *error)
 {
-    field->request->run = json_is_true(field->value);
-    return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
+    const char *text = json_string_value(field->value);
+    field->request->run_parent = text && strcmp(text, "parent") == 0;
+    field->request->run = field->request->run_parent || json_is_true(field->value);
+    return field->request->run_parent || json_is_boolean(field->value)
+               ? 0
+               : bad_request(error, field->name, "true, false or \"parent\"");
+}
+
+static int parse_token(const struct field *field, struct error *error)
+{
+    field->request->token = json_string_value(field->value);
+    return field->request->token && identity_is_token(field->request->token)
+               ? 0
+               : bad_request(error, field->name, "64 hexadecimal digits, in lower case");
 }
 
 static int parse_wait(const struct field *field, struct error *error)
@@ -290,6 +303,7 @@ static const struct {
     {"pod", false, parse_pod},
     {"container", false, parse_container},
     {"owner_uid", true, parse_owner},
+    {"token", true, parse_token},
     {"run", true, parse_run},
     {"wait", true, parse_wait},
 };

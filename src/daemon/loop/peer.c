@@ -61,6 +61,31 @@ int peer_identity(int socket, struct peer *peer, int *pidfd_out, uint64_t *start
     return 0;
 }
 
+int peer_parent(int socket, struct peer *peer, int *pidfd_out, uint64_t *start_ticks)
+{
+    cleanup_close int child = -1, parent = -1;
+    pid_t pid, again;
+    int result = peer_identity(socket, peer, &child, start_ticks);
+    if (result == 0)
+        result = process_parent(peer->pid, &pid);
+    if (result == 0 && pid <= 0)
+        result = -ESRCH;
+    if (result == 0 && (parent = pidfd_open(pid, 0)) < 0)
+        result = -errno;
+    if (result == 0)
+        result = process_start_time(pid, start_ticks);
+    if (result == 0)
+        result = process_parent(peer->pid, &again);
+    if (result < 0)
+        return result;
+    /* The child lives, and has the parent that it had before that one was opened. */
+    if (again != pid || is_readable(child, POLLIN) || is_readable(parent, POLLIN))
+        return -ESRCH;
+    peer->pid = pid;
+    *pidfd_out = steal_fd(&parent);
+    return 0;
+}
+
 int peer_open(pid_t pid, uint64_t start_ticks)
 {
     cleanup_close int pidfd = pidfd_open(pid, 0);

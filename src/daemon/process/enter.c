@@ -13,6 +13,7 @@
 #include "daemon/loop/peer.h"
 #include "daemon/process/reaper.h"
 #include "daemon/session/declared.h"
+#include "daemon/session/own_socket.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
@@ -245,7 +246,8 @@ static struct entry begin(struct daemon *daemon, const struct enter_request *req
 static int name_session(struct entry *entry)
 {
     const char *own = entry->request->own_session;
-    if (own[0] && *entry->session_id && strcmp(entry->session_id, own) != 0)
+    if (own[0] && *entry->session_id && strcmp(entry->session_id, own) != 0 &&
+        strcmp(entry->session_id, OWN_SOCKETS_SESSION) != 0)
         return refuse(entry, WIRE_REFUSED_NOT_OWNER,
                       "this socket is of session %s alone; set GPUSLICE_SESSION to it", own);
     if (own[0])

@@ -15,6 +15,7 @@
 void identity_random_hex(char *text, size_t digits);
 
 bool identity_is_id(const char *text);    /* 12 lower-case hex digits */
+bool identity_is_token(const char *text); /* 64 of them */
 bool identity_is_valid(const char *name); /* [A-Za-z0-9._-]{1,63} */
 /* And one that means nothing else in a path or on a command line: not "." or "..", and no "-" at its begin. */
 bool identity_may_be_given(const char *name);

@@ -11,6 +11,9 @@
 
 #include "base/error.h"
 
+/* What a program may call the session of the socket that it comes by, where it does not know the ID. */
+#define OWN_SOCKETS_SESSION "own"
+
 struct daemon;
 struct own_socket;
 struct session;

@@ -43,8 +43,10 @@ struct session_request {
     uint64_t idle_suspend_seconds;          /* 0: never */
     bool is_declared;                       /* made for sessions.conf: no ceiling counts */
     bool wait;                              /* be queued where there is no room now */
-    bool run;      /* it ends with process run_pid; else that one is watched while it is queued */
-    pid_t run_pid; /* 0: none */
+    const char *token;                      /* what its programs attach with; NULL: a random one */
+    bool run;        /* it ends with process run_pid; else that one is watched while it is queued */
+    bool run_parent; /* run_pid is to be the parent of the process that asks */
+    pid_t run_pid;   /* 0: none */
     uint64_t run_start_ticks;
     int run_pidfd; /* taken over on success */
 };

@@ -235,12 +235,15 @@ void session_take_allotment(struct session *session, const struct allotment *all
     }
 }
 
-static void name_session(struct session *session, const char *name)
+static void name_session(struct session *session, const char *name, const char *token)
 {
     do
         identity_random_hex(session->id, SESSION_ID_DIGITS);
     while (session_find_id(session->daemon, session->id));
-    identity_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
+    if (token)
+        strcpy(session->token, token);
+    else
+        identity_random_hex(session->token, SESSION_TOKEN_TEXT - 1);
     strcpy(session->name, name ? name : session->id);
 }
 
@@ -255,7 +258,7 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session->state = admission->waits ? SESSION_QUEUED : SESSION_ACTIVE;
     session->queued_bytes = admission->queued_bytes;
     session_take_allotment(session, &admission->allotment);
-    name_session(session, request->name);
+    name_session(session, request->name, request->token);
     session->created_at = session->updated_at = time(NULL);
     session->is_declared = request->is_declared;
     session->ttl_seconds = request->ttl_seconds;

@@ -1,0 +1,146 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/slice_device.h"
+#include "client/container.h"
+#include "client/session_fields.h"
+
+#define TMPFS_MAGIC_NUMBER 0x01021994 /* linux/magic.h */
+#define CONTAINER_NAME_CHARACTERS 12  /* of its ID: as podman and docker show it */
+
+/* --- The container -------------------------------------------------------------------------------- */
+
+static int read_state(FILE *from, json_t **state, struct error *error)
+{
+    json_error_t why;
+    *state = json_loadf(from, 0, &why);
+    if (*state && *session_text(*state, "id") && *session_text(*state, "bundle"))
+        return 0;
+    json_decref(*state);
+    *state = NULL;
+    return error_set(
+        error, EINVAL, NULL,
+        "stdin does not say which container it is about; this is for container runtimes, which call "
+        "it for the devices that 'gpuslice cdi --slice' writes");
+}
+
+/* The folder that is to become the container's root. */
+static int open_root(const json_t *state, int *fd, struct error *error)
+{
+    char path[PATH_MAX], root[PATH_MAX];
+    const char *bundle = session_text(state, "bundle");
+    snprintf(path, sizeof(path), "%s/config.json", bundle);
+    json_t *config = json_load_file(path, 0, NULL);
+    const char *named = session_text(json_object_get(config, "root"), "path");
+    snprintf(root, sizeof(root), "%s%s%s", *named == '/' ? "" : bundle, *named == '/' ? "" : "/", named);
+    bool is_named = *named;
+    json_decref(config);
+    if (!is_named)
+        return error_set(error, EINVAL, NULL, "%.500s does not say where the container's root is", path);
+    *fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *fd < 0 ? error_set_errno(error, errno, "cannot open the container's root %.500s", root) : 0;
+}
+
+/* The folder for the socket below the container's root, whose links lead nowhere else. */
+static int open_target(int root, struct error *error)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
+    int fd = (int)syscall(SYS_openat2, root, CONTAINER_SOCKET_FOLDER, &how, sizeof(how));
+    return fd < 0 ? error_set_errno(error, errno, "cannot open " CONTAINER_SOCKET_FOLDER " in the container")
+                  : fd;
+}
+
+/* A mount keeps what its file system is denied: a container of a user's own may not give that back. */
+static unsigned long denied_flags(const char *folder)
+{
+    struct statvfs status;
+    unsigned long flags = MS_NOSUID | MS_NODEV;
+    if (statvfs(folder, &status) == 0 && status.f_flag & ST_NOEXEC)
+        flags |= MS_NOEXEC;
+    return flags;
+}
+
+static int mount_folder(int root, const char *folder, struct error *error)
+{
+    char place[64];
+    struct statfs status;
+    cleanup_close int below = open_target(root, error);
+    if (below < 0)
+        return below;
+    if (fstatfs(below, &status) < 0 || status.f_type != TMPFS_MAGIC_NUMBER)
+        return error_set(error, EINVAL, NULL,
+                         CONTAINER_SOCKET_FOLDER
+                         " in the container is not what the CDI device mounts there; expected nothing else "
+                         "mounted at that place");
+    snprintf(place, sizeof(place), "/proc/self/fd/%d", below);
+    if (mount(folder, place, NULL, MS_BIND, NULL) < 0)
+        return error_set_errno(error, errno, "cannot mount %.200s in the container", folder);
+    cleanup_close int above = open_target(root, error);
+    if (above < 0)
+        return above;
+    snprintf(place, sizeof(place), "/proc/self/fd/%d", above);
+    if (mount(NULL, place, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | denied_flags(folder), NULL) < 0)
+        return error_set_errno(error, errno, "cannot mount %.200s read-only in the container", folder);
+    return 0;
+}
+
+/* --- Its session ---------------------------------------------------------------------------------- */
+
+static int make_session(struct client *client, const json_t *state, json_t **session, struct error *error)
+{
+    const char *text = getenv(SLICE_DEVICE_VARIABLE);
+    char container[CONTAINER_NAME_CHARACTERS + 1];
+    json_t *body = text ? json_loads(text, 0, NULL) : NULL;
+    if (!json_is_object(body)) {
+        json_decref(body);
+        return error_set(
+            error, EINVAL, NULL,
+            SLICE_DEVICE_VARIABLE
+            " does not say what the slice is; write the device anew with 'gpuslice cdi --slice'");
+    }
+    snprintf(container, sizeof(container), "%s", session_text(state, "id"));
+    json_object_set_new(body, "container", json_string(container));
+    int result = client_request(client, "POST", "/v1/sessions", body, session, error);
+    json_decref(body);
+    return result;
+}
+
+int slice_hook_run(struct client *client, FILE *from, struct error *error)
+{
+    char folder[PATH_MAX];
+    cleanup_close int root = -1;
+    json_t *state = NULL, *session = NULL;
+    int result = read_state(from, &state, error);
+    if (result == 0)
+        result = open_root(state, &root, error);
+    if (result == 0)
+        result = make_session(client, state, &session, error);
+    if (result == 0) {
+        snprintf(folder, sizeof(folder), "%s", session_text(session, "own_socket"));
+        char *slash = strrchr(folder, '/');
+        if (slash)
+            *slash = '\0';
+        result = mount_folder(root, folder, error);
+        if (result < 0) /* else it ends with the container */
+            client_request_session(client, "DELETE", session_text(session, "session_id"), "", NULL, NULL,
+                                   NULL);
+    }
+    json_decref(session);
+    json_decref(state);
+    if (result < 0) /* crun keeps what hooks print to itself */
+        syslog(LOG_ERR, "a container with a slice does not start: %s", error->message);
+    return result;
+}
