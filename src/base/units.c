@@ -172,9 +172,10 @@ int units_parse_quantum(const char *text, uint64_t *usec, struct error *error)
         *usec = 0;
         return 0;
     }
-    if (units_parse_duration(text, usec, error) == 0 && *usec >= 1000 && *usec <= 1000000)
+    if (units_parse_duration(text, usec, error) == 0 && *usec >= UNITS_QUANTUM_LEAST_USEC &&
+        *usec <= UNITS_QUANTUM_MOST_USEC)
         return 0;
-    return error_set(error, EINVAL, NULL, "'%.64s' is not a turn's length; expected 1ms to 1s, or auto",
+    return error_set(error, EINVAL, NULL, "'%.64s' is not a turn's length; expected 1ms to 1h, or auto",
                      text);
 }
 

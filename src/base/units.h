@@ -37,7 +37,11 @@ const char *units_format_share(struct share share, char buffer[static UNITS_SHAR
  * most a year. -EINVAL. */
 int units_parse_duration(const char *text, uint64_t *usec, struct error *error);
 
-/* Parse the longest turn on a GPU: a duration of 1 ms to 1 s, or `auto`, which is 0. -EINVAL. */
+/* Parse the length of turns on a GPU: a duration of 1 ms to 1 h, or `auto`, which is 0. -EINVAL. Those of the GPU's time are
+ * up to UNITS_TIME_TURN_MOST_USEC, and those of its memory from that on. */
+#define UNITS_QUANTUM_LEAST_USEC UINT64_C(1000)
+#define UNITS_TIME_TURN_MOST_USEC UINT64_C(1000000)
+#define UNITS_QUANTUM_MOST_USEC UINT64_C(3600000000)
 int units_parse_quantum(const char *text, uint64_t *usec, struct error *error);
 
 /* Write `bytes` for people, in the largest unit that keeps it at 1 or more: "4GiB", "1.5GiB", "512MiB",

@@ -38,6 +38,7 @@ enum cli_kind {
     CLI_FORM,           /* const char *: one of cli_forms */
     CLI_COUNT,          /* unsigned: above 0 */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
+    CLI_ANTI_THRASH,    /* const char *: one of cli_anti_thrash */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
     CLI_LIFETIME,       /* uint64_t: microseconds, above 0; UINT64_MAX for "never" */
     CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
@@ -55,14 +56,15 @@ struct cli_arguments {
     bool help, json, simulated;
     struct session_wish wish;
     const char *session;
-    const char *quantum; /* NULL: not given */
-    const char *by;      /* NULL: not given */
-    uint64_t since_usec; /* 0: not given */
-    const char *fields;  /* NULL: not given */
-    const char *folder;  /* NULL: not given */
-    const char *form;    /* NULL: not given */
-    const char *slice;   /* NULL: not given */
-    unsigned lines;      /* 0: not given */
+    const char *quantum;     /* NULL: not given */
+    const char *anti_thrash; /* NULL: not given */
+    const char *by;          /* NULL: not given */
+    uint64_t since_usec;     /* 0: not given */
+    const char *fields;      /* NULL: not given */
+    const char *folder;      /* NULL: not given */
+    const char *form;        /* NULL: not given */
+    const char *slice;       /* NULL: not given */
+    unsigned lines;          /* 0: not given */
     bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait, hook;
     char **operands; /* ends with NULL */
     unsigned operand_count;
@@ -96,6 +98,8 @@ struct cli_verb {
 extern const char *const cli_priorities[];
 /* What --oversubscribe takes; ends with NULL. */
 extern const char *const cli_engines[];
+/* What --anti-thrash takes; ends with NULL. */
+extern const char *const cli_anti_thrash[];
 /* What --ttl-action takes; ends with NULL. */
 extern const char *const cli_ttl_actions[];
 /* What --by takes; ends with NULL. */

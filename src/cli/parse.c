@@ -54,6 +54,17 @@ static int check_engine(const char *text, struct error *error)
                      "'%.80s' is not a way to have more memory than the GPU; expected swap", text);
 }
 
+const char *const cli_anti_thrash[] = {"on", "off", "auto", NULL};
+
+static int check_anti_thrash(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_anti_thrash; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(error, EINVAL, NULL, "'%.80s' is not a setting of anti-thrash; expected on, off or auto",
+                     text);
+}
+
 const char *const cli_ttl_actions[] = {"none", "kill", NULL};
 
 static int check_ttl_action(const char *text, struct error *error)
@@ -145,6 +156,9 @@ static int take_value(const struct cli_option *option, const char *value, struct
         return take_count(value, target, error);
     case CLI_QUANTUM:
         result = units_parse_quantum(value, &(uint64_t){0}, error);
+        break;
+    case CLI_ANTI_THRASH:
+        result = check_anti_thrash(value, error);
         break;
     case CLI_LIFETIME:
         if (strcmp(value, "never") == 0) {

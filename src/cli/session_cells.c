@@ -111,3 +111,17 @@ void cells_usage(struct table_cell cells[static 2], uint64_t used, uint64_t limi
     table_cell_print(&cells[0], table_usage_colour(used, limit), "%s", table_bar(used, limit, bar));
     table_cell_print(&cells[1], TABLE_PLAIN, "%s", table_usage(used, limit, usage));
 }
+
+const char *cells_wait(const json_t *session, char text[static CELLS_WAIT_TEXT])
+{
+    const json_t *left = json_object_get(session, "wait_seconds_left");
+    double seconds = json_number_value(left);
+    text[0] = '\0';
+    if (json_is_number(left) && seconds < 100)
+        snprintf(text, CELLS_WAIT_TEXT, ", about %.0f s", seconds < 1 ? 1 : seconds);
+    else if (json_is_number(left) && seconds < 6000)
+        snprintf(text, CELLS_WAIT_TEXT, ", about %.0f min", seconds / 60);
+    else if (json_is_number(left))
+        snprintf(text, CELLS_WAIT_TEXT, ", about %.0f h", seconds / 3600);
+    return text;
+}

@@ -37,6 +37,10 @@ void cells_achieved(struct table_cell *cell, const json_t *session, const json_t
 /* A session's speed of late as part of its speed alone, and what was promised of it; "-" where nothing is measured. */
 void cells_speed(struct table_cell *cell, const json_t *session);
 
+/* ", about 12 s" for how long a session should still wait; "" where that cannot be told. Returns `text`. */
+#define CELLS_WAIT_TEXT 48
+const char *cells_wait(const json_t *session, char text[static CELLS_WAIT_TEXT]);
+
 /* Seconds of a GPU's time, in all. */
 void cells_gpu_time(struct table_cell *cell, const json_t *gpu, const char *key);
 

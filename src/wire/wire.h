@@ -320,10 +320,11 @@ struct wire_room {
     uint32_t reserved;
 };
 
+#define WIRE_IDLE_NS UINT64_C(200000000)
 enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
     WIRE_MOVED_WAITS = 2, /* and work waits there */
-    WIRE_MOVED_IDLE = 4,  /* the process has given the GPU nothing for a second */
+    WIRE_MOVED_IDLE = 4,  /* the process has given the GPU nothing for WIRE_IDLE_NS, and all is done */
 };
 
 struct wire_message {

@@ -75,12 +75,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check_refusal(&error);
     else
         check_request(&request);
-    uint64_t quantum_ns;
+    struct scheduler_wish wish;
     error = (struct error){0};
-    if (api_parse_scheduler(body, bytes, &quantum_ns, &error) < 0)
+    if (api_parse_scheduler(body, bytes, &wish, &error) < 0)
         check_refusal(&error);
     else
-        fuzz_require(quantum_ns == 0 || (quantum_ns >= 1000000 && quantum_ns <= 1000000000));
+        fuzz_require(!wish.has_quantum || wish.quantum_ns == 0 ||
+                     (wish.quantum_ns >= 1000000 && wish.quantum_ns <= UINT64_C(3600000000000)));
     free(body);
     return 0;
 }

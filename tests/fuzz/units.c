@@ -55,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (result < 0)
         check_refusal(result, &error);
     else
-        fuzz_require(number == 0 || (number >= 1000 && number <= 1000000));
+        fuzz_require(number == 0 ||
+                     (number >= UNITS_QUANTUM_LEAST_USEC && number <= UNITS_QUANTUM_MOST_USEC));
     error = (struct error){0};
     result = units_parse_number(text, 1000, &number, &error);
     if (result < 0)

@@ -279,11 +279,11 @@ def test_the_quantum_is_set_and_automatic_again(daemon):
     assert 0.19 < time.monotonic() - since < 1
     daemon.cli("scheduler", "--quantum", "auto")
     assert json.loads(daemon.cli("scheduler", "--json").stdout)["quantum_auto"]
-    for wrong in ("0", "2h", "100", "fast"):
+    for wrong in ("0", "2h", "fast"):
         status, answer = daemon.request("PATCH", "/v1/scheduler", {"quantum": wrong})
-        assert status == 400 and "1ms to 1s" in answer["error"]["message"]
+        assert status == 400 and "1ms to 1h" in answer["error"]["message"]
         result = daemon.cli("scheduler", "--quantum", wrong, check=False)
-        assert result.returncode == 2 and f"'{wrong}' is not a turn's length; expected 1ms to 1s, or auto" in result.stderr
+        assert result.returncode == 2 and f"'{wrong}' is not a turn's length; expected 1ms to 1h, or auto" in result.stderr
 
 
 def test_metrics_tell_shares_and_waits(daemon):

@@ -212,6 +212,62 @@ def test_sessions_that_do_not_fit_together_take_turns(daemon, start):
         movable.end()
 
 
+def scheduler(daemon):
+    return daemon.request("GET", "/v1/scheduler")[1]
+
+
+def test_turns_of_memory_are_seen_and_set(daemon, start):
+    """Two that work without end and do not fit together: the GPU is in turns, who waits is told for how long, and turns are as long
+    as somebody says."""
+    assert scheduler(daemon)["gpus"][0]["mode"] == "free" and scheduler(daemon)["memory_quantum_seconds"] is None
+    daemon.cli("scheduler", "--quantum", "20s")
+    shown = scheduler(daemon)
+    assert shown["memory_quantum_seconds"] == 20 and shown["quantum_auto"] and shown["anti_thrash"] == "auto"
+    movables = [start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ab"]
+    assert daemon.session("a")["residency"] == "away"  # without work, it left for b
+    for movable in reversed(movables):
+        movable.send("work 6000")
+    waits = wait_for(lambda: (now := daemon.session("a"))["wait_seconds_left"] and now, "a to wait for its turn")
+    assert waits["waits_for"] == "room" and 5 < waits["wait_seconds_left"] < 25
+    assert scheduler(daemon)["gpus"][0]["mode"] == "turns"
+    assert "gpuslice_gpu_memory_turns_in_force" in (metrics := daemon.request("GET", "/metrics")[1])
+    assert any(line.startswith("gpuslice_gpu_memory_turns_in_force{") and line.endswith(" 1") for line in metrics.splitlines())
+    assert "away, waits, about" in daemon.cli("list").stdout and "waits for room, about" in daemon.cli("show", "a").stdout
+    assert "of memory 20 s" in (text := daemon.cli("scheduler").stdout) and " turns " in text
+    daemon.cli("scheduler", "--anti-thrash", "off", "--quantum", "auto")
+    shown = scheduler(daemon)
+    assert shown["anti_thrash"] == "off" and shown["memory_quantum_seconds"] is None
+    assert all(int(movable.read().split()[1]) > 0 for movable in movables)
+    moved = [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))]
+    assert moved.count("session.suspended") > 4  # turns of a tenth of a second
+    for wrong in ({"anti_thrash": "maybe"}, {"quantum": "2h"}, {}, {"quantum": "1s", "speed": 1}):
+        assert daemon.request("PATCH", "/v1/scheduler", wrong)[0] == 400
+    assert daemon.cli("scheduler", "--anti-thrash", "maybe", check=False).returncode == 2
+    for movable in movables:
+        assert movable.ask("check") == "good"
+        movable.end()
+    wait_for(lambda: scheduler(daemon)["gpus"][0]["mode"] == "free", "turns to be over")
+
+
+def test_with_anti_thrash_one_works_at_a_time(daemon, start):
+    """Both fit together, and still only one of them is on the card while both have work."""
+    movables = [start(20, 4 * MIB, "--name", name, "--memory", "200MiB") for name in "ab"]
+    for movable in movables:
+        movable.send("work 1500")
+    assert [movable.read()[:6] for movable in movables] == ["worked"] * 2
+    assert not any("suspended" in kind for name in "ab" for kind, _ in events(daemon, daemon.session(name)))
+    daemon.cli("scheduler", "--anti-thrash", "on")
+    for movable in movables:
+        movable.send("work 3000")
+    seen = set()
+    wait_for(lambda: seen.add(tuple(daemon.session(name)["residency"] for name in "ab")) or
+             {("resident", "away"), ("away", "resident")} <= seen, "one after the other")
+    assert [movable.read()[:6] for movable in movables] == ["worked"] * 2
+    for movable in movables:
+        assert movable.ask("check") == "good"
+        movable.end()
+
+
 def test_whoever_cannot_move_makes_others_leave(daemon, start, product, reap):
     """What is reserved for a plain session is there when it asks, whoever used it meanwhile."""
     movable = start(100, 10 * MIB, "--name", "moves", "--memory", "600MiB")

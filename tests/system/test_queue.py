@@ -62,6 +62,22 @@ def test_list_and_show_tell_of_those_who_wait(full, reap):
         program.kill()
 
 
+def test_the_first_in_line_is_told_how_long_it_should_take(full, reap):
+    """By the lifetime of whoever is in the way, and not where nobody can tell."""
+    waits = reap(full.spawn("create", "--name", "first", "--memory", "512MiB", "--wait"))
+    wait_for(lambda: queued(full) == ["first"], "one to be in the line")
+    session = full.session("first")
+    assert session["waits_for"] == "line" and session["wait_seconds_left"] is None
+    full.cli("set", "big", "--ttl", "50s", "--ttl-action", "kill")
+    assert 40 < full.session("first")["wait_seconds_left"] <= 51
+    assert "queued (1), about " in full.cli("list").stdout
+    full.cli("set", "big", "--ttl", "2h", "--ttl-action", "none")
+    assert "queued (1), about 2 h" in full.cli("list").stdout  # nothing runs there
+    full.cli("release", "big")
+    assert waits.wait(20) == 0
+    assert full.session("first")["waits_for"] is None
+
+
 def test_more_than_any_gpu_has_is_refused_although_others_wait(full, reap):
     reap(full.spawn("create", "--name", "first", "--memory", "512MiB", "--wait"))
     wait_for(lambda: queued(full) == ["first"], "one to be in the line")

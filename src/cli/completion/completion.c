@@ -26,6 +26,10 @@ static const char *kind_name(enum cli_kind kind)
         return "form";
     case CLI_TTL_ACTION:
         return "action";
+    case CLI_ANTI_THRASH:
+        return "switch";
+    case CLI_QUANTUM:
+        return "quantum";
     case CLI_SHELL:
         return "shell";
     case CLI_VERB:
@@ -119,6 +123,10 @@ static const char *zsh_action(enum cli_kind kind)
         return "(table wide json name)";
     case CLI_TTL_ACTION:
         return "(none kill)";
+    case CLI_ANTI_THRASH:
+        return "(on off auto)";
+    case CLI_QUANTUM:
+        return "(auto)";
     case CLI_SHELL:
         return "(bash zsh fish)";
     case CLI_VERB:
@@ -192,6 +200,10 @@ static const char *fish_values(enum cli_kind kind)
         return "table wide json name";
     case CLI_TTL_ACTION:
         return "none kill";
+    case CLI_ANTI_THRASH:
+        return "on off auto";
+    case CLI_QUANTUM:
+        return "auto";
     case CLI_SHELL:
         return "bash zsh fish";
     case CLI_CONFIG:

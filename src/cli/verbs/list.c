@@ -52,18 +52,22 @@ static void fill_session(struct table_cell *row, const json_t *session)
     const char *state = session_text(session, "state"), *residency = session_text(session, "residency");
     bool is_active = strcmp(state, "active") == 0;
     bool is_declared = json_is_true(json_object_get(session, "declared"));
-    char share[UNITS_SHARE_TEXT];
+    char share[UNITS_SHARE_TEXT], wait[CELLS_WAIT_TEXT];
+    bool waits_for_room = strcmp(session_text(session, "waits_for"), "room") == 0;
+    cells_wait(session, wait);
     table_cell_print(&row[ID], TABLE_PLAIN, "%s", id);
     table_cell_print(&row[NAME], TABLE_PLAIN, "%s", strcmp(name, id) == 0 ? "-" : name);
     if (*session_text(session, "pod"))
         table_cell_print(&row[POD], TABLE_PLAIN, "%s/%s", session_text(session, "namespace"),
                          session_text(session, "pod"));
     if (strcmp(state, "queued") == 0)
-        table_cell_print(&row[STATE], TABLE_YELLOW, "queued (%llu)",
-                         (unsigned long long)session_number(session, "queue_position"));
+        table_cell_print(&row[STATE], TABLE_YELLOW, "queued (%llu)%s",
+                         (unsigned long long)session_number(session, "queue_position"), wait);
     else if (is_active && strcmp(residency, "resident") != 0 && *residency)
-        table_cell_print(&row[STATE], TABLE_YELLOW, "%s%s", residency,
-                         json_is_true(json_object_get(session, "waits_for_room")) ? ", waits" : "");
+        table_cell_print(&row[STATE], TABLE_YELLOW, "%s%s%s", residency, waits_for_room ? ", waits" : "",
+                         wait);
+    else if (is_active && waits_for_room)
+        table_cell_print(&row[STATE], TABLE_YELLOW, "waits for room%s", wait);
     else
         table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
                          is_active && is_declared ? "declared" : state);

@@ -10,8 +10,15 @@
 
 static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
-     "the longest turn while others wait, from 1ms to 1s; auto: fifty times what a change of turns costs, "
-     "within 15 to 50 ms"},
+     "the longest turn while others wait: of the GPU's time from 1ms to 1s, of its memory from 1s to 1h; "
+     "auto: "
+     "fifty times what a change of turns costs, within 15 to 50 ms, and so long that moving memory takes a "
+     "tenth "
+     "of it, within 1 to 60 s"},
+    {"anti-thrash", "on|off|auto", CLI_ANTI_THRASH, offsetof(struct cli_arguments, anti_thrash),
+     "memory that can leave the card takes turns where it does not fit together (auto), always (on), or "
+     "never "
+     "(off: whoever needs room has it at once)"},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
@@ -81,11 +88,25 @@ static void print_table(const json_t *scheduler)
     table_free(&table);
 }
 
+static void print_settings(const json_t *scheduler)
+{
+    const json_t *memory = json_object_get(scheduler, "memory_quantum_seconds");
+    printf("quantum  %.0f ms%s", 1000 * json_number_value(json_object_get(scheduler, "quantum_seconds")),
+           json_is_true(json_object_get(scheduler, "quantum_auto")) ? " (automatic)" : "");
+    if (json_is_number(memory))
+        printf(", of memory %.0f s", json_number_value(memory));
+    else
+        fputs(", of memory automatic", stdout);
+    printf("; anti-thrash %s\n\n", session_text(scheduler, "anti_thrash"));
+}
+
 static enum cli_status act(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
-    json_t *body = arguments->quantum ? json_pack("{s:s}", "quantum", arguments->quantum) : NULL;
+    json_t *body = NULL;
+    if (arguments->quantum || arguments->anti_thrash)
+        body = json_pack("{s:s*,s:s*}", "quantum", arguments->quantum, "anti_thrash", arguments->anti_thrash);
     json_t *scheduler = NULL;
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0)
@@ -97,9 +118,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
     if (arguments->json) {
         cells_print_json(scheduler);
     } else {
-        printf("quantum  %.0f ms%s\n\n",
-               1000 * json_number_value(json_object_get(scheduler, "quantum_seconds")),
-               json_is_true(json_object_get(scheduler, "quantum_auto")) ? " (automatic)" : "");
+        print_settings(scheduler);
         print_table(scheduler);
     }
     json_decref(scheduler);
@@ -108,19 +127,22 @@ static enum cli_status act(const struct cli_arguments *arguments)
 
 const struct cli_verb verb_scheduler = {
     .name = "scheduler",
-    .summary = "show how the GPUs' time is shared, and set the longest turn",
+    .summary = "show how the GPUs are shared, and set the longest turns",
     .text =
         "A GPU is 'free' to all until a session on it has a share or a priority. Then it is 'open' while all"
         " get what was promised to them side by side, and in 'shares' while some take turns or wait for what "
         "their"
-        " maximum allows. 10s is the part of the GPU's time that a session got in the last ten seconds. "
+        " maximum allows. It is in 'turns' while memory that does not fit together takes turns on it, each a "
+        "second or more"
+        " long. 10s is the part of the GPU's time that a session got in the last ten seconds. "
         "SPEED is"
         " its speed of late as part of its speed alone, and what its minimum promises of that. GPU TIME is "
         "what its"
         " work took, HELD for how long others were kept from the GPU for it, and WAITS how long half and 99 "
         "of 100 waits"
-        " of its threads for turns were at most. A quantum that you set holds until the daemon ends.",
-    .examples = "  gpuslice scheduler --quantum 20ms",
+        " of its threads for turns were at most. What you set holds until the daemon ends.",
+    .examples = "  gpuslice scheduler --quantum 20ms\n"
+                "  gpuslice scheduler --quantum 30s --anti-thrash auto",
     .options = options,
     .act = act,
 };

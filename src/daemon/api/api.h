@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "daemon/residency/moves.h"
 
 struct daemon;
 struct gpu;
@@ -48,7 +49,12 @@ json_t *api_gpu_process_json(struct daemon *daemon, const struct nvml_process *s
 json_t *api_config_json(const struct daemon *daemon);
 
 /* PATCH /v1/scheduler: 0 is automatic. -EINVAL with ERR_BAD_REQUEST. */
-int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, struct error *error);
+struct scheduler_wish {
+    bool has_quantum, has_anti_thrash;
+    uint64_t quantum_ns; /* 0: automatic */
+    enum anti_thrash anti_thrash;
+};
+int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *wish, struct error *error);
 
 /* Handler of GET /v1/sessions: oldest first, those that were there as the request came and still are, each as
  * it is when it is written. */

@@ -167,12 +167,18 @@ static json_t *move_json(const struct session *session)
     struct moves_standing standing = moves_standing(session);
     bool moves = standing.state == MOVE_LEAVING || standing.state == MOVE_COMING;
     bool has_cause = standing.state == MOVE_LEAVING || standing.state == MOVE_AWAY;
+    bool is_queued = session->state == SESSION_QUEUED;
+    double wait = is_queued ? queue_seconds_left(session) : standing.wait_seconds_left;
     json_t *move = json_null();
     if (moves)
         move = json_pack("{s:o,s:o,s:o}", "done_bytes", bytes_json(standing.done_bytes), "total_bytes",
                          bytes_json(standing.total_bytes), "seconds_left",
                          standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
-    return json_pack("{s:s,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "oversubscribe",
+    return json_pack("{s:o,s:o,s:s,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
+                     is_queued        ? json_string("line")
+                     : standing.waits ? json_string("room")
+                                      : json_null(),
+                     "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "oversubscribe",
                      session->engine == LEDGER_ENGINE_SWAP ? "swap" : "none", "residency",
                      moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
                      has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",

@@ -10,6 +10,7 @@
 #include "daemon/http/http.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/schedule/turns.h"
 #include "daemon/session/session.h"
@@ -50,53 +51,100 @@ void api_show_scheduler(struct http_request *request, const char *id)
     const struct arbiter *arbiter = agents_arbiter(daemon);
     json_t *gpus = json_array();
     for (unsigned i = 0; i < daemon->gpu_count; i++)
-        json_array_append_new(gpus, json_pack("{s:i,s:s,s:s,s:I,s:o}", "index", (int)daemon->gpus[i].index,
-                                              "uuid", daemon->gpus[i].uuid_text, "mode",
-                                              agents_mode_name(agents_mode(daemon, i)), "handovers",
-                                              (json_int_t)arbiter_handovers(arbiter, i), "sessions",
-                                              leases_json(request, i)));
+        json_array_append_new(
+            gpus, json_pack("{s:i,s:s,s:s,s:I,s:o}", "index", (int)daemon->gpus[i].index, "uuid",
+                            daemon->gpus[i].uuid_text, "mode",
+                            moves_takes_turns(daemon, i) ? "turns" : agents_mode_name(agents_mode(daemon, i)),
+                            "handovers", (json_int_t)arbiter_handovers(arbiter, i), "sessions",
+                            leases_json(request, i)));
+    uint64_t turn_ns = moves_turns_ns(daemon);
     http_reply_json(request, 200,
-                    json_pack("{s:b,s:f,s:f,s:o}", "quantum_auto", arbiter_quantum_is_auto(arbiter),
-                              "quantum_seconds", (double)arbiter_quantum(arbiter) / NS_PER_SECOND,
-                              "handover_gap_seconds", (double)arbiter_gap(arbiter) / NS_PER_SECOND, "gpus",
-                              gpus));
+                    json_pack("{s:o,s:s,s:b,s:f,s:f,s:o}", "memory_quantum_seconds",
+                              turn_ns ? json_real((double)turn_ns / NS_PER_SECOND) : json_null(),
+                              "anti_thrash", moves_anti_thrash_name(moves_anti_thrash(daemon)),
+                              "quantum_auto", arbiter_quantum_is_auto(arbiter), "quantum_seconds",
+                              (double)arbiter_quantum(arbiter) / NS_PER_SECOND, "handover_gap_seconds",
+                              (double)arbiter_gap(arbiter) / NS_PER_SECOND, "gpus", gpus));
 }
 
-int api_parse_scheduler(const char *body, size_t bytes, uint64_t *quantum_ns, struct error *error)
+static int parse_quantum(const json_t *value, struct scheduler_wish *wish, struct error *error)
 {
-    json_t *document = json_loadb(body ? body : "", bytes, JSON_REJECT_DUPLICATES, NULL);
-    const char *text = json_string_value(json_object_get(document, "quantum"));
     uint64_t usec;
     struct error cause;
+    if (!json_is_string(value))
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "'quantum' is wrong; expected \"auto\", or a duration of 1ms to 1h");
+    if (units_parse_quantum(json_string_value(value), &usec, &cause) < 0)
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST", "'quantum': %s", cause.message);
+    wish->has_quantum = true;
+    wish->quantum_ns = usec * 1000;
+    return 0;
+}
+
+static int parse_anti_thrash(const json_t *value, struct scheduler_wish *wish, struct error *error)
+{
+    const char *text = json_string_value(value);
+    wish->has_anti_thrash = true;
+    if (text && moves_anti_thrash_parse(text, &wish->anti_thrash))
+        return 0;
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                     "'anti_thrash' is wrong; expected \"on\", \"off\" or \"auto\"");
+}
+
+int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *wish, struct error *error)
+{
+    json_t *document = json_loadb(body ? body : "", bytes, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *quantum = json_object_get(document, "quantum"),
+                 *anti_thrash = json_object_get(document, "anti_thrash");
     int result = 0;
-    if (!text || json_object_size(document) != 1)
-        result = error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                           "the body is wrong; expected {\"quantum\": \"auto\"} or a duration of 1ms to 1s");
-    else if (units_parse_quantum(text, &usec, &cause) < 0)
-        result = error_set(error, EINVAL, "ERR_BAD_REQUEST", "'quantum': %s", cause.message);
-    else
-        *quantum_ns = usec * 1000;
+    *wish = (struct scheduler_wish){0};
+    if (json_object_size(document) == 0 ||
+        json_object_size(document) != (quantum != NULL) + (anti_thrash != NULL))
+        result =
+            error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                      "the body is wrong; expected {\"quantum\": \"auto\"} or a duration of 1ms to 1h, or "
+                      "{\"anti_thrash\": \"on\"}, \"off\" or \"auto\", or both");
+    if (result == 0 && quantum)
+        result = parse_quantum(quantum, wish, error);
+    if (result == 0 && anti_thrash)
+        result = parse_anti_thrash(anti_thrash, wish, error);
     json_decref(document);
     return result;
+}
+
+/* A length sets the turns that may be so long: of the GPU's time, of its memory, or both. */
+static void set_quantum(struct daemon *daemon, uint64_t ns)
+{
+    if (ns <= UNITS_TIME_TURN_MOST_USEC * 1000)
+        agents_set_quantum(daemon, ns);
+    if (ns == 0 || ns >= UNITS_TIME_TURN_MOST_USEC * 1000)
+        moves_set_turns(daemon, ns);
 }
 
 void api_change_scheduler(struct http_request *request, const char *id)
 {
     struct error error;
-    uint64_t quantum_ns;
+    struct scheduler_wish wish;
+    unsigned uid = (unsigned)request->peer.uid;
     int result = 0;
-    if (request->daemon->options.system && request->peer.uid != 0)
+    if (request->daemon->options.system && uid != 0)
         result = error_set(&error, EACCES, "ERR_FORBIDDEN",
                            "how GPUs' time is shared concerns all users; only root may change it");
     else
-        result = api_parse_scheduler(request->body, request->body_bytes, &quantum_ns, &error);
+        result = api_parse_scheduler(request->body, request->body_bytes, &wish, &error);
     if (result < 0) {
         http_reply_error(request, &error);
         return;
     }
-    agents_set_quantum(request->daemon, quantum_ns);
-    log_info("the quantum was set to %llu ms (0: automatic) by uid %u",
-             (unsigned long long)quantum_ns / 1000000, (unsigned)request->peer.uid);
+    if (wish.has_quantum) {
+        set_quantum(request->daemon, wish.quantum_ns);
+        log_info("the quantum was set to %llu ms (0: automatic) by uid %u",
+                 (unsigned long long)wish.quantum_ns / 1000000, uid);
+    }
+    if (wish.has_anti_thrash) {
+        moves_set_anti_thrash(request->daemon, wish.anti_thrash);
+        log_info("anti-thrash was set to %s by uid %u", moves_anti_thrash_name(wish.anti_thrash), uid);
+    }
     api_show_scheduler(request, id);
 }
 

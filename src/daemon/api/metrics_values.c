@@ -258,6 +258,11 @@ static uint64_t session_movable_bytes(const struct subject *subject)
     return moves_standing(subject->session).resident_bytes;
 }
 
+static uint64_t session_waits_for_room(const struct subject *subject)
+{
+    return moves_standing(subject->session).waits;
+}
+
 static uint64_t session_evicted_bytes(const struct subject *subject)
 {
     return moves_standing(subject->session).evicted_bytes;
@@ -289,6 +294,11 @@ static uint64_t gpu_has_shares(const struct subject *subject)
 static uint64_t gpu_has_turns(const struct subject *subject)
 {
     return agents_mode(subject->daemon, subject->gpu) == ARBITER_MODE_SHARES;
+}
+
+static uint64_t gpu_has_memory_turns(const struct subject *subject)
+{
+    return moves_takes_turns(subject->daemon, subject->gpu);
 }
 
 static uint64_t gpu_handovers(const struct subject *subject)

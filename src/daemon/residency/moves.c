@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -97,7 +98,7 @@ static void take(void *context, const struct change *change)
 
 static int check_moves(const struct session *session, struct error *error)
 {
-    if (session->engine == LEDGER_ENGINE_SWAP)
+    if (session_can_move(session))
         return 0;
     return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
                      "the memory of session %s cannot leave the card; make one that can with --oversubscribe",
@@ -116,6 +117,7 @@ int moves_suspend(struct session *session, struct error *error)
         return error_set_errno(error, ENOMEM, "cannot suspend session %s", session->id);
     if (leaves) {
         session->move->cause = MOVE_BY_USER; /* from now on */
+        session->move->is_taken_idle = false;
     } else {
         session->move->failure[0] = '\0';
         moves_turn(session, true, MOVE_BY_USER);
@@ -149,8 +151,10 @@ int moves_resume(struct session *session, struct error *error)
 struct moves_standing moves_standing(const struct session *session)
 {
     const struct move *move = session->move;
-    struct moves_standing standing = {
-        .state = session->is_suspended ? MOVE_AWAY : MOVE_RESIDENT, .failure = "", .seconds_left = -1};
+    struct moves_standing standing = {.state = session->is_suspended ? MOVE_AWAY : MOVE_RESIDENT,
+                                      .failure = "",
+                                      .seconds_left = -1,
+                                      .wait_seconds_left = -1};
     if (!move)
         return standing;
     standing = (struct moves_standing){
@@ -162,8 +166,12 @@ struct moves_standing moves_standing(const struct session *session)
         .unmovable_bytes = MOVES_SUM(session, unmovable_bytes),
         .arena_bytes = moves_arena_bytes(session),
         .seconds_left = -1,
+        .wait_seconds_left = -1,
         .failure = move->failure,
     };
+    uint64_t now = daemon_now_usec();
+    if (standing.waits && move->due_usec)
+        standing.wait_seconds_left = move->due_usec > now ? (double)(move->due_usec - now) / 1e6 : 0;
     if (move->state != MOVE_LEAVING && move->state != MOVE_COMING)
         return standing;
     uint64_t left = move->is_leaving ? standing.resident_bytes : standing.evicted_bytes;
@@ -174,6 +182,55 @@ struct moves_standing moves_standing(const struct session *session)
         standing.seconds_left = seconds * (double)left / (double)standing.done_bytes;
     return standing;
 }
+
+/* --- Turns ----------------------------------------------------------------------------------------- */
+
+static const char *const anti_thrash_names[] = {
+    [ANTI_THRASH_AUTO] = "auto", [ANTI_THRASH_ON] = "on", [ANTI_THRASH_OFF] = "off"};
+
+void moves_set_turns(struct daemon *daemon, uint64_t turn_ns)
+{
+    daemon->moves->turn_ns = turn_ns;
+    moves_decide(daemon);
+}
+
+uint64_t moves_turns_ns(const struct daemon *daemon)
+{
+    return daemon->moves->turn_ns;
+}
+
+void moves_set_anti_thrash(struct daemon *daemon, enum anti_thrash anti_thrash)
+{
+    daemon->moves->anti_thrash = anti_thrash;
+    moves_decide(daemon);
+}
+
+enum anti_thrash moves_anti_thrash(const struct daemon *daemon)
+{
+    return daemon->moves->anti_thrash;
+}
+
+bool moves_takes_turns(const struct daemon *daemon, unsigned gpu)
+{
+    return daemon->moves && daemon->moves->turns_until_usec[gpu] > daemon_now_usec();
+}
+
+const char *moves_anti_thrash_name(enum anti_thrash anti_thrash)
+{
+    return anti_thrash_names[anti_thrash];
+}
+
+bool moves_anti_thrash_parse(const char *text, enum anti_thrash *anti_thrash)
+{
+    for (size_t i = 0; i < sizeof(anti_thrash_names) / sizeof(anti_thrash_names[0]); i++)
+        if (strcmp(text, anti_thrash_names[i]) == 0) {
+            *anti_thrash = (enum anti_thrash)i;
+            return true;
+        }
+    return false;
+}
+
+/* --- Names ----------------------------------------------------------------------------------------- */
 
 const char *moves_state_name(enum move_state state)
 {

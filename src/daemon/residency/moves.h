@@ -35,9 +35,10 @@ int moves_resume(struct session *session, struct error *error);
 /* How a session stands, as answers and metrics show it. */
 struct moves_standing {
     enum move_state state;
-    enum move_cause cause;   /* of one that left or leaves */
-    bool waits;              /* for room on the card */
-    uint64_t resident_bytes; /* that can move, and are on the card */
+    enum move_cause cause;    /* of one that left or leaves */
+    bool waits;               /* for room on the card */
+    double wait_seconds_left; /* about; below 0: that cannot be told */
+    uint64_t resident_bytes;  /* that can move, and are on the card */
     uint64_t evicted_bytes;
     uint64_t unmovable_bytes;         /* of processes whose memory can move else */
     uint64_t arena_bytes;             /* host memory that it has */
@@ -46,6 +47,27 @@ struct moves_standing {
     const char *failure;              /* why the last move failed; "": it did not */
 };
 struct moves_standing moves_standing(const struct session *session);
+
+/* How memory takes turns. */
+enum anti_thrash {
+    ANTI_THRASH_AUTO, /* where it does not fit together */
+    ANTI_THRASH_ON,   /* always: of those that can move, one works on a GPU at a time */
+    ANTI_THRASH_OFF,  /* never: whoever needs room has it at once, and the driver pages what it can */
+};
+#define MOVES_TURN_LEAST_NS UINT64_C(1000000000)
+#define MOVES_TURN_MOST_NS UINT64_C(3600000000000)
+
+/* `turn_ns`: how long turns are; 0: as long as moving is worth. */
+void moves_set_turns(struct daemon *daemon, uint64_t turn_ns);
+uint64_t moves_turns_ns(const struct daemon *daemon);
+void moves_set_anti_thrash(struct daemon *daemon, enum anti_thrash anti_thrash);
+enum anti_thrash moves_anti_thrash(const struct daemon *daemon);
+/* Whether sessions take turns with their memory on the GPU, or did of late. */
+bool moves_takes_turns(const struct daemon *daemon, unsigned gpu);
+
+/* "auto", "on", "off". */
+const char *moves_anti_thrash_name(enum anti_thrash anti_thrash);
+bool moves_anti_thrash_parse(const char *text, enum anti_thrash *anti_thrash);
 
 /* What stands in answers and metrics: "resident", and so on; "user", and so on. */
 const char *moves_state_name(enum move_state state);

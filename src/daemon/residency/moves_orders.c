@@ -44,11 +44,13 @@ static void give_order(struct process *process, struct wire_message *message, ui
 static void order_out(struct process *process)
 {
     const struct session *session = process->session;
-    bool is_idle = session->move->cause == MOVE_BY_IDLE;
+    bool is_idle = session->move->is_taken_idle;
     struct wire_message message = {.header.type = WIRE_EVICT,
                                    .evict.patience_ns = is_idle ? IDLE_PATIENCE_NS : PATIENCE_NS};
     if (is_idle)
-        message.evict.idle_ns = session->idle_suspend_seconds * UINT64_C(1000000000);
+        message.evict.idle_ns = session->move->cause == MOVE_BY_IDLE
+                                    ? session->idle_suspend_seconds * UINT64_C(1000000000)
+                                    : WIRE_IDLE_NS;
     give_order(process, &message, &message.evict.order);
 }
 
@@ -106,7 +108,7 @@ static void step(struct process *process)
         daemon_now_usec() < move->again_usec)
         return;
     if (is_leaving && !process_move_is_away(move)) {
-        if (process_move_lacks_bytes(move))
+        if (process->session->engine == LEDGER_ENGINE_SWAP && process_move_lacks_bytes(move))
             ask_for_chunk(process);
         else
             order_out(process);
@@ -182,6 +184,7 @@ void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
     struct move *move = session->move;
     move->is_leaving = is_leaving;
     move->cause = cause;
+    move->is_taken_idle = is_leaving && cause == MOVE_BY_IDLE;
     move->wants_usec = 0;
     move->began_usec = daemon_now_usec();
     move->total_bytes = is_leaving ? MOVES_SUM(session, resident_bytes) : MOVES_SUM(session, evicted_bytes);

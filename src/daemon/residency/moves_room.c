@@ -14,6 +14,8 @@
 #define HOPE_NS UINT64_C(1500000000)
 #define TURN_LEAST_NS UINT64_C(1000000000)
 #define TURN_MOST_NS UINT64_C(60000000000)
+#define BREATH_NS UINT64_C(100000000) /* without turns: whoever has come may at least do something */
+#define TURNS_USEC UINT64_C(2000000)
 
 /* What a session has on the card, or will have when it has come. */
 static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
@@ -27,19 +29,31 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     return used > here ? used : here;
 }
 
-static void count_free(const struct daemon *daemon, uint64_t free_bytes[RESIDENCY_GPUS])
+/* Memory that the driver pages may be more than the card has; other memory cannot, whatever is counted of it. */
+static bool is_paged(const struct session *session)
 {
-    memset(free_bytes, 0, RESIDENCY_GPUS * sizeof(free_bytes[0]));
+    return session_can_move(session) && session->engine != LEDGER_ENGINE_SWAP;
+}
+
+static void count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY_PLACES])
+{
+    bool has_paged[RESIDENCY_GPUS] = {false};
+    memset(free_bytes, 0, RESIDENCY_PLACES * sizeof(free_bytes[0]));
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++)
-        free_bytes[gpu] = admission_unreserved(daemon->gpus[gpu].total_bytes, MOVES_SLACK_BYTES,
-                                               promises_outside_bytes(daemon, gpu));
+        free_bytes[gpu] = (int64_t)admission_unreserved(daemon->gpus[gpu].total_bytes, MOVES_SLACK_BYTES,
+                                                        promises_outside_bytes(daemon, gpu));
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++) {
             int gpu = session->gpus[i].gpu;
             uint64_t taken = gpu >= 0 ? taken_by(session, i) : 0;
-            if (gpu >= 0)
-                free_bytes[gpu] -= taken < free_bytes[gpu] ? taken : free_bytes[gpu];
+            if (gpu < 0)
+                continue;
+            has_paged[gpu] |= is_paged(session);
+            free_bytes[gpu] -= (int64_t)(taken < INT64_MAX / LEDGER_GPUS ? taken : INT64_MAX / LEDGER_GPUS);
         }
+    for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++)
+        if (free_bytes[gpu] < 0 && (!has_paged[gpu] || daemon->moves->anti_thrash == ANTI_THRASH_OFF))
+            free_bytes[gpu] = 0;
 }
 
 static void tell_room(struct session *session, bool has_room)
@@ -64,10 +78,22 @@ static uint64_t leaves_with(const struct session *session, unsigned policy_gpu)
                      session->process_count * session->daemon->gpus[gpu].context_bytes;
     uint64_t charged = session_charged(session, policy_gpu);
     charged = charged > stays ? charged - stays : 0;
-    return session->engine != LEDGER_ENGINE_SWAP ? 0 : charged > told ? charged : told;
+    return !session_can_move(session) ? 0 : charged > told ? charged : told;
 }
 
-/* One session as residency.h sees it. `parts` has room for its GPUs. */
+/* One after the other: of each of its GPUs it has the one right to work there, or misses it. */
+static void see_right_to_work(const struct session *session, struct residency_part *parts,
+                              struct residency_session *seen)
+{
+    bool comes = moves_wants_to_come(session);
+    bool has_some = MOVES_SUM(session, resident_bytes) > 0 && !comes;
+    for (unsigned i = 0, count = seen->part_count; i < count; i++)
+        parts[seen->part_count++] = (struct residency_part){.gpu = RESIDENCY_GPUS + parts[i].gpu,
+                                                            .here_bytes = has_some && !seen->idle_since_ns,
+                                                            .missing_bytes = comes};
+}
+
+/* One session as residency.h sees it. `parts` has room for its GPUs' places. */
 static struct residency_session see(const struct session *session, struct residency_part *parts)
 {
     const struct move *move = session->move;
@@ -75,10 +101,11 @@ static struct residency_session see(const struct session *session, struct reside
     bool comes = moves_wants_to_come(session);
     struct residency_session seen = {
         .parts = parts,
-        .can_leave = session->engine == LEDGER_ENGINE_SWAP && move->state == MOVE_RESIDENT,
+        .can_leave = session_can_move(session) && move->state == MOVE_RESIDENT,
         .is_leaving = move->state == MOVE_LEAVING,
         .waits = comes || since != UINT64_MAX,
         .priority = session->priority,
+        .min_share = session->compute.min,
         .waits_since_ns = (comes && move->wants_usec < since ? move->wants_usec : since) * 1000,
         .came_ns = move->came_usec * 1000,
         .idle_since_ns = idle == UINT64_MAX ? 0 : idle * 1000,
@@ -95,33 +122,19 @@ static struct residency_session see(const struct session *session, struct reside
                                    move->misses * 2 * MOVES_SLACK_BYTES;
         moving += part->here_bytes + part->missing_bytes;
     }
+    if (session->daemon->moves->anti_thrash == ANTI_THRASH_ON && session_can_move(session))
+        see_right_to_work(session, parts, &seen);
     seen.move_ns = (uint64_t)(2e9 * (double)moving / (double)session->daemon->moves->bytes_per_second);
     return seen;
 }
 
-/* Whether there would be room for what a session waits for, if all left that can. What was allocated a moment ago may not be
- * told yet, so nobody is without hope at once. */
-static bool has_hope(const struct residency_session *waiter, const struct residency_session *sessions,
-                     unsigned count, const uint64_t free_bytes[RESIDENCY_GPUS])
+static void obey(struct session *session, const struct residency_session *seen)
 {
-    for (unsigned i = 0; i < waiter->part_count; i++) {
-        const struct residency_part *wanted = &waiter->parts[i];
-        uint64_t room = free_bytes[wanted->gpu];
-        for (unsigned j = 0; j < count; j++)
-            for (unsigned k = 0; k < sessions[j].part_count && &sessions[j] != waiter; k++)
-                if (sessions[j].parts[k].gpu == wanted->gpu)
-                    room += sessions[j].parts[k].here_bytes;
-        if (wanted->missing_bytes > room)
-            return false;
-    }
-    return true;
-}
-
-static void obey(struct session *session, enum residency_verdict verdict)
-{
+    enum residency_verdict verdict = seen->verdict;
     struct move *move = session->move;
     if (verdict == RESIDENCY_LEAVES) {
         moves_turn(session, true, MOVE_BY_NEED);
+        move->is_taken_idle = seen->idle_since_ns != 0;
         moves_advance(session);
     } else if (verdict == RESIDENCY_COMES) {
         bool comes = moves_wants_to_come(session);
@@ -133,10 +146,13 @@ static void obey(struct session *session, enum residency_verdict verdict)
     }
 }
 
-static bool somebody_waits(const struct daemon *daemon)
+/* Where more may be on a card than fits, that is looked for too. */
+static bool has_something_to_decide(const struct daemon *daemon)
 {
     for (const struct session *session = daemon->sessions; session; session = session->next)
-        if (session->move && (moves_wants_to_come(session) || moves_needs_since(session) != UINT64_MAX))
+        if (session->move &&
+            (moves_wants_to_come(session) || moves_needs_since(session) != UINT64_MAX || is_paged(session) ||
+             (daemon->moves->anti_thrash == ANTI_THRASH_ON && session_can_move(session))))
             return true;
     return false;
 }
@@ -146,7 +162,7 @@ struct view {
     unsigned count;
     struct residency_session *seen;
     struct session **sessions;
-    struct residency_part *parts;
+    struct residency_part *parts, **first_part; /* of all; of each session */
 };
 
 static void see_all(const struct daemon *daemon, struct view *view)
@@ -156,44 +172,120 @@ static void see_all(const struct daemon *daemon, struct view *view)
         if (!at->move)
             continue;
         view->sessions[view->count] = at;
+        view->first_part[view->count] = &view->parts[part];
         view->seen[view->count] = see(at, &view->parts[part]);
         part += view->seen[view->count++].part_count;
     }
 }
 
-static void decide_on(struct daemon *daemon, struct view *view)
+/* Of those who work there, or come, one at a time. */
+static void count_rights(const struct view *view, int64_t free_bytes[RESIDENCY_PLACES])
 {
-    const struct moves *moves = daemon->moves;
-    const struct residency_turns turns = {moves->turn_ns ? moves->turn_ns : TURN_LEAST_NS,
-                                          moves->turn_ns ? moves->turn_ns : TURN_MOST_NS};
-    uint64_t free_bytes[RESIDENCY_GPUS];
-    count_free(daemon, free_bytes);
-    see_all(daemon, view);
+    for (unsigned gpu = 0; gpu < RESIDENCY_GPUS; gpu++)
+        free_bytes[RESIDENCY_GPUS + gpu] = 1;
+    for (unsigned i = 0; i < view->count; i++)
+        for (unsigned j = 0; j < view->seen[i].part_count; j++) {
+            const struct residency_part *part = &view->seen[i].parts[j];
+            if (part->gpu >= RESIDENCY_GPUS)
+                free_bytes[part->gpu] -= (int64_t)part->here_bytes;
+        }
+}
+
+static struct residency_turns turns_of(const struct moves *moves)
+{
+    if (moves->anti_thrash == ANTI_THRASH_OFF)
+        return (struct residency_turns){BREATH_NS, BREATH_NS};
+    if (moves->turn_ns)
+        return (struct residency_turns){moves->turn_ns, moves->turn_ns};
+    return (struct residency_turns){TURN_LEAST_NS, TURN_MOST_NS};
+}
+
+/* What would be free in a place for `waiter`, if all others left that can. */
+static int64_t most_room(const struct view *view, const struct residency_session *waiter, unsigned place,
+                         const int64_t free_bytes[RESIDENCY_PLACES])
+{
+    int64_t room = free_bytes[place];
+    for (unsigned i = 0; i < view->count; i++)
+        for (unsigned j = 0; j < view->seen[i].part_count && &view->seen[i] != waiter; j++)
+            if (view->seen[i].parts[j].gpu == place)
+                room += (int64_t)view->seen[i].parts[j].here_bytes;
+    return room;
+}
+
+/* Whether there would be room for what the view's session `number` waits for. What the driver pages comes in any case, as far as
+ * there is room. */
+static bool has_hope(const struct view *view, unsigned number, const int64_t free_bytes[RESIDENCY_PLACES])
+{
+    const struct residency_session *waiter = &view->seen[number];
+    for (unsigned i = 0; i < waiter->part_count; i++) {
+        struct residency_part *wanted = &view->first_part[number][i];
+        int64_t room = most_room(view, waiter, wanted->gpu, free_bytes);
+        if ((int64_t)wanted->missing_bytes <= room)
+            continue;
+        if (!is_paged(view->sessions[number]))
+            return false;
+        wanted->missing_bytes = room > 0 ? (uint64_t)room : 0;
+    }
+    return true;
+}
+
+/* Whoever cannot have room, whoever leaves, waits no longer. What was allocated a moment ago may not be told yet, so nobody is
+ * without hope at once. */
+static void refuse_the_hopeless(const struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
+{
     for (unsigned i = 0; i < view->count; i++) {
         struct residency_session *seen = &view->seen[i];
-        if (!seen->waits || has_hope(seen, view->seen, view->count, free_bytes))
+        if (!seen->waits || has_hope(view, i, free_bytes))
             continue;
         seen->waits = false;
         if (daemon_now_usec() * 1000 - seen->waits_since_ns >= HOPE_NS)
             tell_room(view->sessions[i], false);
     }
+}
+
+/* A GPU is in turns while somebody waits for what another one has there, and for a while after. */
+static void note_turns(struct moves *moves, const struct residency_session *seen)
+{
+    bool is_turn =
+        seen->verdict == RESIDENCY_LEAVES ||
+        (seen->waits && (seen->verdict == RESIDENCY_STAYS || seen->verdict == RESIDENCY_COMES_AHEAD));
+    for (unsigned i = 0; i < seen->part_count && is_turn; i++)
+        if (seen->parts[i].gpu < RESIDENCY_GPUS && (seen->parts[i].missing_bytes || !seen->waits))
+            moves->turns_until_usec[seen->parts[i].gpu] = daemon_now_usec() + TURNS_USEC;
+}
+
+static void decide_on(struct daemon *daemon, struct view *view)
+{
+    struct moves *moves = daemon->moves;
+    const struct residency_turns turns = turns_of(moves);
+    int64_t free_bytes[RESIDENCY_PLACES];
+    count_free(daemon, free_bytes);
+    see_all(daemon, view);
+    count_rights(view, free_bytes);
+    refuse_the_hopeless(view, free_bytes);
     residency_decide(view->seen, view->count, free_bytes, &turns, daemon_now_usec() * 1000);
-    for (unsigned i = 0; i < view->count; i++)
-        obey(view->sessions[i], view->seen[i].verdict);
+    for (unsigned i = 0; i < view->count; i++) {
+        const struct residency_session *seen = &view->seen[i];
+        view->sessions[i]->move->due_usec = seen->due_ns / 1000;
+        note_turns(moves, seen);
+        obey(view->sessions[i], seen);
+    }
 }
 
 void moves_decide(struct daemon *daemon)
 {
-    if (!somebody_waits(daemon))
+    if (!has_something_to_decide(daemon))
         return;
     struct view view = {
         .seen = calloc(daemon->session_count, sizeof(*view.seen)),
         .sessions = calloc(daemon->session_count, sizeof(struct session *)),
-        .parts = calloc((size_t)daemon->session_count * LEDGER_GPUS, sizeof(*view.parts)),
+        .first_part = calloc(daemon->session_count, sizeof(struct residency_part *)),
+        .parts = calloc((size_t)daemon->session_count * 2 * LEDGER_GPUS, sizeof(*view.parts)),
     };
-    if (view.seen && view.sessions && view.parts)
+    if (view.seen && view.sessions && view.parts && view.first_part)
         decide_on(daemon, &view);
     free(view.parts);
+    free(view.first_part);
     free(view.sessions);
     free(view.seen);
     moves_set_timer(daemon->moves);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "daemon/loop/changes.h"
 #include "daemon/residency/moves.h"
+#include "ledger/ledger.h"
 #include "wire/wire.h"
 
 struct process;
@@ -48,7 +49,9 @@ struct move {
         wants_usec; /* of one that is away: since when it is to come as soon as there is room; 0: it is not */
     uint64_t came_usec; /* when it was on the card as a whole last */
     unsigned misses;    /* so often there was room, and the card said that there was not */
+    bool is_taken_idle; /* it is to leave only if it has no work */
     bool has_moved;     /* something of it left since it was resident last */
+    uint64_t due_usec;  /* of one that waits: when it should be there, about; 0: that cannot be told */
     char failure[256];
 };
 
@@ -59,6 +62,8 @@ struct moves {
     uint64_t last_order;
     uint64_t bytes_per_second; /* of moves, smoothed */
     uint64_t turn_ns;          /* 0: as long as moving is worth */
+    enum anti_thrash anti_thrash;
+    uint64_t turns_until_usec[LEDGER_GPUS]; /* so long the GPU is in turns */
 };
 
 /* --- moves_sums.c ---------------------------------------------------------------------------------- */

@@ -55,6 +55,8 @@ uint64_t process_move_lacks_bytes(const struct process_move *move)
 uint64_t moves_chunk_bytes(const struct session *session)
 {
     uint64_t sum = 0;
+    if (session->engine != LEDGER_ENGINE_SWAP) /* its host memory is the driver's */
+        return 0;
     for (const struct process *process = session->processes; process; process = process->next)
         for (uint64_t left = process->move ? process_move_lacks_bytes(process->move) : 0; left;) {
             uint64_t chunk = arena_chunk_bytes(left);

@@ -66,8 +66,8 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
         grow(move);
     else if (moved->result == WIRE_MOVE_FAILED)
         moves_fail(session, "the driver refused to move memory of process %d", (int)process->pid);
-    else if (session->move->cause == MOVE_BY_IDLE)
-        moves_turn(session, false, MOVE_BY_IDLE);
+    else if (session->move->is_taken_idle)
+        moves_turn(session, false, session->move->cause);
     else if (now - session->move->began_usec > BUSY_USEC)
         moves_fail(session, "work of process %d on the GPU did not end", (int)process->pid);
 }

@@ -2,17 +2,77 @@
 
 #include <string.h>
 
+#define LONGER_TURNS 8u /* the longest turn for what was promised, beside the shortest */
 #define TURNS_A_MOVE 9u /* so much longer is a turn than the moves that it costs */
 
 /* What is free of each GPU; and what will be, once those who leave have left. */
 struct room {
-    int64_t now[RESIDENCY_GPUS], soon[RESIDENCY_GPUS];
+    int64_t now[RESIDENCY_PLACES], soon[RESIDENCY_PLACES];
 };
 
-uint64_t residency_turn_ns(const struct residency_session *session, const struct residency_turns *turns)
+/* All that is asked about. */
+struct question {
+    struct residency_session *sessions;
+    unsigned count;
+    const struct residency_turns *turns;
+    uint64_t now_ns;
+    uint64_t again_ns; /* the answer so far */
+    uint64_t line_ns;  /* when the turns of those in line so far are over */
+};
+
+/* Whether both may want the same GPU now. */
+static bool compete(const struct residency_session *a, const struct residency_session *b)
+{
+    if (a == b || (!b->waits && (b->idle_since_ns || !b->can_leave)))
+        return false;
+    for (unsigned i = 0; i < a->part_count; i++)
+        for (unsigned j = 0; j < b->part_count; j++)
+            if (a->parts[i].gpu == b->parts[j].gpu)
+                return true;
+    return false;
+}
+
+/* By how much its turn is longer than the shortest of those it competes with, as each has what was promised to it and an
+ * equal part of the rest. */
+static double stretch(const struct residency_session *session, const struct residency_session *sessions,
+                      unsigned count)
+{
+    double promised = session->min_share, least = session->min_share, rest;
+    unsigned others = 0;
+    for (unsigned i = 0; i < count; i++) {
+        if (!compete(session, &sessions[i]))
+            continue;
+        others++;
+        promised += sessions[i].min_share;
+        least = sessions[i].min_share < least ? sessions[i].min_share : least;
+    }
+    rest = promised < RESIDENCY_SHARE_WHOLE ? (RESIDENCY_SHARE_WHOLE - promised) / (others + 1) : 0;
+    if (session->min_share + rest >= LONGER_TURNS * (least + rest))
+        return least < session->min_share ? LONGER_TURNS : 1;
+    return (session->min_share + rest) / (least + rest);
+}
+
+uint64_t residency_turn_ns(const struct residency_session *session, const struct residency_session *sessions,
+                           unsigned count, const struct residency_turns *turns)
 {
     uint64_t ns = session->move_ns * TURNS_A_MOVE;
-    return ns < turns->least_ns ? turns->least_ns : ns > turns->most_ns ? turns->most_ns : ns;
+    ns = ns < turns->least_ns ? turns->least_ns : ns > turns->most_ns ? turns->most_ns : ns;
+    return (uint64_t)((double)ns * stretch(session, sessions, count));
+}
+
+static uint64_t turn_of(const struct question *question, const struct residency_session *session)
+{
+    return residency_turn_ns(session, question->sessions, question->count, question->turns);
+}
+
+/* It has waited longer than the others' part of the time beside its turns is. */
+static bool is_owed(const struct question *question, const struct residency_session *session)
+{
+    double waited =
+        question->now_ns > session->waits_since_ns ? (double)(question->now_ns - session->waits_since_ns) : 0;
+    uint32_t share = session->min_share;
+    return session->waits && share && share < RESIDENCY_SHARE_WHOLE &&
+           waited * share >= (double)turn_of(question, session) * (RESIDENCY_SHARE_WHOLE - share);
 }
 
 static bool fits(const struct residency_session *session, const int64_t room[RESIDENCY_GPUS])
@@ -54,9 +114,26 @@ static bool helps(const struct residency_session *session, const struct residenc
     return false;
 }
 
-/* Who comes first of two that wait. */
-static bool is_before(const struct residency_session *a, const struct residency_session *b)
+/* It works in its turn, and what it asks for now is part of that. */
+static bool has_turn(const struct question *question, const struct residency_session *session)
 {
+    bool is_here = false;
+    for (unsigned i = 0; i < session->part_count; i++)
+        is_here |= session->parts[i].here_bytes > 0;
+    return is_here && session->can_leave && !session->is_ahead && !session->idle_since_ns &&
+           session->came_ns + turn_of(question, session) > question->now_ns;
+}
+
+/* Who comes first of two that wait. */
+static bool is_before(const struct question *question, const struct residency_session *a,
+                      const struct residency_session *b)
+{
+    bool a_has_turn = has_turn(question, a), b_has_turn = has_turn(question, b);
+    if (a_has_turn != b_has_turn)
+        return a_has_turn;
+    bool a_is_owed = is_owed(question, a), b_is_owed = is_owed(question, b);
+    if (a_is_owed != b_is_owed)
+        return a_is_owed;
     if (a->priority != b->priority)
         return a->priority > b->priority;
     return a->waits_since_ns != b->waits_since_ns ? a->waits_since_ns < b->waits_since_ns : a < b;
@@ -65,6 +142,8 @@ static bool is_before(const struct residency_session *a, const struct residency_
 /* Who leaves first of two that may. */
 static bool leaves_before(const struct residency_session *a, const struct residency_session *b)
 {
+    if (a->is_ahead != b->is_ahead)
+        return a->is_ahead;
     if (!a->idle_since_ns != !b->idle_since_ns)
         return a->idle_since_ns != 0;
     if (a->idle_since_ns)
@@ -74,22 +153,29 @@ static bool leaves_before(const struct residency_session *a, const struct reside
     return a->came_ns < b->came_ns;
 }
 
-/* The next that may leave for `first`; NULL: none. `*again_ns`: when a turn is over that is in the way now. */
-static struct residency_session *find_victim(struct residency_session *sessions, unsigned count,
+/* Whether it has work, or waits in line, which keeps those behind it from its room. */
+static bool is_kept_from(const struct question *question, const struct residency_session *session,
+                         const struct residency_session *first)
+{
+    if (session->is_ahead)
+        return is_before(question, session, first);
+    return !session->idle_since_ns && session->priority > first->priority && !is_owed(question, first);
+}
+
+/* The next that may leave for `first`; NULL: none. `*end_ns`: when a turn is over that is in the way now. */
+static struct residency_session *find_victim(const struct question *question,
                                              const struct residency_session *first, const struct room *room,
-                                             const struct residency_turns *turns, uint64_t now_ns,
-                                             uint64_t *again_ns)
+                                             uint64_t *end_ns)
 {
     struct residency_session *best = NULL;
-    for (unsigned i = 0; i < count; i++) {
-        struct residency_session *at = &sessions[i];
-        bool is_busy = !at->idle_since_ns;
+    for (unsigned i = 0; i < question->count; i++) {
+        struct residency_session *at = &question->sessions[i];
         if (at == first || !at->can_leave || at->is_leaving || at->verdict != RESIDENCY_STAYS ||
-            !helps(at, first, room) || (is_busy && at->priority > first->priority))
+            !helps(at, first, room) || is_kept_from(question, at, first))
             continue;
-        uint64_t end_ns = at->came_ns + residency_turn_ns(at, turns);
-        if (is_busy && end_ns > now_ns)
-            *again_ns = end_ns < *again_ns ? end_ns : *again_ns;
+        uint64_t over_ns = at->idle_since_ns || at->is_ahead ? 0 : at->came_ns + turn_of(question, at);
+        if (over_ns > question->now_ns)
+            *end_ns = over_ns < *end_ns ? over_ns : *end_ns;
         else if (!best || leaves_before(at, best))
             best = at;
     }
@@ -109,69 +195,127 @@ static void spare(struct residency_session **victims, unsigned count, const stru
     }
 }
 
-/* Have just enough leave for `first`; nobody where that is not enough. Returns when to look again. */
-static uint64_t make_room(struct residency_session *sessions, unsigned count,
-                          const struct residency_session *first, struct room *room,
-                          const struct residency_turns *turns, uint64_t now_ns)
+/* Have just enough leave for `first`; nobody where that is not enough. Returns when there may be enough: at once, when a turn
+ * is over, or UINT64_MAX: nobody can tell. */
+static uint64_t make_room(const struct question *question, const struct residency_session *first,
+                          struct room *room)
 {
     struct residency_session *victims[RESIDENCY_GPUS * 4], *victim;
     unsigned chosen = 0;
-    uint64_t again_ns = UINT64_MAX;
+    uint64_t end_ns = UINT64_MAX;
     while (!fits(first, room->soon) && chosen < sizeof(victims) / sizeof(victims[0]) &&
-           (victim = find_victim(sessions, count, first, room, turns, now_ns, &again_ns))) {
+           (victim = find_victim(question, first, room, &end_ns))) {
         victim->verdict = RESIDENCY_LEAVES;
         add_soon(victim, room, 1);
         victims[chosen++] = victim;
     }
     if (fits(first, room->soon)) {
         spare(victims, chosen, first, room);
-        return UINT64_MAX;
+        return question->now_ns;
     }
     while (chosen--) {
         victims[chosen]->verdict = RESIDENCY_STAYS;
         add_soon(victims[chosen], room, -1);
     }
-    return again_ns;
+    return end_ns;
+}
+
+/* What is free comes ahead, for one that waits for more. */
+static void come_ahead(struct residency_session *session, const struct room *room)
+{
+    const struct residency_part *part = session->parts;
+    if (!session->can_come_ahead || session->part_count != 1 || room->now[part->gpu] <= 0)
+        return;
+    session->verdict = RESIDENCY_COMES_AHEAD;
+    session->ahead_bytes = (uint64_t)room->now[part->gpu];
 }
 
 /* The next in line behind `before` (NULL: the first). */
-static struct residency_session *next_in_line(struct residency_session *sessions, unsigned count,
+static struct residency_session *next_in_line(const struct question *question,
                                               const struct residency_session *before)
 {
     struct residency_session *best = NULL;
-    for (unsigned i = 0; i < count; i++) {
-        struct residency_session *at = &sessions[i];
-        if (!at->waits || at == before || (before && !is_before(before, at)))
+    for (unsigned i = 0; i < question->count; i++) {
+        struct residency_session *at = &question->sessions[i];
+        if (!at->waits || at == before || (before && !is_before(question, before, at)))
             continue;
-        if (!best || is_before(at, best))
+        if (!best || is_before(question, at, best))
             best = at;
     }
     return best;
 }
 
+static void serve(struct question *question, struct residency_session *session, struct room *room)
+{
+    uint64_t begin_ns = question->now_ns;
+    if (fits(session, room->now)) {
+        session->verdict = RESIDENCY_COMES;
+    } else {
+        begin_ns = make_room(question, session, room);
+        if (begin_ns != question->now_ns && begin_ns < question->again_ns)
+            question->again_ns = begin_ns;
+        if (begin_ns != UINT64_MAX && begin_ns < question->line_ns)
+            begin_ns = question->line_ns;
+        come_ahead(session, room);
+    }
+    if (begin_ns != UINT64_MAX) {
+        session->due_ns = begin_ns + session->move_ns;
+        if (session->verdict != RESIDENCY_COMES)
+            question->line_ns = session->due_ns + turn_of(question, session);
+    }
+    take_room(session, room); /* what it has, or will have, is not for those behind it */
+}
+
+/* Who makes way first of two where more is there than fits: the later one, where both have work of the same priority. */
+static bool makes_way_before(const struct residency_session *a, const struct residency_session *b)
+{
+    bool are_alike =
+        !a->is_ahead && !b->is_ahead && !a->idle_since_ns && !b->idle_since_ns && a->priority == b->priority;
+    return are_alike ? a->came_ns > b->came_ns : leaves_before(a, b);
+}
+
+/* More is there than fits: who came last leaves, and waits for its turn. */
+static void relieve(const struct question *question, unsigned place, struct room *room)
+{
+    struct residency_session *last = NULL;
+    unsigned there = 0;
+    for (unsigned i = 0; i < question->count; i++) {
+        struct residency_session *at = &question->sessions[i];
+        bool has_some = false;
+        for (unsigned j = 0; j < at->part_count; j++)
+            has_some |= at->parts[j].gpu == place && at->parts[j].here_bytes;
+        there += has_some;
+        if (has_some && at->can_leave && !at->is_leaving && at->verdict == RESIDENCY_STAYS &&
+            (!last || makes_way_before(at, last)))
+            last = at;
+    }
+    if (!last || there < 2) /* one that is larger than the card stays */
+        return;
+    last->verdict = RESIDENCY_LEAVES;
+    add_soon(last, room, 1);
+    if (room->soon[place] < 0)
+        relieve(question, place, room);
+}
+
 uint64_t residency_decide(struct residency_session *sessions, unsigned count,
-                          const uint64_t free_bytes[RESIDENCY_GPUS], const struct residency_turns *turns,
+                          const int64_t free_bytes[RESIDENCY_PLACES], const struct residency_turns *turns,
                           uint64_t now_ns)
 {
+    struct question question = {sessions, count, turns, now_ns, .again_ns = UINT64_MAX};
     struct room room;
-    uint64_t again_ns = UINT64_MAX;
-    for (unsigned gpu = 0; gpu < RESIDENCY_GPUS; gpu++)
-        room.now[gpu] = room.soon[gpu] = free_bytes[gpu] > INT64_MAX ? INT64_MAX : (int64_t)free_bytes[gpu];
+    memcpy(room.now, free_bytes, sizeof(room.now));
+    memcpy(room.soon, free_bytes, sizeof(room.soon));
     for (unsigned i = 0; i < count; i++) {
         sessions[i].verdict = RESIDENCY_STAYS;
+        sessions[i].ahead_bytes = sessions[i].due_ns = 0;
         if (sessions[i].is_leaving)
             add_soon(&sessions[i], &room, 1);
     }
-    for (struct residency_session *at = NULL; (at = next_in_line(sessions, count, at));) {
-        if (at->verdict == RESIDENCY_LEAVES)
-            continue; /* for one before it */
-        if (fits(at, room.now)) {
-            at->verdict = RESIDENCY_COMES;
-        } else {
-            uint64_t look_ns = make_room(sessions, count, at, &room, turns, now_ns);
-            again_ns = look_ns < again_ns ? look_ns : again_ns;
-        }
-        take_room(at, &room); /* what it has, or will have, is not for those behind it */
-    }
-    return again_ns;
+    for (unsigned place = 0; place < RESIDENCY_PLACES; place++)
+        if (room.soon[place] < 0)
+            relieve(&question, place, &room);
+    for (struct residency_session *at = NULL; (at = next_in_line(&question, at));)
+        if (at->verdict != RESIDENCY_LEAVES) /* else for one before it */
+            serve(&question, at, &room);
+    return question.again_ns;
 }

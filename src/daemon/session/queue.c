@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 #include <systemd/sd-event.h>
+#include <time.h>
 
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -15,6 +16,7 @@
 
 /* A session is small beside another that asks for so many times as much. */
 #define SMALL_PARTS 4
+#define ENDS_LOOKED_AT 64
 
 struct queued {
     TAILQ_ENTRY(queued) next;
@@ -74,6 +76,54 @@ const struct session_request *queue_request(const struct session *session)
             return &at->request;
     }
     return NULL;
+}
+
+/* The next session to end by itself after `after`; NULL: none. */
+static const struct session *next_to_end(const struct daemon *daemon, const struct session *after)
+{
+    const struct session *next = NULL;
+    for (const struct session *at = daemon->sessions; at; at = at->next) {
+        bool is_later = !after || at->expires_at_ms > after->expires_at_ms ||
+                        (at->expires_at_ms == after->expires_at_ms && at->number > after->number);
+        bool is_earlier = !next || at->expires_at_ms < next->expires_at_ms;
+        if (at->expires_at_ms && (at->kills_at_ttl || !at->processes) && !session_can_move(at) && is_later &&
+            is_earlier)
+            next = at;
+    }
+    return next;
+}
+
+/* Of what is promised, without what `session` has. */
+static void take_out(const struct session *session, struct admission_state *state)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        const struct session_gpu *gpu = &session->gpus[i];
+        if (gpu->gpu < 0)
+            continue;
+        state->gpus[gpu->gpu].promised_share -= session->compute.min;
+        if (gpu->reserved)
+            state->gpus[gpu->gpu].reserved_bytes -= gpu->limit_bytes;
+    }
+}
+
+double queue_seconds_left(const struct session *session)
+{
+    const struct daemon *daemon = session->daemon;
+    const struct queued *first = TAILQ_FIRST(&daemon->queue->line);
+    struct admission_state state;
+    struct admission admission;
+    const struct session *ends = NULL;
+    if (!first || first->session != session)
+        return -1;
+    promises_gather(daemon, NULL, &state);
+    for (unsigned looked = 0; looked < ENDS_LOOKED_AT && (ends = next_to_end(daemon, ends)); looked++) {
+        take_out(ends, &state);
+        if (admission_plan(&state, NULL, &first->request, &admission, NULL) == 0 && !admission.waits) {
+            double seconds = (double)ends->expires_at_ms / 1e3 - (double)time(NULL);
+            return seconds > 0 ? seconds : 0;
+        }
+    }
+    return -1;
 }
 
 /* What one user has, of those whose sessions wait; asked for one after the other. */

@@ -28,6 +28,10 @@ int queue_join(struct session *session, const struct session_request *request, s
 /* Its place, from 1; 0 when it is not in the queue. */
 unsigned queue_position(const struct session *session);
 
+/* In how many seconds the first in the queue should have room, as sessions end when their time is over;
+ * below 0: nobody can tell. */
+double queue_seconds_left(const struct session *session);
+
 /* What a queued session asked for; NULL when it is not in the queue. */
 const struct session_request *queue_request(const struct session *session);
 

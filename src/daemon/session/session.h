@@ -95,3 +95,9 @@ struct session {
     uint64_t told_usec[CHANGE_KINDS]; /* events.c: when the kind was told of; 0: never */
     bool broken_is_logged;
 };
+
+/* Whether its memory can leave the card. */
+static inline bool session_can_move(const struct session *session)
+{
+    return session->engine != LEDGER_ENGINE_PLAIN;
+}

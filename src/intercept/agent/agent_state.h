@@ -62,6 +62,8 @@ struct agent_state {
         uint64_t order;
         /* How much the process had submitted, when that was last seen to have changed. */
         uint64_t submitted, submitted_ns;
+        /* Nothing since, for WIRE_IDLE_NS at least, and all is done. */
+        bool is_idle;
     } move;
     /* Alone: there is no daemon, and a cap of the environment's is all there is to keep. */
     bool alone;

@@ -13,7 +13,6 @@
 #include "intercept/submit/in_flight.h"
 
 #define TELL_NS UINT64_C(1000000000)   /* of what changes by itself */
-#define IDLE_NS UINT64_C(1000000000)   /* as WIRE_MOVED_IDLE says */
 #define PROGRESS_NS UINT64_C(50000000) /* of a move */
 #define END_SECONDS 30                 /* a process that ends waits no longer for a move */
 
@@ -43,15 +42,14 @@ static struct wire_moved memory_now(const struct gate *gate)
     struct agent_memory memory = {0};
     agent_mover()->count(&memory);
     bool waits = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
-    bool is_idle = agent.move.submitted_ns && monotonic_ns() - agent.move.submitted_ns >= IDLE_NS;
     return (struct wire_moved){
         .resident_bytes = memory.resident_bytes,
         .evicted_bytes = memory.evicted_bytes,
         .unmovable_bytes = memory.unmovable_bytes,
         .arena_bytes = memory.arena_bytes,
-        .flags = agent.move.is_away ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
-                 : is_idle          ? WIRE_MOVED_IDLE
-                                    : 0,
+        .flags = agent.move.is_away   ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
+                 : agent.move.is_idle ? WIRE_MOVED_IDLE
+                                      : 0,
     };
 }
 
@@ -88,8 +86,15 @@ static void tell_progress(void)
 static void look_for_work(struct gate *gate, uint64_t now_ns)
 {
     uint64_t submitted = in_flight_submitted(gate);
-    if (submitted == agent.move.submitted && agent.move.submitted_ns)
-        return;
+    if (submitted == agent.move.submitted && agent.move.submitted_ns) {
+        if (agent.move.is_idle || now_ns - agent.move.submitted_ns < WIRE_IDLE_NS)
+            return;
+        agent.move.is_idle = in_flight_is_finished(gate);
+        if (agent.move.is_idle)
+            return;
+    } else {
+        agent.move.is_idle = false;
+    }
     agent.move.submitted = submitted;
     agent.move.submitted_ns = now_ns;
 }
@@ -108,7 +113,9 @@ void agent_serve_memory(struct gate *gate)
 
 uint64_t agent_move_pause_ns(void)
 {
-    return agent_has_mover() ? TELL_NS : UINT64_MAX;
+    if (!agent_has_mover())
+        return UINT64_MAX;
+    return agent.move.is_idle || agent.move.is_away ? TELL_NS : WIRE_IDLE_NS;
 }
 
 /* --- Orders ---------------------------------------------------------------------------------------- */
@@ -164,7 +171,7 @@ static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
     if (agent.move.is_away && memory_now(gate).resident_bytes == 0)
         return WIRE_MOVE_DONE;
     look_for_work(gate, now_ns);
-    if (order->idle_ns && now_ns - agent.move.submitted_ns < order->idle_ns)
+    if (order->idle_ns && (!agent.move.is_idle || now_ns - agent.move.submitted_ns < order->idle_ns))
         return WIRE_MOVE_BUSY;
     if (!agent.move.is_away && !leave_gpu(gate, order->patience_ns))
         return WIRE_MOVE_BUSY;

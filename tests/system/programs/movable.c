@@ -11,6 +11,7 @@
  *   free           the last one goes                                                          "freed"
  *   ask            what of its memory can be asked without the GPU                            "good", or "bad ..."
  *   touch          a kernel that does nothing                                                 "touched"
+ *   work MS        the same, time and again for so long                                       "worked N": so often
  *
  * Ends at the end of input. */
 #include <inttypes.h>
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cuda/driver_more.h"
 #include "driver_program.h"
 
@@ -120,6 +122,21 @@ static void ask(void)
     puts("good");
 }
 
+static void touch(void)
+{
+    CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    CHECK(cuCtxSynchronize());
+}
+
+static unsigned work(uint64_t ms)
+{
+    uint64_t end_ns = monotonic_ns() + ms * 1000000;
+    unsigned done = 0;
+    for (; monotonic_ns() < end_ns; done++)
+        touch();
+    return done;
+}
+
 static void obey(const char *line)
 {
     if (strncmp(line, "fill ", 5) == 0) {
@@ -136,9 +153,10 @@ static void obey(const char *line)
     } else if (strncmp(line, "ask", 3) == 0) {
         ask();
     } else if (strncmp(line, "touch", 5) == 0) {
-        CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-        CHECK(cuCtxSynchronize());
+        touch();
         puts("touched");
+    } else if (strncmp(line, "work ", 5) == 0) {
+        printf("worked %u\n", work(strtoull(line + 5, NULL, 10)));
     }
     fflush(stdout);
 }

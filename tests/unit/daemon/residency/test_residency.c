@@ -39,9 +39,9 @@ static struct residency_session waiting(unsigned number, uint64_t missing, uint6
                                       .waits_since_ns = NOW - since_s * SECOND};
 }
 
-static uint64_t decide(struct residency_session *sessions, unsigned count, uint64_t free_bytes)
+static uint64_t decide(struct residency_session *sessions, unsigned count, int64_t free_bytes)
 {
-    const uint64_t free[RESIDENCY_GPUS] = {free_bytes, free_bytes};
+    const int64_t free[RESIDENCY_PLACES] = {free_bytes, free_bytes};
     return residency_decide(sessions, count, free, &turns, NOW);
 }
 
@@ -87,11 +87,11 @@ static void a_turn_is_kept(void **state)
 static void turns_have_bounds(void **state)
 {
     struct residency_session session = {.move_ns = 0};
-    assert_int_equal(residency_turn_ns(&session, &turns), SECOND);
+    assert_int_equal(residency_turn_ns(&session, &session, 1, &turns), SECOND);
     session.move_ns = 100 * SECOND;
-    assert_int_equal(residency_turn_ns(&session, &turns), 60 * SECOND);
+    assert_int_equal(residency_turn_ns(&session, &session, 1, &turns), 60 * SECOND);
     session.move_ns = 2 * SECOND;
-    assert_int_equal(residency_turn_ns(&session, &turns), 18 * SECOND);
+    assert_int_equal(residency_turn_ns(&session, &session, 1, &turns), 18 * SECOND);
 }
 
 static void nobody_with_work_leaves_for_a_lower_priority(void **state)
@@ -152,6 +152,86 @@ static void only_those_on_the_right_gpu_leave(void **state)
     assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
 }
 
+static void promised_shares_are_kept_by_the_length_of_turns(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 3, 0), waiting(1, 50, 2), waiting(2, 50, 2)};
+    assert_int_equal(residency_turn_ns(&sessions[0], sessions, 3, &turns), SECOND);
+    sessions[0].min_share = 7000; /* a tenth each is left */
+    assert_int_equal(residency_turn_ns(&sessions[0], sessions, 3, &turns), 8 * SECOND);
+    assert_int_equal(residency_turn_ns(&sessions[1], sessions, 3, &turns), SECOND);
+    sessions[2].min_share = 1000; /* and two fifteenths of the rest */
+    assert_in_range(residency_turn_ns(&sessions[2], sessions, 3, &turns), 5 * SECOND / 2,
+                    SECOND * 5 / 2 + 1000);
+    sessions[0].min_share = 0, sessions[1].waits = false; /* not in its way now */
+    assert_int_equal(residency_turn_ns(&sessions[0], sessions, 3, &turns), SECOND);
+}
+
+static void who_is_owed_comes_before_a_higher_priority(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 100, 0), waiting(1, 50, 2)};
+    sessions[0].priority = 2;
+    sessions[1].min_share = 2500;
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    sessions[1].waits_since_ns = NOW - 10 * SECOND;
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+    sessions[0].came_ns = NOW; /* not within its turn */
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+}
+
+static void the_next_in_line_comes_ahead_into_free_room(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 60, 5), waiting(2, 60, 4)};
+    sessions[1].can_come_ahead = sessions[2].can_come_ahead = true;
+    decide(sessions, 3, 30);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_COMES_AHEAD);
+    assert_int_equal(sessions[1].ahead_bytes, 30);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
+}
+
+static void what_came_ahead_makes_room_for_who_has_the_turn(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 30, 5)};
+    sessions[1].can_come_ahead = sessions[1].can_leave = sessions[1].is_ahead = true;
+    parts[1][0].here_bytes = 30;
+    parts[0][0].missing_bytes = 20; /* it allocates */
+    sessions[0].waits = true;
+    sessions[0].waits_since_ns = NOW;
+    decide(sessions, 2, 10);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
+    sessions[0].came_ns = NOW - 5 * SECOND; /* its turn is over, and the other one has waited longer */
+    decide(sessions, 2, 10);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_COMES_AHEAD);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+}
+
+static void where_more_is_there_than_fits_who_came_last_leaves(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 60, 100, 0), resident(1, 60, 5, 0),
+                                           resident(2, 10, 50, 3)};
+    decide(sessions, 3, -20);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_LEAVES);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_LEAVES); /* without work, it goes first */
+}
+
+static void who_waits_is_told_when_it_should_be_there(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 1, 0), waiting(1, 50, 9), waiting(2, 50, 8)};
+    for (unsigned i = 0; i < 3; i++)
+        sessions[i].move_ns = SECOND;
+    decide(sessions, 3, 0); /* the turn of 9 s ends in 8 */
+    assert_int_equal(sessions[1].due_ns, NOW + 9 * SECOND);
+    assert_int_equal(sessions[2].due_ns, NOW + 19 * SECOND);
+    decide(sessions, 3, 50);
+    assert_int_equal(sessions[1].due_ns, NOW + SECOND);
+    sessions[0].priority = 3;
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[1].due_ns, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +245,12 @@ int main(void)
         cmocka_unit_test(room_that_is_being_made_is_not_made_twice),
         cmocka_unit_test(the_line_is_kept_and_who_fits_behind_it_comes),
         cmocka_unit_test(only_those_on_the_right_gpu_leave),
+        cmocka_unit_test(promised_shares_are_kept_by_the_length_of_turns),
+        cmocka_unit_test(who_is_owed_comes_before_a_higher_priority),
+        cmocka_unit_test(the_next_in_line_comes_ahead_into_free_room),
+        cmocka_unit_test(what_came_ahead_makes_room_for_who_has_the_turn),
+        cmocka_unit_test(where_more_is_there_than_fits_who_came_last_leaves),
+        cmocka_unit_test(who_waits_is_told_when_it_should_be_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
