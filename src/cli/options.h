@@ -77,7 +77,13 @@
     {                                                                                                        \
         "oversubscribe", "[=ENGINE]", CLI_MAYBE_ENGINE, offsetof(struct cli_arguments, wish.oversubscribe),  \
             "its GPU memory can leave the card for host memory and come back: 'gpuslice suspend', "          \
-            "--idle-suspend; ENGINE is swap"                                                                 \
+            "--idle-suspend; ENGINE is swap, or managed, where the driver pages it"                          \
+    }
+#define CLI_OPTION_SINGLE_OVERSUBSCRIBE                                                                      \
+    {                                                                                                        \
+        "single-oversubscribe", NULL, CLI_FLAG, offsetof(struct cli_arguments, wish.single_oversubscribe),   \
+            "with --oversubscribe=managed: --memory may be more than the card has, for one program that is " \
+            "larger than it"                                                                                 \
     }
 #define CLI_OPTION_HOST_MEMORY                                                                               \
     {                                                                                                        \

@@ -43,7 +43,7 @@ static int check_priority(const char *text, struct error *error)
                      text);
 }
 
-const char *const cli_engines[] = {"swap", NULL};
+const char *const cli_engines[] = {"swap", "managed", NULL};
 
 static int check_engine(const char *text, struct error *error)
 {
@@ -51,7 +51,7 @@ static int check_engine(const char *text, struct error *error)
         if (strcmp(text, *known) == 0)
             return 0;
     return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not a way to have more memory than the GPU; expected swap", text);
+                     "'%.80s' is not a way to have more memory than the GPU; expected swap or managed", text);
 }
 
 const char *const cli_anti_thrash[] = {"on", "off", "auto", NULL};
@@ -279,15 +279,28 @@ static int check_operands(const struct cli_verb *verb, const struct cli_argument
     return 0;
 }
 
+static bool is_set(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text && strcmp(text, "0") != 0;
+}
+
+/* What nvshare's users have in their environment. */
+static void read_environment(struct cli_arguments *arguments)
+{
+    const char *engine = arguments->wish.oversubscribe;
+    if (engine && strcmp(engine, "managed") == 0 && is_set("NVSHARE_ENABLE_SINGLE_OVERSUB"))
+        arguments->wish.single_oversubscribe = true;
+}
+
 int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *arguments, struct error *error)
 {
     /* Operands are moved to the front of `words`, behind which nothing is read again. */
     char **operands = words;
     unsigned count = 0;
     bool options_ended = false;
-    const char *simulated = getenv("GPUSLICE_SIMULATED");
 
-    *arguments = (struct cli_arguments){.simulated = simulated && *simulated && strcmp(simulated, "0") != 0};
+    *arguments = (struct cli_arguments){.simulated = is_set("GPUSLICE_SIMULATED")};
     while (*words) {
         if (options_ended || (*words)[0] != '-' || (*words)[1] == '\0') {
             options_ended |= verb->operand_kind == CLI_COMMAND;
@@ -308,6 +321,7 @@ int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *a
     arguments->operands = operands;
     arguments->operand_count = count;
 
+    read_environment(arguments);
     int result = check_operands(verb, arguments, error);
     return result < 0 || !verb->check ? result : verb->check(arguments, error);
 }

@@ -17,10 +17,11 @@ struct session_wish {
     struct memory_limits memory;
     struct share compute; /* max 0: not given */
     const char *priority;
-    uint64_t ttl_usec;          /* 0: not given; UINT64_MAX: never */
-    const char *ttl_action;     /* "none" or "kill" */
-    uint64_t wait_usec;         /* 0: not given; UINT64_MAX: for ever */
-    const char *oversubscribe;  /* "swap" */
+    uint64_t ttl_usec;         /* 0: not given; UINT64_MAX: never */
+    const char *ttl_action;    /* "none" or "kill" */
+    uint64_t wait_usec;        /* 0: not given; UINT64_MAX: for ever */
+    const char *oversubscribe; /* "swap" or "managed" */
+    bool single_oversubscribe;
     uint64_t host_memory_bytes; /* 0: not given */
     uint64_t idle_suspend_usec; /* 0: not given; UINT64_MAX: never */
     bool own_socket;            /* with a socket of its own, for a container */

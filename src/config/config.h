@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/engine.h"
 #include "base/error.h"
 #include "base/priority.h"
 #include "base/units.h"
@@ -44,6 +45,7 @@ enum config_kind {
     CONFIG_COMPAT,   /* bool: gslice, none */
     CONFIG_LINES,    /* bool: influx, json */
     CONFIG_PRIORITY, /* enum session_priority */
+    CONFIG_ENGINE,   /* enum ledger_engine */
     CONFIG_ADDRESS,  /* char[CONFIG_ADDRESS_BYTES] */
     CONFIG_PATH,     /* char[PATH_MAX], absolute */
     CONFIG_SECRET,   /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
@@ -182,7 +184,9 @@ struct config_session {
     uint64_t memory_bytes;          /* 0: not said */
     struct share compute;           /* max 0: not said */
     enum session_priority priority; /* PRIORITY_COUNT: not said */
-    bool memory_is_cap;             /* more than any GPU has is no limit, rather than an error */
+    enum ledger_engine engine;
+    bool may_pass_card;
+    bool memory_is_cap; /* more than any GPU has is no limit, rather than an error */
 };
 
 struct config_sessions {

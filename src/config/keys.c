@@ -222,6 +222,11 @@ int config_key_set(const struct config_key *key, void *section, const char *text
             return 0;
         return error_set(error, EINVAL, NULL,
                          "'%.80s' is not a priority; expected low, normal, high or critical", text);
+    case CONFIG_ENGINE:
+        if (session_engine_parse(text, target))
+            return 0;
+        return error_set(error, EINVAL, NULL, "'%.80s' is not an engine; expected none, swap or managed",
+                         text);
     case CONFIG_ADDRESS:
         return set_address(text, target, error);
     case CONFIG_PATH:

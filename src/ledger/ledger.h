@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/engine.h"
 #include "base/lock.h"
 
 #define LEDGER_MAGIC UINT64_C(0x52454744454c5347) /* "GSLEDGER" */
@@ -57,12 +58,6 @@ struct ledger_policy_gpu {
     _Atomic uint32_t busy;
 };
 
-/* How the device memory of the session's processes is backed. */
-enum ledger_engine {
-    LEDGER_ENGINE_PLAIN = 0, /* by the driver; what daemons say that know no other */
-    LEDGER_ENGINE_SWAP = 1,  /* by extents that can leave the card */
-};
-
 struct ledger_policy {
     uint64_t magic;
     uint32_t layout;
@@ -74,7 +69,8 @@ struct ledger_policy {
     /* Counts on while the daemon's loop goes round, twice a second; 0: of a daemon that does not count. */
     _Atomic uint64_t beats;
     uint32_t gives_room; /* not 0: the daemon makes room on a full card where it can (wire.h, NEED); fixed */
-    uint32_t reserved_too[3];
+    uint32_t may_pass_card; /* not 0: limits may be more than the card has; fixed */
+    uint32_t reserved_too[2];
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };
 

@@ -26,6 +26,7 @@ static const struct cli_option options[] = {
     CLI_OPTION_TTL_ACTION,
     CLI_OPTION_WAIT,
     CLI_OPTION_OVERSUBSCRIBE,
+    CLI_OPTION_SINGLE_OVERSUBSCRIBE,
     CLI_OPTION_HOST_MEMORY,
     CLI_OPTION_IDLE_SUSPEND,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),

@@ -174,22 +174,22 @@ static json_t *move_json(const struct session *session)
         move = json_pack("{s:o,s:o,s:o}", "done_bytes", bytes_json(standing.done_bytes), "total_bytes",
                          bytes_json(standing.total_bytes), "seconds_left",
                          standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
-    return json_pack("{s:o,s:o,s:s,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
-                     is_queued        ? json_string("line")
-                     : standing.waits ? json_string("room")
-                                      : json_null(),
-                     "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "oversubscribe",
-                     session->engine == LEDGER_ENGINE_SWAP ? "swap" : "none", "residency",
-                     moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
-                     has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
-                     bytes_json(standing.resident_bytes), "evicted_bytes", bytes_json(standing.evicted_bytes),
-                     "unmovable_bytes", bytes_json(standing.unmovable_bytes), "host_memory_bytes",
-                     bytes_json(standing.arena_bytes), "host_memory_limit_bytes",
-                     session->host_memory_bytes ? bytes_json(session->host_memory_bytes) : json_null(),
-                     "idle_suspend_seconds",
-                     session->idle_suspend_seconds ? bytes_json(session->idle_suspend_seconds) : json_null(),
-                     "move", move, "move_failure",
-                     *standing.failure ? json_string(standing.failure) : json_null());
+    return json_pack(
+        "{s:o,s:o,s:s,s:b,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
+        is_queued        ? json_string("line")
+        : standing.waits ? json_string("room")
+                         : json_null(),
+        "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "oversubscribe",
+        session_engine_name(session->engine), "single_oversubscribe", session->may_pass_card, "residency",
+        moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
+        has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
+        bytes_json(standing.resident_bytes), "evicted_bytes", bytes_json(standing.evicted_bytes),
+        "unmovable_bytes", bytes_json(standing.unmovable_bytes), "host_memory_bytes",
+        bytes_json(standing.arena_bytes), "host_memory_limit_bytes",
+        session->host_memory_bytes ? bytes_json(session->host_memory_bytes) : json_null(),
+        "idle_suspend_seconds",
+        session->idle_suspend_seconds ? bytes_json(session->idle_suspend_seconds) : json_null(), "move", move,
+        "move_failure", *standing.failure ? json_string(standing.failure) : json_null());
 }
 
 json_t *api_session_head_json(const struct session *session)

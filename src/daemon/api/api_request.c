@@ -183,10 +183,15 @@ static int parse_ttl_action(const struct field *field, struct error *error)
 static int parse_oversubscribe(const struct field *field, struct error *error)
 {
     const char *text = json_string_value(field->value);
-    if (!text || (strcmp(text, "swap") != 0 && strcmp(text, "none") != 0))
-        return bad_request(error, field->name, "\"swap\" or \"none\"");
-    field->request->oversubscribes = strcmp(text, "swap") == 0;
-    return 0;
+    if (text && session_engine_parse(text, &field->request->engine))
+        return 0;
+    return bad_request(error, field->name, "\"swap\", \"managed\" or \"none\"");
+}
+
+static int parse_single_oversubscribe(const struct field *field, struct error *error)
+{
+    field->request->may_pass_card = json_is_true(field->value);
+    return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
 }
 
 static int parse_host_memory(const struct field *field, struct error *error)
@@ -296,6 +301,7 @@ static const struct {
     {"ttl_seconds", false, parse_time},
     {"ttl_action", false, parse_ttl_action},
     {"oversubscribe", true, parse_oversubscribe},
+    {"single_oversubscribe", true, parse_single_oversubscribe},
     {"host_memory_bytes", false, parse_host_memory},
     {"idle_suspend_seconds", false, parse_idle_suspend},
     {"own_socket", false, parse_own_socket},

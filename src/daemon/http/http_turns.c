@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/queue.h>
+#include <systemd/sd-event.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/soon.h"
 
 /* What one user waits for, the first first. It is freed with the last of them. */
 struct http_user {
@@ -17,7 +17,7 @@ struct http_user {
 struct http_turns {
     TAILQ_HEAD(, http_user) users; /* who is next first */
     void (*take)(void *owner);
-    struct soon *turn;
+    sd_event_source *turn;
 };
 
 static struct http_user *find_user(struct http_turns *turns, uid_t uid)
@@ -53,14 +53,15 @@ static struct http_turn *take_first(struct http_turns *turns)
     return turn;
 }
 
-static void on_turn(void *context)
+static int on_turn(sd_event_source *source, void *userdata)
 {
-    struct http_turns *turns = context;
+    struct http_turns *turns = userdata;
     struct http_turn *turn = take_first(turns);
     if (!TAILQ_EMPTY(&turns->users))
-        soon_wake(turns->turn);
+        sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     if (turn)
         turns->take(turn->owner);
+    return 0;
 }
 
 void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn, void *owner)
@@ -73,7 +74,7 @@ void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn
     }
     turn->user = user;
     TAILQ_INSERT_TAIL(&user->waiting, turn, next);
-    soon_wake(turns->turn);
+    sd_event_source_set_enabled(turns->turn, SD_EVENT_ONESHOT);
 }
 
 void http_turns_leave(struct http_turns *turns, struct http_turn *turn)
@@ -98,7 +99,9 @@ void http_turns_finish(struct http_turns *turns)
 struct http_turns *http_turns_start(struct daemon *daemon, void (*take)(void *owner), struct error *error)
 {
     struct http_turns *turns = calloc(1, sizeof(*turns));
-    int result = turns ? soon_new(daemon->loop, on_turn, turns, &turns->turn) : -ENOMEM;
+    int result = turns ? sd_event_add_defer(daemon->loop, &turns->turn, on_turn, turns) : -ENOMEM;
+    if (result >= 0)
+        result = sd_event_source_set_enabled(turns->turn, SD_EVENT_OFF);
     if (result < 0) {
         free(turns);
         error_set_errno(error, -result, "cannot serve HTTP");
@@ -113,6 +116,6 @@ void http_turns_stop(struct http_turns *turns)
 {
     if (!turns)
         return;
-    soon_free(turns->turn);
+    sd_event_source_disable_unref(turns->turn);
     free(turns);
 }

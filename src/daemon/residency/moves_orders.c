@@ -147,7 +147,8 @@ static void tell_state(struct session *session)
     move->has_moved = has_left;
     if (!is_news)
         return;
-    note_speed(session->daemon->moves, move->total_bytes, seconds);
+    if (!has_left || session->engine == LEDGER_ENGINE_SWAP) /* what the driver pages leaves later */
+        note_speed(session->daemon->moves, move->total_bytes, seconds);
     units_format_bytes(has_left ? MOVES_SUM(session, evicted_bytes) : MOVES_SUM(session, resident_bytes),
                        bytes);
     log_info("session %s: %s %s (%.3f s)", session->id, bytes,

@@ -22,6 +22,12 @@ static uint64_t left_on(const struct admission_gpu *gpu)
     return admission_unreserved(gpu->total_bytes, gpu->reserved_bytes, gpu->outside_bytes);
 }
 
+/* What of a limit has to have room there. */
+static uint64_t on_card(const struct admission_gpu *gpu, uint64_t limit_bytes, bool may_pass_card)
+{
+    return may_pass_card && limit_bytes > gpu->total_bytes ? gpu->total_bytes : limit_bytes;
+}
+
 /* Whether `wanted_bytes` may be reserved there. */
 static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, struct error *error)
 {
@@ -116,11 +122,11 @@ static bool has_hope(const struct admission_state *state, const struct session_r
 {
     for (unsigned i = 0; i < request->limit_count; i++) {
         const struct admission_gpu *gpu = &state->gpus[request->limits[i].gpu];
-        if (limit_on(request, &request->limits[i], gpu) > gpu->total_bytes)
+        if (!request->may_pass_card && limit_on(request, &request->limits[i], gpu) > gpu->total_bytes)
             return false;
     }
     for (unsigned i = 0; i < state->gpu_count && request->limit_count == 0; i++)
-        if (limit_on(request, NULL, &state->gpus[i]) <= state->gpus[i].total_bytes)
+        if (request->may_pass_card || limit_on(request, NULL, &state->gpus[i]) <= state->gpus[i].total_bytes)
             return true;
     return request->limit_count > 0;
 }
@@ -189,7 +195,8 @@ static int allot_gpu(const struct admission_state *state, const struct session_r
         .limit_bytes = limit_on(request, limit, card),
         .reserved = request->has_bytes || (limit && limit->has_bytes),
     };
-    int result = allotted->reserved ? check_bytes(card, allotted->limit_bytes, error) : 0;
+    uint64_t bytes = on_card(card, allotted->limit_bytes, request->may_pass_card);
+    int result = allotted->reserved ? check_bytes(card, bytes, error) : 0;
     return result < 0 ? result : check_share(card, minimum_of(request), error);
 }
 
@@ -244,7 +251,7 @@ static int plan_new(const struct admission_state *state, const struct session_re
 /* --- A change -------------------------------------------------------------------------------------- */
 
 static int change_gpu(const struct admission_state *state, const struct session_request *request,
-                      struct allotment_gpu *gpu, struct error *error)
+                      bool may_pass_card, struct allotment_gpu *gpu, struct error *error)
 {
     const struct session_limit *limit = gpu->gpu >= 0 ? find_limit(request, (unsigned)gpu->gpu) : NULL;
     const struct admission_gpu *card = gpu->gpu >= 0 ? &state->gpus[gpu->gpu] : NULL;
@@ -260,7 +267,7 @@ static int change_gpu(const struct admission_state *state, const struct session_
         return 0;
     uint64_t bytes = admission_asked_bytes(request, limit, card ? card->total_bytes : 0);
     bool is_lower = gpu->reserved && bytes <= gpu->limit_bytes;
-    int result = card && !is_lower ? check_bytes(card, bytes, error) : 0;
+    int result = card && !is_lower ? check_bytes(card, on_card(card, bytes, may_pass_card), error) : 0;
     gpu->limit_bytes = bytes;
     gpu->reserved = true;
     return result;
@@ -274,7 +281,7 @@ static int plan_change(const struct admission_state *state, const struct allotme
     int result = 0;
     *allotment = *held;
     for (unsigned i = 0; i < held->gpu_count && result == 0; i++)
-        result = change_gpu(state, request, &allotment->gpus[i], error);
+        result = change_gpu(state, request, held->may_pass_card, &allotment->gpus[i], error);
     bool is_more = minimum_of(request) > held->compute.min;
     for (unsigned i = 0; i < held->gpu_count && is_more && result == 0; i++)
         if (held->gpus[i].gpu >= 0)
@@ -319,7 +326,7 @@ int admission_plan(const struct admission_state *given, const struct allotment *
 {
     struct admission_state copy = *given;
     const struct admission_state *state = &copy;
-    bool can_move = held ? held->can_move : request->oversubscribes;
+    bool can_move = held ? held->can_move : request->engine != LEDGER_ENGINE_PLAIN;
     if (!can_move)
         reserve_for_movable(&copy);
     *admission = (struct admission){.waits = false, .allotment.can_move = can_move};

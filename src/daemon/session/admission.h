@@ -37,7 +37,8 @@ struct admission_state {
 };
 
 struct allotment {
-    bool can_move; /* its memory can leave the card */
+    bool can_move;      /* its memory can leave the card */
+    bool may_pass_card; /* and limits may be more than the card has */
     unsigned gpu_count;
     struct allotment_gpu {
         int gpu; /* of the state; -1: it is not there now */

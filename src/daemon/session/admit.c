@@ -100,9 +100,18 @@ static int check_asker(const struct daemon *daemon, const struct session_request
 }
 
 /* What is about memory that leaves the card. */
-static int check_moves(const struct session_request *request, bool can_move, struct error *error)
+static int check_moves(const struct session_request *request, enum ledger_engine engine, struct error *error)
 {
-    if (can_move || (!request->has_host_memory && !request->has_idle_suspend))
+    if (request->may_pass_card && engine != LEDGER_ENGINE_MANAGED)
+        return error_set(error, EINVAL, "ERR_VALIDATION",
+                         "only memory that the driver pages can be more than the card has; expected "
+                         "--oversubscribe=managed with --single-oversubscribe");
+    if (engine == LEDGER_ENGINE_MANAGED && request->has_host_memory)
+        return error_set(
+            error, EBUSY, "ERR_NOT_MOVABLE",
+            "the driver itself keeps memory of --oversubscribe=managed in host memory, without a "
+            "bound; host memory is for --oversubscribe=swap");
+    if (engine != LEDGER_ENGINE_PLAIN || (!request->has_host_memory && !request->has_idle_suspend))
         return 0;
     return error_set(
         error, EBUSY, "ERR_NOT_MOVABLE",
@@ -129,7 +138,7 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     struct session *session;
     int result = check_asker(daemon, request, error);
     if (result == 0)
-        result = check_moves(request, request->oversubscribes, error);
+        result = check_moves(request, request->engine, error);
     if (result == 0)
         result = plan_new(daemon, request, &admission, error);
     if (result == 0)
@@ -249,7 +258,7 @@ int admit_change(struct session *session, const struct session_request *request,
     int result =
         request->name ? session_check_name(daemon, session->owner, request->name, session, error) : 0;
     if (result == 0)
-        result = check_moves(request, session->engine == LEDGER_ENGINE_SWAP, error);
+        result = check_moves(request, session->engine, error);
     if (result == 0)
         result = check_gpus(session, request, error);
     if (result == 0)

@@ -65,6 +65,8 @@ static int make_request(const struct daemon *daemon, const struct config_session
         .bytes = wanted->memory_bytes,
         .has_compute = wanted->compute.max > 0,
         .compute = wanted->compute,
+        .engine = wanted->engine,
+        .may_pass_card = wanted->may_pass_card,
         .has_priority = wanted->priority != PRIORITY_COUNT,
         .priority = wanted->priority,
         .wait = true,
@@ -140,6 +142,11 @@ static int change(struct session *session, struct session_request *request, stru
             error, EBUSY, NULL,
             "the GPUs of a session are fixed while it lives; take it out of the file, and put it "
             "back when it has ended");
+    if (session->engine != request->engine || session->may_pass_card != request->may_pass_card)
+        return error_set(error, EBUSY, NULL,
+                         "how the memory of a session is backed is fixed while it lives; take it out of the "
+                         "file, and put it back "
+                         "when it has ended");
     if (session->state == SESSION_EXPIRED)
         session_revive(session);
     if (!differs(session, request))

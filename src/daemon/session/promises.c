@@ -33,6 +33,14 @@ uint64_t promises_outside_bytes(const struct daemon *daemon, unsigned gpu)
     return sum;
 }
 
+/* What of a session's limit can be on the card at one time. */
+static uint64_t session_on_card(const struct session *session, unsigned policy_gpu)
+{
+    const struct session_gpu *gpu = &session->gpus[policy_gpu];
+    uint64_t card = session->daemon->gpus[gpu->gpu].total_bytes;
+    return session->may_pass_card && gpu->limit_bytes > card ? card : gpu->limit_bytes;
+}
+
 static void add_session(const struct session *session, struct admission_state *state)
 {
     for (unsigned i = 0; i < session->gpu_count; i++) {
@@ -41,8 +49,8 @@ static void add_session(const struct session *session, struct admission_state *s
             continue;
         struct admission_gpu *promised = &state->gpus[gpu->gpu];
         promised->promised_share += session->compute.min;
-        if (gpu->reserved && session->engine == LEDGER_ENGINE_SWAP)
-            promised->movable_bytes = larger(promised->movable_bytes, gpu->limit_bytes);
+        if (gpu->reserved && session_can_move(session))
+            promised->movable_bytes = larger(promised->movable_bytes, session_on_card(session, i));
         else if (gpu->reserved)
             promised->reserved_bytes = add(promised->reserved_bytes, gpu->limit_bytes);
     }
@@ -104,7 +112,8 @@ void promises_to(const struct session *session, struct allotment *allotment)
 {
     *allotment = (struct allotment){
         .gpu_count = session->gpu_count, .compute = session->compute, .priority = session->priority};
-    allotment->can_move = session->engine == LEDGER_ENGINE_SWAP;
+    allotment->can_move = session_can_move(session);
+    allotment->may_pass_card = session->may_pass_card;
     for (unsigned i = 0; i < session->gpu_count; i++)
         allotment->gpus[i] = (struct allotment_gpu){
             .gpu = session->gpus[i].gpu,
@@ -120,8 +129,8 @@ uint64_t promises_reserved_bytes(const struct daemon *daemon, unsigned gpu)
         for (unsigned i = 0; i < at->gpu_count; i++) {
             if (at->gpus[i].gpu != (int)gpu || !at->gpus[i].reserved)
                 continue;
-            if (at->engine == LEDGER_ENGINE_SWAP)
-                movable = larger(movable, at->gpus[i].limit_bytes);
+            if (at->engine != LEDGER_ENGINE_PLAIN)
+                movable = larger(movable, session_on_card(at, i));
             else
                 sum = add(sum, at->gpus[i].limit_bytes);
         }

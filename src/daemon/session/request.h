@@ -31,13 +31,14 @@ struct session_request {
     bool has_compute, has_priority; /* without: SHARE_ANY and PRIORITY_NORMAL, or unchanged */
     struct share compute;
     enum session_priority priority;
-    bool has_ttl;                           /* without: the default's, or unchanged */
-    uint64_t ttl_seconds;                   /* 0: none */
-    bool has_ttl_action;                    /* else false, or unchanged */
-    bool kills_at_ttl;                      /* the programs are ended when the time is over */
-    bool own_socket;                        /* with a socket of its own; at change: from now on */
-    struct session_labels labels;           /* at change, an empty one stays as it is */
-    bool oversubscribes;                    /* its memory can leave the card; at creation alone */
+    bool has_ttl;                 /* without: the default's, or unchanged */
+    uint64_t ttl_seconds;         /* 0: none */
+    bool has_ttl_action;          /* else false, or unchanged */
+    bool kills_at_ttl;            /* the programs are ended when the time is over */
+    bool own_socket;              /* with a socket of its own; at change: from now on */
+    struct session_labels labels; /* at change, an empty one stays as it is */
+    enum ledger_engine engine;    /* how its memory is backed; at creation alone, as the next */
+    bool may_pass_card;           /* with LEDGER_ENGINE_MANAGED: limits may be more than the card has */
     bool has_host_memory, has_idle_suspend; /* else 0, or unchanged */
     uint64_t host_memory_bytes;             /* 0: as much as there is */
     uint64_t idle_suspend_seconds;          /* 0: never */

@@ -83,6 +83,7 @@ struct session {
     unsigned process_count;
     uint64_t processes_seen;       /* as there ever were here */
     enum ledger_engine engine;     /* fixed */
+    bool may_pass_card;            /* its limits may be more than the card has; fixed */
     uint64_t host_memory_bytes;    /* the most that its evicted memory may take; 0: as much as there is */
     uint64_t idle_suspend_seconds; /* leaves the card after so long without work; 0: never by itself */
     bool is_suspended;             /* by somebody, until it is resumed */

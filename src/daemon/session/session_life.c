@@ -265,7 +265,8 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session->kills_at_ttl = request->kills_at_ttl;
     session->has_own_socket = request->own_socket;
     session->labels = request->labels;
-    session->engine = request->oversubscribes ? LEDGER_ENGINE_SWAP : LEDGER_ENGINE_PLAIN;
+    session->engine = request->engine;
+    session->may_pass_card = request->may_pass_card;
     session->host_memory_bytes = request->host_memory_bytes;
     session->idle_suspend_seconds = request->idle_suspend_seconds;
     session->runner_queues = admission->waits && !request->run;

@@ -97,8 +97,12 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     copy_column(row, 15, session->labels.namespace, sizeof(session->labels.namespace));
     copy_column(row, 16, session->labels.pod, sizeof(session->labels.pod));
     copy_column(row, 17, session->labels.container, sizeof(session->labels.container));
-    session->engine =
-        sqlite3_column_int(row, 18) == LEDGER_ENGINE_SWAP ? LEDGER_ENGINE_SWAP : LEDGER_ENGINE_PLAIN;
+    int engine = sqlite3_column_int(row, 18);
+    session->may_pass_card = engine == (LEDGER_ENGINE_MANAGED | STORE_PASSES_CARD);
+    engine &= ~STORE_PASSES_CARD;
+    session->engine = engine == LEDGER_ENGINE_SWAP || engine == LEDGER_ENGINE_MANAGED
+                          ? (enum ledger_engine)engine
+                          : LEDGER_ENGINE_PLAIN;
     session->host_memory_bytes = (uint64_t)sqlite3_column_int64(row, 19);
     session->idle_suspend_seconds = (uint64_t)sqlite3_column_int64(row, 20);
     session->is_suspended = sqlite3_column_int(row, 21);

@@ -8,6 +8,9 @@
 struct daemon;
 struct session;
 
+/* In the column of a session's engine: its limits may be more than the card has. */
+#define STORE_PASSES_CARD 256
+
 /* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
 struct loaded_session {
     struct loaded_session *next;

@@ -367,11 +367,13 @@ void charge_hide(struct charge *charge)
 
 bool charge_more(struct charge *charge, uint64_t bytes)
 {
-    GS_CHECK(!charge->is_hidden && !charge->joint);
+    GS_CHECK(!charge->joint);
     if (!charge_reserve(charge->gpu, bytes)) {
         charge_say_refused(true, charge->gpu, bytes);
         return false;
     }
+    if (charge->is_hidden)
+        ledger_hide(session_slot(), charge->gpu, bytes);
     charge->bytes += bytes;
     return true;
 }

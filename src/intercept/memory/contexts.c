@@ -3,7 +3,8 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
-#include "intercept/memory/engine/swap.h"
+#include "intercept/memory/engine/choose.h"
+#include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
@@ -16,6 +17,21 @@ void context_lock(uint32_t gpu)
 void context_unlock(uint32_t gpu)
 {
     guard_unlock(&memory_area()->context_locks[gpu]);
+}
+
+uint32_t context_lock_all(void)
+{
+    uint32_t count = session_slot()->ledger.policy->gpu_count;
+    count = count < LEDGER_GPUS ? count : LEDGER_GPUS;
+    for (uint32_t gpu = 0; gpu < count; gpu++)
+        context_lock(gpu);
+    return count;
+}
+
+void context_unlock_all(uint32_t count)
+{
+    while (count--)
+        context_unlock(count);
 }
 
 static uint64_t key_of(CUcontext context)
@@ -31,7 +47,7 @@ static void enter(struct charge *charge, CUcontext context)
     struct memory_area *area = memory_area();
     struct record known;
     charge->context = context;
-    swap_choose();
+    engine_choose(context);
     agent_meet(charge->gpu);
     if (records_find(&area->records, RECORD_CONTEXT, key_of(context), &known)) {
         charge_return(charge);

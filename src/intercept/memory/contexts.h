@@ -24,3 +24,7 @@ bool context_device(CUcontext context, CUdevice *device);
 
 void context_lock(uint32_t gpu);
 void context_unlock(uint32_t gpu);
+
+/* Those of all GPUs that the session has by now: returns of how many, which is what has to be unlocked. */
+uint32_t context_lock_all(void);
+void context_unlock_all(uint32_t count);

@@ -43,11 +43,24 @@ static bool charge_pitch(const struct allocation *wanted, struct charge *charge)
     return bytes <= charge->bytes || charge_more(charge, bytes - charge->bytes);
 }
 
+static bool is_hidden_by_engine(const struct alloc_row *row)
+{
+    return row->can_move && row->record == RECORD_POINTER && engine_of_process()->is_hidden;
+}
+
+/* Whether the engine can have it leave the card: the program's own physical memory, where it is the engine's. */
+static bool moves_with_engine(const struct alloc_row *row)
+{
+    const struct engine *engine = engine_of_process();
+    return row->can_move && engine->uses_ranges &&
+           (row->record != RECORD_HANDLE || engine->vmm != &plain_vmm);
+}
+
 /* Enter what the driver made. False without memory, or where it took more than fits. */
 static bool enter(const struct alloc_row *row, const struct allocation *wanted, struct charge *charge)
 {
     uint64_t key = key_of(wanted);
-    bool moves = row->can_move && engine_of_process()->uses_ranges;
+    bool moves = moves_with_engine(row);
     if (row->record == RECORD_HANDLE)
         return physical_enter(charge, key, moves ? RECORD_MOVES : 0, 0);
     if (wanted->way == WAY_cuMemAllocPitch_v2 && !charge_pitch(wanted, charge))
@@ -67,7 +80,7 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
         return plain_allocate(wanted);
     if (answer == CHARGE_REFUSED)
         return row->record == RECORD_POINTER ? charge_refused() : CUDA_ERROR_OUT_OF_MEMORY;
-    if (row->is_hidden)
+    if (row->is_hidden || is_hidden_by_engine(row))
         charge_hide(&charge);
     charge_enter();
     CUresult result = engine_allocate(wanted, charge.context);

@@ -27,4 +27,5 @@ struct session_settings {
     bool shows_whole_nvml; /* without a session alone */
     /* Of a process on its own: whether its memory can leave the card (standalone.c). */
     char oversubscribe[32];
+    bool may_pass_card; /* with "managed": more memory than the card has */
 };

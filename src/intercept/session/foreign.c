@@ -61,3 +61,9 @@ bool foreign_nvml_is_off(void)
 {
     return is("ENABLE_NVML_HOOKS", "false");
 }
+
+bool foreign_says_single_oversubscription(void)
+{
+    const char *text = secure_getenv("NVSHARE_ENABLE_SINGLE_OVERSUB");
+    return text && *text && strcmp(text, "0") != 0;
+}

@@ -13,5 +13,7 @@ bool foreign_hami_limits(const char *name, const char *no_limit, char *text, siz
 
 /* vgpu.rs's DISABLE_GPU_LIMITER and ENABLE_CUDA_HOOKS: the process runs without limits. */
 bool foreign_limits_are_off(void);
+/* nvshare's NVSHARE_ENABLE_SINGLE_OVERSUB: one process may have more managed memory than the card has. */
+bool foreign_says_single_oversubscription(void);
 /* vgpu.rs's ENABLE_NVML_HOOKS: NVML shows the whole card. */
 bool foreign_nvml_is_off(void);

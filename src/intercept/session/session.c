@@ -86,6 +86,7 @@ static void read_settings(void)
         read_variable("TENSOR_FUSION_CUDA_UP_LIMIT", settings.compute, sizeof(settings.compute));
     read_foreign();
     read_variable("GPUSLICE_OVERSUBSCRIBE", settings.oversubscribe, sizeof(settings.oversubscribe));
+    settings.may_pass_card = foreign_says_single_oversubscription();
     settings_ask = !settings_bad && !*settings.session_id && !*settings.limit && !*settings.compute;
     if (settings_ask && getauxval(AT_SECURE))
         atomic_store_explicit(&session_outside, true, memory_order_relaxed);

@@ -34,22 +34,26 @@ static void *private_memory(size_t bytes)
     return pages;
 }
 
-/* "swap", or "swap,5ms" with the time between moves; empty: plain. */
+/* "swap" or "managed", or "swap,5ms" with the time between moves; empty: plain. */
 static int parse_engine(const char *text, struct error *error)
 {
-    static const char name[] = "swap";
-    size_t length = sizeof(name) - 1;
+    static const char *const names[] = {[LEDGER_ENGINE_SWAP] = "swap", [LEDGER_ENGINE_MANAGED] = "managed"};
+    size_t length = strcspn(text, ",");
     struct error cause;
-    engine = *text ? LEDGER_ENGINE_SWAP : LEDGER_ENGINE_PLAIN;
+    engine = LEDGER_ENGINE_PLAIN;
     move_us = 0;
-    if (!*text || strcmp(text, name) == 0)
-        return 0;
-    if (strncmp(text, name, length) == 0 && text[length] == ',' &&
-        units_parse_duration(text + length + 1, &move_us, &cause) == 0)
+    for (unsigned i = LEDGER_ENGINE_SWAP; i < sizeof(names) / sizeof(names[0]); i++)
+        if (length == strlen(names[i]) && strncmp(text, names[i], length) == 0)
+            engine = i;
+    bool is_whole = text[length] == '\0';
+    if (engine == LEDGER_ENGINE_PLAIN
+            ? !*text
+            : is_whole || units_parse_duration(text + length + 1, &move_us, &cause) == 0)
         return 0;
     return error_set(
         error, EINVAL, NULL,
-        "GPUSLICE_OVERSUBSCRIBE is '%s'; expected 'swap', or 'swap,5ms' to have memory moved that often",
+        "GPUSLICE_OVERSUBSCRIBE is '%s'; expected 'swap' or 'managed', or 'swap,5ms' to have memory "
+        "moved that often",
         text);
 }
 
@@ -81,6 +85,7 @@ int standalone_open(const struct session_settings *settings, struct lock *lock, 
     }
     ledger_policy_init(policy, "standalone", 1);
     policy->engine = engine;
+    policy->may_pass_card = settings->may_pass_card;
     ledger_usage_init(usage, 1);
 
     uint64_t generation = 0;

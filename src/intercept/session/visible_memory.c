@@ -13,10 +13,15 @@ struct visible_memory visible_memory_of(enum gpu_place place, uint32_t gpu, stru
         return (struct visible_memory){.total_bytes = card.total_bytes};
     const struct ledger *ledger = &session_slot()->ledger;
     uint64_t limit = atomic_load_explicit(&ledger->policy->gpus[gpu].limit_bytes, memory_order_relaxed);
-    uint64_t total = smaller(limit, card.total_bytes);
+    bool is_unlimited = limit == LEDGER_UNLIMITED;
+    uint64_t total =
+        is_unlimited || !ledger->policy->may_pass_card ? smaller(limit, card.total_bytes) : limit;
+    /* Others leave for what it asks for. */
+    bool has_all = ledger->policy->engine != LEDGER_ENGINE_PLAIN;
     uint64_t used, unseen = ledger_unseen(ledger->policy, gpu);
     if (__builtin_add_overflow(ledger_used(ledger, gpu), unseen, &used))
         used = UINT64_MAX;
     uint64_t left = total > used ? total - used : 0;
-    return (struct visible_memory){.total_bytes = total, .free_bytes = smaller(left, card.free_bytes)};
+    return (struct visible_memory){.total_bytes = total,
+                                   .free_bytes = has_all ? left : smaller(left, card.free_bytes)};
 }

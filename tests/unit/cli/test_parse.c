@@ -117,12 +117,13 @@ static void wrong_words_are_refused(void **state)
         {&verb_run,
          {"--overcommit", "true"},
          "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
-         "--priority --ttl --ttl-action --wait --oversubscribe --host-memory --idle-suspend --session "
+         "--priority --ttl --ttl-action --wait --oversubscribe --single-oversubscribe --host-memory "
+         "--idle-suspend --session "
          "--container "
          "--without-driver --simulated --help"},
         {&verb_run,
          {"--oversubscribe=magic", "true"},
-         "--oversubscribe: 'magic' is not a way to have more memory than the GPU; expected swap"},
+         "--oversubscribe: 'magic' is not a way to have more memory than the GPU; expected swap or managed"},
         {&verb_create,
          {"--host-memory", "none"},
          "--host-memory: 'none' is not a size; write bytes or a unit, like 4GiB or 512M"},

@@ -2,6 +2,7 @@
  *
  * plain   the driver's own calls (plain.c)
  * swap    physical memory of ours behind addresses that stay, so that it can leave the card and come back (swap.h)
+ * managed managed memory, which the driver pages (managed.h)
  *
  * The road (road.h) charges and records. For what is charged by a size that the program names, the engine has the memory
  * made and taken back, and answers what the program asks about addresses. Everything else is the driver's. An engine is
@@ -36,6 +37,8 @@ struct engine_vmm {
 struct engine {
     /* Pointers are entered in the range map: the engine answers by it. */
     bool uses_ranges;
+    /* NVML shows nothing of the pointers that it makes for rows that MOVE. */
+    bool is_hidden;
 
     /* What the driver would do and answer. `context`: that the memory goes with. */
     CUresult (*allocate)(const struct allocation *wanted, CUcontext context);

@@ -6,6 +6,7 @@
 #include "intercept/agent/agent.h"
 #include "intercept/memory/engine/state.h"
 #include "intercept/memory/engine/swap_move.h"
+#include "intercept/memory/engine/unmovable.h"
 #include "intercept/session/session.h"
 
 static int take_chunk(int fd, uint64_t bytes)
@@ -19,33 +20,14 @@ static int take_chunk(int fd, uint64_t bytes)
     return result;
 }
 
-static void add_unmovable(const struct record *record, void *argument)
-{
-    uint64_t *bytes = argument;
-    if (record_is_charged(record->kind) && !(record->flags & RECORD_MOVES))
-        *bytes += record->charged.bytes;
-}
-
-/* What is charged and cannot move: contexts, arrays, managed and imported memory, pools, graphs; and what could, but for
- * somebody else who holds it too. */
-static uint64_t unmovable_bytes(void)
-{
-    struct memory_area *area = memory_area();
-    uint64_t bytes = atomic_load_explicit(&swap_state()->pinned_bytes, memory_order_relaxed);
-    records_each(&area->records, add_unmovable, &bytes);
-    for (unsigned i = 0; i < POOLS_MAX && atomic_load_explicit(&area->pools[i].handle, memory_order_relaxed);
-         i++)
-        bytes += area->pools[i].charged_bytes; /* of a moment */
-    return bytes;
-}
-
 static void count(struct agent_memory *memory)
 {
     struct swap_bytes bytes = swap_bytes();
     *memory = (struct agent_memory){
         .resident_bytes = bytes.resident_bytes,
         .evicted_bytes = bytes.evicted_bytes,
-        .unmovable_bytes = unmovable_bytes(),
+        .unmovable_bytes =
+            unmovable_bytes() + atomic_load_explicit(&swap_state()->pinned_bytes, memory_order_relaxed),
         .arena_bytes = swap_state()->arena.ready_bytes,
     };
 }

@@ -2,16 +2,15 @@
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/as_driver.h"
 #include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/mover.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_answers.h"
 #include "intercept/memory/engine/swap_program.h"
 
-void swap_choose(void)
+void swap_begin(void)
 {
-    if (session_slot()->ledger.policy->engine != LEDGER_ENGINE_SWAP || engine_of_process() == &engine_swap)
-        return;
     mover_register();
     atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
 }
@@ -81,23 +80,6 @@ static CUresult take(CUcontext context, uint64_t bytes, CUdeviceptr *address)
 
 /* --- Allocating and freeing ------------------------------------------------------------------------ */
 
-#define PITCH_BYTES 512u /* what rows are multiples of, on all cards so far (measure) */
-
-/* The pitch that the driver would choose: that of one row. On a card that is full it is not asked. */
-static CUresult choose_pitch(const struct allocation *wanted)
-{
-    CUdeviceptr row;
-    size_t width = wanted->pitched.width;
-    CUresult result =
-        real(cuMemAllocPitch_v2)(&row, wanted->pitched.pitch, width, 1, wanted->pitched.element_bytes);
-    if (result == CUDA_SUCCESS)
-        return real(cuMemFree_v2)(row);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || width > SIZE_MAX - PITCH_BYTES)
-        return result;
-    *wanted->pitched.pitch = (width + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES;
-    return CUDA_SUCCESS;
-}
-
 static CUresult swap_allocate(const struct allocation *wanted, CUcontext context)
 {
     const struct alloc_row *row = &alloc_rows[wanted->way];
@@ -107,10 +89,7 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
         return program_create(wanted);
     if (!row->can_move || row->record != RECORD_POINTER)
         return plain_allocate(wanted);
-    CUresult result = is_pitched ? choose_pitch(wanted) : charge_capture_forbids();
-    if (result == CUDA_SUCCESS && is_pitched &&
-        __builtin_mul_overflow((uint64_t)*wanted->pitched.pitch, wanted->pitched.height, &bytes))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = is_pitched ? as_driver_pitch(wanted, &bytes) : charge_capture_forbids();
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&swap_state()->lock);
@@ -143,26 +122,6 @@ static CUresult wait_as_free_does(CUcontext context)
     return result == CUDA_ERROR_OUT_OF_MEMORY ? synchronize(context) : result;
 }
 
-static bool is_captured(enum release_way way, CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult (*is_capturing)(CUstream, CUstreamCaptureStatus *) =
-        way == RELEASE_cuMemFreeAsync_ptsz ? real(cuStreamIsCapturing_ptsz) : real(cuStreamIsCapturing);
-    return own_calls_has_captured() && is_capturing && is_capturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-/* A free in stream order waits for that stream. */
-static CUresult wait_for_stream(enum release_way way, CUstream stream)
-{
-    struct own_calls calls;
-    own_calls_begin(&calls, NULL);
-    CUresult result = way == RELEASE_cuMemFreeAsync_ptsz ? real(cuStreamSynchronize_ptsz)(stream)
-                                                         : real(cuStreamSynchronize)(stream);
-    own_calls_end(&calls);
-    return result;
-}
-
 /* One empty extent is kept: programs that free what is small allocate it again. */
 static CUresult give_back(struct extent *extent, uint64_t address)
 {
@@ -188,13 +147,13 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     bool is_resident = is_ours && extent->is_resident;
     CUcontext context = is_ours ? extent->context : NULL;
     pthread_mutex_unlock(&swap_state()->lock);
-    if (!is_ours || (way != RELEASE_cuMemFree_v2 && is_captured(way, stream)))
+    if (!is_ours || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
         return plain_release(way, key,
                              stream); /* in a capture, the driver refuses what no graph has allocated */
     CUdevice current;
     CUresult result = real(cuCtxGetDevice)(&current); /* as the driver: only in a context that lives */
     if (result == CUDA_SUCCESS && way != RELEASE_cuMemFree_v2)
-        result = wait_for_stream(way, stream);
+        result = as_driver_wait_for_stream(way, stream);
     else if (result == CUDA_SUCCESS)
         result = is_resident ? wait_as_free_does(context) : charge_capture_forbids();
     if (result != CUDA_SUCCESS)

@@ -14,5 +14,5 @@
 
 extern const struct engine engine_swap;
 
-/* Use it from now on, if the session is one that is oversubscribed. Before the process's first allocation. */
-void swap_choose(void);
+/* Use it from now on (choose.h). */
+void swap_begin(void);

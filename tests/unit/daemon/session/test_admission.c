@@ -89,6 +89,21 @@ static void more_than_the_card_is_refused_as_such(void **state_unused)
     assert_non_null(strstr(error.message, "more than GPU 0 has"));
 }
 
+static void one_larger_than_the_card_needs_no_more_room_than_that(void **state_unused)
+{
+    struct admission_state state = state_of(1);
+    struct session_request request = memory(9 * GIB);
+    struct admission admission;
+    struct error error = {0};
+    request.engine = LEDGER_ENGINE_MANAGED;
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
+    request.may_pass_card = true;
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), 0);
+    assert_int_equal(admission.allotment.gpus[0].limit_bytes, 9 * GIB);
+    state.gpus[0].reserved_bytes = GIB; /* by one that stays */
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
+}
+
 static void minimum_shares_are_promised_up_to_the_whole(void **state_unused)
 {
     struct admission_state state = state_of(3);
@@ -350,6 +365,7 @@ int main(void)
         cmocka_unit_test(one_byte_more_is_refused_with_the_numbers),
         cmocka_unit_test(what_processes_outside_hold_is_left_to_them),
         cmocka_unit_test(more_than_the_card_is_refused_as_such),
+        cmocka_unit_test(one_larger_than_the_card_needs_no_more_room_than_that),
         cmocka_unit_test(minimum_shares_are_promised_up_to_the_whole),
         cmocka_unit_test(an_overbooked_card_has_nothing_left),
         cmocka_unit_test(without_a_gpu_it_is_the_roomiest_the_first_of_equals),

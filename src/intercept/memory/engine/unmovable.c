@@ -1,0 +1,21 @@
+#include "intercept/memory/engine/unmovable.h"
+
+#include "intercept/memory/area.h"
+
+static void add_unmovable(const struct record *record, void *argument)
+{
+    uint64_t *bytes = argument;
+    if (record_is_charged(record->kind) && !(record->flags & RECORD_MOVES))
+        *bytes += record->charged.bytes;
+}
+
+uint64_t unmovable_bytes(void)
+{
+    struct memory_area *area = memory_area();
+    uint64_t bytes = 0;
+    records_each(&area->records, add_unmovable, &bytes);
+    for (unsigned i = 0; i < POOLS_MAX && atomic_load_explicit(&area->pools[i].handle, memory_order_relaxed);
+         i++)
+        bytes += area->pools[i].charged_bytes; /* of a moment */
+    return bytes;
+}

@@ -1,0 +1,68 @@
+"""Memory that the driver pages: gpuslice run --oversubscribe=managed."""
+import pytest
+
+from conftest import GIB, MIB, wait_for
+from test_moves import Movable
+
+
+@pytest.fixture
+def paging(make_daemon, make_gpu):
+    """A daemon over a card of 1 GiB that pages managed memory."""
+    return make_daemon(make_gpu(FAKECUDA_PAGING=1)).start()
+
+
+@pytest.fixture
+def start(paging, product, reap):
+    """start(BUFFERS, BYTES, *OPTIONS) runs movable with `gpuslice run --oversubscribe=managed OPTIONS`."""
+    def begin(buffers, most, *options):
+        return Movable(reap(paging.spawn("run", "--oversubscribe=managed", *options, "--", product.program("movable"), str(buffers),
+                                         str(most))))
+    return begin
+
+
+def test_it_leaves_without_a_copy_and_every_byte_is_there_after(paging, start):
+    movable = start(40, 8 * MIB, "--name", "a", "--memory", "512MiB")
+    session = paging.session("a")
+    assert session["oversubscribe"] == "managed" and not session["single_oversubscribe"]
+    wait_for(lambda: paging.session("a")["movable_bytes"] > 80 * MIB, "its memory to be told")
+    paging.cli("suspend", "a")
+    session = paging.session("a")
+    assert session["residency"] == "away" and session["evicted_bytes"] > 80 * MIB and session["host_memory_bytes"] == 0
+    movable.send("check")
+    paging.cli("resume", "a")
+    assert movable.read() == "good"
+    assert movable.ask("fill 2") == "filled" and movable.ask("check") == "good" and movable.ask("ask") == "good"
+    movable.end()
+
+
+def test_a_daemon_that_begins_knows_how_memory_is_backed(paging, start):
+    movable = start(10, 8 * MIB, "--name", "a", "--memory", "3GiB", "--single-oversubscribe")
+    paging.stop()
+    paging.start()
+    wait_for(lambda: paging.session("a")["processes"], "its process")
+    session = paging.session("a")
+    assert session["oversubscribe"] == "managed" and session["single_oversubscribe"]
+    assert session["vram_limit_bytes"] == 3 * GIB
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
+def test_one_program_is_larger_than_the_card_where_it_may_be(paging, start, product, reap):
+    refused = paging.cli("run", "--oversubscribe=managed", "--memory", "3GiB", "--", "/bin/true", check=False)
+    assert refused.returncode == 1 and "more than GPU 0 has" in refused.stderr
+    refused = paging.cli("run", "--oversubscribe=swap", "--single-oversubscribe", "--memory", "3GiB", "--", "/bin/true", check=False)
+    assert refused.returncode == 1 and "--oversubscribe=managed" in refused.stderr
+    large = start(80, 32 * MIB, "--name", "a", "--memory", "3GiB", "--single-oversubscribe")
+    assert paging.session("a")["used_bytes"] > GIB + 100 * MIB
+    assert large.ask("fill 1") == "filled" and large.ask("check") == "good"
+    # Beside one that stays there is room for the rest of the card.
+    paging.cli("suspend", "a")
+    paging.cli("resume", "a")
+    assert large.ask("check") == "good"
+    large.end()
+
+
+def test_nvshares_variable_says_the_same(paging):
+    paging.cli("create", "--name", "a", "--oversubscribe=managed", "--memory", "3GiB",
+               env=paging.environment(NVSHARE_ENABLE_SINGLE_OVERSUB="1"))
+    assert paging.session("a")["single_oversubscribe"]

@@ -1,0 +1,230 @@
+/* The managed engine on the simulated driver: what programs allocate is managed memory, and they are told that it is device
+ * memory; a turn ends without a copy and begins with a prefetch of all there is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "intercept/agent/agent.h"
+#include "intercept/agent/agent_state.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/engine/managed.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define CARD (256 * MIB)
+
+static CUcontext context;
+
+static uint64_t used(void)
+{
+    return ledger_used(&session_slot()->ledger, 0);
+}
+
+static CUdeviceptr take(uint64_t bytes)
+{
+    CUdeviceptr address = 0;
+    return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;
+}
+
+/* What the driver says, whatever the program is told. */
+static bool is_managed(CUdeviceptr address)
+{
+    unsigned managed = 0;
+    assert_int_equal(real(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address),
+                     CUDA_SUCCESS);
+    return managed;
+}
+
+/* CU_DEVICE_INVALID (-2): it never was. */
+static int prefetched_to(CUdeviceptr address, uint64_t bytes)
+{
+    int device;
+    __typeof__(&cuMemRangeGetAttribute) ask = real_driver_function(CUDA_ID_cuMemRangeGetAttribute);
+    assert_int_equal(
+        ask(&device, sizeof(device), CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, address, bytes),
+        CUDA_SUCCESS);
+    return device;
+}
+
+static struct agent_memory counted(void)
+{
+    struct agent_memory memory;
+    agent_mover()->count(&memory);
+    return memory;
+}
+
+static void no_progress(void)
+{
+}
+
+static int make_context(void **state)
+{
+    return cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS ? 0 : -1;
+}
+
+static int destroy_context(void **state)
+{
+    return cuCtxDestroy_v2(context) == CUDA_SUCCESS && used() == 0 ? 0 : -1;
+}
+
+static void what_programs_allocate_is_managed_memory(void **state)
+{
+    size_t pitch = 0;
+    CUdeviceptr linear = take(MIB), pitched, array_like;
+    assert_ptr_equal(engine_of_process(), &engine_managed);
+    assert_int_equal(cuMemAllocPitch_v2(&pitched, &pitch, 1000, 10, 4), CUDA_SUCCESS);
+    assert_true(pitch >= 1000);
+    assert_true(is_managed(linear) && is_managed(pitched));
+    assert_int_equal(used(), MIB + 10 * pitch);
+    assert_int_equal(cuMemAllocManaged(&array_like, MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(array_like), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(linear), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(linear), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemFreeAsync(pitched, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+static void programs_are_told_that_it_is_device_memory(void **state)
+{
+    CUdeviceptr address = take(MIB), base = 0, own;
+    size_t bytes = 0;
+    unsigned managed = 1;
+    CUmemorytype type = 0;
+    void *host = &type;
+    assert_int_equal(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address + 5),
+                     CUDA_SUCCESS);
+    assert_int_equal(managed, 0);
+    assert_int_equal(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
+    assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
+    assert_int_equal(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, address),
+                     CUDA_ERROR_INVALID_VALUE);
+    managed = 1;
+    assert_int_equal(cuPointerGetAttributes(2,
+                                            (CUpointer_attribute[]){CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                                                    CU_POINTER_ATTRIBUTE_HOST_POINTER},
+                                            (void *[]){&managed, &host}, address),
+                     CUDA_SUCCESS);
+    assert_int_equal(managed, 0);
+    assert_null(host);
+    assert_int_equal(cuMemGetAddressRange_v2(&base, &bytes, address + MIB - 1), CUDA_SUCCESS);
+    assert_int_equal(base, address);
+    assert_int_equal(bytes, MIB);
+    assert_int_equal(cuMemAllocManaged(&own, MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    assert_int_equal(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, own), CUDA_SUCCESS);
+    assert_int_equal(managed, 1);
+    assert_int_equal(cuMemFree_v2(own), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+static void a_turn_ends_without_a_copy_and_begins_with_a_prefetch(void **state)
+{
+    CUdeviceptr first = take(MIB), second = take(8 * MIB), later;
+    assert_int_equal(prefetched_to(first, MIB), -2);
+    assert_int_equal(counted().resident_bytes, 9 * MIB);
+    assert_int_equal(agent_mover()->evict(no_progress), 0);
+    assert_int_equal(counted().resident_bytes, 0);
+    assert_int_equal(counted().evicted_bytes, 9 * MIB);
+    later = take(2 * MIB);
+    assert_int_equal(cuMemFree_v2(first), CUDA_SUCCESS);
+    assert_int_equal(agent_mover()->restore(no_progress), 0);
+    assert_int_equal(prefetched_to(second, 8 * MIB), 0);
+    assert_int_equal(prefetched_to(later, 2 * MIB), 0);
+    assert_int_equal(counted().resident_bytes, 10 * MIB);
+    assert_int_equal(counted().evicted_bytes, 0);
+    assert_int_equal(cuMemFree_v2(second), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);
+}
+
+static void memory_of_each_gpu_is_prefetched_there(void **state)
+{
+    CUcontext other;
+    CUdeviceptr here = take(MIB), there;
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
+    there = take(MIB);
+    assert_int_equal(agent_mover()->evict(no_progress), 0);
+    assert_int_equal(agent_mover()->restore(no_progress), 0);
+    assert_int_equal(prefetched_to(here, MIB), 0);
+    assert_int_equal(prefetched_to(there, MIB), 1);
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(counted().resident_bytes, MIB);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(here), CUDA_SUCCESS);
+}
+
+static void one_program_is_not_larger_than_the_card_unless_it_may(void **state)
+{
+    struct ledger_policy *policy = (struct ledger_policy *)(uintptr_t)session_slot()->ledger.policy;
+    CUdeviceptr most = take(CARD - 16 * MIB), more = take(16 * MIB + 1);
+    assert_true(most);
+    assert_int_equal(more, 0);
+    assert_int_equal(used(), CARD - 16 * MIB);
+    policy->may_pass_card = 1;
+    more = take(64 * MIB);
+    size_t free_bytes, total_bytes;
+    assert_int_equal(cuMemGetInfo_v2(&free_bytes, &total_bytes), CUDA_SUCCESS);
+    assert_int_equal(total_bytes, 1024 * MIB); /* the limit */
+    assert_int_equal(free_bytes, total_bytes - used());
+    policy->may_pass_card = 0;
+    assert_true(more);
+    /* Of what is more than the card, as much is brought as there is room for. */
+    assert_int_equal(agent_mover()->evict(no_progress), 0);
+    assert_int_equal(agent_mover()->restore(no_progress), 0);
+    assert_int_equal(cuMemFree_v2(more), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(most), CUDA_SUCCESS);
+}
+
+static void what_is_free_is_what_the_limit_leaves(void **state)
+{
+    size_t before, after, total;
+    CUdeviceptr address;
+    assert_int_equal(cuMemGetInfo_v2(&before, &total), CUDA_SUCCESS);
+    assert_int_equal(total, CARD);
+    address = take(100 * MIB);
+    assert_int_equal(cuMemGetInfo_v2(&after, &total), CUDA_SUCCESS);
+    assert_int_equal(before - after, 100 * MIB);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+static void remove_machine(void)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "/dev/shm/fakecuda-%u-%s", (unsigned)geteuid(), getenv("FAKECUDA_NAME"));
+    unlink(path);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_context)
+
+int main(void)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "managed%d", (int)getpid());
+    setenv("FAKECUDA_NAME", name, 1);
+    atexit(remove_machine);
+    setenv("FAKECUDA_TOTAL_MEM", "268435456", 1);
+    setenv("FAKECUDA_CONTEXT_BYTES", "0", 1);
+    setenv("FAKECUDA_PAGING", "1", 1);
+    setenv("FAKECUDA_GPUS", "2", 1);
+    setenv("GPUSLICE_MEMORY_LIMIT", "1GiB", 1);
+    setenv("GPUSLICE_OVERSUBSCRIBE", "managed", 1);
+    if (!real_find(true) || !real_driver_function(CUDA_ID_cuInit)) {
+        fprintf(stderr, "there is no libcuda.so.1: LD_LIBRARY_PATH leads to the simulated one\n");
+        return 1;
+    }
+    if (((CUresult(*)(unsigned))real_driver_function(CUDA_ID_cuInit))(0) != CUDA_SUCCESS)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        TEST(what_programs_allocate_is_managed_memory),
+        TEST(programs_are_told_that_it_is_device_memory),
+        TEST(a_turn_ends_without_a_copy_and_begins_with_a_prefetch),
+        TEST(memory_of_each_gpu_is_prefetched_there),
+        TEST(one_program_is_not_larger_than_the_card_unless_it_may),
+        TEST(what_is_free_is_what_the_limit_leaves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
