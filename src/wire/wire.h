@@ -31,6 +31,7 @@
  *   RETURNED               ->       it is closed and nothing is before the GPUs, or that cannot be had
  *   REPORT                 ->       how busy the process kept the GPUs, now and then, where GRANT asks for it
  *   PROGRESS               ->       the same and how many calls were done, where GRANT asks for that
+ *   WORK                   ->       the same, and what calls took at least, where GRANT asks for that
  *   BURST                  ->       work begins after a rest, or is over, where GRANT asks for it
  *   WAITS                  ->       how long threads waited at the gate, each time, where GRANT asks for it
  *
@@ -89,6 +90,7 @@ enum wire_type {
     WIRE_PROGRESS = 14,
     WIRE_BURST = 15,
     WIRE_WAITS = 20,
+    WIRE_WORK = 23,
     /* of version 2, but only where the policy's engine asks for it */
     WIRE_ARENA = 16,
     WIRE_EVICT = 17,
@@ -197,7 +199,9 @@ enum wire_lease_flags {
     /* Tell by BURST when work begins after a rest, and when it is over. */
     WIRE_LEASE_BURSTS = 16,
     /* Tell by WAITS, before PROGRESS and RETURNED, of the waits at the gate that have ended. */
-    WIRE_LEASE_WAITS = 64,
+    WIRE_LEASE_WAITS = 256,
+    /* Instead of PROGRESS: WORK. */
+    WIRE_LEASE_WORK = 512,
     /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
     WIRE_LEASE_STILL = 32,
     /* Told to close, say so by CLOSED with WIRE_LEFT_ENDLESS, again and again, while what is in flight does not end. */
@@ -251,6 +255,13 @@ struct wire_progress {
     uint64_t lease;
     uint64_t busy_ns, longest_ns, waited_ns;
     uint64_t calls; /* that gave the GPUs work, and whose work is done */
+};
+
+struct wire_work {
+    struct wire_progress progress;
+    /* Of calls whose time was measured by itself, or with few others: the least that one took, or such a group for each of its
+     * calls, waiting for others included; and how many were measured. */
+    uint64_t least_ns, measured;
 };
 
 struct wire_burst {
@@ -344,6 +355,7 @@ struct wire_message {
         struct wire_report report;
         struct wire_closed closed;
         struct wire_progress progress;
+        struct wire_work work;
         struct wire_burst burst;
         struct wire_waits waits;
         struct wire_arena arena;

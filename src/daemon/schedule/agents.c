@@ -252,6 +252,9 @@ static bool take_message(struct agent *agent, const struct wire_message *message
     case WIRE_PROGRESS:
         arbiter_progress(agent->gate, &message->progress, now);
         return true;
+    case WIRE_WORK:
+        arbiter_work(agent->gate, &message->work, now);
+        return true;
     case WIRE_WAITS:
         arbiter_waits(agent->gate, &message->waits);
         return true;

@@ -36,15 +36,15 @@ static void note_busy_part(struct arbiter_process *process, double busy, double 
         (part - process->busy_part) * (passed < BUSY_SMOOTH_NS ? passed / BUSY_SMOOTH_NS : 1);
 }
 
-/* Each process of a session tells how long it had work, and several have it at the same time: which part of what they tell
- * together is time of the session's, if none keeps step with another. */
-static double part_of_session(const struct arbiter_session *session)
+/* Each process of a session tells how long it had work, and several have it at the same time: which part of what those tell
+ * together whose gates were open since `from` is time of the session's, if none keeps step with another. */
+static double part_of_session(const struct arbiter_session *session, uint64_t from)
 {
     double sum = 0, idle = 1;
     unsigned count = 0;
     for (const struct arbiter_process *at = session->processes; at; at = at->next) {
-        if ((at->gate != PROCESS_OPEN && at->gate != PROCESS_CLOSING) ||
-            session->arbiter->now - at->reported_at > SILENT_NS)
+        bool is_open = at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING;
+        if ((!is_open && at->reported_at <= from) || session->arbiter->now - at->reported_at > SILENT_NS)
             continue;
         sum += at->busy_part;
         idle *= 1 - at->busy_part;
@@ -53,27 +53,37 @@ static double part_of_session(const struct arbiter_session *session)
     return count > 1 && sum > 0 ? (1 - idle) / sum : 1;
 }
 
+/* Of what a process tells, the part that is not the time of others of its session; that is so much at least as its calls take
+ * at least. */
+static double own_part(const struct arbiter_process *process, uint64_t from, double busy, double calls)
+{
+    double part = busy * part_of_session(process->session, from), least = calls * least_of(&process->least);
+    return least <= part ? part : least < busy ? least : busy;
+}
+
 /* Up to the time that passed since its gate opened: a process can claim no more. A long piece of work is told of as a
  * whole, when it is done. */
-static void take_measure(struct arbiter_process *process, uint64_t busy_ns, uint64_t calls,
-                         uint64_t longest_ns, uint64_t waited_ns)
+static void take_measure(struct arbiter_process *process, const struct wire_work *work)
 {
+    const struct wire_progress *told = &work->progress;
     struct arbiter_session *session = process->session;
     uint64_t now = session->arbiter->now, from = process->reported_at;
     uint64_t most = now - from + process->spare_ns;
     uint64_t open = process->open_since ? now - process->open_since : 0;
     process->reported_at = now;
-    process->longest_ns = longest_ns < open ? longest_ns : open;
-    session->waited_ns += waited_ns;
+    process->longest_ns = told->longest_ns < open ? told->longest_ns : open;
+    session->waited_ns += told->waited_ns;
     if (!is_held(session))
         return;
-    double busy = (double)(busy_ns < most ? busy_ns : most);
-    process->spare_ns = busy_ns < most ? most - busy_ns : 0;
+    if (session->company_at <= from)
+        least_note(&process->least, work->measured, (double)work->least_ns);
+    double busy = (double)(told->busy_ns < most ? told->busy_ns : most);
+    process->spare_ns = told->busy_ns < most ? most - told->busy_ns : 0;
     note_busy_part(process, busy, (double)(now - from));
-    busy *= part_of_session(session);
+    busy = own_part(process, from, busy, (double)told->calls);
     session->busy_ns += busy;
     session->said_ns += busy;
-    arbiter_learn(session, from, busy, (double)calls);
+    arbiter_learn(session, from, busy, (double)told->calls);
 }
 
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
@@ -119,7 +129,9 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
         return;
     }
     bool was_counted = process->gate != PROCESS_OVERDUE;
-    take_measure(process, was_counted ? returned->busy_ns : 0, 0, returned->longest_ns, returned->waited_ns);
+    take_measure(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
+                                                           .longest_ns = returned->longest_ns,
+                                                           .waited_ns = returned->waited_ns}});
     process->is_bursting = false;
     process->gate = PROCESS_CLOSED;
     if (returned->outcome != WIRE_OUTCOME_UNDRAINED)
@@ -140,13 +152,13 @@ static bool is_current(const struct arbiter_process *process, uint64_t lease)
     return lease == process->lease && (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING);
 }
 
-static void take_report(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now)
+void arbiter_work(struct arbiter_process *process, const struct wire_work *work, uint64_t now)
 {
     struct arbiter_session *session = process->session;
     arbiter_settle(session->arbiter, now);
-    if (!is_current(process, progress->lease))
+    if (!is_current(process, work->progress.lease))
         return;
-    take_measure(process, progress->busy_ns, progress->calls, progress->longest_ns, progress->waited_ns);
+    take_measure(process, work);
     if (is_exclusive(session) && now - session->charged_at >= CHARGE_EVERY_NS)
         arbiter_charge(session);
     arbiter_decide(session->arbiter);
@@ -156,12 +168,12 @@ void arbiter_report(struct arbiter_process *process, const struct wire_report *r
 {
     struct wire_progress progress = {report->lease, report->busy_ns, report->longest_ns, report->waited_ns,
                                      0};
-    take_report(process, &progress, now);
+    arbiter_progress(process, &progress, now);
 }
 
 void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now)
 {
-    take_report(process, progress, now);
+    arbiter_work(process, &(struct wire_work){.progress = *progress}, now);
 }
 
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now)
@@ -287,7 +299,8 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     struct arbiter *arbiter = session->arbiter;
     arbiter_settle(arbiter, now);
     if (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING)
-        take_measure(process, UINT64_MAX, 0, process->longest_ns, 0);
+        take_measure(process, &(struct wire_work){
+                                  .progress = {.busy_ns = UINT64_MAX, .longest_ns = process->longest_ns}});
     struct arbiter_process **at = &session->processes;
     while (*at != process)
         at = &(*at)->next;

@@ -50,11 +50,12 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now);
 
 /* WANT: it uses these GPUs (bits), and waits for a lease unless it has one. */
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now);
-/* CLOSED, RETURNED, REPORT, PROGRESS, BURST. Numbers beyond what can be are cut down to it. */
+/* CLOSED, RETURNED, REPORT, PROGRESS, WORK, BURST. Numbers beyond what can be are cut down to it. */
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
 void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now);
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
 void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now);
+void arbiter_work(struct arbiter_process *process, const struct wire_work *work, uint64_t now);
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now);
 /* The daemon has looked by itself, without asking the agents: first how much of a GPU's time of late processes of a
  * session had, each of them, then that this was all. To be called now and then. */

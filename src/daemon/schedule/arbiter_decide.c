@@ -391,7 +391,7 @@ static bool has_burst(const struct arbiter_session *session)
 /* What holds for a lease, by who else is there. */
 static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
-    uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WAITS;
+    uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;
     *ahead_ns = 0;
     if (session->lease == LEASE_EXCLUSIVE && (is_capped(session) || is_waited_for(session)))
         flags |= WIRE_LEASE_WANTED;

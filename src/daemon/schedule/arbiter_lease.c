@@ -224,7 +224,8 @@ void arbiter_step(struct arbiter_session *session)
         at->reported_at = arbiter->now;
         arbiter_expect_drained(at, ARBITER_LEAD_NS);
         at->lease = ++arbiter->lease_number;
-        uint32_t flags = (session->flags & WIRE_LEASE_PROGRESS) | WIRE_LEASE_STALLS | WIRE_LEASE_STEP;
+        uint32_t flags =
+            (session->flags & (WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK)) | WIRE_LEASE_STALLS | WIRE_LEASE_STEP;
         arbiter->calls->grant(at->owner, at->lease, flags, session->ahead_ns);
         arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);
     }

@@ -24,7 +24,10 @@
 #define DENSE_USED 0.2
 /* Of one that was never seen before. */
 #define UNKNOWN_RATIO 0.9
-#define MEASURES 4u
+/* Turns that a session takes to get to know it, in parts: of a whole turn, and of one that it gives back, which costs others
+ * little. */
+#define MEASURES 12u
+#define MEASURES_TURN 3u
 #define MEASURE_TURN_NS UINT64_C(40000000)
 #define MEASURE_FIRST_NS UINT64_C(4000000000)
 #define MEASURE_MOST_NS UINT64_C(64000000000)
@@ -157,7 +160,7 @@ static void measure_again(struct arbiter_session *session, uint64_t *next, uint6
     if (session->closing || session->arbiter->now < *next || is_between_priorities(session))
         return;
     session->is_known = false;
-    session->measures_left = 1;
+    session->measures_left = MEASURES_TURN;
     session->turn_ends = session->arbiter->now + MEASURE_TURN_NS; /* if it holds one */
     *next = session->arbiter->now + *every;
     if (*every < MEASURE_MOST_NS)
@@ -204,7 +207,7 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
         session->is_doubted = true;
         session->doubt_at = session->arbiter->now + CONFIRM_NS;
     }
-    if (session->is_known || !session->cost.is_set)
+    if (session->is_known || !solo_cost_is_sure(&session->cost))
         return;
     session->is_known = true;
     session->measure_at = session->arbiter->now + session->measure_every;
@@ -267,10 +270,13 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     judge_stretch(session);
     if (gave_back)
         see_light(session, GAVE_BACK_NS);
-    if (was_measuring && !session->is_known && --session->measures_left == 0) {
+    unsigned parts = gave_back ? 1 : MEASURES_TURN;
+    if (was_measuring)
+        session->measures_left -= parts < session->measures_left ? parts : session->measures_left;
+    if (was_measuring && !session->is_known && session->measures_left == 0) {
         /* It made no calls that tell more, or its agent does not count them. */
         session->is_known = true;
-        session->is_dense = session->is_dense || !session->cost.is_set;
+        session->is_dense = session->is_dense || solo_cost_of(&session->cost, 1) < 0;
         session->measure_at = arbiter->now + session->measure_every;
     }
 }

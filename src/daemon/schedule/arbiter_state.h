@@ -51,6 +51,8 @@ struct arbiter_process {
     uint64_t reported_at, spare_ns;
     /* Of the time, it had work for this part of late. */
     double busy_part;
+    /* What its calls take at least while no other session's gate is open. */
+    struct least least;
     /* Its longest piece of work: no longer than its gate was open since `open_since` (0: it has been closed). */
     uint64_t longest_ns, open_since;
 };

@@ -261,7 +261,8 @@ double arbiter_charge(struct arbiter_session *session)
         return -1;
     double busy = session->busy_ns < passed ? session->busy_ns : passed;
     double spent = session->spent_ns < passed ? session->spent_ns : passed;
-    bool has_company = (double)(arbiter->now - session->company_at) < passed;
+    /* Of calls that are not alike, and of several processes', what the turn's time was spent on tells more. */
+    bool is_steady = solo_cost_is_steady(&session->cost);
     bool has_several = session->processes && session->processes->next;
     session->busy_ns -= busy;
     session->spent_ns = 0;
@@ -269,9 +270,9 @@ double arbiter_charge(struct arbiter_session *session)
         struct use *use = &session->use[gpu];
         double guests = arbiter->gpus[gpu].guests_ns - use->guests_ns;
         double held = use->open_ns > guests ? use->open_ns - guests : 0;
-        /* What several processes' calls cost is known less well than what the time of a turn was spent on. */
-        bool is_by_calls = has_company && (guests > 0 || !has_several);
-        double used = is_by_calls ? spent : use->open_ns * busy / passed;
+        double by_clock = use->open_ns * busy / passed;
+        bool is_by_calls = is_steady && (guests > 0 || !has_several);
+        double used = is_by_calls ? spent : by_clock < held ? by_clock : held;
         most_open = held > most_open ? held : most_open;
         if (session->understates)
             used = held; /* by the clock */

@@ -2,11 +2,15 @@
 
 #include <math.h>
 
-/* So many calls, or so much of their time, make a cost. */
+/* So many calls that are alike, or so much of their time, make a sure cost; and of others so many. */
 #define CALLS_LEAST 4.0
 #define NS_LEAST 4000000.0
+#define ALIKE 0.05
+#define CALLS_VARIED 64.0
 /* After so much GPU time older calls count half. */
 #define MEMORY_NS 3000000000.0
+/* So many measures make a least that is one of most calls, and not of a few that happened to be measured. */
+#define MEASURES_OF_LEAST 24u
 /* A trend: stretches that make one, the part by which each moves it, and how many times the usual distance is beyond it. */
 #define TREND_COUNT 8u
 #define TREND_PART 8
@@ -47,7 +51,17 @@ static bool is_beyond(struct trend *trend, double value, double least)
 
 double solo_cost_of(const struct solo_cost *cost, double calls)
 {
-    return cost->is_set ? calls * cost->ns / cost->calls : -1;
+    return cost->calls > 0 ? calls * cost->ns / cost->calls : -1;
+}
+
+bool solo_cost_is_steady(const struct solo_cost *cost)
+{
+    return cost->alone.spread < ALIKE && (cost->calls >= CALLS_LEAST || cost->ns >= NS_LEAST);
+}
+
+bool solo_cost_is_sure(const struct solo_cost *cost)
+{
+    return solo_cost_is_steady(cost) || cost->calls >= CALLS_VARIED;
 }
 
 static void add(struct solo_cost *cost, double busy_ns, double calls)
@@ -58,13 +72,12 @@ static void add(struct solo_cost *cost, double busy_ns, double calls)
     }
     cost->ns += busy_ns;
     cost->calls += calls;
-    cost->is_set |= cost->calls >= CALLS_LEAST || cost->ns >= NS_LEAST;
 }
 
 static void begin_anew(struct solo_cost *cost)
 {
     double ns = cost->odd_ns, calls = cost->odd_calls;
-    *cost = (struct solo_cost){.is_set = true, .ns = ns, .calls = calls};
+    *cost = (struct solo_cost){.ns = ns, .calls = calls};
     begin_trend(&cost->alone, log(ns / calls));
 }
 
@@ -89,12 +102,12 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
     if (stretch.calls < 1 || stretch.busy_ns <= 0)
         return false;
     double each_ns = stretch.busy_ns / stretch.calls;
-    double distance = cost->is_set ? fabs(log(each_ns / solo_cost_of(cost, 1))) : 0;
+    double distance = cost->calls > 0 ? fabs(log(each_ns / solo_cost_of(cost, 1))) : 0;
     bool is_odd = is_beyond(&cost->alone, log(each_ns), ODD_ALONE) ||
                   (is_measure && distance > ODD_ALONE + TREND_SPREADS * cost->alone.spread);
-    if (cost->is_set)
+    if (cost->calls > 0)
         has_turned(&cost->gaps, gap_of(cost, stretch), ODD_GAP);
-    if (!cost->is_set || !is_odd) {
+    if (!solo_cost_is_sure(cost) || !is_odd) {
         cost->odd_ns = cost->odd_calls = 0;
         add(cost, stretch.busy_ns, stretch.calls);
         return false;
@@ -109,9 +122,26 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
 
 bool solo_cost_is_doubtful(struct solo_cost *cost, struct cost_stretch stretch)
 {
-    if (!cost->is_set || stretch.calls < 1 || stretch.busy_ns <= 0)
+    if (cost->calls <= 0 || stretch.calls < 1 || stretch.busy_ns <= 0)
         return false;
     double times = log(stretch.busy_ns / solo_cost_of(cost, stretch.calls));
     bool is_slower = has_turned(&cost->company, times, ODD_COMPANY);
     return has_turned(&cost->gaps, gap_of(cost, stretch), ODD_GAP) || is_slower;
+}
+
+void least_note(struct least *least, uint64_t measured, double ns)
+{
+    if (!measured)
+        return;
+    least->next_ns = least->measured && least->next_ns < ns ? least->next_ns : ns;
+    least->measured += measured;
+    if (least->measured < MEASURES_OF_LEAST)
+        return;
+    least->ns = least->next_ns;
+    least->measured = 0;
+}
+
+double least_of(const struct least *least)
+{
+    return least->ns > 0 && least->measured && least->next_ns < least->ns ? least->next_ns : least->ns;
 }

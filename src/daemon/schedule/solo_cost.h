@@ -6,10 +6,12 @@
  *
  * stretch  some milliseconds of which a session has told how long it had work before the GPU, and how many calls were
  *          done
+ * least    what single calls took at least: all of them take so much or more
  * trend    what such a figure is on average, and how far it usually is from that */
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct trend {
     double level, spread; /* of the figure's logarithm */
@@ -17,8 +19,13 @@ struct trend {
     unsigned odd;         /* in a row that are beyond it */
 };
 
+/* The least that calls took, of so many measures of late. */
+struct least {
+    double ns, next_ns;
+    uint64_t measured; /* since `next_ns` began */
+};
+
 struct solo_cost {
-    bool is_set;
     /* Calls, fading, and what they took; those of the stretches in a row that are beyond the trend. */
     double ns, calls, odd_ns, odd_calls;
     /* What a call takes alone; how many times as long in company; and the gap that the program leaves between calls, which
@@ -29,6 +36,11 @@ struct solo_cost {
 /* What so many calls take; negative where nobody knows. */
 double solo_cost_of(const struct solo_cost *cost, double calls);
 
+/* Whether more calls would change it little: there were some and all took alike, or many. */
+bool solo_cost_is_sure(const struct solo_cost *cost);
+/* Whether all calls take alike: then a few of them tell what any number takes. */
+bool solo_cost_is_steady(const struct solo_cost *cost);
+
 /* Of `passed_ns`, the program had work for `busy_ns` in which so many calls were done. */
 struct cost_stretch {
     double passed_ns, busy_ns, calls;
@@ -37,6 +49,11 @@ struct cost_stretch {
 /* A stretch without company. `is_measure`: it was made in order to find out whether the cost has changed, and is believed
  * at once; else only several alike are. Returns whether the cost is another now. */
 bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool is_measure);
+
+/* So many measures of calls, and the least that one told of. */
+void least_note(struct least *least, uint64_t measured, double ns);
+/* What calls take at least; 0: nobody knows. */
+double least_of(const struct least *least);
 
 /* A stretch in company. Returns whether the program may have become another. */
 bool solo_cost_is_doubtful(struct solo_cost *cost, struct cost_stretch stretch);

@@ -44,10 +44,11 @@ struct agent_state {
     struct {
         /* GRANT, or the last measure. */
         uint64_t from_ns;
-        /* How often the agent looked meanwhile, and saw work. */
+        /* At how many of the moments drawn by chance there was work, and not; and when the next one is. */
         uint32_t looks, busy_looks;
-        /* Several streams had work, by the last measure. */
-        bool is_parallel;
+        uint64_t look_at_ns;
+        /* Several streams have work: at such measures, or of late, so many are left until they are not thought to. */
+        unsigned parallel;
         /* How long the program leaves the GPU idle between two calls. */
         uint64_t gap_ns;
         uint32_t chance;
@@ -96,8 +97,13 @@ void agent_count_from(struct gate *gate, uint64_t now_ns);
  * calls were done. */
 struct agent_measure {
     uint64_t busy_ns, calls;
+    /* As in_flight_take_done() tells. */
+    uint64_t least_ns, measured;
 };
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns);
+
+/* Whether several streams have work: then there is work for less time than what they say together. */
+bool agent_is_parallel(void);
 
 /* Look whether there is work. Where there is none, the next submission wakes the agent. */
 bool agent_look(struct gate *gate);

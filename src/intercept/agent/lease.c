@@ -103,7 +103,7 @@ static void tell_waits(struct gate *gate)
         agent_tell(gate, &message);
 }
 
-/* What is behind: by PROGRESS or REPORT. `returned` takes what they do not tell. */
+/* What is behind: by WORK, PROGRESS or REPORT. `returned` takes what they do not tell. */
 static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returned *returned)
 {
     struct agent_measure measure = agent_measure(gate, now_ns);
@@ -114,13 +114,16 @@ static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returne
     uint64_t waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
     struct wire_message message = {.header.type = WIRE_REPORT,
                                    .report = {agent.lease, measure.busy_ns, longest_ns, waited_ns}};
-    if (agent.flags & WIRE_LEASE_PROGRESS)
-        message = (struct wire_message){
-            .header.type = WIRE_PROGRESS,
-            .progress = {agent.lease, measure.busy_ns, longest_ns, waited_ns, measure.calls}};
+    struct wire_progress progress = {agent.lease, measure.busy_ns, longest_ns, waited_ns, measure.calls};
+    bool tells_calls = agent.flags & (WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK);
+    if (agent.flags & WIRE_LEASE_WORK)
+        message = (struct wire_message){.header.type = WIRE_WORK,
+                                        .work = {progress, measure.least_ns, measure.measured}};
+    else if (tells_calls)
+        message = (struct wire_message){.header.type = WIRE_PROGRESS, .progress = progress};
     else if (returned)
         *returned = (struct wire_returned){.busy_ns = measure.busy_ns, .waited_ns = waited_ns};
-    if (!returned || (agent.flags & WIRE_LEASE_PROGRESS))
+    if (!returned || tells_calls)
         agent_tell(gate, &message);
 }
 
@@ -236,7 +239,7 @@ static void serve_lease(struct gate *gate)
     if (!(agent.flags & WIRE_LEASE_REPORT))
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     /* Where nobody has to know at once whether there is work, the agent looks when it reports. */
-    if (!was_resting && !is_watched() && !agent.measure.is_parallel && !agent.idle_from_ns &&
+    if (!was_resting && !is_watched() && !agent_is_parallel() && !agent.idle_from_ns &&
         now_ns < agent.next_report_ns)
         return;
     bool busy = agent_look(gate);
@@ -266,7 +269,7 @@ uint64_t agent_lease_pause_ns(struct gate *gate)
             return AGENT_CHECK_NS;
         return rests_at_ns > now_ns ? rests_at_ns - now_ns : 0;
     }
-    if (!is_watched() && !agent.measure.is_parallel)
+    if (!is_watched() && !agent_is_parallel())
         return report_ns < AGENT_CHECK_NS ? report_ns : AGENT_CHECK_NS;
     uint64_t look_ns = agent_next_look_ns(gate);
     return look_ns < report_ns ? look_ns : report_ns;

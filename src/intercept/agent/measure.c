@@ -7,37 +7,72 @@
 
 /* So many looks make a ratio. */
 #define LOOKS_LEAST 4u
+/* So many measures after the last at which several streams had work: some of its pieces may be long. */
+#define PARALLEL_MEASURES 50u
 /* How long a program must leave the GPU idle until nothing is thought to come soon; and where its gaps are so
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
 #define REST_SPARSE_NS UINT64_C(60000)
 
+bool agent_is_parallel(void)
+{
+    return agent.measure.parallel > 0;
+}
+
+/* Not in step with the program. */
+static uint64_t some_time_ns(uint64_t mean_ns)
+{
+    agent.measure.chance = agent.measure.chance * 1664525u + 1013904223u;
+    return mean_ns / 2 + (uint64_t)(agent.measure.chance >> 12) % mean_ns;
+}
+
+static void begin_looks(uint64_t now_ns)
+{
+    agent.measure.from_ns = now_ns;
+    agent.measure.looks = agent.measure.busy_looks = 0;
+}
+
+/* The moments that have passed since the last look. `rested`: there was no work until now, or since the last look. */
+static void count_looks(uint64_t now_ns, bool busy, bool rested)
+{
+    for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += some_time_ns(AGENT_TICK_NS)) {
+        agent.measure.looks++;
+        agent.measure.busy_looks += busy && !rested;
+    }
+}
+
 void agent_count_from(struct gate *gate, uint64_t now_ns)
 {
     in_flight_take_done(gate);
-    agent.measure.from_ns = now_ns;
-    agent.measure.looks = agent.measure.busy_looks = 0;
+    begin_looks(now_ns);
+    agent.measure.look_at_ns = now_ns + some_time_ns(AGENT_TICK_NS);
     agent.idle_from_ns = 0;
 }
 
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
 {
     struct in_flight_done done = in_flight_take_done(gate);
-    struct agent_measure measure = {.calls = done.calls};
+    struct agent_measure measure = {
+        .calls = done.calls, .least_ns = done.least_ns, .measured = done.measured};
     uint64_t passed_ns = now_ns - agent.measure.from_ns;
     /* A long piece of work is told of as a whole, when it is done. */
     if (!done.calls)
         return measure;
     measure.busy_ns = done.ns;
     /* What streams do side by side counts several times there: what the agent saw tells then. */
-    agent.measure.is_parallel = done.streams > 1;
-    if (agent.measure.is_parallel && agent.measure.looks >= LOOKS_LEAST)
+    if (done.streams > 1) {
+        agent.measure.look_at_ns =
+            agent.measure.parallel ? agent.measure.look_at_ns : now_ns + some_time_ns(AGENT_TICK_NS);
+        agent.measure.parallel = PARALLEL_MEASURES;
+    } else if (agent.measure.parallel) {
+        agent.measure.parallel--;
+    }
+    if (agent_is_parallel() && agent.measure.looks >= LOOKS_LEAST)
         measure.busy_ns = passed_ns * agent.measure.busy_looks / agent.measure.looks;
-    else if (agent.measure.is_parallel && measure.busy_ns > passed_ns)
+    else if (agent_is_parallel() && measure.busy_ns > passed_ns)
         measure.busy_ns = passed_ns;
     agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
-    agent.measure.from_ns = now_ns;
-    agent.measure.looks = agent.measure.busy_looks = 0;
+    begin_looks(now_ns);
     return measure;
 }
 
@@ -45,8 +80,8 @@ bool agent_look(struct gate *gate)
 {
     uint64_t submitted = in_flight_submitted(gate);
     bool busy = atomic_load_explicit(&gate->held, memory_order_relaxed) || !in_flight_is_finished(gate);
-    agent.measure.looks++;
-    agent.measure.busy_looks += busy;
+    if (agent_is_parallel())
+        count_looks(monotonic_ns(), busy, agent.idle_from_ns != 0);
     if (!busy && !atomic_load_explicit(&gate->resting, memory_order_relaxed)) {
         /* Either the next thread sees it, or this one sees what that submitted. */
         atomic_store_explicit(&gate->resting, true, memory_order_seq_cst);
@@ -67,10 +102,10 @@ uint64_t agent_rest_ns(void)
 
 uint64_t agent_next_look_ns(struct gate *gate)
 {
-    uint64_t left_ns = in_flight_left_ns(gate);
-    if (left_ns != UINT64_MAX && left_ns < AGENT_TICK_NS && !agent.measure.is_parallel)
+    uint64_t left_ns = in_flight_left_ns(gate), now_ns = monotonic_ns();
+    if (agent_is_parallel())
+        return agent.measure.look_at_ns > now_ns ? agent.measure.look_at_ns - now_ns : 0;
+    if (left_ns != UINT64_MAX && left_ns < AGENT_TICK_NS)
         return left_ns < AGENT_SHORTEST_LOOK_NS ? AGENT_SHORTEST_LOOK_NS : left_ns;
-    /* Not in step with the program. */
-    agent.measure.chance = agent.measure.chance * 1664525u + 1013904223u;
-    return AGENT_TICK_NS / 2 + (uint64_t)(agent.measure.chance >> 12) % AGENT_TICK_NS;
+    return some_time_ns(AGENT_TICK_NS);
 }

@@ -90,6 +90,9 @@ struct in_flight_entry {
         uint64_t chained, chained_ns;
         /* Single calls, chosen by chance; the others are taken to be like them. */
         uint64_t sampled, sampled_ns, others;
+        /* The least that a call took, by the time of those and the others that were measured with it; and how often that was
+         * measured. */
+        uint64_t least_ns, measured;
     } counts;
     /* What single calls took on average when it was told last. */
     uint64_t sample_ns;

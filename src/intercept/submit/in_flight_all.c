@@ -119,8 +119,12 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     }
     struct in_flight_counts counts = entry->counts;
     uint64_t calls = counts.chained + counts.sampled + counts.others;
+    done->streams += calls || in_flight_entry_pieces(entry) > 0;
     if (!calls)
         return;
+    if (counts.measured && (!done->measured || counts.least_ns < done->least_ns))
+        done->least_ns = counts.least_ns;
+    done->measured += counts.measured;
     if (counts.sampled)
         entry->sample_ns = counts.sampled_ns / counts.sampled;
     else if (!entry->sample_ns)
@@ -128,7 +132,6 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     entry->counts = (struct in_flight_counts){0};
     done->calls += calls;
     done->ns += counts.chained_ns + counts.sampled_ns + counts.others * entry->sample_ns;
-    done->streams++;
 }
 
 struct in_flight_done in_flight_take_done(struct gate *gate)

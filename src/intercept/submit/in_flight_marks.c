@@ -132,6 +132,11 @@ static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns, bool is_sample)
 {
     struct in_flight_counts *counts = &entry->counts;
+    if (measured_ns) {
+        uint64_t each_ns = measured_ns / calls;
+        counts->least_ns = counts->measured && counts->least_ns < each_ns ? counts->least_ns : each_ns;
+        counts->measured++;
+    }
     if (!measured_ns) {
         counts->others += calls;
     } else if (is_sample) {

@@ -27,9 +27,43 @@ static void calls_cost_what_they_took_alone(void **state)
     struct solo_cost cost = {0};
     assert_true(solo_cost_of(&cost, 1) < 0);
     solo_cost_learn(&cost, stretch(20, 0.2, 2), true);
-    assert_true(solo_cost_of(&cost, 1) < 0); /* too little to tell */
+    assert_true(solo_cost_of(&cost, 1) == 0.1 * MS);
+    assert_false(solo_cost_is_sure(&cost)); /* as far as two calls tell */
     cost = learned();
+    assert_true(solo_cost_is_sure(&cost));
+    assert_true(solo_cost_is_steady(&cost));
     assert_true(solo_cost_of(&cost, 30) == 3 * MS);
+}
+
+/* Calls that take now this and now that. */
+static void many_calls_make_a_cost_sure_that_is_not_steady(void **state)
+{
+    struct solo_cost cost = {0};
+    for (unsigned i = 0; i < 30; i++) {
+        assert_false(solo_cost_is_sure(&cost) && i >= 5 && i < 15);
+        solo_cost_learn(&cost, stretch(20, i % 2 ? 12 : 4, 4), true);
+        assert_false(solo_cost_is_steady(&cost) && i >= 5);
+    }
+    assert_true(solo_cost_is_sure(&cost));
+    assert_true(solo_cost_of(&cost, 1) == 2 * MS);
+}
+
+static void the_least_is_that_of_late(void **state)
+{
+    struct least least = {0};
+    assert_true(least_of(&least) == 0);
+    least_note(&least, 10, 0.2 * MS);
+    assert_true(least_of(&least) == 0); /* too few to tell */
+    for (unsigned i = 0; i < 10; i++)
+        least_note(&least, 10, (0.1 + 0.1 * (i % 2)) * MS);
+    assert_true(least_of(&least) == 0.1 * MS);
+    for (unsigned i = 0; i < 10; i++)
+        least_note(&least, 10, 0.3 * MS);
+    assert_true(least_of(&least) == 0.3 * MS);
+    least_note(&least, 1, 0.2 * MS); /* at once */
+    assert_true(least_of(&least) == 0.2 * MS);
+    least_note(&least, 0, 0);
+    assert_true(least_of(&least) == 0.2 * MS);
 }
 
 static void one_odd_stretch_changes_nothing_and_three_do(void **state)
@@ -80,6 +114,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_cost_what_they_took_alone),
+        cmocka_unit_test(many_calls_make_a_cost_sure_that_is_not_steady),
+        cmocka_unit_test(the_least_is_that_of_late),
         cmocka_unit_test(one_odd_stretch_changes_nothing_and_three_do),
         cmocka_unit_test(what_is_measured_on_purpose_is_believed_at_once),
         cmocka_unit_test(company_is_no_doubt_but_a_turn_in_it_is),
