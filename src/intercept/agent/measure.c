@@ -83,10 +83,10 @@ bool agent_look(struct gate *gate)
     if (agent_is_parallel())
         count_looks(monotonic_ns(), busy, agent.idle_from_ns != 0);
     if (!busy && !atomic_load_explicit(&gate->resting, memory_order_relaxed)) {
-        /* Either the next thread sees it, or this one sees what that submitted. */
+        /* Either the next thread sees it, or this one sees that thread inside, or what it submitted. */
         atomic_store_explicit(&gate->resting, true, memory_order_seq_cst);
         gate_barrier(gate);
-        busy = in_flight_submitted(gate) != submitted;
+        busy = !gate_is_left_but_for_loads(gate) || in_flight_submitted(gate) != submitted;
     }
     if (busy)
         agent.idle_from_ns = 0;

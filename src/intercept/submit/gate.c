@@ -112,7 +112,7 @@ static bool take_step(struct gate *gate)
 
 static bool is_first_launch(struct gate *gate, CUfunction function)
 {
-    uint32_t at = (uint32_t)((uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >> 40);
+    uint32_t at = gate_function_place(function);
     for (uint32_t i = 0; i < LOOKS; i++) {
         _Atomic(CUfunction) *place = &gate->launched[(at + i) % GATE_FUNCTIONS];
         CUfunction other = atomic_load_explicit(place, memory_order_relaxed);

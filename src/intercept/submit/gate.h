@@ -11,7 +11,8 @@
  * loads of words that hardly ever change: no locked instruction, no system call. The thread says that it is
  * inside, then reads the gate's word; the agent writes the word, makes every thread of the process pass a
  * barrier (membarrier), then reads who is inside: so either the thread sees the word or the agent sees the
- * thread.
+ * thread. Under a lease that can end it costs a countdown more, but for two calls in each stretch between marks
+ * (in_flight.h).
  *
  * A launch that loads or compiles code may take tens of milliseconds, in which nothing is before the GPU: the first
  * launch of each function is said to load, so that the agent does not wait for it before it tells the daemon that
@@ -66,6 +67,22 @@ static inline void gate_go_inside(struct gate_self *self, uint32_t what)
         atomic_signal_fence(memory_order_seq_cst); /* the other half is gate_barrier() */
 }
 
+/* Under a lease that can end: whether the call is one of those between two marks for which there is nothing to do but to
+ * count them. The first launch of a function is not, nor is the first call after the agent has seen no work. */
+__attribute__((always_inline)) static inline bool gate_counts_down(struct gate *gate, struct gate_self *self,
+                                                                   CUstream stream, CUfunction function)
+{
+    struct in_flight_entry *entry = self->entry;
+    if (!entry || !entry->quick || atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
+        atomic_load_explicit(&gate->resting, memory_order_relaxed))
+        return false;
+    if (function && atomic_load_explicit(&gate->launched[gate_function_place(function)],
+                                         memory_order_relaxed) != function)
+        return false;
+    entry->quick--;
+    return true;
+}
+
 __attribute__((always_inline)) static inline void gate_enter_for(struct gate *gate, CUstream stream,
                                                                  uint32_t what, CUfunction function)
 {
@@ -76,8 +93,9 @@ __attribute__((always_inline)) static inline void gate_enter_for(struct gate *ga
     self->is_submitting = true;
     if (self->thread) {
         gate_go_inside(self, what);
-        if (atomic_load_explicit(&gate->word, memory_order_acquire) == GATE_FREE &&
-            atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0)
+        uint32_t word = atomic_load_explicit(&gate->word, memory_order_acquire); /* gate_open() */
+        if (atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 &&
+            (word == GATE_FREE || (word == GATE_PACED && gate_counts_down(gate, self, stream, function))))
             return;
     }
     gate_enter_slow(gate, stream, what, function);

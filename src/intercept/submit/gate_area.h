@@ -74,8 +74,9 @@ struct in_flight_entry {
     _Atomic uint64_t submitted;
     /* Under `lock`: how many of these are before a mark, or known to be done. */
     _Atomic uint64_t covered;
-    /* By the owner: calls until the next mark. */
-    uint32_t left;
+    /* By the owner: calls until the next mark, but for `quick`; and those of them for which there is nothing to do but to
+     * count them. */
+    uint32_t left, quick;
     /* Under `lock`: how many marks are not reached. */
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
@@ -182,6 +183,12 @@ struct gate {
     struct in_flight_entry entries[IN_FLIGHT_ENTRIES];
 };
 _Static_assert(sizeof(struct gate) <= PRIVATE_GATE_BYTES, "it has room in the private area");
+
+/* Where to look for a function first. */
+static inline uint32_t gate_function_place(CUfunction function)
+{
+    return (uint32_t)((uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >> 40) % GATE_FUNCTIONS;
+}
 
 static inline struct gate *gate_in(struct private_area *area)
 {

@@ -51,12 +51,27 @@ void in_flight_begin_sample(struct gate *gate)
     own_calls_end(&calls);
 }
 
+/* Calls that were to be quick are to be looked at. */
+static void end_quick(struct in_flight_entry *entry)
+{
+    entry->left += entry->quick;
+    entry->quick = 0;
+}
+
+/* All calls but the last before the next mark may be. */
+static void begin_quick(struct in_flight_entry *entry)
+{
+    entry->quick = entry->left - 1;
+    entry->left = 1;
+}
+
 void in_flight_count(struct gate *gate, CUstream stream, bool marks)
 {
     struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
     if (!entry)
         return;
     in_flight_entry_count(entry);
+    end_quick(entry);
     if (!marks)
         return;
     /* Nobody else can ask about it, or may ask while a capture is open. */
@@ -67,6 +82,8 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
         follow_own(entry, is_due);
     entry->sampling = false;
     entry->left = is_due ? calls_to_mark(entry, sampled) : entry->left - 1;
+    if (!is_due && !is_hidden) /* the first call behind a mark waits for room */
+        begin_quick(entry);
 }
 
 /* Whether a thread may put something more before the stream. Under the entry's lock. */
@@ -82,6 +99,8 @@ static bool has_room(const struct gate *gate, const struct in_flight_entry *entr
 bool in_flight_is_full(struct gate *gate, CUstream stream)
 {
     struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
+    if (entry)
+        end_quick(entry);
     if (!entry || !in_flight_entry_is_covered(entry) ||
         atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return false;

@@ -86,32 +86,47 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     atomic_store_explicit(&entry->context, context, memory_order_relaxed);
     entry->unmarkable = false;
     entry->left = 1;
+    entry->quick = 0;
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
     return entry;
 }
 
-struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
+/* Of this thread's. `context` NULL: a stream that has a handle is of one context. */
+static struct in_flight_entry *own_entry(CUstream stream, CUcontext context)
 {
-    struct gate_self *self = &gate_self;
-    if (self->entry && atomic_load_explicit(&self->entry->stream, memory_order_relaxed) == stream)
-        return self->entry;
+    struct in_flight_entry *entry = gate_self.entries;
+    while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
+                     (context && in_flight_entry_context(entry) != context)))
+        entry = entry->next;
+    return entry;
+}
+
+static struct in_flight_entry *new_entry(struct gate *gate, CUstream stream)
+{
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
     CUcontext context = context_of(stream);
-    struct in_flight_entry *entry = self->entries;
-    while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
-                     in_flight_entry_context(entry) != context))
-        entry = entry->next;
-    if (!entry && context) {
-        guard_lock(&gate->lock);
-        entry = make_entry(gate, stream, context);
-        guard_unlock(&gate->lock);
-    }
-    self->entry = entry;
+    guard_lock(&gate->lock);
+    struct in_flight_entry *entry = context ? make_entry(gate, stream, context) : NULL;
+    guard_unlock(&gate->lock);
     own_calls_end(&calls);
     return entry;
+}
+
+struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    CUcontext context = NULL;
+    if (self->entry && atomic_load_explicit(&self->entry->stream, memory_order_relaxed) == stream)
+        return self->entry;
+    if (in_flight_is_default(stream) && (context = context_of(stream)) == NULL)
+        return NULL;
+    self->entry = own_entry(stream, context);
+    if (!self->entry)
+        self->entry = new_entry(gate, stream);
+    return self->entry;
 }
 
 void in_flight_thread_ended(int32_t tid)

@@ -77,8 +77,12 @@ static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned g
     return submit_any();
 }
 
+/* Questions that a launch can do without. */
+static atomic_uint context_questions;
+
 static CUresult get_current(CUcontext *context)
 {
+    context_questions++;
     *context = current;
     return CUDA_SUCCESS;
 }
@@ -108,6 +112,7 @@ static CUresult pop(CUcontext *context)
 static CUresult stream_context(CUstream stream, CUcontext *context)
 {
     (void)stream;
+    context_questions++;
     *context = CONTEXT(1);
     return CUDA_SUCCESS;
 }
@@ -188,9 +193,11 @@ static void install(int id, void *function)
 
 static struct gate *gate;
 
-/* Nobody is told. */
+static atomic_uint pokes;
+
 static void no_agent(void)
 {
+    pokes++;
 }
 
 static int make_gate(void **state)
@@ -884,6 +891,71 @@ static void work_beside_a_capture_has_timed_events_only_where_marks_are_due(void
     assert_int_equal(touched_while_capturing, 0);
 }
 
+/* Threads that use several streams in turn ask the driver whose each is when it is new to them. */
+static void between_marks_the_driver_is_asked_nothing(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(STREAM(20 + i % 2));
+    context_questions = 0;
+    forget_records();
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(STREAM(20 + i % 2));
+    assert_true(context_questions <= timed_records);
+    assert_int_equal(stream_questions, 0);
+}
+
+/* Launch until the next ones have nothing to do but to be counted. */
+static void launch_until_quick(CUstream stream)
+{
+    timed_for_many(stream);
+    while (!gate_self.entry->quick)
+        launch_on(stream);
+}
+
+static void the_first_launch_after_a_rest_wakes_the_agent_between_marks_too(void **state)
+{
+    (void)state;
+    launch_until_quick(STREAM(22));
+    atomic_store(&gate->resting, true);
+    unsigned before = pokes;
+    launch_on(STREAM(22));
+    assert_int_equal(pokes, before + 1);
+    assert_false(gate->resting);
+}
+
+static void *launch_one_that_stays(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    launch_until_quick(STREAM(23));
+    atomic_store(&blocked, true);
+    launch_on(STREAM(23));
+    return NULL;
+}
+
+static bool one_is_inside(void)
+{
+    return atomic_load(&blocked) && !gate_is_left(gate);
+}
+
+/* It passed the gate before the agent rested, and is counted when it has left the driver: nobody wakes the agent then. */
+static void an_agent_does_not_rest_while_a_launch_is_under_way(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    atomic_store(&gate->resting, false);
+    pthread_create(&thread, NULL, launch_one_that_stays, NULL);
+    bool inside = comes_true(one_is_inside), busy = agent_look(gate);
+    atomic_store(&blocked, false);
+    pthread_join(thread, NULL);
+    assert_true(inside && busy);
+    assert_true(in_flight_is_finished(gate));
+    atomic_store(&gate->resting, false);
+    assert_false(agent_look(gate));
+    atomic_store(&gate->resting, false);
+}
+
 /* Two processes may wait for each other's kernels: what did not drain says nothing of how long pieces are, and patience
  * that grows with it would grow for ever. */
 static void what_did_not_drain_makes_nobody_more_patient(void **state)
@@ -1019,6 +1091,9 @@ int main(void)
         MEASURES(a_threads_own_stream_has_timed_events_only_where_marks_are_due),
         MEASURES(what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one),
         MEASURES(work_beside_a_capture_has_timed_events_only_where_marks_are_due),
+        MEASURES(between_marks_the_driver_is_asked_nothing),
+        MEASURES(the_first_launch_after_a_rest_wakes_the_agent_between_marks_too),
+        MEASURES(an_agent_does_not_rest_while_a_launch_is_under_way),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
         TEST(a_capture_is_the_same_while_gates_close),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
