@@ -212,6 +212,28 @@ def test_sessions_that_do_not_fit_together_take_turns(daemon, start):
         movable.end()
 
 
+@pytest.mark.parametrize("context_mib, command", [(150, None), (20, f"async {300 * MIB}")])
+def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product, reap, context_mib, command):
+    """On a card that is full, a program's first context and pools make others leave, as its allocations do."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB, FAKECUDA_CONTEXT_BYTES=context_mib * MIB)).start()
+    movable = Movable(reap(daemon.spawn("run", "--oversubscribe", "--name", "a", "--", product.program("movable"), "150", str(10 * MIB))))
+    puppet = reap(daemon.spawn("run", "--name", "b", "--", product.program("puppet")))
+    puppet.stdout.readline()
+
+    def ask(command):
+        puppet.stdin.write(command + "\n")
+        puppet.stdin.flush()
+        return puppet.stdout.readline().split()[0]
+    assert free_bytes(daemon) < (150 if command is None else 300) * MIB
+    assert ask("context 0") == "0"
+    if command:
+        assert daemon.session("a")["residency"] == "resident" and ask(command) == "0"
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "the one without work to have left")
+    puppet.kill()
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
 def scheduler(daemon):
     return daemon.request("GET", "/v1/scheduler")[1]
 

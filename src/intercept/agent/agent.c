@@ -212,6 +212,11 @@ static void start_or_poke(struct gate *gate, bool has_news)
     errno = saved_errno;
 }
 
+void agent_begin(void)
+{
+    start_or_poke(gate_in(private_get()), false);
+}
+
 /* The process has attached anew: where its contexts were made under a daemon that had no word with agents,
  * this one may. */
 static void meet_daemon(void)

@@ -155,6 +155,8 @@ void agent_move_end(void);
 
 /* --- room.c ---------------------------------------------------------------------------------------- */
 
+/* Start the agent, where it does not run yet. */
+void agent_begin(void);
 /* Ask the daemon for what threads wait for. */
 void agent_serve_room(struct gate *gate);
 void agent_take_room(const struct wire_room *room);

@@ -56,9 +56,11 @@ static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, unsigned attemp
 
 bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, unsigned attempt)
 {
+    if (session_is_standalone() || !session_slot()->ledger.policy->gives_room || attempt >= ATTEMPTS)
+        return false;
+    agent_begin(); /* before the first context too */
     struct gate *gate = gate_of();
-    if (!gate || session_is_standalone() || !session_slot()->ledger.policy->gives_room ||
-        attempt >= ATTEMPTS || atomic_load_explicit(&gate->ended, memory_order_relaxed))
+    if (!gate || atomic_load_explicit(&gate->ended, memory_order_relaxed))
         return false;
     guard_lock(&asking);
     bool is_there = ask(gate, gpu, bytes, attempt);

@@ -34,6 +34,9 @@ void context_unlock_all(uint32_t count)
         context_unlock(count);
 }
 
+/* Of a context whose cost nobody knows yet, about. */
+#define UNKNOWN_COST_BYTES (UINT64_C(512) << 20)
+
 static uint64_t key_of(CUcontext context)
 {
     return (uint64_t)(uintptr_t)context;
@@ -70,17 +73,26 @@ static void say_changed(void)
     session_forget();
 }
 
-CUresult context_create(const struct allocation *wanted)
+/* The card is full: wait until the daemon has made room for a context. */
+static bool wait_for_room(const struct charge *charge, unsigned attempt)
+{
+    return agent_wait_for_room(charge->gpu, charge->bytes ? charge->bytes : UNKNOWN_COST_BYTES, attempt);
+}
+
+static CUresult create(const struct allocation *wanted, bool *may_wait, struct charge *taken)
 {
     struct charge charge;
+    *may_wait = false;
     enum charge_answer answer = charge_take_context(&charge, wanted->device);
     if (answer == CHARGE_PASS)
         return plain_allocate(wanted);
     if (answer == CHARGE_REFUSED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint32_t gpu = charge.gpu;
+    *taken = charge;
     charge_enter();
     CUresult result = plain_allocate(wanted);
+    *may_wait = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
         context_lock(gpu);
         enter(&charge, *(CUcontext *)wanted->got);
@@ -90,6 +102,16 @@ CUresult context_create(const struct allocation *wanted)
         charge_return(&charge);
     }
     charge_leave();
+    return result;
+}
+
+CUresult context_create(const struct allocation *wanted)
+{
+    struct charge taken;
+    bool may_wait;
+    CUresult result = create(wanted, &may_wait, &taken);
+    for (unsigned attempt = 0; may_wait && wait_for_room(&taken, attempt); attempt++)
+        result = create(wanted, &may_wait, &taken);
     return result;
 }
 
@@ -157,14 +179,15 @@ static bool enter_primary(struct charge *charge, CUcontext context)
 }
 
 /* Under the GPU's lock, so that the context does not become active, or end, meanwhile. */
-static CUresult retain(const struct allocation *wanted, struct charge *charge, bool *is_new)
+static CUresult retain(const struct allocation *wanted, struct charge *charge, bool *is_new, bool *may_wait)
 {
-    *is_new = false;
+    *is_new = *may_wait = false;
     if (!is_primary_active(wanted->device) && charge_take_context(charge, wanted->device) != CHARGE_TAKEN)
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge_enter();
     CUresult result = plain_allocate(wanted);
     if (result != CUDA_SUCCESS) {
+        *may_wait = result == CUDA_ERROR_OUT_OF_MEMORY;
         charge_return(charge);
     } else if (wanted->way == WAY_cuGreenCtxCreate) {
         enter_green(charge, *(CUgreenCtx *)wanted->got, wanted->device);
@@ -180,7 +203,7 @@ static CUresult retain(const struct allocation *wanted, struct charge *charge, b
 CUresult context_retain(const struct allocation *wanted)
 {
     struct charge charge = {0};
-    bool is_new;
+    bool is_new, may_wait;
     enum gpu_place place = charge_place_device(&charge, wanted->device);
     if (place == PLACE_NOWHERE)
         return plain_allocate(wanted);
@@ -189,9 +212,13 @@ CUresult context_retain(const struct allocation *wanted)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     uint32_t gpu = charge.gpu;
-    context_lock(gpu);
-    CUresult result = retain(wanted, &charge, &is_new);
-    context_unlock(gpu);
+    CUresult result;
+    unsigned attempt = 0;
+    do {
+        context_lock(gpu);
+        result = retain(wanted, &charge, &is_new, &may_wait);
+        context_unlock(gpu);
+    } while (may_wait && wait_for_room(&charge, attempt++));
     if (is_new)
         say_changed();
     return result;

@@ -1,5 +1,6 @@
 #include "intercept/memory/pool_road.h"
 
+#include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/pool_charge.h"
@@ -80,9 +81,11 @@ static enum gpu_place find_pool(const struct allocation *wanted, struct pool **p
 }
 
 /* With the pool's lock, which it gives back. */
-static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, const struct allocation *wanted)
+static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, const struct allocation *wanted,
+                              bool *is_full)
 {
     CUresult result = plain_allocate(wanted);
+    *is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (pool_charge_correct(pool)) {
         pool_charge_done(pool);
         return result;
@@ -96,6 +99,22 @@ static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, co
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* `*is_full`: it fits the quota, and the card had no room. */
+static CUresult allocate_charged(struct pool *pool, uint32_t gpu, const struct alloc_row *row,
+                                 const struct allocation *wanted, bool *is_full)
+{
+    *is_full = false;
+    if (!pool_charge_prepare(pool, wanted->bytes)) {
+        charge_say_refused(true, gpu, wanted->bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    charge_begin_move();
+    charge_enter();
+    CUresult result = allocate_from(pool, row, wanted, is_full);
+    charge_leave();
+    return result;
+}
+
 CUresult pool_road_allocate(const struct alloc_row *row, const struct allocation *wanted)
 {
     struct pool *pool = NULL;
@@ -105,13 +124,13 @@ CUresult pool_road_allocate(const struct alloc_row *row, const struct allocation
         place = find_pool(wanted, &pool, &gpu);
     if (place == PLACE_NOWHERE)
         return plain_allocate(wanted);
-    if (place == PLACE_FORBIDDEN || !pool_charge_prepare(pool, wanted->bytes)) {
-        charge_say_refused(place == PLACE_ON_GPU, gpu, wanted->bytes);
+    if (place == PLACE_FORBIDDEN) {
+        charge_say_refused(false, gpu, wanted->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    charge_begin_move();
-    charge_enter();
-    CUresult result = allocate_from(pool, row, wanted);
-    charge_leave();
+    bool is_full;
+    CUresult result = allocate_charged(pool, gpu, row, wanted, &is_full);
+    for (unsigned attempt = 0; is_full && agent_wait_for_room(gpu, wanted->bytes, attempt); attempt++)
+        result = allocate_charged(pool, gpu, row, wanted, &is_full);
     return result;
 }
