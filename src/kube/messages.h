@@ -7,6 +7,15 @@
 #include "kube/grpc.h"
 #include "kubelet.pb-c.h"
 
+/* `count` elements of zeros, one more for its end, which the caller frees. */
+static inline void *message_array(size_t count, size_t bytes)
+{
+    void *array = calloc(count + 1, bytes);
+    if (!array)
+        abort(); /* started again, with all state in the daemon */
+    return array;
+}
+
 /* Bytes of a message, which the caller frees; NULL without memory. */
 static inline uint8_t *message_pack(const ProtobufCMessage *message, size_t *bytes)
 {

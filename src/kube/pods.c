@@ -10,6 +10,7 @@
 #include "client/session_fields.h"
 #include "kube/messages.h"
 #include "kube/node.h"
+#include "kube/slice_ids.h"
 #include "kube/slices.h"
 #include "kube/tasks.h"
 

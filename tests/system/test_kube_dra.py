@@ -310,10 +310,14 @@ def test_preparing_and_unpreparing_again_changes_nothing(api, machine, greeted, 
     assert [one["session_id"] for one in sessions(machine)] == [session["session_id"]]
     for file in plugin.cdi.iterdir():
         file.unlink()  # as a reboot does with /run
-    assert names_in(prepare(greeted, claim))[1] == names_in(first)[1] and len(list(plugin.cdi.iterdir())) == 1
+    after = prepare(greeted, claim)
+    assert names_in(after)[1] == names_in(first)[1] and len(list(plugin.cdi.iterdir())) == 1
+    assert not set(names_in(after)[0]) & set(names_in(first)[0]), "the kubelet keeps the old ones beside"
+    assert set(names_in(first)[0] + names_in(after)[0]) <= names_that_lead_somewhere(plugin)
     for _ in range(2):
         assert unprepare(greeted, claim)[claim["uid"]]["error"] == ""
     assert sessions(machine) == []
+    assert list((greeted.folder / "plugins" / DRIVER / "claims").iterdir()) == []
 
 
 @pytest.mark.parametrize("who", ["plugin", "daemon", "kubelet"])

@@ -1,0 +1,262 @@
+#include "kube/slices_allocate.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "client/session_fields.h"
+#include "kube/messages.h"
+#include "kube/node.h"
+#include "kube/pods.h"
+#include "kube/slice_ids.h"
+#include "kube/slices.h"
+#include "kube/tasks.h"
+
+#define CDI_KIND "gpuslice.io/slice"
+
+/* The kubelet gives these slices to a new container: sessions that still have some of them are of containers that have
+ * gone. Their CDI specifications say which those are. */
+static int end_stale(struct kubelet *kubelet, char *const *ids, size_t count, struct error *error)
+{
+    const char *folder_path = kubelet->options.cdi_dir;
+    cleanup_dir DIR *folder = opendir(folder_path);
+    int result = 0;
+    for (struct dirent *entry; folder && result == 0 && (entry = readdir(folder));) {
+        char path[PATH_MAX], session[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
+        size_t i;
+        json_t *device;
+        bool is_stale = false;
+        if (sscanf(entry->d_name, "gpuslice-%31[^.].json", session) != 1 ||
+            strncmp(session, SLICES_PREFIX, strlen(SLICES_PREFIX)) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder_path, entry->d_name);
+        json_t *specification = json_load_file(path, 0, NULL);
+        json_array_foreach(json_object_get(specification, "devices"), i, device) is_stale |=
+            slice_ids_have(ids, count, session_text(device, "name"));
+        json_decref(specification);
+        slices_file_name(session, file);
+        if (is_stale)
+            result = node_end_session(kubelet, session, file, error);
+    }
+    return result;
+}
+
+static int fill_gpus(const struct kubelet *kubelet, char *const *ids, size_t count, json_t *body,
+                     struct error *error)
+{
+    json_t *gpus = json_array(), *gpu;
+    size_t i, most = 0, known = 0;
+    char share[UNITS_SHARE_TEXT];
+    json_array_foreach(kubelet->gpus, i, gpu)
+    {
+        size_t here = slice_ids_count(kubelet, gpu, ids, count);
+        known += here;
+        most = here > most ? here : most;
+        if (here)
+            json_array_append_new(gpus,
+                                  json_pack("{s:s,s:I}", "gpu", session_text(gpu, "uuid"), "memory_bytes",
+                                            (json_int_t)(here * slice_bytes(kubelet, gpu))));
+    }
+    json_object_set_new(body, "gpus", gpus);
+    if (known != count || count == 0)
+        return error_set(error, EINVAL, NULL, "%zu of the %zu slices that were asked for are of no GPU here",
+                         count - known, count);
+    struct share compute = kubelet->options.slice_compute;
+    if (!compute.max)
+        compute = (struct share){(uint32_t)(most * SHARE_WHOLE / kubelet->options.slice_count), SHARE_WHOLE};
+    json_object_set_new(body, "compute", json_string(units_format_share(compute, share)));
+    if (kubelet->options.slice_oversubscribe)
+        json_object_set_new(body, "oversubscribe", json_string("swap"));
+    return 0;
+}
+
+static int allocate_session(struct kubelet *kubelet, const Kubelet__ContainerAllocateRequest *request,
+                            json_t **session, json_t **parts, struct error *error)
+{
+    char name[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
+    const char *const *ids = (const char *const *)request->devices;
+    slices_session_name(ids, request->n_devices, name);
+    slices_file_name(name, file);
+    json_t *body = json_pack("{s:s}", "name", name);
+    int result = fill_gpus(kubelet, request->devices, request->n_devices, body, error);
+    if (result == 0)
+        result = end_stale(kubelet, request->devices, request->n_devices, error);
+    if (result < 0) {
+        json_decref(body);
+        return result;
+    }
+    pods_note_given(kubelet, name);
+    const struct node_wish wish = {.body = body,
+                                   .replace = true,
+                                   .kind = CDI_KIND,
+                                   .file = file,
+                                   .names = ids,
+                                   .name_count = (unsigned)request->n_devices};
+    return node_make_session(kubelet, &wish, session, parts, error);
+}
+
+/* One container's part of the answer. What it points to is in `parts` and in itself. */
+struct allocation {
+    Kubelet__ContainerAllocateAnswer answer;
+    json_t *session, *parts;
+    Kubelet__TextEntry *envs;
+    Kubelet__Mount *mounts;
+    Kubelet__DeviceFile *devices;
+    Kubelet__CdiName cdi, *cdi_pointer;
+    char cdi_name[128];
+};
+
+static void fill_envs(struct allocation *one, json_t *envs)
+{
+    size_t count = json_array_size(envs), i;
+    Kubelet__TextEntry *entries = one->envs = message_array(count, sizeof(*entries));
+    one->answer.envs = message_array(count, sizeof(*one->answer.envs));
+    for (i = 0; i < count; i++) {
+        char *text = strdup(json_string_value(json_array_get(envs, i)));
+        kubelet__text_entry__init(&entries[i]);
+        entries[i].key = text;
+        entries[i].value = strchr(text, '=') + 1;
+        entries[i].value[-1] = '\0';
+        one->answer.envs[i] = &entries[i];
+    }
+    one->answer.n_envs = count;
+}
+
+static void fill_mounts(struct allocation *one, const json_t *mounts)
+{
+    size_t count = json_array_size(mounts);
+    Kubelet__Mount *entries = one->mounts = message_array(count, sizeof(*entries));
+    one->answer.mounts = message_array(count, sizeof(*one->answer.mounts));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *mount = json_array_get(mounts, i);
+        const char *mode = json_string_value(json_array_get(json_object_get(mount, "options"), 0));
+        kubelet__mount__init(&entries[i]);
+        entries[i].host_path = (char *)session_text(mount, "hostPath");
+        entries[i].container_path = (char *)session_text(mount, "containerPath");
+        entries[i].read_only = !mode || strcmp(mode, "rw") != 0;
+        one->answer.mounts[i] = &entries[i];
+    }
+    one->answer.n_mounts = count;
+}
+
+static void fill_devices(struct allocation *one, const json_t *devices)
+{
+    size_t count = json_array_size(devices);
+    Kubelet__DeviceFile *entries = one->devices = message_array(count, sizeof(*entries));
+    one->answer.devices = message_array(count, sizeof(*one->answer.devices));
+    for (size_t i = 0; i < count; i++) {
+        const char *path = session_text(json_array_get(devices, i), "path");
+        kubelet__device_file__init(&entries[i]);
+        entries[i].host_path = entries[i].container_path = (char *)path;
+        entries[i].permissions = "rw";
+        one->answer.devices[i] = &entries[i];
+    }
+    one->answer.n_devices = count;
+}
+
+/* As environment, mounts and devices too: a runtime that leaves CDI names out must not start it without limits. */
+static void fill_allocation(struct allocation *one, const char *first_id)
+{
+    kubelet__container_allocate_answer__init(&one->answer);
+    fill_envs(one, json_object_get(one->parts, "env"));
+    fill_mounts(one, json_object_get(one->parts, "mounts"));
+    fill_devices(one, json_object_get(one->parts, "deviceNodes"));
+    kubelet__cdi_name__init(&one->cdi);
+    snprintf(one->cdi_name, sizeof(one->cdi_name), CDI_KIND "=%s", first_id);
+    one->cdi.name = one->cdi_name;
+    one->cdi_pointer = &one->cdi;
+    one->answer.n_cdi_devices = 1;
+    one->answer.cdi_devices = &one->cdi_pointer;
+}
+
+static void free_allocation(struct allocation *one)
+{
+    for (size_t i = 0; i < one->answer.n_envs; i++)
+        free(one->answer.envs[i]->key);
+    free(one->envs);
+    free(one->mounts);
+    free(one->devices);
+    free(one->answer.envs);
+    free(one->answer.mounts);
+    free(one->answer.devices);
+    json_decref(one->session);
+    json_decref(one->parts);
+}
+
+/* A call, and the task that does it. */
+struct allocate_job {
+    struct kubelet *kubelet;
+    struct grpc_call *call; /* NULL: the kubelet has gone, and asks again */
+    Kubelet__AllocateRequest *request;
+};
+
+static void answer_allocate(const struct allocate_job *job, struct allocation *all, size_t done, int result,
+                            const struct error *error)
+{
+    Kubelet__AllocateAnswer answer = KUBELET__ALLOCATE_ANSWER__INIT;
+    if (!job->call)
+        return;
+    if (result < 0) {
+        fprintf(stderr, "gpuslice-kubelet: slices cannot be given: %s\n", error->message);
+        grpc_call_end(job->call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, error->message);
+        return;
+    }
+    answer.n_containers = done;
+    answer.containers = message_array(done, sizeof(*answer.containers));
+    for (size_t i = 0; i < done; i++)
+        answer.containers[i] = &all[i].answer;
+    message_answer(job->call, &answer.base);
+    free(answer.containers);
+}
+
+static void run_allocate(void *context)
+{
+    struct allocate_job *job = context;
+    size_t count = job->request->n_containers, done = 0;
+    struct allocation *all = message_array(count, sizeof(*all));
+    struct error error = {0};
+    struct task_lock lock;
+    int result = 0;
+    task_lock(&lock, SLICES_LOCK);
+    while (done < count && result == 0 && job->call) {
+        const Kubelet__ContainerAllocateRequest *container = job->request->containers[done];
+        result = allocate_session(job->kubelet, container, &all[done].session, &all[done].parts, &error);
+        if (result == 0)
+            fill_allocation(&all[done++], container->devices[0]);
+    }
+    task_unlock(&lock);
+    answer_allocate(job, all, done, result, &error);
+    for (size_t i = 0; i < done; i++)
+        free_allocation(&all[i]);
+    free(all);
+    kubelet__allocate_request__free_unpacked(job->request, NULL);
+    free(job);
+}
+
+static void forget_call(void *context, struct grpc_call *call)
+{
+    struct allocate_job *job = context;
+    job->call = NULL;
+}
+
+void slices_allocate(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
+{
+    struct allocate_job *job = message_array(1, sizeof(*job));
+    *job = (struct allocate_job){.kubelet = *(struct kubelet *const *)context,
+                                 .call = call,
+                                 .request = kubelet__allocate_request__unpack(NULL, bytes, message)};
+    if (!job->request) {
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is no AllocateRequest");
+        free(job);
+        return;
+    }
+    grpc_call_watch(call, forget_call, job);
+    if (task_start(run_allocate, job))
+        return;
+    grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "too many calls at once");
+    kubelet__allocate_request__free_unpacked(job->request, NULL);
+    free(job);
+}

@@ -1,0 +1,8 @@
+/* slices_allocate.h - the kubelet gives slices to containers: what it is told to start each with. */
+#pragma once
+
+#include "kube/grpc.h"
+#include "kube/kubelet.h"
+
+/* A method (grpc.h) whose context begins with a `struct kubelet *`. */
+void slices_allocate(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes);
