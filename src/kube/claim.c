@@ -174,6 +174,7 @@ struct config {
     const char *priority; /* NULL: not said */
     const char *oversubscribe;
     uint64_t host_bytes, idle_seconds; /* 0: not said */
+    uint64_t limit_bytes;              /* on each GPU, above what is counted; 0: as much as that */
 };
 
 static int read_part(const json_t *value, const char *key, uint32_t *part, struct error *error)
@@ -217,13 +218,15 @@ static int read_parameter(struct config *config, const char *key, const json_t *
     }
     if (strcmp(key, "hostMemory") == 0 && text)
         return claim_parse_quantity(text, &config->host_bytes, error);
+    if (strcmp(key, "memoryLimit") == 0 && text)
+        return claim_parse_quantity(text, &config->limit_bytes, error);
     if (strcmp(key, "idleSuspend") == 0 && text)
         return read_time(text, &config->idle_seconds, error);
     return error_set(
         error, EINVAL, NULL,
         "the claim's configuration has the field '%.40s'; expected apiVersion " CLAIM_CONFIG_VERSION
         ", kind " CLAIM_CONFIG_KIND
-        ", minimumShare, maximumShare, priority, oversubscribe, hostMemory, idleSuspend",
+        ", minimumShare, maximumShare, priority, oversubscribe, memoryLimit, hostMemory, idleSuspend",
         key);
 }
 
@@ -250,6 +253,28 @@ static int read_configs(struct config *config, const json_t *allocation, struct 
     return 0;
 }
 
+/* More than the scheduler counted is for memory that can leave the card: it takes turns with others'. */
+static int check_limit(const struct config *config, const struct reading *reading, struct error *error)
+{
+    const char *uuid;
+    json_t *bytes;
+    if (config->limit_bytes && !config->oversubscribe)
+        return error_set(error, EINVAL, NULL,
+                         "the claim has a memoryLimit, which is for memory that can leave the card; expected "
+                         "oversubscribe: swap beside it");
+    json_object_foreach(reading->bytes, uuid, bytes)
+    {
+        uint64_t counted = (uint64_t)json_integer_value(bytes);
+        if (config->limit_bytes && config->limit_bytes < counted)
+            return error_set(
+                error, EINVAL, NULL,
+                "the claim's memoryLimit of %llu bytes is less than the %llu that it consumes of "
+                "GPU %.80s; expected at least as much",
+                (unsigned long long)config->limit_bytes, (unsigned long long)counted, uuid);
+    }
+    return 0;
+}
+
 /* --- The claim ------------------------------------------------------------------------------------- */
 
 static json_t *make_body(const struct reading *reading, const struct config *config, const json_t *claim,
@@ -258,8 +283,9 @@ static json_t *make_body(const struct reading *reading, const struct config *con
     json_t *gpus = json_array(), *bytes;
     const char *uuid;
     char name[64], share[UNITS_SHARE_TEXT];
-    json_object_foreach(reading->bytes, uuid, bytes)
-        json_array_append_new(gpus, json_pack("{s:s,s:O}", "gpu", uuid, "memory_bytes", bytes));
+    json_object_foreach(reading->bytes, uuid, bytes) json_array_append_new(
+        gpus, json_pack("{s:s,s:I}", "gpu", uuid, "memory_bytes",
+                        config->limit_bytes ? (json_int_t)config->limit_bytes : json_integer_value(bytes)));
     snprintf(name, sizeof(name), "claim-%.56s", uid);
     json_t *body = json_pack("{s:s,s:o,s:s}", "name", name, "gpus", gpus, "compute",
                              units_format_share(config->share, share));
@@ -304,6 +330,8 @@ int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t 
     struct config config = {.share = {share, share ? share : SHARE_WHOLE}};
     if (result == 0)
         result = read_configs(&config, allocation, error);
+    if (result == 0)
+        result = check_limit(&config, &reading, error);
     if (result == 0) {
         *body = reading.has_admin ? NULL : make_body(&reading, &config, claim, uid);
         *devices = json_incref(reading.devices);

@@ -1,6 +1,7 @@
 #include "kube/pods.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,110 +33,188 @@ static struct {
 
 /* --- Annotations ----------------------------------------------------------------------------------- */
 
-/* What other systems for sharing GPUs call the same. */
-static const struct {
-    const char *annotation, *means;
-} annotations_known[] = {
-    {"gpuslice.io/memory", "memory"},           {"gpuslice.io/compute", "compute"},
-    {"gpuslice.io/priority", "priority"},       {"gpuslice.io/oversubscribe", "oversubscribe"},
-    {"gpuslice.io/host-memory", "host memory"}, {"gpuslice.io/idle-suspend", "idle suspend"},
-    {"tensor-fusion.ai/vram-limit", "memory"},  {"tensor-fusion.ai/compute-percent-limit", "compute"},
-    {"tensor-fusion.ai/qos", "priority"},
+/* One more to say; what does not fit is left out. */
+__attribute__((format(printf, 2, 3))) static void add_problem(char problems[static PODS_PROBLEMS_TEXT],
+                                                              const char *format, ...)
+{
+    size_t length = strlen(problems);
+    va_list arguments;
+    if (length && length + 2 < PODS_PROBLEMS_TEXT)
+        length += (size_t)sprintf(problems + length, "; ");
+    va_start(arguments, format);
+    vsnprintf(problems + length, PODS_PROBLEMS_TEXT - length, format, arguments);
+    va_end(arguments);
+}
+
+/* What an annotation asks for is set in `wish`; what cannot be read is a problem. */
+struct reading {
+    json_t *wish;
+    const json_t *gpus;
+    char *problems;
 };
 
-static void set_memory(json_t *wish, const char *text, uint64_t limit_bytes, char problem[static 256])
+/* Of each GPU; the slices of one may be more than those of another. */
+static void set_memory(const struct reading *reading, const char *annotation, const char *text)
 {
     uint64_t bytes;
     struct error error;
-    if (units_parse_bytes(text, &bytes, &error) < 0)
-        snprintf(problem, 256, "memory: %.200s", error.message);
-    else
-        json_object_set_new(wish, "memory_bytes",
-                            json_integer((json_int_t)(bytes < limit_bytes ? bytes : limit_bytes)));
+    size_t i;
+    json_t *gpus = json_array(), *gpu;
+    if (units_parse_bytes(text, &bytes, &error) < 0) {
+        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
+        json_decref(gpus);
+        return;
+    }
+    json_array_foreach((json_t *)reading->gpus, i, gpu)
+    {
+        uint64_t limit = session_number(gpu, "limit_bytes");
+        json_array_append_new(gpus, json_pack("{s:s,s:I}", "gpu", session_text(gpu, "uuid"), "memory_bytes",
+                                              (json_int_t)(bytes < limit ? bytes : limit)));
+    }
+    json_object_set_new(reading->wish, "gpus", gpus);
 }
 
-static void set_compute(json_t *wish, const char *text, char problem[static 256])
+static void set_compute(const struct reading *reading, const char *annotation, const char *text)
 {
     struct share share;
     struct error error;
     char number[32], formatted[UNITS_SHARE_TEXT];
     snprintf(number, sizeof(number), "%.20s%s", text, strchr(text, '%') ? "" : "%");
     if (units_parse_share(number, &share, &error) < 0)
-        snprintf(problem, 256, "compute: %.200s", error.message);
+        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
     else
-        json_object_set_new(wish, "compute", json_string(units_format_share(share, formatted)));
+        json_object_set_new(reading->wish, "compute", json_string(units_format_share(share, formatted)));
 }
 
-static void set_host_memory(json_t *wish, const char *text, char problem[static 256])
+static void set_host_memory(const struct reading *reading, const char *annotation, const char *text)
 {
     uint64_t bytes;
     struct error error;
     if (units_parse_bytes(text, &bytes, &error) < 0)
-        snprintf(problem, 256, "host memory: %.200s", error.message);
+        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
     else
-        json_object_set_new(wish, "host_memory_bytes", json_integer((json_int_t)bytes));
+        json_object_set_new(reading->wish, "host_memory_bytes", json_integer((json_int_t)bytes));
 }
 
-static void set_idle_suspend(json_t *wish, const char *text, char problem[static 256])
+static void set_idle_suspend(const struct reading *reading, const char *annotation, const char *text)
 {
     uint64_t usec;
     struct error error;
     if (units_parse_duration(text, &usec, &error) < 0)
-        snprintf(problem, 256, "idle suspend: %.200s", error.message);
+        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
     else
-        json_object_set_new(wish, "idle_suspend_seconds",
+        json_object_set_new(reading->wish, "idle_suspend_seconds",
                             json_integer(usec < 1000000 ? 1 : (json_int_t)(usec / 1000000)));
 }
 
-static void set_priority(json_t *wish, const char *text, char problem[static 256])
+static void set_priority(const struct reading *reading, const char *annotation, const char *text)
 {
     static const char *const priorities[] = {"low", "normal", "high", "critical"};
     if (strcmp(text, "medium") == 0)
         text = "normal";
     for (size_t i = 0; i < sizeof(priorities) / sizeof(priorities[0]); i++)
         if (strcmp(text, priorities[i]) == 0) {
-            json_object_set_new(wish, "priority", json_string(text));
+            json_object_set_new(reading->wish, "priority", json_string(text));
             return;
         }
-    snprintf(problem, 256, "priority: '%.40s' is none; expected low, normal, high or critical", text);
+    add_problem(reading->problems, "%s: '%.40s' is not a priority; expected low, normal, high or critical",
+                annotation, text);
 }
 
-json_t *pods_wish(const json_t *annotations, uint64_t limit_bytes, char problem[static 256])
+static void refuse_oversubscribe(const struct reading *reading, const char *annotation, const char *text)
 {
-    json_t *wish = json_object();
-    problem[0] = '\0';
-    /* Ours come first, and win. */
-    for (size_t i = sizeof(annotations_known) / sizeof(annotations_known[0]); i-- > 0;) {
-        const char *means = annotations_known[i].means;
-        const char *text = json_string_value(json_object_get(annotations, annotations_known[i].annotation));
-        if (!text)
-            continue;
-        if (strcmp(means, "memory") == 0)
-            set_memory(wish, text, limit_bytes, problem);
-        else if (strcmp(means, "compute") == 0)
-            set_compute(wish, text, problem);
-        else if (strcmp(means, "priority") == 0)
-            set_priority(wish, text, problem);
-        else if (strcmp(means, "host memory") == 0)
-            set_host_memory(wish, text, problem);
-        else if (strcmp(means, "idle suspend") == 0)
-            set_idle_suspend(wish, text, problem);
-        else
-            snprintf(problem, 256,
-                     "%s: slices are given before their pod is known; expected gpuslice-kubelet's "
-                     "--slice-oversubscribe, or a claim by DRA",
-                     annotations_known[i].annotation);
+    add_problem(reading->problems,
+                "%s: slices are given before their pod is known; expected gpuslice-kubelet's "
+                "--slice-oversubscribe, or a claim by DRA",
+                annotation);
+}
+
+static void refuse_gpu(const struct reading *reading, const char *annotation, const char *text)
+{
+    add_problem(reading->problems,
+                "%s has no effect: the kubelet chooses the GPU of a slice before it says whose it is; use a "
+                "claim by DRA with a selector",
+                annotation);
+}
+
+static void refuse_speed(const struct reading *reading, const char *annotation, const char *text)
+{
+    add_problem(reading->problems,
+                "%s has no effect: a share is a part of the GPU's time here; expected gpuslice.io/compute or "
+                "tensor-fusion.ai/compute-percent-limit",
+                annotation);
+}
+
+/* Ours, and what other systems for sharing GPUs call the same. Later rows win. */
+static const struct {
+    const char *annotation;
+    void (*read)(const struct reading *reading, const char *annotation, const char *text);
+} annotations_known[] = {
+    {"tensor-fusion.ai/vram-limit", set_memory},
+    {"tensor-fusion.ai/compute-percent-limit", set_compute},
+    {"tensor-fusion.ai/qos", set_priority},
+    {"tensor-fusion.ai/gpu-ids", refuse_gpu},
+    {"tensor-fusion.ai/container-gpus", refuse_gpu},
+    {"tensor-fusion.ai/tflops-limit", refuse_speed},
+    {"gpuslice.io/memory", set_memory},
+    {"gpuslice.io/compute", set_compute},
+    {"gpuslice.io/priority", set_priority},
+    {"gpuslice.io/oversubscribe", refuse_oversubscribe},
+    {"gpuslice.io/host-memory", set_host_memory},
+    {"gpuslice.io/idle-suspend", set_idle_suspend},
+};
+
+json_t *pods_wish(const json_t *annotations, const json_t *gpus, char problems[static PODS_PROBLEMS_TEXT])
+{
+    const struct reading reading = {.wish = json_object(), .gpus = gpus, .problems = problems};
+    problems[0] = '\0';
+    for (size_t i = 0; i < sizeof(annotations_known) / sizeof(annotations_known[0]); i++) {
+        const char *name = annotations_known[i].annotation;
+        const char *text = json_string_value(json_object_get(annotations, name));
+        if (text)
+            annotations_known[i].read(&reading, name, text);
     }
-    if (json_object_size(wish))
-        return wish;
-    json_decref(wish);
+    if (json_object_size(reading.wish))
+        return reading.wish;
+    json_decref(reading.wish);
     return NULL;
 }
 
-static void narrow(struct kubelet *kubelet, const char *session, const json_t *container,
-                   uint64_t limit_bytes)
+/* In the log, and as an event of the pod's, where whoever wrote it looks. */
+static void tell_problems(struct kubelet *kubelet, const json_t *pod, const json_t *container,
+                          const char *problems)
 {
-    char path[512], problem[256];
+    const char *namespace = session_text(container, "namespace"), *name = session_text(container, "pod");
+    const json_t *metadata = json_object_get(pod, "metadata");
+    char path[320], now[32];
+    time_t seconds = time(NULL);
+    struct tm utc;
+    struct error error;
+    json_t *answer = NULL;
+    fprintf(stderr, "gpuslice-kubelet: pod %s/%s: %s\n", namespace, name, problems);
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%.253s/events", namespace);
+    strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    json_t *event =
+        json_pack("{s:s,s:s,s:{s:s,s:s},s:{s:s,s:s,s:s,s:s,s:s},s:s,s:s,s:s,s:{s:s,s:s},s:s,s:s,s:i}",
+                  "apiVersion", "v1", "kind", "Event", "metadata", "generateName", "gpuslice-", "namespace",
+                  namespace, "involvedObject", "apiVersion", "v1", "kind", "Pod", "namespace", namespace,
+                  "name", name, "uid", session_text(metadata, "uid"), "type", "Warning", "reason",
+                  "GpuSliceAnnotations", "message", problems, "source", "component", "gpuslice-kubelet",
+                  "host", kubelet->options.node ? kubelet->options.node : "", "firstTimestamp", now,
+                  "lastTimestamp", now, "count", 1);
+    int status = api_request(kubelet, "POST", path, event, &answer, &error);
+    if (status > 299)
+        status = api_refused(status, path, answer, &error);
+    if (status < 0)
+        fprintf(stderr, "gpuslice-kubelet: pod %s/%s: no event was made: %s\n", namespace, name,
+                error.message);
+    json_decref(answer);
+    json_decref(event);
+}
+
+static void narrow(struct kubelet *kubelet, const char *session, const json_t *container, const json_t *gpus)
+{
+    char path[512], problems[PODS_PROBLEMS_TEXT];
     struct error error;
     json_t *pod = NULL, *wish;
     if (!kubelet->options.api.url)
@@ -151,10 +230,9 @@ static void narrow(struct kubelet *kubelet, const char *session, const json_t *c
         json_decref(pod);
         return;
     }
-    wish = pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"), limit_bytes, problem);
-    if (problem[0])
-        fprintf(stderr, "gpuslice-kubelet: pod %s/%s: %s\n", session_text(container, "namespace"),
-                session_text(container, "pod"), problem);
+    wish = pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"), gpus, problems);
+    if (problems[0])
+        tell_problems(kubelet, pod, container, problems);
     if (wish && node_request_session(kubelet, "PATCH", session, "", wish, NULL, &error) < 0)
         fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", session, error.message);
     json_decref(wish);
@@ -191,11 +269,10 @@ static void compare_session(struct kubelet *kubelet, const json_t *session)
     if (strncmp(name, SLICES_PREFIX, strlen(SLICES_PREFIX)) != 0)
         return;
     if (container && !is_labelled(session, container)) {
-        uint64_t limit = session_number(json_array_get(json_object_get(session, "gpus"), 0), "limit_bytes");
         if (node_request_session(kubelet, "PATCH", name, "", container, NULL, &error) < 0)
             fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
         else
-            narrow(kubelet, name, container, limit);
+            narrow(kubelet, name, container, json_object_get(session, "gpus"));
     } else if (!container && !is_young(session)) {
         slices_file_name(name, file);
         if (node_end_session(kubelet, name, file, &error) < 0)

@@ -11,6 +11,7 @@ void pods_note_given(struct kubelet *kubelet, const char *session);
 void pods_tick(struct kubelet *kubelet);
 void pods_stop(struct kubelet *kubelet);
 
-/* What the annotations of a pod ask of its session, as the body of a PATCH; NULL: nothing. `limit_bytes` is the most that
- * it can have. What cannot be read is left out, and said in `problem` (may be ""). */
-json_t *pods_wish(const json_t *annotations, uint64_t limit_bytes, char problem[static 256]);
+/* What the annotations of a pod ask of its session, as the body of a PATCH; NULL: nothing. `gpus`, with their
+ * uuid and limit_bytes, are the session's, and no limit becomes more. What cannot be read, or cannot be, is left out, and said in `problems` (may be ""). */
+#define PODS_PROBLEMS_TEXT 900 /* an event's message has 1024 characters at most */
+json_t *pods_wish(const json_t *annotations, const json_t *gpus, char problems[static PODS_PROBLEMS_TEXT]);

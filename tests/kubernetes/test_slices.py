@@ -60,6 +60,20 @@ def test_annotations_narrow_slices(slices, space):
     wanted = {"ours": (64, 0.15, "low"), "theirs": (32, 0.07, "critical"), "more": (SLICE_MIB, 1, "normal"),
               "wrong": (SLICE_MIB, 1, "normal")}
     wait_for(lambda: found() == wanted, lambda: f"{wanted}: {found()} {slices.log()}")
+    space.wait_event("gpuslice.io/compute: ")
+
+
+def test_annotations_that_cannot_be_are_said_in_the_pods_events(slices, space):
+    space.apply(sliced("main", 1, annotations={"tensor-fusion.ai/gpu-ids": "GPU-1", "tensor-fusion.ai/vram-limit": "32Mi"}))
+    space.wait_event("tensor-fusion.ai/gpu-ids has no effect")
+    wait_for(lambda: [one["vram_limit_bytes"] // MIB for one in space.sessions()] == [32], "the rest to count")
+
+
+def test_slices_of_two_gpus_have_each_gpus_own_limit(slices, space):
+    """As the kubelet counts slices and no GPUs, a container may get the rest of one and some of another."""
+    space.apply(sliced("main", 15, "exec /bin/sleep 3600", annotations={"gpuslice.io/memory": "700MiB"}))
+    wait_for(lambda: [sorted(gpu["limit_bytes"] // MIB for gpu in one["gpus"]) for one in space.sessions() if one["pod"]]
+             == [[5 * SLICE_MIB, 700]], lambda: f"the limits {space.sessions()} {space.events()} {slices.log()}")
 
 
 @pytest.mark.parametrize("context", [

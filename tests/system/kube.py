@@ -110,7 +110,7 @@ class ApiServer:
                        check=True, capture_output=True)
         self.token = None
         self.change_token("first")
-        self.objects, self.requests, self.answers = {}, [], []
+        self.objects, self.requests, self.answers, self.events = {}, [], [], []
         self.version = 1
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
@@ -267,6 +267,10 @@ class ApiServer:
                                    and one["spec"]["driver"] == selector["spec.driver"]
                                    and one["spec"]["nodeName"] == selector["spec.nodeName"]]}
         self.version += 1
+        if method == "POST" and path.endswith("/events"):
+            assert path == f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+            self.events.append(body)
+            return 201, body
         if method == "POST" and path.endswith("/resourceslices"):
             path += "/" + body["metadata"]["name"]
             if path in self.objects:

@@ -230,6 +230,24 @@ def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path):
     kubelet.must("pods", pods=[pod("train-0", ids[0])])
     session = wait_for(lambda: next((one for one in sessions(machine) if one["priority"] == "high"), None), "the change")
     assert session["vram_limit_bytes"] == 32 * MIB and session["compute_max_ratio"] == 0.15
+    assert api.events == []
+    api.stop()
+
+
+def test_what_annotations_ask_for_in_vain_is_told_to_the_pod(machine, kubelet, make_plugin, tmp_path):
+    api = ApiServer(tmp_path)
+    api.put("/api/v1/namespaces/team/pods/train-0", {"metadata": {"uid": "of-the-pod", "annotations": {
+        "tensor-fusion.ai/gpu-ids": "GPU-1", "gpuslice.io/compute": "900%", "gpuslice.io/memory": "32MiB"}}})
+    plugin = make_plugin(machine, *api.options).start()
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    allocate(kubelet, ids[0])
+    kubelet.must("pods", pods=[pod("train-0", ids[0])])
+    (event,) = wait_for(lambda: api.events, "an event")
+    assert (event["type"], event["involvedObject"]["uid"], event["involvedObject"]["name"]) == ("Warning", "of-the-pod", "train-0")
+    assert "gpu-ids has no effect" in event["message"] and "gpuslice.io/compute: " in event["message"]
+    wait_for(lambda: sessions(machine)[0]["vram_limit_bytes"] == 32 * MIB, "the rest to count")
+    assert "gpu-ids has no effect" in plugin.log_text()
     api.stop()
 
 

@@ -131,6 +131,17 @@ static void the_claims_configuration_wins_over_the_classes(void **state)
         "\"namespace\":\"team\",\"pod\":\"train-0\",\"priority\":\"low\"}");
 }
 
+static void memory_that_can_leave_the_card_may_be_more_than_was_counted(void **state)
+{
+    check_body(
+        RESULT("gpu-aa", CONSUMED("100", "25")) "," RESULT("gpu-bb", CONSUMED("200", "25")),
+        CONFIG("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\",\"hostMemory\":\"4Ki\",\"idleSuspend\":"
+               "\"5m\""),
+        "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":1024},{\"gpu\":\"GPU-BB\","
+        "\"memory_bytes\":1024}],\"compute\":\"25%\",\"namespace\":\"team\",\"pod\":\"train-0\","
+        "\"oversubscribe\":\"swap\",\"host_memory_bytes\":4096,\"idle_suspend_seconds\":300}");
+}
+
 static void check_refused(const char *results, const char *configs, const char *words)
 {
     json_t *body = NULL, *devices = NULL;
@@ -163,6 +174,10 @@ static void what_cannot_be_is_refused_with_a_reason(void **state)
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minShare\":\"1%\""), "'minShare'");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"kind\":\"Other\""), "'kind'");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"oversubscribe\":true"), "oversubscribe");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"memoryLimit\":\"1Gi\""),
+                  "oversubscribe: swap");
+    check_refused(RESULT("gpu-aa", CONSUMED("2Gi", "1")),
+                  CONFIG("\"memoryLimit\":\"1Gi\",\"oversubscribe\":\"swap\""), "less than");
 }
 
 static void another_claim_of_that_name_is_not_taken_for_it(void **state)
@@ -186,6 +201,7 @@ int main(void)
         cmocka_unit_test(a_session_has_exactly_what_was_consumed),
         cmocka_unit_test(admin_access_asks_for_no_session),
         cmocka_unit_test(the_claims_configuration_wins_over_the_classes),
+        cmocka_unit_test(memory_that_can_leave_the_card_may_be_more_than_was_counted),
         cmocka_unit_test(what_cannot_be_is_refused_with_a_reason),
         cmocka_unit_test(another_claim_of_that_name_is_not_taken_for_it),
     };

@@ -12,9 +12,11 @@
 
 static void check_wish(const char *annotations_text, const char *expected, const char *words)
 {
-    char problem[256];
+    char problem[PODS_PROBLEMS_TEXT];
     json_t *annotations = json_loads(annotations_text, 0, NULL);
-    json_t *wish = pods_wish(annotations, 1000, problem);
+    json_t *gpus =
+        json_pack("[{s:s,s:i},{s:s,s:i}]", "uuid", "A", "limit_bytes", 1000, "uuid", "B", "limit_bytes", 60);
+    json_t *wish = pods_wish(annotations, gpus, problem);
     if (expected) {
         char *text = json_dumps(wish, JSON_SORT_KEYS | JSON_COMPACT);
         assert_string_equal(text, expected);
@@ -26,6 +28,7 @@ static void check_wish(const char *annotations_text, const char *expected, const
         fail_msg("'%s' lacks '%s'", problem, words);
     assert_int_equal(*words == '\0', *problem == '\0');
     json_decref(wish);
+    json_decref(gpus);
     json_decref(annotations);
 }
 
@@ -34,12 +37,16 @@ static void annotations_of_ours_and_of_others_ask_for_the_same(void **state)
     check_wish("{}", NULL, "");
     check_wish("{\"gpuslice.io/memory\":\"100\",\"gpuslice.io/compute\":\"10%..20%\",\"gpuslice.io/"
                "priority\":\"low\"}",
-               "{\"compute\":\"10%..20%\",\"memory_bytes\":100,\"priority\":\"low\"}", "");
+               "{\"compute\":\"10%..20%\",\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":100},{\"gpu\":\"B\","
+               "\"memory_bytes\":60}],\"priority\":\"low\"}",
+               "");
     check_wish("{\"tensor-fusion.ai/vram-limit\":\"100\",\"tensor-fusion.ai/compute-percent-limit\":\"30\","
                "\"tensor-fusion.ai/qos\":\"medium\"}",
-               "{\"compute\":\"30%\",\"memory_bytes\":100,\"priority\":\"normal\"}", "");
+               "{\"compute\":\"30%\",\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":100},{\"gpu\":\"B\",\"memory_"
+               "bytes\":60}],\"priority\":\"normal\"}",
+               "");
     check_wish("{\"tensor-fusion.ai/vram-limit\":\"100\",\"gpuslice.io/memory\":\"50\"}",
-               "{\"memory_bytes\":50}", "");
+               "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":50},{\"gpu\":\"B\",\"memory_bytes\":50}]}", "");
 }
 
 static void memory_that_can_leave_the_card_has_bounds(void **state)
@@ -50,20 +57,32 @@ static void memory_that_can_leave_the_card_has_bounds(void **state)
 
 static void a_slice_is_narrowed_and_never_widened(void **state)
 {
-    check_wish("{\"gpuslice.io/memory\":\"4GiB\"}", "{\"memory_bytes\":1000}", "");
+    check_wish("{\"gpuslice.io/memory\":\"4GiB\"}",
+               "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":1000},{\"gpu\":\"B\",\"memory_bytes\":60}]}", "");
 }
 
 static void what_cannot_be_read_is_left_out_and_said(void **state)
 {
     check_wish("{\"gpuslice.io/memory\":\"lots\"}", NULL, "memory");
-    check_wish("{\"gpuslice.io/compute\":\"200%\",\"gpuslice.io/memory\":\"1\"}", "{\"memory_bytes\":1}",
+    check_wish("{\"gpuslice.io/compute\":\"200%\",\"gpuslice.io/memory\":\"1\"}",
+               "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":1},{\"gpu\":\"B\",\"memory_bytes\":1}]}",
                "compute");
     check_wish("{\"gpuslice.io/priority\":\"urgent\"}", NULL, "urgent");
     check_wish("{\"gpuslice.io/oversubscribe\":\"true\"}", NULL, "--slice-oversubscribe");
-    check_wish("{\"gpuslice.io/host-memory\":\"much\"}", NULL, "host memory");
-    check_wish("{\"gpuslice.io/idle-suspend\":\"soon\"}", NULL, "idle suspend");
+    check_wish("{\"gpuslice.io/host-memory\":\"much\"}", NULL, "host-memory");
+    check_wish("{\"gpuslice.io/idle-suspend\":\"soon\"}", NULL, "idle-suspend");
     check_wish("{\"gpuslice.io/memory\":7}", NULL, "");
+    check_wish("{\"gpuslice.io/memory\":\"lots\",\"gpuslice.io/priority\":\"urgent\"}", NULL,
+               "; gpuslice.io/priority");
     check_wish("[]", NULL, "");
+}
+
+static void what_a_slice_cannot_have_is_said(void **state)
+{
+    check_wish("{\"tensor-fusion.ai/gpu-ids\":\"GPU-1\"}", NULL, "gpu-ids has no effect");
+    check_wish("{\"tensor-fusion.ai/container-gpus\":\"{}\",\"gpuslice.io/priority\":\"low\"}",
+               "{\"priority\":\"low\"}", "a claim by DRA with a selector");
+    check_wish("{\"tensor-fusion.ai/tflops-limit\":\"30\"}", NULL, "compute-percent-limit");
 }
 
 int main(void)
@@ -73,6 +92,7 @@ int main(void)
         cmocka_unit_test(memory_that_can_leave_the_card_has_bounds),
         cmocka_unit_test(a_slice_is_narrowed_and_never_widened),
         cmocka_unit_test(what_cannot_be_read_is_left_out_and_said),
+        cmocka_unit_test(what_a_slice_cannot_have_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
