@@ -1,16 +1,11 @@
 """Fixtures for tests on a node of a real Kubernetes (node.py); without one, everything here is skipped."""
 import os
-import pathlib
 import subprocess
-import sys
-import types
 import uuid
 
 import pytest
 
-from node import GPUS, IMAGE, KIT, OUT, SOURCE, Node, Space
-
-sys.path.append(str(SOURCE / "tests" / "system"))
+from node import GPUS, IMAGE, KIT, OUT, SOURCE, Node, Space, product_of
 
 
 def pytest_collection_modifyitems(items):
@@ -26,11 +21,9 @@ def node(tmp_path_factory):
     build, prefix = (os.environ[name] for name in ("GPUSLICE_TEST_BUILD", "GPUSLICE_TEST_PREFIX"))
     folder = tmp_path_factory.mktemp("node")
     made = Node(prefix, folder)
-    product = types.SimpleNamespace(interceptor=f"{prefix}/lib/gpuslice/libgpuslice.so",
-                                    simulated=pathlib.Path(prefix, "lib/gpuslice/simulated"))
-    root = make_root(tmp_path_factory.mktemp("root"), product, f"{prefix}/share/gpuslice/examples/bin/target_app",
+    root = make_root(tmp_path_factory.mktemp("root"), product_of(prefix), f"{prefix}/share/gpuslice/examples/bin/target_app",
                      f"{prefix}/share/gpuslice/examples/bin/busy", f"{build}/tests/system/programs/puppet",
-                     f"{build}/tests/system/programs/worker", "/bin/sleep", "/bin/ls",
+                     f"{build}/tests/system/programs/worker", f"{build}/tests/system/programs/movable", "/bin/sleep", "/bin/ls",
                      "/usr/bin/id")
     subprocess.run([f"{KIT}/image", folder / "image.tar", IMAGE, root, "/bin/sh"], check=True, timeout=120)
     made.inside("ctr", "-n", "k8s.io", "images", "import", folder / "image.tar")

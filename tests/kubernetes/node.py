@@ -5,15 +5,18 @@ runs a command inside the node, with kubectl and ctr in its PATH, and `image ARC
 With a third, `account NODE NAMESPACE NAME`, which prints a service account's kubeconfig, rights are tried as well. The node starts
 each of its programs again when it ends, and NODE/run/NAME.pid holds the program's number.
 """
+import functools
 import json
 import os
 import pathlib
 import subprocess
-import time
-
-import pytest
+import sys
+import types
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(SOURCE / "tests" / "system"))
+import waiting  # noqa: E402, it is there
+
 MIB = 1 << 20
 OUT, KIT = os.environ.get("GPUSLICE_TEST_NODE"), os.environ.get("GPUSLICE_TEST_NODE_KIT")
 DRIVER = "gpu.gpuslice.io"
@@ -22,16 +25,13 @@ GPU_MIB, GPUS = 1000, 2
 OUT_OF_MEMORY = 2
 
 
-def wait_for(condition, what, deadline_s=90.0, interval_s=0.2):
-    """Poll `condition` until it is true, and return its value. `what` may be a function, called when the deadline has passed."""
-    end = time.monotonic() + deadline_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            pytest.fail(f"waited {deadline_s} s in vain for {what() if callable(what) else what}")
-        time.sleep(interval_s)
+wait_for = functools.partial(waiting.wait_for, deadline_s=90.0, interval_s=0.2)
+
+
+def product_of(prefix):
+    """What podman_host.make_root() wants to know of what is installed there."""
+    return types.SimpleNamespace(interceptor=f"{prefix}/lib/gpuslice/libgpuslice.so",
+                                 simulated=pathlib.Path(prefix, "lib/gpuslice/simulated"))
 
 
 class Node:
@@ -194,7 +194,9 @@ class Space:
         self.kubectl("delete", *words, "--ignore-not-found", timeout=180)
 
     def remove(self):
-        self.node.kubectl("delete", "namespace", self.name, "--ignore-not-found", "--force", "--grace-period=0", timeout=180)
+        """Its objects go by and by; `make_space` waits for its sessions to end."""
+        self.delete("pods,jobs,statefulsets", "--all", "--force", "--grace-period=0", "--wait=false")
+        self.node.kubectl("delete", "namespace", self.name, "--ignore-not-found", "--force", "--grace-period=0", "--wait=false")
 
 
 # --- Documents ---------------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ import uuid
 
 import pytest
 
+from waiting import DEADLINE_S, wait_for
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE_S = 20.0
 HELD = re.compile(r"one callback held the loop for ([0-9.]+) ms, and computed for ([0-9.]+) of them")
 MIB = 1 << 20
 GIB = 1 << 30
@@ -41,18 +42,6 @@ def has_words(file, deadline_s=DEADLINE_S):
     poll = select.poll()
     poll.register(file, select.POLLIN)
     return bool(poll.poll(1000 * max(0, deadline_s)))
-
-
-def wait_for(condition, what, deadline_s=DEADLINE_S):
-    """Poll `condition` until it is true, and return its value; fail naming `what` when the deadline passes."""
-    end = time.monotonic() + deadline_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            pytest.fail(f"waited {deadline_s} s in vain for {what}")
-        time.sleep(0.005)
 
 
 class Product:
