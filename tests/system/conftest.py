@@ -178,6 +178,11 @@ class Daemon:
                      **{k: str(v) for k, v in more.items()}}
         self.process = None
 
+    def use_runtime(self, folder):
+        """Another runtime folder; before start()."""
+        self.runtime = pathlib.Path(folder)
+        self.more["GPUSLICE_RUNTIME_DIR"] = str(folder)
+
     @property
     def control_socket(self):
         return self.runtime / "simulated" / "control.sock"
@@ -331,3 +336,22 @@ def reap():
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream:
                 stream.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts of a size, as folders; gone with the test."""
+    mounted = []
+
+    def mount(name, megabytes):  # a name, or a whole path
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0700", "none", folder],
+                          capture_output=True).returncode != 0:
+            pytest.skip("file systems cannot be mounted here")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", folder], check=True)

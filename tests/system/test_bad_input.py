@@ -133,25 +133,6 @@ def test_a_folder_that_cannot_be_made_is_named(make_daemon, tmp_path, variable):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mounts of a size, as folders; gone with the test."""
-    mounted = []
-
-    def mount(name, megabytes):
-        folder = tmp_path / name
-        folder.mkdir()
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0700", "none", folder],
-                          capture_output=True).returncode != 0:
-            pytest.skip("file systems cannot be mounted here")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
 def fill(folder):
     """Take what is left on the disk. Returns the file that does."""
     path = folder / "filler"
@@ -167,8 +148,7 @@ def fill(folder):
 
 def test_a_full_disk_for_ledgers_refuses_the_process_and_harms_no_other(make_daemon, small_disk):
     daemon = make_daemon()
-    daemon.more["GPUSLICE_RUNTIME_DIR"] = str(small_disk("run", 4))
-    daemon.runtime = pathlib.Path(daemon.more["GPUSLICE_RUNTIME_DIR"])
+    daemon.use_runtime(small_disk("run", 4))
     daemon.start()
     first, second = (daemon.cli("create", "--memory", "1MiB").stdout.strip() for _ in range(2))
     attached = Client(daemon.attach_socket).attach(first)
@@ -186,14 +166,14 @@ def test_a_full_disk_for_ledgers_refuses_the_process_and_harms_no_other(make_dae
 def test_a_program_that_fills_the_disk_of_ledgers_keeps_nobody_out(make_daemon, small_disk):
     """By its usage file: it makes that longer than the disk, or writes where its session has no GPU."""
     daemon = make_daemon()
-    daemon.more["GPUSLICE_RUNTIME_DIR"] = str(small_disk("run", 16))
-    daemon.runtime = pathlib.Path(daemon.more["GPUSLICE_RUNTIME_DIR"])
+    daemon.use_runtime(small_disk("run", 16))
     daemon.start()
     names = [daemon.cli("create", "--memory", "1MiB").stdout.strip() for _ in range(12)]
     fillers = [Client(daemon.attach_socket).attach(name) for name in names[:3]]
     try:
         for name in names[3:]:
             daemon.process.send_signal(signal.SIGSTOP)  # lest it looks before the disk is full
+            os.waitid(os.P_PID, daemon.process.pid, os.WSTOPPED)
             for filler in fillers[1:]:
                 with contextlib.suppress(OSError):
                     os.posix_fallocate(filler.fds[1], 0, filler.usage_bytes)

@@ -1,9 +1,6 @@
 """Clients that mean harm, on every socket: what they send is refused, and whoever else asks is served as before."""
 import contextlib
-import ctypes
-import json
 import os
-import random
 import resource
 import select
 import socket
@@ -14,12 +11,10 @@ import time
 import pytest
 
 import attach_client
+from attacks import BODY_BYTES, OTHER_USER, attack, crowd, dawdle, http, send_bodies, send_frames, send_lingering
 from conftest import MIB, wait_for
 from test_daemon_api import as_user
 
-OTHER_USER = 12345
-SEED = 20260131
-BODY_BYTES = 64 << 10
 LONGEST_HOLD_S = 0.05  # ten times what is allowed, on a machine that is busy; without the bounds it is seconds
 
 
@@ -33,155 +28,6 @@ def opened(daemon):
         daemon.attach_socket.chmod(0o666)
     assert daemon.request("POST", "/v1/sessions", {"name": "kept", "memory_bytes": MIB})[0] == 201
     return daemon
-
-
-@contextlib.contextmanager
-def attack(action, *arguments):
-    """Run `action(say, *arguments)` in a process of another user (where we may) until the block ends. It begins once the
-    process has said something; what it says last is its count."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            ctypes.CDLL(None).prctl(1, 9)  # die with the test
-            os.close(reading)
-            if os.getuid() == 0:
-                os.setgroups([])
-                os.setgid(OTHER_USER)
-                os.setuid(OTHER_USER)
-            action(lambda count: os.write(writing, struct.pack("<Q", count)), *arguments)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    said, poll = [], select.poll()
-    poll.register(reading, select.POLLIN)
-
-    def count(at_least, deadline_s=60):
-        end = time.monotonic() + deadline_s
-        while not said or said[-1] < at_least:
-            assert poll.poll(1000 * max(0, end - time.monotonic())), f"{said[-1:]} of {at_least}"
-            chunk = os.read(reading, 8)
-            assert chunk, "the attacker has ended"
-            said.append(struct.unpack("<Q", chunk)[0])
-        return said[-1]
-
-    try:
-        count(1)
-        yield count
-    finally:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-        os.close(reading)
-
-
-def http(path):
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(60)
-    connection.connect(str(path))
-    return connection
-
-
-def send_frames(say, path):
-    """Frames of every wrong kind, one or a few a connection."""
-    rng = random.Random(SEED)
-    valid = [attach_client.hello("0123456789ab"), attach_client.hello("0123456789ab", "f" * 64),
-             attach_client.packet(attach_client.AGENT, bytes(104)), attach_client.packet(attach_client.WANT, bytes(8)),
-             attach_client.packet(attach_client.RETURNED, b"\xff" * 40), attach_client.packet(6, bytes(8))]
-
-    def frame():
-        kind = rng.randrange(6)
-        data = bytearray(rng.choice(valid))
-        if kind == 0:
-            return rng.randbytes(rng.randrange(1, 700))
-        if kind == 1:
-            return bytes(data[:rng.randrange(1, len(data))])
-        if kind == 2:
-            return bytes(data) + rng.randbytes(rng.randrange(1, 100_000))
-        if kind == 3:
-            struct.pack_into("<H", data, 4, rng.randrange(3, 65536))
-        elif kind == 4:
-            struct.pack_into("<H", data, 6, rng.randrange(65536))
-        else:
-            for _ in range(rng.randrange(1, 9)):
-                data[rng.randrange(len(data))] = rng.randrange(256)
-        return bytes(data)
-
-    count = 0
-    while True:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(60)
-            connection.connect(str(path))
-            try:
-                for _ in range(rng.randrange(1, 4)):
-                    connection.send(frame())
-                    count += 1
-            except OSError:
-                pass  # the daemon was quicker to hang up
-        if count // 50 * 50 > count - 3:
-            say(count)
-
-
-def send_bodies(say, path):
-    """64 KiB of JSON, 20,000 arrays in each other, and halves of both; each must be refused."""
-    bodies = [b'{"name": "' + b"a" * (BODY_BYTES - 12) + b'"}', b"[" * 20_000 + b"]" * 20_000,
-              b'{"gpus": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", b'{"a": ' * 10_000,
-              b"{" + b",".join(b'"k%d": 0' % i for i in range(5_000)) + b"}"]
-    count = 0
-    while True:
-        body = bodies[count % len(bodies)]
-        assert len(body) <= BODY_BYTES
-        with http(path) as connection:
-            connection.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
-                               b"%d\r\n\r\n" % len(body) + body)
-            answer = b""
-            while chunk := connection.recv(65536):
-                answer += chunk
-        assert answer.split()[1] == b"400", answer
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "ERR_BAD_REQUEST"
-        count += 1
-        say(count)
-
-
-def dawdle(say, path):
-    """Readers that never read and writers of a byte at a time."""
-    writers = [http(path) for _ in range(100)]
-    for _ in range(100):
-        reader = http(path)
-        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        reader.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(1000):
-                reader.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
-        writers.append(reader)  # kept open
-    text = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{"
-    for count in range(1_000_000):
-        for writer in writers[:100]:
-            with contextlib.suppress(OSError):
-                writer.send(text[count:count + 1] or b" ")
-        say(count + 1)
-        time.sleep(0.01)
-
-
-def crowd(say, control, attach):
-    """500 connections on each socket that say nothing; those that the daemon closes are made again."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))
-    sockets = ((socket.SOCK_STREAM, control), (socket.SOCK_SEQPACKET, attach))
-    crowds = {kind: [] for kind, _ in sockets}
-    while True:
-        for kind, path in sockets:
-            while len(crowds[kind]) < 500:
-                connection = socket.socket(socket.AF_UNIX, kind)
-                connection.connect(str(path))
-                crowds[kind].append(connection)
-            poll = select.poll()
-            for connection in crowds[kind]:
-                poll.register(connection, select.POLLIN)
-            closed = {fd for fd, _ in poll.poll(10)}
-            for connection in crowds[kind]:
-                if connection.fileno() in closed:
-                    connection.close()
-            crowds[kind] = [connection for connection in crowds[kind] if connection.fileno() >= 0]
-        say(1000)
 
 
 def serve_well(daemon, times):
@@ -272,51 +118,40 @@ def test_one_user_cannot_attach_until_the_daemon_has_no_descriptor_left(opened):
 
 # The loop: nothing that a client does may hold it for long.
 
-def lingering():
-    """A TCP socket whose last close waits for a minute, as nobody reads at its other end, and that end."""
-    server = socket.create_server(("127.0.0.1", 0))
-    client = socket.create_connection(server.getsockname())
-    other, _ = server.accept()
-    client.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while client.send(bytes(1 << 16)):
-            pass
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
-    return client, other
-
-
-def send_lingering(path, kind, body):
-    """Send such a socket along with the bytes. Its other end; None: it was not taken."""
-    connection = socket.socket(socket.AF_UNIX, kind)
-    connection.connect(str(path))
-    client, other = lingering()
-    try:
-        connection.sendmsg([body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", client.fileno()))])
-    except PermissionError:
-        other.close()  # ours is reset, and closed at once
-        other = None
-    client.close()
-    connection.close()
-    return other
-
-
 def longest_hold_s(daemon):
     line = next(line for line in daemon.request("GET", "/metrics")[1].splitlines()
                 if line.startswith("gpuslice_loop_longest_hold_seconds "))
     return float(line.split()[1])
 
 
+def answered(connections):
+    """How many of them have something to read."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, select.POLLIN)
+    return len(poll.poll(0))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
 def test_requests_that_come_together_are_taken_up_one_by_one(opened):
-    """250 bodies of JSON with their last bytes together."""
+    """Bodies of JSON with their last bytes together: requests and programs of others go between, whenever they come."""
     body = b"{" + b",".join(b'"k%d": [[0]]' % i for i in range(4_000))
     body += b" " * (BODY_BYTES - len(body) - 1)
+    session = opened.session("kept")["session_id"]
+    os.seteuid(OTHER_USER)
     connections = [http(opened.control_socket) for _ in range(250)]
+    os.seteuid(0)
     for connection in connections:
         connection.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
                            b"%d\r\n\r\n" % (len(body) + 1) + body)
+    assert opened.request("GET", "/healthz")[0] == 200
     for connection in connections:
         connection.sendall(b"}")
-    assert opened.request("GET", "/healthz")[0] == 200
+    begun = answered(connections)
+    for _ in range(5):
+        assert opened.request("GET", "/healthz")[0] == 200
+        attach_client.Client(opened.attach_socket).attach(session, map_it=False).close()
+    assert answered(connections) - begun < 150, "the five did not wait for all of them"
     for connection in connections:
         assert b" 400 " in connection.recv(65536)[:20]
         connection.close()

@@ -1,6 +1,4 @@
 """Tenants that lie about the GPU's time, and change sessions to get rid of what they took: a neighbour's minimum is kept."""
-import contextlib
-import ctypes
 import os
 import re
 import signal
@@ -10,7 +8,8 @@ import time
 
 import pytest
 
-from attach_client import GRANT, REVOKE, Agent, Client
+from attach_client import REVOKE, Agent, Client
+from attacks import attack, change_sessions, die_with_parent
 from conftest import MIB, wait_for
 from workers import Clock, Worker
 
@@ -36,62 +35,9 @@ def victim(daemon, reap):
     return part_of_the_gpu
 
 
-def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def take_a_turn(daemon, session):
-    """A process's only deed: it has a turn, claims that its work takes 2 s a piece, and keeps the turn until it is left behind."""
-    client = Client(daemon.attach_socket).attach(session)
-    agent = Agent(daemon.attach_socket, client, session)
-    agent.want()
-    kind, lease = agent.receive()[:2]
-    while kind != GRANT or lease == 0:  # it was free, or closed
-        if kind == REVOKE:
-            agent.give_back(lease)
-            agent.want()
-        kind, lease = agent.receive()[:2]
-    while True:
-        agent.report(lease, 0, longest_ns=2_000_000_000)
-        try:
-            if agent.receive(0.005)[0] == REVOKE:
-                break
-        except TimeoutError:
-            pass
-    time.sleep(2.1)
-
-
-@contextlib.contextmanager
-def tenant(daemon):
-    """Runs until the block ends: a new session, a turn that is not given back, death, and again."""
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        die_with_parent()
-        while True:
-            status, made = daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})
-            if status != 201:
-                os._exit(1)
-            child = os.fork()
-            if child == 0:
-                die_with_parent()
-                with contextlib.suppress(Exception):
-                    take_a_turn(daemon, made["session_id"])
-                os._exit(0)
-            os.waitpid(child, 0)
-            daemon.request("DELETE", f"/v1/sessions/{made['session_id']}")
-    try:
-        yield
-        assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the tenant could not go on"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-
-
 def test_turns_of_ever_new_sessions_do_not_take_a_minimum(daemon, victim):
     seen = []
-    with tenant(daemon):
+    with attack(change_sessions, daemon, uid=os.getuid()):
         for _ in range(TRIES):
             seen.append(victim())
             if seen[-1] >= 85:

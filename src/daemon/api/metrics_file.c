@@ -16,6 +16,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/soon.h"
 #include "daemon/loop/worker.h"
 
 #define STOP_SECONDS 2
@@ -36,7 +37,8 @@ struct metrics_file {
     struct daemon *daemon;
     struct observer observer;
     struct worker *worker; /* NULL before a first file */
-    sd_event_source *timer, *next_piece;
+    sd_event_source *timer;
+    struct soon *next_piece;
     char path[PATH_MAX]; /* as the timer was set for */
     uint64_t interval_seconds;
     struct batch *batch; /* being made, or with the thread; NULL: neither */
@@ -138,22 +140,23 @@ static void drop_unfinished(struct metrics_file *file)
     file->batch = NULL;
 }
 
-static int on_next_piece(sd_event_source *source, void *userdata)
+static void on_next_piece(void *context)
 {
-    struct metrics_file *file = userdata;
+    struct metrics_file *file = context;
     struct batch *batch = file->batch;
-    if (metrics_write(&file->page, file->out))
-        return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    if (metrics_write(&file->page, file->out)) {
+        soon_wake(file->next_piece);
+        return;
+    }
     const bool is_whole = !ferror(file->out) && fclose(file->out) == 0;
     file->out = NULL;
     if (is_whole) {
         worker_submit(file->worker, &batch->job);
-        return 0;
+        return;
     }
     log_warning("the metrics are left out of %s once: no memory", batch->path);
     file->batch = NULL;
     free_batch(batch);
-    return 0;
 }
 
 /* A disk that hangs keeps one batch; the times until it is back are left out. */
@@ -176,7 +179,7 @@ static void begin_batch(struct metrics_file *file)
     }
     file->batch = batch;
     file->page = metrics_begin(file->daemon, 0, config->metrics_file_is_json ? METRICS_JSON : METRICS_INFLUX);
-    sd_event_source_set_enabled(file->next_piece, SD_EVENT_ONESHOT);
+    soon_wake(file->next_piece);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
@@ -229,9 +232,7 @@ int metrics_file_start(struct daemon *daemon, struct error *error)
     if (result >= 0)
         result = sd_event_source_set_enabled(file->timer, SD_EVENT_OFF);
     if (result >= 0)
-        result = sd_event_add_defer(daemon->loop, &file->next_piece, on_next_piece, file);
-    if (result >= 0)
-        result = sd_event_source_set_enabled(file->next_piece, SD_EVENT_OFF);
+        result = soon_new(daemon->loop, on_next_piece, file, &file->next_piece);
     if (result < 0)
         return error_set_errno(error, -result, "cannot write metrics to a file");
     return follow_settings(file, error);
@@ -245,7 +246,7 @@ void metrics_file_stop(struct daemon *daemon)
     daemon->metrics_file = NULL;
     change_observe_no_more(daemon, &file->observer);
     sd_event_source_disable_unref(file->timer);
-    sd_event_source_disable_unref(file->next_piece);
+    soon_free(file->next_piece);
     drop_unfinished(file);
     if (!file->worker || worker_stop(file->worker, STOP_SECONDS))
         free(file);

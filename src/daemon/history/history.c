@@ -16,6 +16,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/soon.h"
 #include "daemon/loop/worker.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
@@ -49,7 +50,8 @@ struct history {
     struct observer observer;
     struct history_file *file; /* the thread's once it runs */
     struct worker *worker;
-    sd_event_source *timer, *next_part;
+    sd_event_source *timer;
+    struct soon *next_part;
     struct pass pass;
     struct lines lines;
     struct level levels[SAMPLES_LEVELS];
@@ -296,20 +298,21 @@ static void end_pass(struct history *history)
         flush(history);
 }
 
-static int on_next_part(sd_event_source *source, void *userdata)
+static void on_next_part(void *context)
 {
-    struct history *history = userdata;
+    struct history *history = context;
+    if (!history->pass.is_under_way) /* it was finished at once */
+        return;
     if (sample_part(history))
-        return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
-    end_pass(history);
-    return 0;
+        soon_wake(history->next_part);
+    else
+        end_pass(history);
 }
 
 static void finish_pass(struct history *history)
 {
     if (!history->pass.is_under_way)
         return;
-    sd_event_source_set_enabled(history->next_part, SD_EVENT_OFF);
     while (sample_part(history))
         ;
     end_pass(history);
@@ -333,7 +336,7 @@ static void begin_pass(struct history *history)
                                   .milliseconds = milliseconds,
                                   .tick = make_tick(history, SAMPLES_SECONDS)};
     if (sample_gpus(history))
-        sd_event_source_set_enabled(history->next_part, SD_EVENT_ONESHOT);
+        soon_wake(history->next_part);
     else
         end_pass(history);
 }
@@ -417,9 +420,7 @@ int history_start(struct daemon *daemon, struct error *error)
         result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_REALTIME, SECOND_USEC,
                                             ACCURACY_USEC, on_timer, history);
         if (result >= 0)
-            result = sd_event_add_defer(daemon->loop, &history->next_part, on_next_part, history);
-        if (result >= 0)
-            result = sd_event_source_set_enabled(history->next_part, SD_EVENT_OFF);
+            result = soon_new(daemon->loop, on_next_part, history, &history->next_part);
         if (result < 0)
             error_set_errno(error, -result, "cannot keep a history");
     }
@@ -448,7 +449,7 @@ void history_stop(struct daemon *daemon)
     finish_pass(history);
     flush(history);
     sd_event_source_disable_unref(history->timer);
-    sd_event_source_disable_unref(history->next_part);
+    soon_free(history->next_part);
     daemon->history = NULL;
     if (!worker_stop(history->worker, STOP_SECONDS)) {
         log_error("the history could not be written for %d s; its last seconds are lost", STOP_SECONDS);

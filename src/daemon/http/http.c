@@ -20,6 +20,7 @@
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/soon.h"
 
 /* On TCP, and for the control socket beyond what descriptor_bounds.h allows. */
 #define CONNECTIONS_MAX 512
@@ -41,7 +42,7 @@ struct server {
     unsigned turned_away_count;
     sd_event_source *turned_away_end;
     sd_event_source *ready, *timer;
-    sd_event_source *due; /* fires once, soon: MHD_run() has something to do that no descriptor shows */
+    struct soon *due; /* MHD_run() has something to do that no descriptor shows */
 };
 
 struct http {
@@ -63,7 +64,7 @@ void http_resume(struct http_request *request)
         return;
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
-    sd_event_source_set_enabled(http->servers[request->door].due, SD_EVENT_ONESHOT);
+    soon_wake(http->servers[request->door].due);
 }
 
 void http_suspend(struct http_request *request)
@@ -337,9 +338,9 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     return run(userdata);
 }
 
-static int on_due(sd_event_source *source, void *userdata)
+static void on_due(void *context)
 {
-    return run(userdata);
+    run(context);
 }
 
 /* Before the loop sleeps: for how long may it? Asked before every event, of which there may be many until
@@ -351,8 +352,10 @@ static int on_prepare(sd_event_source *source, void *userdata)
     MHD_UNSIGNED_LONG_LONG milliseconds = 0;
     if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
         return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
-    if (milliseconds == 0)
-        return sd_event_source_set_enabled(server->due, SD_EVENT_ONESHOT);
+    if (milliseconds == 0) {
+        soon_wake(server->due);
+        return 0;
+    }
     sd_event_source_set_time_relative(server->timer, milliseconds * 1000);
     return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
 }
@@ -388,9 +391,7 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
     if (result >= 0)
         result = sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
     if (result >= 0)
-        result = sd_event_add_defer(daemon->loop, &server->due, on_due, server);
-    if (result >= 0)
-        result = sd_event_source_set_enabled(server->due, SD_EVENT_OFF);
+        result = soon_new(daemon->loop, on_due, server, &server->due);
     if (result >= 0)
         result = sd_event_source_set_prepare(server->ready, on_prepare);
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
@@ -474,9 +475,10 @@ static void stop_server(struct server *server)
     close_turned_away(server);
     sd_event_source_disable_unref(server->ready);
     sd_event_source_disable_unref(server->timer);
-    sd_event_source_disable_unref(server->due);
     run(server);
     MHD_stop_daemon(server->mhd);
+    soon_free(server->due);
+    server->due = NULL;
 }
 
 void http_stop(struct daemon *daemon)

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/queue.h>
-#include <systemd/sd-event.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/soon.h"
 
 /* What one user waits for, the first first. It is freed with the last of them. */
 struct http_user {
@@ -17,7 +17,7 @@ struct http_user {
 struct http_turns {
     TAILQ_HEAD(, http_user) users; /* who is next first */
     void (*take)(void *owner);
-    sd_event_source *turn;
+    struct soon *turn;
 };
 
 static struct http_user *find_user(struct http_turns *turns, uid_t uid)
@@ -53,15 +53,14 @@ static struct http_turn *take_first(struct http_turns *turns)
     return turn;
 }
 
-static int on_turn(sd_event_source *source, void *userdata)
+static void on_turn(void *context)
 {
-    struct http_turns *turns = userdata;
+    struct http_turns *turns = context;
     struct http_turn *turn = take_first(turns);
     if (!TAILQ_EMPTY(&turns->users))
-        sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+        soon_wake(turns->turn);
     if (turn)
         turns->take(turn->owner);
-    return 0;
 }
 
 void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn, void *owner)
@@ -74,7 +73,7 @@ void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn
     }
     turn->user = user;
     TAILQ_INSERT_TAIL(&user->waiting, turn, next);
-    sd_event_source_set_enabled(turns->turn, SD_EVENT_ONESHOT);
+    soon_wake(turns->turn);
 }
 
 void http_turns_leave(struct http_turns *turns, struct http_turn *turn)
@@ -99,9 +98,7 @@ void http_turns_finish(struct http_turns *turns)
 struct http_turns *http_turns_start(struct daemon *daemon, void (*take)(void *owner), struct error *error)
 {
     struct http_turns *turns = calloc(1, sizeof(*turns));
-    int result = turns ? sd_event_add_defer(daemon->loop, &turns->turn, on_turn, turns) : -ENOMEM;
-    if (result >= 0)
-        result = sd_event_source_set_enabled(turns->turn, SD_EVENT_OFF);
+    int result = turns ? soon_new(daemon->loop, on_turn, turns, &turns->turn) : -ENOMEM;
     if (result < 0) {
         free(turns);
         error_set_errno(error, -result, "cannot serve HTTP");
@@ -116,6 +113,6 @@ void http_turns_stop(struct http_turns *turns)
 {
     if (!turns)
         return;
-    sd_event_source_disable_unref(turns->turn);
+    soon_free(turns->turn);
     free(turns);
 }

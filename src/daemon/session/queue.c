@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/queue.h>
-#include <systemd/sd-event.h>
 #include <time.h>
 
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/soon.h"
 #include "daemon/session/promises.h"
 #include "daemon/session/request.h"
 #include "daemon/session/session.h"
@@ -31,7 +31,7 @@ struct queued {
 struct queue {
     struct observer observer;
     TAILQ_HEAD(, queued) line;
-    sd_event_source *advance;
+    struct soon *advance;
 };
 
 /* --- The line -------------------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ int queue_join(struct session *session, const struct session_request *request, s
     queued->request.name = NULL; /* the session has it; the text goes with the request's body */
     TAILQ_INSERT_TAIL(&session->daemon->queue->line, queued, next);
     /* It may be small enough to go past those that wait. */
-    sd_event_source_set_enabled(session->daemon->queue->advance, SD_EVENT_ONESHOT);
+    soon_wake(session->daemon->queue->advance);
     return 0;
 }
 
@@ -318,9 +318,9 @@ static void walk(struct daemon *daemon, struct self_waiters *self_waiters)
     }
 }
 
-static int on_advance(sd_event_source *source, void *userdata)
+static void on_advance(void *context)
 {
-    struct daemon *daemon = userdata;
+    struct daemon *daemon = context;
     struct self_waiters self_waiters = LIST_HEAD_INITIALIZER(self_waiters);
     walk(daemon, &self_waiters);
     while (!LIST_EMPTY(&self_waiters)) {
@@ -329,7 +329,6 @@ static int on_advance(sd_event_source *source, void *userdata)
         free(own);
     }
     change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has moved");
-    return 0;
 }
 
 /* What may have become free is looked at when the loop comes round. */
@@ -341,7 +340,7 @@ static void take(void *context, const struct change *change)
                     change->kind == CHANGE_GPUS_SAMPLED;
     if (!may_free || TAILQ_EMPTY(&queue->line))
         return;
-    sd_event_source_set_enabled(queue->advance, SD_EVENT_ONESHOT);
+    soon_wake(queue->advance);
     if (change->kind != CHANGE_SESSION_GONE || change->session->state != SESSION_QUEUED)
         return;
     TAILQ_FOREACH (at, &queue->line, next) {
@@ -357,9 +356,7 @@ static void take(void *context, const struct change *change)
 int queue_start(struct daemon *daemon, struct error *error)
 {
     struct queue *queue = calloc(1, sizeof(*queue));
-    int result = queue ? sd_event_add_defer(daemon->loop, &queue->advance, on_advance, daemon) : -ENOMEM;
-    if (result >= 0)
-        result = sd_event_source_set_enabled(queue->advance, SD_EVENT_OFF);
+    int result = queue ? soon_new(daemon->loop, on_advance, daemon, &queue->advance) : -ENOMEM;
     if (result < 0) {
         free(queue);
         return error_set_errno(error, -result, "cannot make the queue");
@@ -379,7 +376,7 @@ void queue_stop(struct daemon *daemon)
     while (!TAILQ_EMPTY(&queue->line))
         session_end(TAILQ_FIRST(&queue->line)->session, "its daemon ends while it waits");
     change_observe_no_more(daemon, &queue->observer);
-    sd_event_source_disable_unref(queue->advance);
+    soon_free(queue->advance);
     free(queue);
     daemon->queue = NULL;
 }

@@ -1,0 +1,218 @@
+"""Neighbours who mean harm, a few at a time and again others, beside programs whose bytes, shares and answers are checked.
+
+`make soak` runs this as well as test_soak.py (SECONDS=..., SEED=...); ./run-tests --all for 20 seconds, ./run-tests not.
+"""
+import contextlib
+import os
+import random
+import statistics
+import time
+
+import pytest
+
+import attach_client
+import attacks
+from conftest import GIB, MIB, has_words, wait_for
+from test_quota import OK, OUT_OF_MEMORY, Puppet, in_session
+from test_quota_shared import Sharer
+from test_shares import start_clock
+from workers import Worker
+
+SECONDS = float(os.environ.get("GPUSLICE_TEST_HOSTILE_SECONDS") or 0)
+CARD = GIB
+LIMIT, MAKERS_LIMIT, RUDE_LIMIT = 64 * MIB, 16 * MIB, 32 * MIB
+MINIMUM, LEAST = 60, 50  # percent of the GPU; the attackers take the CPUs too
+ROUND_S, WINDOW_S = 6, 2
+AT_ONCE = 3
+
+pytestmark = [
+    pytest.mark.skipif(not SECONDS, reason="set GPUSLICE_TEST_HOSTILE_SECONDS, as make soak and ./run-tests --all do"),
+    pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be many users"),
+]
+
+
+class Rude:
+    """Programs in a session whose threads are cancelled in the middle of calls, one after the other."""
+
+    def __init__(self, soak):
+        self.soak = soak
+        self.start()
+
+    def start(self):
+        soak = self.soak
+        self.process = soak.reap(soak.daemon.spawn("run", "--session", "rude", "--", soak.daemon.product.program("rude"), 30,
+                                                   soak.chance.randrange(1 << 20)))
+
+    def step(self):
+        if not has_words(self.process.stdout, 0):
+            return
+        taken = self.process.stdout.readline()
+        assert taken and 0 <= int(taken) <= RUDE_LIMIT, self.process.stderr.read()
+        self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        self.start()
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+class Makers:
+    """Programs that take all of their session, export it to one that stays, and are killed."""
+
+    def __init__(self, soak):
+        self.soak = soak
+        self.keeper, self.imported = self.begin(), 0
+
+    def begin(self):
+        sharer = Sharer(self.soak.daemon.product, in_session(self.soak.daemon, self.soak.makers))
+        self.soak.reap(sharer.process)
+        sharer.get("context", 0)
+        return sharer
+
+    def step(self):
+        maker = self.begin()
+        pool = maker.get("sharedpool")
+        code, made = maker.do("poolalloc", pool, MAKERS_LIMIT - MIB)
+        if code == OK:
+            self.imported += 1
+            maker.get("poolexport", pool)
+            imported = self.keeper.take(attacks.socket.recv_fds(maker.socket, 1, 1)[1][0], "poolimport")
+            self.keeper.get("pointeropen", imported, maker.get("pointerget", made))
+        maker.kill()
+        maker.socket.close()
+        assert self.imported == 1, "the card holds all of it already"
+
+    def end(self):
+        self.keeper.kill()
+        self.keeper.socket.close()
+
+
+class Soak:
+    def __init__(self, daemon, reap, chance):
+        self.daemon, self.reap, self.chance = daemon, reap, chance
+        for path in (daemon.folder, daemon.runtime, daemon.runtime / "simulated"):
+            path.chmod(0o755)
+        daemon.control_socket.chmod(0o666)
+        daemon.attach_socket.chmod(0o666)
+        self.kept = self.make("kept", LIMIT)
+        self.makers = self.make("makers", MAKERS_LIMIT)
+        self.make("rude", RUDE_LIMIT)
+        self.make("shared", MIB, compute=f"{MINIMUM}%..100%")
+        self.good = {session["name"] for session in daemon.request("GET", "/v1/sessions")[1]}
+        self.puppet = Puppet(daemon.product, in_session(daemon, self.kept))
+        reap(self.puppet.process)
+        self.puppet.get("context", 0)
+        self.worker = Worker(reap(daemon.spawn("run", "--session", "shared", "--", daemon.product.program("worker"), "500")))
+        self.clock = start_clock(daemon, reap)
+        self.rounds, self.worst, self.attacked = [], {}, {}
+        control, attach = daemon.control_socket, daemon.attach_socket
+        self.attacks = {
+            attacks.send_frames: (attach,), attacks.send_bodies: (control,), attacks.dawdle: (control,),
+            attacks.crowd: (control, attach), attacks.send_slow_descriptors: (control, attach),
+            attacks.ask_together: (control,), attacks.flood: (daemon,), attacks.scribble: (daemon,),
+            attacks.map_much: (daemon,), attacks.fill_ledgers: (daemon,), attacks.change_sessions: (daemon,),
+            attacks.queue_the_impossible: (daemon,)}
+
+    def make(self, name, limit, **more):
+        status, made = self.daemon.request("POST", "/v1/sessions", {"name": name, "memory_bytes": limit, **more})
+        assert status == 201, made
+        return made
+
+    # --- What must be true beside them ------------------------------------------------------------------------------
+
+    def use_all_bytes(self):
+        """What fits is given, to the last byte, and what does not is refused."""
+        held = self.chance.randrange(1, LIMIT)
+        first = self.puppet.get("alloc", held)
+        second = self.puppet.get("alloc", LIMIT - held)
+        assert self.puppet.code("alloc", 1) == OUT_OF_MEMORY
+        assert self.daemon.session("kept")["used_bytes"] == LIMIT
+        self.puppet.get("free", first)
+        self.puppet.get("free", second)
+        assert self.daemon.session("kept")["used_bytes"] == 0
+
+    def ask(self):
+        """The seconds that an answer took, and to be let in."""
+        begin = time.monotonic()
+        status, session = self.daemon.request("GET", "/v1/sessions/kept")
+        asked = time.monotonic()
+        assert (status, session["vram_limit_bytes"]) == (200, LIMIT)
+        client = attach_client.Client(self.daemon.attach_socket).attach(session["session_id"], map_it=False)
+        client.close()
+        return asked - begin, time.monotonic() - asked
+
+    def share(self):
+        """Which part of the GPU the worker has in a window."""
+        before_ns, before = self.clock.read()
+        end, took = time.monotonic() + WINDOW_S, []
+        while time.monotonic() < end:
+            took += self.ask()
+            self.use_all_bytes()
+        after_ns, after = self.clock.read()
+        pid = self.worker.process.pid
+        return 100 * (after.get(pid, 0) - before.get(pid, 0)) / (after_ns - before_ns), took
+
+    # --- What happens -----------------------------------------------------------------------------------------------
+
+    def round(self):
+        chosen = self.chance.sample(list(self.attacks), AT_ONCE)
+        own = self.chance.choice([Rude, Makers, None])
+        self.rounds.append([one.__name__ for one in chosen] + [own.__name__ if own else ""])
+        with contextlib.ExitStack() as stack:
+            counts = [stack.enter_context(attacks.attack(one, *self.attacks[one], uid=attacks.OTHER_USER + number, nice=10))
+                      for number, one in enumerate(chosen)]
+            inside = own(self) if own else None
+            self.worker.begin(1000 * (ROUND_S + 2))
+            shares, took, end = [], [], time.monotonic() + ROUND_S
+            while time.monotonic() < end:
+                share, more = self.share()
+                shares.append(share)
+                took += more
+                if inside:
+                    inside.step()
+            self.worker.end()
+            for one, count in zip(chosen, counts):
+                self.attacked[one.__name__] = self.attacked.get(one.__name__, 0) + count(2)
+            if inside:
+                inside.end()
+        assert max(shares) >= LEAST, f"of {MINIMUM} % it had {shares}"
+        assert statistics.median(took) < 0.25 and max(took) < 5, f"answers took {sorted(took)[-5:]} s"
+        self.worst["share"] = min(self.worst.get("share", 100), max(shares))
+        self.worst["answer"] = max(self.worst.get("answer", 0), max(took))
+        self.clear()
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.daemon.process.pid}/fd"))
+
+    def clear(self):
+        """All that the attackers made goes, and nothing is left of it."""
+        def clear():
+            others = [session["session_id"] for session in self.daemon.request("GET", "/v1/sessions")[1]
+                      if session["name"] not in self.good]
+            for session in others:
+                assert self.daemon.request("DELETE", f"/v1/sessions/{session}?kill=true")[0] in (204, 404)
+            return not others
+        wait_for(clear, "the attackers' sessions to end")
+        wait_for(lambda: not self.daemon.session("rude")["used_bytes"] and not self.daemon.session("makers")["processes"],
+                 "the programs' bytes to be back")
+        wait_for(lambda: self.descriptors() < 64, "the attackers' connections to be closed")
+
+
+def test_good_programs_do_not_notice_hostile_neighbours(make_daemon, make_gpu, product, small_disk, reap):
+    seed = int(os.environ.get("GPUSLICE_TEST_SEED", str(int(time.time()))))
+    chance = random.Random(seed)
+    print(f"seed {seed}, {SECONDS:g} s")
+    # A kernel that does not refuse descriptors, or this machine's.
+    preload = {"LD_PRELOAD": product.program("old_kernel.so")} if chance.random() < 0.5 else {}
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_TOTAL_MEM=CARD), GPUSLICE_RECOVERY_INTERVAL="1s", **preload)
+    small_disk(daemon.runtime, 64)
+    soak = Soak(daemon.start(), reap, chance)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        try:
+            soak.round()
+        except BaseException:
+            print(f"rounds: {soak.rounds}\n{daemon.log_text()[-6000:]}")
+            raise
+    print(f"worst {soak.worst}; " + " ".join(f"{name}:{count}" for name, count in sorted(soak.attacked.items())))
