@@ -210,6 +210,10 @@ enum wire_lease_flags {
      * answered when that call's work is done. */
     WIRE_LEASE_STEP = 128,
 };
+_Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS |
+                WIRE_LEASE_BURSTS | WIRE_LEASE_STILL | WIRE_LEASE_STALLS | WIRE_LEASE_STEP |
+                WIRE_LEASE_WAITS | WIRE_LEASE_WORK) == 1023,
+               "each flag has a bit of its own");
 #define WIRE_REPORT_NS UINT64_C(20000000)
 
 /* The gate may be open. Sent again under the same number when the flags change; that number is void once the

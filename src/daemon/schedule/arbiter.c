@@ -70,7 +70,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     uint64_t now = session->arbiter->now, from = process->reported_at;
     uint64_t most = now - from + process->spare_ns;
     uint64_t open = process->open_since ? now - process->open_since : 0;
-    process->reported_at = now;
+    process->reported_at = session->told_at = now;
     process->longest_ns = told->longest_ns < open ? told->longest_ns : open;
     session->waited_ns += told->waited_ns;
     if (!is_held(session))

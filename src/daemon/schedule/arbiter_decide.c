@@ -12,6 +12,19 @@
 /* What a session with gaps must be behind its minimum to cut another's turn short. */
 #define BEHIND_NS 4000000.0
 #define ROBBED_A_LITTLE_NS 20000000.0
+/* Reports that a holder at work may be late with. */
+#define SILENT_REPORTS 3
+
+static void earlier(uint64_t *next, uint64_t at)
+{
+    if (at < *next)
+        *next = at;
+}
+
+static uint64_t after(const struct arbiter *arbiter, double ns)
+{
+    return arbiter->now + (ns < 50000 ? UINT64_C(50000) : (uint64_t)ns + 1);
+}
 
 /* --- Who competes ---------------------------------------------------------------------------------- */
 
@@ -86,9 +99,11 @@ static bool has_tokens(struct arbiter_session *session)
 {
     if (!is_capped(session))
         return true;
-    if (session->tokens >= bucket_start(session))
+    if (session->tokens <= 0) /* also of what it was charged for without a lease */
+        session->is_throttled = true;
+    else if (session->tokens >= bucket_start(session))
         session->is_throttled = false;
-    return !session->is_throttled && session->tokens > 0;
+    return !session->is_throttled;
 }
 
 /* Whether a session of a higher priority wants one of its GPUs. */
@@ -261,10 +276,34 @@ static uint64_t until_overtaken(const struct arbiter_session *holder)
     return ns < (double)EXTENSION_MIN_NS ? EXTENSION_MIN_NS : (uint64_t)ns;
 }
 
-/* What a turn has used that is not charged yet, as far as can be told. */
+/* From when on the holder of a turn has told nothing for so long that it must be at work: it would have given an idle turn
+ * back. */
+static uint64_t silent_at(const struct arbiter_session *holder)
+{
+    return holder->told_at + SILENT_REPORTS * WIRE_REPORT_NS;
+}
+
+/* The part of its turn that the holder uses, as far as can be told. */
+static double expected_density(const struct arbiter_session *holder)
+{
+    bool is_silent = holder->arbiter->now >= silent_at(holder);
+    return is_silent || holder->understates ? 1 : holder->density;
+}
+
+/* What a turn has used that is not charged yet. */
 static double expected_use(const struct arbiter_session *session)
 {
-    return session->lease == LEASE_EXCLUSIVE ? arbiter_uncharged(session) * session->density : 0;
+    return session->lease == LEASE_EXCLUSIVE ? arbiter_uncharged(session) * expected_density(session) : 0;
+}
+
+/* When the holder of a turn will have used what its maximum leaves. */
+static uint64_t until_throttled(const struct arbiter_session *holder)
+{
+    double gains = (double)holder->share.max / SHARE_WHOLE, density = expected_density(holder);
+    uint64_t silent = silent_at(holder), next = silent > holder->arbiter->now ? silent : NEVER;
+    if (density > gains)
+        earlier(&next, after(holder->arbiter, (holder->tokens - expected_use(holder)) / (density - gains)));
+    return next;
 }
 
 static void take_away(struct arbiter *arbiter)
@@ -442,17 +481,6 @@ static void open_gates(struct arbiter *arbiter)
 
 /* --- When next ------------------------------------------------------------------------------------- */
 
-static void earlier(uint64_t *next, uint64_t at)
-{
-    if (at < *next)
-        *next = at;
-}
-
-static uint64_t after(const struct arbiter *arbiter, double ns)
-{
-    return arbiter->now + (ns < 50000 ? UINT64_C(50000) : (uint64_t)ns + 1);
-}
-
 static uint64_t next_of(const struct arbiter_session *session)
 {
     const struct arbiter *arbiter = session->arbiter;
@@ -468,8 +496,8 @@ static uint64_t next_of(const struct arbiter_session *session)
         earlier(&next, session->needy_until);
     if (session->donor_until > arbiter->now)
         earlier(&next, session->donor_until);
-    if (session->lease == LEASE_EXCLUSIVE && is_capped(session) && session->density > rate)
-        earlier(&next, after(arbiter, (session->tokens - expected_use(session)) / (session->density - rate)));
+    if (session->lease == LEASE_EXCLUSIVE && is_capped(session))
+        earlier(&next, until_throttled(session));
     if (arbiter_is_in_the_way(session) && is_waited_for(session))
         earlier(&next, session->turn_ends > arbiter->now ? session->turn_ends
                                                          : arbiter->now + arbiter_turn_ns(arbiter));

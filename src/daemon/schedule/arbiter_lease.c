@@ -94,7 +94,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
     struct arbiter *arbiter = session->arbiter;
     session->lease = lease;
     session->leaves = false;
-    session->since = session->charged_at = arbiter->now;
+    session->since = session->charged_at = session->told_at = arbiter->now;
     session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
     session->busy_ns = session->spent_ns = session->lease_busy_ns = 0;
     arbiter_watch(session);

@@ -808,6 +808,34 @@ static void nobody_is_waited_for_longer_than_its_gate_was_open(void **state)
     assert_true(first->grants > grants);
 }
 
+/* Of a member whose agent the test is: the lease that the last message of this type names, once there is one. */
+static uint64_t await(struct member *member, enum wire_type type)
+{
+    struct mailbox *box = &member->inbox;
+    for (uint64_t end = world.now + SECOND / 2; world.now < end; world_run(&world, MS))
+        if (box->count && box->mails[box->count - 1].type == type)
+            return box->mails[box->count - 1].lease;
+    fail_msg("no message of type %d", (int)type);
+    return 0;
+}
+
+/* Program and agent are kept from running: what they could not do counts little, and in the next turn they tell nothing. */
+static void a_maximum_is_kept_of_who_tells_nothing(void **state)
+{
+    struct member *member = world_add(&world, "0%..20%", NORMAL, (struct program){.piece_ns = 50000});
+    member->is_stopped = true;
+    arbiter_returned(member->process, &(struct wire_returned){.outcome = WIRE_OUTCOME_DRAINED}, world.now);
+    for (unsigned turn = 0; turn < 30; turn++) {
+        arbiter_want(member->process, 1, world.now);
+        struct wire_returned returned = {await(member, WIRE_GRANT), .outcome = WIRE_OUTCOME_DRAINED};
+        uint64_t since = world.now;
+        assert_int_equal(await(member, WIRE_REVOKE), returned.lease);
+        returned.busy_ns = turn % 3 ? 1000 : world.now - since;
+        arbiter_returned(member->process, &returned, world.now);
+        member->inbox.count = 0;
+    }
+}
+
 /* --- The arbiter by itself ------------------------------------------------------------------------- */
 
 static void the_quantum_follows_the_gap(void **state)
@@ -917,6 +945,7 @@ int main(void)
         T(honest_programs_are_believed_whatever_they_do),
         T(nobody_is_waited_for_longer_than_its_gate_was_open),
         T(random_deaths_and_stops_leave_the_others_at_their_share),
+        T(a_maximum_is_kept_of_who_tells_nothing),
         T(the_quantum_follows_the_gap),
         T(without_shares_nobody_is_gated),
         T(the_mode_says_whether_anybody_is_kept_waiting),
