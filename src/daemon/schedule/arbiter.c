@@ -2,6 +2,7 @@
  * the whole state who is to hold what. */
 #include "daemon/schedule/arbiter.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -32,22 +33,25 @@ static void note_busy_part(struct arbiter_process *process, double busy, double 
     if (passed <= 0)
         return;
     double part = busy < passed ? busy / passed : 1;
-    process->busy_part +=
-        (part - process->busy_part) * (passed < BUSY_SMOOTH_NS ? passed / BUSY_SMOOTH_NS : 1);
+    process->busy_told_ns = fmin(process->busy_told_ns + passed, fmax(passed, BUSY_SMOOTH_NS));
+    process->busy_part += (part - process->busy_part) * passed / process->busy_told_ns;
 }
 
-/* Each process of a session tells how long it had work, and several have it at the same time: which part of what those tell
- * together whose gates were open since `from` is time of the session's, if none keeps step with another. */
-static double part_of_session(const struct arbiter_session *session, uint64_t from)
+/* Each process of a session tells how long it had work, and several have it at the same time: which part of what they tell
+ * together whose gates were open since `from` is time of the session's, if none keeps step with another. One that never told
+ * is taken to be like the teller. */
+static double part_of_session(const struct arbiter_process *teller, uint64_t from)
 {
+    const struct arbiter_session *session = teller->session;
     double sum = 0, idle = 1;
     unsigned count = 0;
     for (const struct arbiter_process *at = session->processes; at; at = at->next) {
         bool is_open = at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING;
         if ((!is_open && at->reported_at <= from) || session->arbiter->now - at->reported_at > SILENT_NS)
             continue;
-        sum += at->busy_part;
-        idle *= 1 - at->busy_part;
+        double part = at->busy_told_ns > 0 ? at->busy_part : teller->busy_part;
+        sum += part;
+        idle *= 1 - part;
         count++;
     }
     return count > 1 && sum > 0 ? (1 - idle) / sum : 1;
@@ -57,7 +61,7 @@ static double part_of_session(const struct arbiter_session *session, uint64_t fr
  * at least. */
 static double own_part(const struct arbiter_process *process, uint64_t from, double busy, double calls)
 {
-    double part = busy * part_of_session(process->session, from), least = calls * least_of(&process->least);
+    double part = busy * part_of_session(process, from), least = calls * least_of(&process->least);
     return least <= part ? part : least < busy ? least : busy;
 }
 
@@ -282,6 +286,8 @@ struct arbiter_process *arbiter_process_add(struct arbiter_session *session, voi
     process->session = session;
     process->owner = owner;
     process->reported_at = now;
+    if (!session->processes)
+        session->came_at = now;
     process->next = session->processes;
     session->processes = process;
     arbiter_decide(arbiter);
@@ -306,6 +312,8 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
         at = &(*at)->next;
     *at = process->next;
     free(process);
+    if (!session->processes)
+        arbiter_try_open(session);
     arbiter_end_lease_if_returned(session, false);
     arbiter_decide(arbiter);
 }

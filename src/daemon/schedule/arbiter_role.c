@@ -61,8 +61,19 @@
 
 void arbiter_forget_need(struct arbiter_session *session)
 {
-    session->needy_for = NEEDY_FIRST_NS;
+    session->needy_for = session->donor_for = NEEDY_FIRST_NS;
     session->needy_until = session->donor_until = 0;
+}
+
+void arbiter_try_open(const struct arbiter_session *gone)
+{
+    uint64_t now = gone->arbiter->now;
+    if (!gone->takes_turns || now - gone->came_at < NEEDY_FIRST_NS)
+        return;
+    for (struct arbiter_session *at = gone->arbiter->sessions; at; at = at->next) {
+        at->needy_until = at->needy_until < now ? at->needy_until : now;
+        at->donor_until = at->donor_until < now ? at->donor_until : now;
+    }
 }
 
 void arbiter_forget(struct arbiter_session *session)
@@ -74,13 +85,13 @@ void arbiter_forget(struct arbiter_session *session)
     session->cost = (struct solo_cost){0};
     session->doubt_every = DOUBT_FIRST_NS;
     session->doubt_at = 0;
-    session->is_doubted = false;
+    session->is_doubted = session->is_wrong = false;
     arbiter_forget_need(session);
     session->favour = (struct favour){.from = session->arbiter->now, .every = FAVOUR_FIRST_NS};
     session->density = 1;
     session->progress = 1;
     session->late_ns = 0;
-    session->dense_ns = session->light_ns = 0;
+    session->dense_ns = session->light_ns = session->gave_back_ns = 0;
 }
 
 void arbiter_watch(struct arbiter_session *session)
@@ -120,6 +131,20 @@ static double bounded(double value)
     return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
+/* A dense program gives no turn back; one whose bursts fill a stretch each time does. */
+static void see_turn(struct arbiter_session *session, double passed, bool gave_back)
+{
+    session->gave_back_ns += gave_back ? GAVE_BACK_NS : -passed;
+    if (session->gave_back_ns < 0)
+        session->gave_back_ns = 0;
+    if (gave_back)
+        see_light(session, GAVE_BACK_NS);
+    if (session->gave_back_ns < LIGHT_NS)
+        return;
+    session->gave_back_ns = 0;
+    set_dense(session, false);
+}
+
 /* What the session is like, by the part of the time in which it had work, and used the GPU. */
 static void judge(struct arbiter_session *session, double busy, double used, double passed, bool is_alone,
                   bool was_known)
@@ -143,13 +168,20 @@ static bool meets(const struct arbiter_session *a, const struct arbiter_session 
     return a != b && (a->gpus & b->gpus);
 }
 
-/* Between guests and those of another priority: the higher one's gate would be closed for it, which costs latency, and that
- * counts more. */
-static bool is_between_priorities(const struct arbiter_session *session)
+/* Whether a guest of a higher priority is on its GPUs: its gate would be closed, which costs latency, and that counts more. */
+static bool is_below_a_guest(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (meets(at, session) && ((at->priority > session->priority && at->lease == LEASE_GUEST) ||
-                                   (at->priority < session->priority && session->lease == LEASE_GUEST)))
+        if (meets(at, session) && at->priority > session->priority && at->lease == LEASE_GUEST)
+            return true;
+    return false;
+}
+
+/* The other way round: it would wait until those of lower priorities have left. */
+static bool is_guest_above_others(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->priority < session->priority && session->lease == LEASE_GUEST)
             return true;
     return false;
 }
@@ -157,7 +189,8 @@ static bool is_between_priorities(const struct arbiter_session *session)
 /* With all others closed, if it is time for that. */
 static void measure_again(struct arbiter_session *session, uint64_t *next, uint64_t *every)
 {
-    if (session->closing || session->arbiter->now < *next || is_between_priorities(session))
+    if (session->closing || session->arbiter->now < *next ||
+        (!session->is_wrong && is_below_a_guest(session)))
         return;
     session->is_known = false;
     session->measures_left = MEASURES_TURN;
@@ -184,7 +217,7 @@ static void judge_guest(struct arbiter_session *session, double busy, double use
     double promised = (double)session->share.min / SHARE_WHOLE, progress = 1 - busy + used;
     arbiter_note_progress(session, progress * passed / whole, whole);
     arbiter_owe(session, (promised - progress) * passed);
-    if (!is_alone && 1 - busy < promised)
+    if (!is_alone && 1 - busy < promised && !is_guest_above_others(session))
         measure_again(session, &session->measure_at, &session->measure_every);
 }
 
@@ -199,7 +232,7 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
         return;
     }
     session->alone_at = session->arbiter->now;
-    session->is_doubted = false;
+    session->is_doubted = session->is_wrong = false;
     if (solo_cost_learn(&session->cost, stretch, !session->is_known)) {
         session->measure_every = MEASURE_FIRST_NS;
         session->doubt_every = DOUBT_FIRST_NS;
@@ -213,6 +246,14 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
     session->measure_at = session->arbiter->now + session->measure_every;
 }
 
+/* Several processes tell one after the other: what they told of a turn in which their cost is measured is taken together, at
+ * its end. */
+static bool is_measured_as_a_whole(const struct arbiter_session *session)
+{
+    return is_measuring(session) && session->lease == LEASE_EXCLUSIVE && session->processes &&
+           session->processes->next;
+}
+
 /* A stretch of time is over. */
 static void judge_stretch(struct arbiter_session *session)
 {
@@ -222,6 +263,8 @@ static void judge_stretch(struct arbiter_session *session)
     bool is_alone = !seen.has_company && session->company_at <= seen.from, was_dense = session->is_dense,
          was_known = session->is_known;
     arbiter_watch(session);
+    if (is_measured_as_a_whole(session) && seen.busy_ns > passed)
+        seen.busy_ns = passed;
     learn_cost(session, &seen, passed, is_alone);
     if (passed < STRETCH_OF_TURN_NS)
         return;
@@ -255,7 +298,8 @@ void arbiter_learn(struct arbiter_session *session, uint64_t from, double busy_n
     session->seen.has_company |= !is_alone;
     session->seen.busy_ns += busy_ns;
     session->seen.calls += calls;
-    if ((double)(session->arbiter->now - session->seen.from) >= STRETCH_NS)
+    if ((double)(session->arbiter->now - session->seen.from) >= STRETCH_NS &&
+        !is_measured_as_a_whole(session))
         judge_stretch(session);
 }
 
@@ -268,8 +312,7 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     if (session->is_dense && !gave_back && passed >= STRETCH_OF_TURN_NS && gap > 0 && gap < GAP_MAX_NS)
         arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
     judge_stretch(session);
-    if (gave_back)
-        see_light(session, GAVE_BACK_NS);
+    see_turn(session, passed, gave_back);
     unsigned parts = gave_back ? 1 : MEASURES_TURN;
     if (was_measuring)
         session->measures_left -= parts < session->measures_left ? parts : session->measures_left;
@@ -283,6 +326,17 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
 
 /* --- Roles ----------------------------------------------------------------------------------------- */
 
+/* Each time that it does so again soon, for twice as long. */
+static void give_for_others(struct arbiter_session *session)
+{
+    uint64_t now = session->arbiter->now, until = session->donor_until;
+    if (until && now >= until && now - until > NEEDY_MOST_NS)
+        session->donor_for = NEEDY_FIRST_NS;
+    else if (until && now >= until && session->donor_for < NEEDY_MOST_NS)
+        session->donor_for *= 2;
+    session->donor_until = now + session->donor_for;
+}
+
 /* The guests that use more than was promised, where a session does not get what was promised to it. */
 static void find_donors(struct arbiter_session *robbed)
 {
@@ -292,7 +346,7 @@ static void find_donors(struct arbiter_session *robbed)
         if (!meets(at, robbed) || at->takes_turns)
             continue;
         if (at->share_used > (promised > GUEST_LITTLE ? promised : GUEST_LITTLE) + GUEST_BEYOND)
-            at->donor_until = arbiter->now + NEEDY_FIRST_NS;
+            give_for_others(at);
     }
 }
 
@@ -300,7 +354,7 @@ static void find_donors(struct arbiter_session *robbed)
 static bool is_below_a_dense_one(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (meets(at, session) && at->priority > session->priority && at->is_backlogged && at->is_dense)
+        if (meets(at, session) && at->priority > session->priority && at->is_dense && arbiter_has_demand(at))
             return true;
     return false;
 }
@@ -334,16 +388,22 @@ static void judge_favour(struct arbiter_session *session)
     favour->from = now;
 }
 
-/* The session whose cost was measured longest ago, of those that have work before the GPU often. */
-static void doubt_oldest(struct arbiter *arbiter, uint64_t gpu)
+static bool is_likelier_wrong(const struct arbiter_session *a, const struct arbiter_session *b)
 {
-    struct arbiter_session *oldest = NULL;
+    return a->is_doubted != b->is_doubted ? a->is_doubted : a->alone_at < b->alone_at;
+}
+
+/* Of those that have work before the GPU often, one that is doubted for itself; else the one that was measured longest ago. It
+ * is measured whoever has to wait for that. */
+static void doubt_likeliest(struct arbiter *arbiter, uint64_t gpu)
+{
+    struct arbiter_session *likeliest = NULL;
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
         if ((at->held >> gpu & 1) && at->is_known && !at->closing && at->share_busy > AUDIT_LITTLE &&
-            arbiter->now >= at->doubt_at && (!oldest || at->alone_at < oldest->alone_at))
-            oldest = at;
-    if (oldest)
-        oldest->is_doubted = true;
+            arbiter->now >= at->doubt_at && (!likeliest || is_likelier_wrong(at, likeliest)))
+            likeliest = at;
+    if (likeliest)
+        likeliest->is_doubted = likeliest->is_wrong = true;
 }
 
 /* Costs are wrong where all together were charged more than the time that passed; or less, where somebody always had
@@ -365,7 +425,7 @@ static void audit(struct arbiter *arbiter, uint64_t gpu)
     arbiter->gpus[gpu].audit_at = arbiter->now;
     arbiter->gpus[gpu].audited_ns = charged;
     if (part > 1 + AUDIT_WRONG || (is_full && part < 1 - AUDIT_WRONG))
-        doubt_oldest(arbiter, gpu);
+        doubt_likeliest(arbiter, gpu);
 }
 
 void arbiter_find_roles(struct arbiter *arbiter)

@@ -49,8 +49,8 @@ struct arbiter_process {
     uint64_t done_at;
     /* Up to when its busy time is known; and how much of the time until then, since its gate opened, it did not claim. */
     uint64_t reported_at, spare_ns;
-    /* Of the time, it had work for this part of late. */
-    double busy_part;
+    /* Of the time, it had work for this part of late; and for how long it has been told, up to what counts. */
+    double busy_part, busy_told_ns;
     /* What its calls take at least while no other session's gate is open. */
     struct least least;
     /* Its longest piece of work: no longer than its gate was open since `open_since` (0: it has been closed). */
@@ -117,6 +117,7 @@ struct arbiter_session {
     struct share share;
     unsigned priority;
     struct arbiter_process *processes;
+    uint64_t came_at; /* the first of them */
 
     /* On which shares count and its processes run: what it leases. */
     uint64_t gpus;
@@ -154,6 +155,8 @@ struct arbiter_session {
     bool is_known, is_dense;
     /* For how long it has looked dense, and light since it looked dense. */
     double dense_ns, light_ns;
+    /* What the turns that it gave back count, less how long those were that it did not. */
+    double gave_back_ns;
     /* Turns that may still be taken to get to know it, with all others closed. */
     unsigned measures_left;
     /* When its cost is to be measured again if its minimum depends on it, and how long after that. */
@@ -161,6 +164,8 @@ struct arbiter_session {
     /* The same where what it told in company gives a reason. */
     uint64_t doubt_at, doubt_every;
     bool is_doubted;
+    /* All together were charged for more or less than the time that passed, and it is the likeliest cause. */
+    bool is_wrong;
     /* Part of the time that it keeps the GPU busy alone, and that it used, and had work for, of late; its progress of late. */
     double density, share_used, share_busy, progress;
     /* Its cost was measured last. */
@@ -170,7 +175,7 @@ struct arbiter_session {
 
     /* Who takes turns, until when, and for how long the next time. */
     bool takes_turns;
-    uint64_t needy_until, needy_for, donor_until;
+    uint64_t needy_until, needy_for, donor_until, donor_for;
 
     /* Drains in a row that failed. */
     unsigned tries;
@@ -286,6 +291,8 @@ void arbiter_advance_clocks(struct arbiter *arbiter);
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
 /* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
 double arbiter_lag(const struct arbiter_session *session);
+/* Whether it waits, or holds, or did so until a moment ago: between two turns, nobody does. */
+bool arbiter_has_demand(const struct arbiter_session *session);
 /* What it is owed, less what it has taken and is not charged for yet. */
 double arbiter_owed(const struct arbiter_session *session);
 /* What it is owed is never more, and never less, than so much. */
@@ -322,6 +329,8 @@ double arbiter_overdraft(const struct arbiter_session *session);
 void arbiter_forget(struct arbiter_session *session);
 /* How it fared as a guest says nothing any more. */
 void arbiter_forget_need(struct arbiter_session *session);
+/* It ends, and took turns for long: who was needy beside it, or gave to it, may not be any more. */
+void arbiter_try_open(const struct arbiter_session *gone);
 /* A stretch of time begins in which it is watched. */
 void arbiter_watch(struct arbiter_session *session);
 /* A process told what it did since `from`. */

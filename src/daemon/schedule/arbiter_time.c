@@ -13,7 +13,9 @@
 #define AHEAD_MOST_NS 10000000.0
 /* One whose turn has ended asks for the next one sooner, if it wants it. */
 #define IDLE_NS 5000000.0
-/* Of the time, at most, where turns are short. */
+/* How far ahead a session may be of others who take turns. */
+#define AHEAD_TURNS 2
+/* Of what is promised, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
 uint64_t arbiter_turn_ns(const struct arbiter *arbiter)
@@ -69,7 +71,7 @@ static void promise(struct arbiter_session *session, double passed)
         return;
     if (session->is_backlogged) {
         arbiter_owe(session, passed * promised);
-        add_bounded(session, &session->robbed_ns, passed * (promised - HANDOVERS_RATIO));
+        add_bounded(session, &session->robbed_ns, passed * promised * (1 - HANDOVERS_RATIO));
         session->idle_ns = 0;
         return;
     }
@@ -80,6 +82,11 @@ static void promise(struct arbiter_session *session, double passed)
         arbiter_owe(session, passed * (promised - 1));
     else if (session->idle_ns >= IDLE_NS && session->owed_ns > 0)
         session->owed_ns = 0;
+}
+
+bool arbiter_has_demand(const struct arbiter_session *session)
+{
+    return session->is_backlogged || (session->processes && session->idle_ns < IDLE_NS);
 }
 
 double arbiter_owed(const struct arbiter_session *session)
@@ -231,11 +238,25 @@ static void reach_second(struct use *use, uint64_t second)
     use->last_s = second;
 }
 
+/* What it takes while others want nothing, it is not behind for when they do: it is ahead by a turn or two, or by the
+ * lease that goes on, and beyond that by no more than it was. */
+static void advance(struct arbiter_session *session, uint64_t gpu, double held_ns)
+{
+    struct use *use = &session->use[gpu];
+    double lease = (double)(session->arbiter->now - session->since),
+           turns = AHEAD_TURNS * quantum(session->arbiter);
+    double most = session->arbiter->gpus[gpu].clock[session->priority] +
+                  (lease > turns ? lease : turns) / session->weight;
+    double vt = use->vt + held_ns / session->weight;
+    if (use->vt < most)
+        use->vt = vt < most ? vt : most;
+}
+
 static void count_use(struct arbiter_session *session, uint64_t gpu, double used_ns, double held_ns)
 {
     struct use *use = &session->use[gpu];
     if (session->takes_turns)
-        use->vt += held_ns / session->weight;
+        advance(session, gpu, held_ns);
     use->held_ns += held_ns;
     use->used_ns += used_ns;
     session->arbiter->gpus[gpu].charged_ns += used_ns;

@@ -336,6 +336,8 @@ void world_run(struct world *world, uint64_t ns)
             watch(world, gpu);
         for (unsigned i = 0; i < world->member_count; i++)
             live(&world->members[i]);
+        if (world->is_starved)
+            continue;
         for (unsigned i = 0; i < world->member_count; i++)
             deliver(&world->members[i]);
         if (arbiter_next(world->arbiter) <= world->now)

@@ -68,6 +68,7 @@ struct world {
     struct arbiter *arbiter;
     uint64_t now;
     uint64_t latency_ns; /* of a message */
+    bool is_starved;     /* the daemon is not run */
     struct member members[WORLD_PROCESSES];
     unsigned member_count;
     unsigned gpu_count;           /* those that anybody uses */
