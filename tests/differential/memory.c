@@ -67,12 +67,18 @@ static void mem_alloc_pitch(struct actor *actor)
         put_kept(actor, pitch);
 }
 
+/* After a free. What the driver does not know went with a GPU's last context: memory of pools. */
+static bool is_gone(CUresult result)
+{
+    return result == CUDA_SUCCESS || (memory_moves && result == CUDA_ERROR_INVALID_VALUE);
+}
+
 static void mem_free(struct actor *actor)
 {
     CUdeviceptr address = pick(actor, MEMORY);
     CUresult result = CALL(actor, cuMemFree_v2)(address);
     put_result(actor, result);
-    if (result == CUDA_SUCCESS)
+    if (is_gone(result))
         end_thing(MEMORY, address);
 }
 
@@ -252,7 +258,7 @@ static void free_async(struct actor *actor)
     CUdeviceptr address = pick(actor, MEMORY);
     CUresult result = CALL(actor, cuMemFreeAsync)(address, some_stream(actor));
     put_result(actor, result);
-    if (result == CUDA_SUCCESS)
+    if (is_gone(result))
         end_thing(MEMORY, address);
 }
 
@@ -317,7 +323,7 @@ static void pool_get_attribute(struct actor *actor)
     /* What is reserved beyond what is used may be given back at any time: so it is when something is refused.
      */
     bool is_of_the_moment = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
-                            (memory_moves && attribute > CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+                            (memory_moves && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
     if (result == CUDA_SUCCESS && !is_of_the_moment)
         put(actor, " %llu", (unsigned long long)value);
 }

@@ -50,7 +50,7 @@ struct pool {
 #define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
 
 /* What the engine remembers: its layout is known there alone (engine/swap.h). */
-#define MEMORY_ENGINE_BYTES 2048
+#define MEMORY_ENGINE_BYTES 4096
 
 struct memory_area {
     struct records records;

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "cuda/driver_more.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/engine.h"
 #include "intercept/resolve/real.h"
 
 /* A place in the table whose pool is gone: free, but the search goes on behind it. */
@@ -128,7 +129,7 @@ static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *by
         return true;
     }
     if (!handle || !real(cuMemPoolGetAttribute) ||
-        real(cuMemPoolGetAttribute)(handle, which, &value) != CUDA_SUCCESS)
+        engine_pools()->get_attribute(handle, which, &value) != CUDA_SUCCESS)
         return false;
     *bytes = value;
     return true;
@@ -174,7 +175,7 @@ static bool trim(struct pool *pool)
     if (handle && pool->is_of_graphs && real(cuDeviceGraphMemTrim))
         real(cuDeviceGraphMemTrim)(pool->device);
     else if (handle && !pool->is_of_graphs && real(cuMemPoolTrimTo))
-        real(cuMemPoolTrimTo)(handle, 0);
+        engine_pools()->trim(handle, 0);
     set_charge(pool);
     if (pool->charged_bytes == before)
         return false;
@@ -363,7 +364,7 @@ static void leave_current(struct pool *pool)
 /* Under the pool's lock: let a pool without allocations go. */
 static CUresult destroy_empty(struct pool *pool)
 {
-    CUresult result = real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool));
+    CUresult result = engine_pools()->destroy((CUmemoryPool)handle_of(pool));
     if (result == CUDA_SUCCESS)
         pool_charge_forget(pool);
     return result;
@@ -390,8 +391,8 @@ CUresult pool_charge_destroy(struct pool *pool)
         atomic_store_explicit(&pool->is_dying, true, memory_order_relaxed);
         leave_current(pool);
         if (real(cuMemPoolSetAttribute))
-            real(cuMemPoolSetAttribute)((CUmemoryPool)handle_of(pool), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                                        &keep_bytes);
+            engine_pools()->set_attribute((CUmemoryPool)handle_of(pool), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                          &keep_bytes);
         trim(pool);
     }
     own_calls_end(&calls);
@@ -412,11 +413,13 @@ void pool_charge_forget_gpu(uint32_t gpu)
         guard_lock(&pool->lock);
         bool is_dying = atomic_load_explicit(&pool->is_dying, memory_order_relaxed);
         if (pool->gpu == gpu && is_dying) {
-            real(cuMemPoolDestroy)((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
+            engine_pools()->destroy((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
             pool_charge_forget(pool);
         } else if (pool->gpu == gpu) {
             /* Still known: it may be asked for next where another device works, and would be taken for none
              * of ours. */
+            if (!pool->is_of_graphs)
+                engine_pools()->forget((CUmemoryPool)handle_of(pool));
             shrink(pool, pool->charged_bytes);
             pool->mapped_by = 0;
             pool->is_asleep = true;
@@ -440,4 +443,12 @@ void pool_charge_refresh_all(void)
         guard_unlock(&pool->lock);
     }
     own_calls_end(&calls);
+}
+
+void pool_charge_waited_for_work(void)
+{
+    if (!charge_has_any())
+        return;
+    engine_pools()->waited();
+    pool_charge_refresh_all();
 }

@@ -65,10 +65,20 @@ void pool_charge_forget_gpu(uint32_t gpu);
 /* Set the charge of every pool to what it reserves now. */
 void pool_charge_refresh_all(void);
 
+/* After a call that waited for work. */
+void pool_charge_waited_for_work(void);
+
 /* After a call that may have made pools smaller. One load where the process uses no pools. */
 static inline void pool_charge_refresh(void)
 {
     struct memory_area *area = memory_area_if_any();
     if (area && atomic_load_explicit(&area->uses_pools, memory_order_relaxed))
         pool_charge_refresh_all();
+}
+
+static inline void pool_charge_waited(void)
+{
+    struct memory_area *area = memory_area_if_any();
+    if (area && atomic_load_explicit(&area->uses_pools, memory_order_relaxed))
+        pool_charge_waited_for_work();
 }

@@ -84,7 +84,7 @@ static enum gpu_place find_pool(const struct allocation *wanted, struct pool **p
 static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, const struct allocation *wanted,
                               bool *is_full)
 {
-    CUresult result = plain_allocate(wanted);
+    CUresult result = engine_allocate(wanted, NULL);
     *is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (pool_charge_correct(pool)) {
         pool_charge_done(pool);
@@ -92,17 +92,19 @@ static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, co
     }
     /* It needed more than asked: whole blocks, or its unused memory was in pieces. */
     if (result == CUDA_SUCCESS)
-        plain_release(row->undo, *(CUdeviceptr *)wanted->got, wanted->pooled.stream);
+        engine_release(row->undo, *(CUdeviceptr *)wanted->got, wanted->pooled.stream);
     uint32_t gpu = pool->gpu;
     pool_charge_give_up(pool);
     charge_say_refused(true, gpu, wanted->bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* `*is_full`: it fits the quota, and the card had no room. */
+/* The pool is named, also where the program has named none. `*is_full`: it fits the quota, and the card had no room. */
 static CUresult allocate_charged(struct pool *pool, uint32_t gpu, const struct alloc_row *row,
                                  const struct allocation *wanted, bool *is_full)
 {
+    struct allocation named = *wanted;
+    named.pooled.pool = (CUmemoryPool)atomic_load_explicit(&pool->handle, memory_order_relaxed);
     *is_full = false;
     if (!pool_charge_prepare(pool, wanted->bytes)) {
         charge_say_refused(true, gpu, wanted->bytes);
@@ -110,7 +112,7 @@ static CUresult allocate_charged(struct pool *pool, uint32_t gpu, const struct a
     }
     charge_begin_move();
     charge_enter();
-    CUresult result = allocate_from(pool, row, wanted, is_full);
+    CUresult result = allocate_from(pool, row, &named, is_full);
     charge_leave();
     return result;
 }

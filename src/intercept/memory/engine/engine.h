@@ -34,6 +34,24 @@ struct engine_vmm {
     void (*pin_range)(CUdeviceptr address, size_t bytes);
 };
 
+/* Memory pools. What is not said here is the driver's, as the handles are. */
+struct engine_pools {
+    /* What the driver would do and answer. */
+    CUresult (*get_attribute)(CUmemoryPool pool, CUmemPool_attribute which, void *value);
+    CUresult (*set_attribute)(CUmemoryPool pool, CUmemPool_attribute which, void *value);
+    CUresult (*set_access)(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count);
+    CUresult (*trim)(CUmemoryPool pool, size_t keep_bytes);
+    CUresult (*destroy)(CUmemoryPool pool);
+    /* Whether what is charged for it can leave the card. */
+    bool (*moves)(CUmemoryPool pool);
+    /* The program has made one. */
+    void (*made)(CUmemoryPool pool, const CUmemPoolProps *properties);
+    /* The program has waited for work of its own, and pools give back what they may. */
+    void (*waited)(void);
+    /* With the last context of its device, all that was allocated from the pool is gone. */
+    void (*forget)(CUmemoryPool pool);
+};
+
 struct engine {
     /* Pointers are entered in the range map: the engine answers by it. */
     bool uses_ranges;
@@ -52,12 +70,14 @@ struct engine {
     CUresult (*pointer_attributes)(unsigned count, CUpointer_attribute *which, void **values,
                                    CUdeviceptr address);
     const struct engine_vmm *vmm;
+    const struct engine_pools *pools; /* NULL: the driver's */
     /* The device `peer` may reach all of the process's memory on `device` from now on. NULL: the driver sees to that. */
     void (*open_to_peer)(CUdevice device, CUdevice peer);
 };
 
 extern const struct engine engine_plain;
 extern const struct engine_vmm plain_vmm;
+extern const struct engine_pools plain_pools;
 
 /* This process's: plain, unless another one was chosen with its first context. */
 extern const struct engine *_Atomic engine_in_use;
@@ -65,6 +85,12 @@ extern const struct engine *_Atomic engine_in_use;
 static inline const struct engine *engine_of_process(void)
 {
     return atomic_load_explicit(&engine_in_use, memory_order_relaxed);
+}
+
+static inline const struct engine_pools *engine_pools(void)
+{
+    const struct engine_pools *pools = engine_of_process()->pools;
+    return pools ? pools : &plain_pools;
 }
 
 /* What the driver does and answers, by any way. */

@@ -34,6 +34,7 @@ struct extent {
     CUcontext context;
     CUdevice device;
     bool is_used, is_shared;
+    uint32_t pool; /* number of the pool whose addresses these are (swap_pool.h); 0: its own */
     /* There is physical memory behind it, mapped. */
     bool is_resident;
     /* Somebody else holds the physical memory too, or may look at it where it is: it stays on the card for good. */

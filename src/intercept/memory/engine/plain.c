@@ -160,6 +160,66 @@ const struct engine_vmm plain_vmm = {
     .pin_range = plain_pin_range,
 };
 
+/* --- Pools: hooks have looked that the driver has these calls, or ask for them ---------------------------- */
+
+static CUresult plain_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute which, void *value)
+{
+    return real(cuMemPoolGetAttribute)(pool, which, value);
+}
+
+static CUresult plain_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute which, void *value)
+{
+    return real(cuMemPoolSetAttribute)(pool, which, value);
+}
+
+static CUresult plain_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count)
+{
+    return real(cuMemPoolSetAccess)(pool, access, count);
+}
+
+static CUresult plain_pool_trim(CUmemoryPool pool, size_t keep_bytes)
+{
+    return real(cuMemPoolTrimTo)(pool, keep_bytes);
+}
+
+static CUresult plain_pool_destroy(CUmemoryPool pool)
+{
+    return real(cuMemPoolDestroy)(pool);
+}
+
+static bool plain_pool_moves(CUmemoryPool pool)
+{
+    (void)pool;
+    return false;
+}
+
+static void plain_pool_made(CUmemoryPool pool, const CUmemPoolProps *properties)
+{
+    (void)pool;
+    (void)properties;
+}
+
+static void plain_pool_waited(void)
+{
+}
+
+static void plain_pool_forget(CUmemoryPool pool)
+{
+    (void)pool;
+}
+
+const struct engine_pools plain_pools = {
+    .get_attribute = plain_pool_get_attribute,
+    .set_attribute = plain_pool_set_attribute,
+    .set_access = plain_pool_set_access,
+    .trim = plain_pool_trim,
+    .destroy = plain_pool_destroy,
+    .moves = plain_pool_moves,
+    .made = plain_pool_made,
+    .waited = plain_pool_waited,
+    .forget = plain_pool_forget,
+};
+
 const struct engine engine_plain = {
     .allocate = allocate,
     .release = plain_release_by_row,
@@ -167,4 +227,5 @@ const struct engine engine_plain = {
     .pointer_attribute = plain_pointer_attribute,
     .pointer_attributes = plain_pointer_attributes,
     .vmm = &plain_vmm,
+    .pools = &plain_pools,
 };

@@ -3,14 +3,21 @@
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/resolve/real.h"
 
+/* What a device may do with an extent that is another one's: of a pool, what cuMemPoolSetAccess has said. */
+static unsigned access_of_peer(const struct extent *extent, int peer)
+{
+    if (extent->pool)
+        return swap_state()->pools.table[extent->pool - 1].access[peer];
+    return swap_state()->open_to[extent->device] >> peer & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
+}
+
 CUresult extent_open_to_peers(const struct extent *extent)
 {
     CUresult result = CUDA_SUCCESS;
-    CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     for (int peer = 0; peer < (int)LEDGER_GPUS && result == CUDA_SUCCESS; peer++) {
-        access.location.id = peer;
-        if (swap_state()->open_to[extent->device] >> peer & 1)
+        const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, peer},
+                                        .flags = (CUmemAccess_flags)access_of_peer(extent, peer)};
+        if (access.flags && peer != extent->device)
             result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
     }
     return result;
@@ -24,7 +31,7 @@ static CUresult map_and_open(const struct extent *extent)
     if (result != CUDA_SUCCESS)
         return result;
     result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
-    if (result == CUDA_SUCCESS && swap_state()->open_to[extent->device])
+    if (result == CUDA_SUCCESS && (extent->pool || swap_state()->open_to[extent->device]))
         result = extent_open_to_peers(extent);
     if (result != CUDA_SUCCESS)
         real(cuMemUnmap)(extent->address, extent->bytes);
@@ -77,6 +84,24 @@ void extent_give_up_place(struct extent *extent)
     extent->has_place = extent->has_copy = extent->has_digest = false;
 }
 
+/* Enter an extent, on the card or not. */
+static struct extent *enter(struct extent *made, CUresult *result)
+{
+    *result = swap_state()->is_evicted ? CUDA_SUCCESS : extent_make_resident(made);
+    if (*result != CUDA_SUCCESS)
+        return NULL;
+    struct extent *extent = extents_add(&swap_state()->extents, made);
+    if (extent) {
+        extent_count(extent, true);
+        swap_state()->empty_count += made->is_shared;
+        return extent;
+    }
+    *result = CUDA_ERROR_OUT_OF_MEMORY; /* of the host, or more extents than we keep */
+    if (made->is_resident)
+        extent_leave_card(made);
+    return NULL;
+}
+
 struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,
                            CUresult *result)
 {
@@ -90,20 +115,17 @@ struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, b
     if (*result != CUDA_SUCCESS)
         return NULL;
     made.address = address;
-    if (!swap_state()->is_evicted)
-        *result = extent_make_resident(&made);
-    struct extent *extent = *result == CUDA_SUCCESS ? extents_add(&swap_state()->extents, &made) : NULL;
-    if (extent) {
-        extent_count(extent, true);
-        swap_state()->empty_count += is_shared;
-        return extent;
-    }
-    if (*result == CUDA_SUCCESS)
-        *result = CUDA_ERROR_OUT_OF_MEMORY; /* of the host, or more extents than we keep */
-    if (made.is_resident)
-        extent_leave_card(&made);
-    real(cuMemAddressFree)(address, made.bytes);
-    return NULL;
+    struct extent *extent = enter(&made, result);
+    if (!extent)
+        real(cuMemAddressFree)(address, made.bytes);
+    return extent;
+}
+
+struct extent *extent_make_at(CUdevice device, uint64_t address, uint64_t bytes, uint32_t pool,
+                              CUresult *result)
+{
+    struct extent made = {.address = address, .bytes = bytes, .device = device, .pool = pool};
+    return enter(&made, result);
 }
 
 CUresult extent_end(struct extent *extent)
@@ -114,7 +136,8 @@ CUresult extent_end(struct extent *extent)
         extent_count(extent, true);
         return result;
     }
-    real(cuMemAddressFree)(extent->address, extent->bytes);
+    if (!extent->pool)
+        real(cuMemAddressFree)(extent->address, extent->bytes);
     extent_give_up_place(extent);
     swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
     extents_remove(&swap_state()->extents, extent);

@@ -9,7 +9,10 @@
  * `*result`. */
 struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,
                            CUresult *result);
-/* The extent and its addresses go. */
+/* The same at these addresses of a pool. */
+struct extent *extent_make_at(CUdevice device, uint64_t address, uint64_t bytes, uint32_t pool,
+                              CUresult *result);
+/* The extent goes, and its addresses unless they are a pool's. */
 CUresult extent_end(struct extent *extent);
 
 /* Physical memory for an extent that has none; and away with it. What the driver answers; where that is an error, nothing

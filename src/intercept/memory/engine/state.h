@@ -7,6 +7,7 @@
 #include "intercept/memory/area.h"
 #include "intercept/memory/engine/arena.h"
 #include "intercept/memory/engine/extents.h"
+#include "intercept/memory/engine/pool_blocks.h"
 
 /* --- Mappings of the program's own (mappings.h) ---------------------------------------------------- */
 
@@ -28,6 +29,38 @@ struct program {
     struct ranges by_address, reserved;
 };
 
+/* --- Pools (swap_pool.h) --------------------------------------------------------------------------- */
+
+#define SWAP_POOLS_MAX 1024u
+#define SWAP_EVENTS 64u
+
+struct swap_pool {
+    CUmemoryPool handle; /* NULL: an unused place */
+    bool is_drivers;     /* not served: nothing of the below holds */
+    bool is_opportunistic,
+        waits_for_others; /* CU_MEMPOOL_ATTR_REUSE_ALLOW_... OPPORTUNISTIC, INTERNAL_DEPENDENCIES */
+    CUdevice device;
+    uint64_t most_bytes; /* 0: as many as there are */
+    uint64_t threshold_bytes, present_high_bytes, taken_high_bytes;
+    struct pool_blocks blocks;
+    uint8_t access[LEDGER_GPUS]; /* enum CUmemAccess_flags of each device, but its own */
+};
+
+/* An event for the next order in its context. */
+struct swap_event {
+    CUcontext context;
+    CUevent event;
+};
+
+struct swap_pools {
+    struct swap_pool *table; /* of SWAP_POOLS_MAX */
+    uint32_t count;          /* places from here on were never used */
+    uint32_t event_count;
+    struct blocks blocks;
+    uint64_t orders; /* numbers given */
+    struct swap_event events[SWAP_EVENTS];
+};
+
 /* --- The whole ------------------------------------------------------------------------------------- */
 
 /* The kernel of digests, in a context (clean.h). */
@@ -46,6 +79,7 @@ struct swap {
     uint32_t empty_count;
     struct arena arena;
     struct program program;
+    struct swap_pools pools;
     struct swap_digester digesters[SWAP_DIGESTERS];
     /* Of each device, by ordinal: a bit for each that may reach its extents (cuCtxEnablePeerAccess). */
     uint64_t open_to[LEDGER_GPUS];

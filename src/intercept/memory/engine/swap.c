@@ -7,6 +7,7 @@
 #include "intercept/memory/engine/mover.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_answers.h"
+#include "intercept/memory/engine/swap_pool.h"
 #include "intercept/memory/engine/swap_program.h"
 
 void swap_begin(void)
@@ -24,7 +25,7 @@ static void swap_open_to_peer(CUdevice device, CUdevice peer)
     pthread_mutex_lock(&swap_state()->lock);
     swap_state()->open_to[device] |= UINT64_C(1) << peer;
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
-        if (extent->address && extent->device == device && extent->is_resident)
+        if (extent->address && !extent->pool && extent->device == device && extent->is_resident)
             extent_open_to_peers(extent);
     pthread_mutex_unlock(&swap_state()->lock);
 }
@@ -87,6 +88,8 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
     bool is_pitched = wanted->way == WAY_cuMemAllocPitch_v2;
     if (row->record == RECORD_HANDLE && row->can_move && program_can_move(wanted))
         return program_create(wanted);
+    if (row->charged == ALLOC_POOLED)
+        return swap_pool_allocate(wanted);
     if (!row->can_move || row->record != RECORD_POINTER)
         return plain_allocate(wanted);
     CUresult result = is_pitched ? as_driver_pitch(wanted, &bytes) : charge_capture_forbids();
@@ -94,6 +97,9 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
         return result;
     pthread_mutex_lock(&swap_state()->lock);
     result = take(context, bytes, wanted->got);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+        swap_pool_give_back(false)) /* as the driver does with its pools */
+        result = take(context, bytes, wanted->got);
     pthread_mutex_unlock(&swap_state()->lock);
     return result;
 }
@@ -135,6 +141,21 @@ static CUresult give_back(struct extent *extent, uint64_t address)
     return CUDA_SUCCESS;
 }
 
+/* cuMemFree waits for the work of the current context; in a stream's order nobody waits. */
+static CUresult free_of_pool(enum release_way way, uint64_t key, CUstream stream)
+{
+    CUcontext current;
+    CUdevice device;
+    if (way != RELEASE_cuMemFree_v2)
+        return swap_pool_free(way, key, stream);
+    CUresult result = real(cuCtxGetDevice)(&device);
+    if (result == CUDA_SUCCESS)
+        result = real(cuCtxGetCurrent)(&current);
+    if (result == CUDA_SUCCESS)
+        result = swap_state()->is_evicted ? charge_capture_forbids() : wait_as_free_does(current);
+    return result == CUDA_SUCCESS ? swap_pool_free(way, key, stream) : result;
+}
+
 static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream)
 {
     if (way == RELEASE_cuMemRelease && program_is_handle(key))
@@ -143,13 +164,16 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
         return plain_release(way, key, stream);
     pthread_mutex_lock(&swap_state()->lock);
     struct extent *extent = extents_find(&swap_state()->extents, key);
-    bool is_ours = extent && extent_has(extent, key);
+    bool is_ours = extent && !extent->pool && extent_has(extent, key);
     bool is_resident = is_ours && extent->is_resident;
     CUcontext context = is_ours ? extent->context : NULL;
     pthread_mutex_unlock(&swap_state()->lock);
-    if (!is_ours || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
+    bool is_pools = !is_ours && swap_pool_has(key);
+    if ((!is_ours && !is_pools) || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
         return plain_release(way, key,
                              stream); /* in a capture, the driver refuses what no graph has allocated */
+    if (is_pools)
+        return free_of_pool(way, key, stream);
     CUdevice current;
     CUresult result = real(cuCtxGetDevice)(&current); /* as the driver: only in a context that lives */
     if (result == CUDA_SUCCESS && way != RELEASE_cuMemFree_v2)
@@ -174,6 +198,7 @@ static void swap_forget_context(CUcontext context)
             extent_end(extent);
     arena_forget_context(&swap_state()->arena, context);
     digester_forget_context(context);
+    swap_pool_forget_context(context);
     pthread_mutex_unlock(&swap_state()->lock);
 }
 
@@ -187,5 +212,6 @@ const struct engine engine_swap = {
     .pointer_attribute = swap_pointer_attribute,
     .pointer_attributes = swap_pointer_attributes,
     .vmm = &program_vmm,
+    .pools = &swap_pools,
     .open_to_peer = swap_open_to_peer,
 };

@@ -5,6 +5,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/engine/mappings.h"
+#include "intercept/memory/engine/swap_pool.h"
 
 /* An address of one of our extents, but of nothing that was allocated there: the driver is asked about this one. */
 #define NOBODYS ((CUdeviceptr)1)
@@ -15,12 +16,14 @@ struct place {
     uint64_t context; /* 0: what the program mapped there itself is of none */
     CUdevice device;
     bool is_resident, is_mapping;
+    CUmemoryPool pool; /* NULL: of none */
 };
 
 /* An allocation in our extents, or a mapping of the program's. Else false, and the address that the driver can be asked about. */
 static bool find(CUdeviceptr *address, struct place *place)
 {
     struct record record;
+    *place = (struct place){0};
     if (!charge_has_any())
         return false;
     bool has_record =
@@ -33,13 +36,22 @@ static bool find(CUdeviceptr *address, struct place *place)
                                 .context = record.charged.context,
                                 .device = found->device,
                                 .is_resident = found->is_resident};
+    struct pool_place pools;
+    bool is_pools = found && found->pool && swap_pool_find(*address, &pools);
+    if (is_pools)
+        *place = (struct place){.base = pools.base,
+                                .bytes = pools.bytes,
+                                .context = (uint64_t)(uintptr_t)pools.context,
+                                .device = found->device,
+                                .is_resident = found->is_resident,
+                                .pool = pools.pool};
     bool is_mapping =
         !found && mapping_look_up(*address, &place->base, &place->bytes, &place->device, &place->is_resident);
     pthread_mutex_unlock(&swap_state()->lock);
-    if (found && !has_record)
+    if (found && !has_record && !is_pools)
         *address = NOBODYS;
     place->is_mapping = is_mapping;
-    return (found && has_record) || is_mapping;
+    return (found && has_record) || is_pools || is_mapping;
 }
 
 bool swap_has_physical_memory(CUdeviceptr address)
@@ -71,6 +83,9 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *value = place->context;
         return place->is_mapping ? 0 : 8;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *value = (uint64_t)(uintptr_t)place->pool;
+        return place->pool ? 8 : 0;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *value = CU_MEMORYTYPE_DEVICE;
         return 4;

@@ -5,6 +5,7 @@
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/move.h"
 #include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap_pool.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
@@ -226,6 +227,7 @@ static bool make_room(struct move *move)
 {
     uint64_t bytes = 0;
     end_empty_ones(move);
+    swap_pool_give_back(true);
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
         bytes += is_to_leave(extent) && !extent->has_place ? extent->bytes : 0;
     if (!arena_has_room(&move->swap->arena, bytes))

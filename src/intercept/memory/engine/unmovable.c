@@ -1,12 +1,20 @@
 #include "intercept/memory/engine/unmovable.h"
 
 #include "intercept/memory/area.h"
+#include "intercept/memory/engine/engine.h"
 
 static void add_unmovable(const struct record *record, void *argument)
 {
     uint64_t *bytes = argument;
     if (record_is_charged(record->kind) && !(record->flags & RECORD_MOVES))
         *bytes += record->charged.bytes;
+}
+
+/* Of a moment. */
+static uint64_t bytes_of_pool(struct pool *pool)
+{
+    CUmemoryPool handle = (CUmemoryPool)atomic_load_explicit(&pool->handle, memory_order_relaxed);
+    return !pool->is_of_graphs && engine_pools()->moves(handle) ? 0 : pool->charged_bytes;
 }
 
 uint64_t unmovable_bytes(void)
@@ -16,6 +24,6 @@ uint64_t unmovable_bytes(void)
     records_each(&area->records, add_unmovable, &bytes);
     for (unsigned i = 0; i < POOLS_MAX && atomic_load_explicit(&area->pools[i].handle, memory_order_relaxed);
          i++)
-        bytes += area->pools[i].charged_bytes; /* of a moment */
+        bytes += bytes_of_pool(&area->pools[i]);
     return bytes;
 }

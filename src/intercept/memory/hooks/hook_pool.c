@@ -1,6 +1,7 @@
 /* hook_pool.c - stream-ordered memory, and the pools of devices that it comes from. Pools of host memory are
  * not charged; what comes from a pool that another process made is charged there (hook_joint.c). */
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/engine.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
@@ -100,8 +101,10 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
         !pool_charge_get_made(*pool, device, charge.gpu,
                               properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)) {
         real(cuMemPoolDestroy)(*pool); /* more pools than we can account */
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (result == CUDA_SUCCESS && place == PLACE_ON_GPU)
+        engine_pools()->made(*pool, properties);
     return result;
 }
 
@@ -151,30 +154,30 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAlloc
 
 /* Calls that name a pool: one that the program has destroyed is none, though the driver's is still there. The
  * driver itself says so, in its own order of checks. */
-#define NAMES_POOL(symbol, parameters, arguments)                                                            \
+#define NAMES_POOL(symbol, answering, parameters, arguments)                                                 \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
         pool = living(pool);                                                                                 \
-        return real(symbol) arguments;                                                                       \
+        return answering arguments;                                                                          \
     }
-NAMES_POOL(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value),
-           (pool, which, value))
-NAMES_POOL(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value),
-           (pool, which, value))
-NAMES_POOL(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count),
-           (pool, access, count))
-NAMES_POOL(cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location),
-           (flags, pool, location))
-NAMES_POOL(cuMemPoolExportToShareableHandle,
+NAMES_POOL(cuMemPoolGetAttribute, engine_pools()->get_attribute,
+           (CUmemoryPool pool, CUmemPool_attribute which, void *value), (pool, which, value))
+NAMES_POOL(cuMemPoolSetAttribute, engine_pools()->set_attribute,
+           (CUmemoryPool pool, CUmemPool_attribute which, void *value), (pool, which, value))
+NAMES_POOL(cuMemPoolSetAccess, engine_pools()->set_access,
+           (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))
+NAMES_POOL(cuMemPoolGetAccess, real(cuMemPoolGetAccess),
+           (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location), (flags, pool, location))
+NAMES_POOL(cuMemPoolExportToShareableHandle, real(cuMemPoolExportToShareableHandle),
            (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
            (handle, pool, type, flags))
-NAMES_POOL(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool), (device, pool))
+NAMES_POOL(cuDeviceSetMemPool, real(cuDeviceSetMemPool), (CUdevice device, CUmemoryPool pool), (device, pool))
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
     real_needed(cuMemPoolTrimTo);
-    CUresult result = real(cuMemPoolTrimTo)(living(pool), keep_bytes);
+    CUresult result = engine_pools()->trim(living(pool), keep_bytes);
     pool_charge_refresh();
     return result;
 }
@@ -184,7 +187,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
     real_needed(cuMemPoolDestroy);
     struct pool *pool = charge_has_any() ? pool_charge_find(handle) : NULL;
     if (!pool)
-        return real(cuMemPoolDestroy)(handle);
+        return engine_pools()->destroy(handle);
     return pool_charge_destroy(pool);
 }
 
@@ -194,7 +197,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
         CUresult result = real(symbol) arguments;                                                            \
-        pool_charge_refresh();                                                                               \
+        pool_charge_waited();                                                                                \
         return result;                                                                                       \
     }
 WAITS(cuStreamSynchronize, (CUstream stream), (stream))

@@ -1,0 +1,633 @@
+#include "intercept/memory/engine/swap_pool.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/engine/resident.h"
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/own_calls.h"
+#include "intercept/resolve/real.h"
+
+#define REGION_BYTES (UINT64_C(16) << 30)
+
+static struct swap_pools *state(void)
+{
+    return &swap_state()->pools;
+}
+
+static struct blocks *blocks(void)
+{
+    return &swap_state()->pools.blocks;
+}
+
+static struct swap_pool *first_pool(void)
+{
+    return state()->table;
+}
+
+static struct swap_pool *end_of_pools(void)
+{
+    return state()->table + (state()->table ? state()->count : 0);
+}
+
+/* --- Orders ---------------------------------------------------------------------------------------- */
+
+/* A stream as the program names it, in the current context. */
+struct stream {
+    CUstream handle;
+    bool is_per_thread; /* 0 is the thread's own */
+    CUcontext context;
+    uint64_t number; /* 0: the driver does not tell */
+};
+
+/* An event is kept for its context's next order. */
+static void keep_event(const struct order *order)
+{
+    struct swap_pools *pools = state();
+    if (pools->event_count < SWAP_EVENTS)
+        pools->events[pools->event_count++] = (struct swap_event){order->context, order->event};
+    else
+        real(cuEventDestroy_v2)(order->event);
+}
+
+static CUevent kept_event(CUcontext context)
+{
+    struct swap_pools *pools = state();
+    for (uint32_t i = pools->event_count; i-- > 0;) {
+        struct swap_event kept = pools->events[i];
+        if (kept.context != context)
+            continue;
+        pools->events[i] = pools->events[--pools->event_count];
+        return kept.event;
+    }
+    return NULL;
+}
+
+static CUevent new_event(CUcontext context)
+{
+    struct own_calls calls;
+    CUevent event = NULL;
+    if (!own_calls_begin(&calls, context))
+        return NULL;
+    if (real(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        event = NULL;
+    own_calls_end(&calls);
+    return event;
+}
+
+static bool is_over(const struct order *order)
+{
+    return real(cuEventQuery)(order->event) != CUDA_ERROR_NOT_READY;
+}
+
+static bool is_surely_over(const struct order *order)
+{
+    return order->event != NULL;
+}
+
+static CUresult find_stream(struct stream *stream, CUstream handle, bool is_per_thread)
+{
+    unsigned long long number = 0;
+    CUresult (*get_id)(CUstream, unsigned long long *) =
+        is_per_thread ? real(cuStreamGetId_ptsz) : real(cuStreamGetId);
+    CUresult result = real(cuCtxGetCurrent)(&stream->context);
+    if (result == CUDA_SUCCESS && get_id)
+        result = get_id(handle, &number);
+    if (result == CUDA_SUCCESS && handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD &&
+        real(cuStreamGetCtx))
+        result = real(cuStreamGetCtx)(handle, &stream->context);
+    stream->handle = handle;
+    stream->is_per_thread = is_per_thread;
+    stream->number = number;
+    return result;
+}
+
+static CUresult record(const struct stream *stream, CUevent event)
+{
+    return stream->is_per_thread ? real(cuEventRecord_ptsz)(event, stream->handle)
+                                 : real(cuEventRecord)(event, stream->handle);
+}
+
+/* What the stream has been given up to now. As the driver's own calls in a stream's order, it refuses where a capture
+ * forbids it. */
+static CUresult begin_order(const struct stream *stream, struct order *order)
+{
+    guard_lock(&swap_state()->lock);
+    CUevent event = kept_event(stream->context);
+    *order =
+        (struct order){.context = stream->context, .stream = stream->number, .number = ++state()->orders};
+    guard_unlock(&swap_state()->lock);
+    if (!event && !(event = new_event(stream->context)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    order->event = event;
+    return record(stream, event);
+}
+
+/* It stands for nothing. */
+static void drop_order(const struct order *order)
+{
+    guard_lock(&swap_state()->lock);
+    if (order->event)
+        keep_event(order);
+    guard_unlock(&swap_state()->lock);
+}
+
+/* --- Which pools are served ------------------------------------------------------------------------ */
+
+static struct swap_pool *find_pool(CUmemoryPool handle)
+{
+    for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++)
+        if (handle && pool->handle == handle)
+            return pool;
+    return NULL;
+}
+
+static struct swap_pool *add_pool(const struct swap_pool *made)
+{
+    struct swap_pools *pools = state();
+    struct swap_pool *place = first_pool();
+    if (!place && !(place = pools->table = extents_make_table(SWAP_POOLS_MAX * sizeof(struct swap_pool))))
+        return NULL;
+    while (place < end_of_pools() && place->handle)
+        place++;
+    if (place == pools->table + SWAP_POOLS_MAX)
+        return NULL;
+    if (place == end_of_pools())
+        pools->count++;
+    *place = *made;
+    place->blocks.number = (uint32_t)(place - pools->table) + 1;
+    place->is_opportunistic = place->waits_for_others = true;
+    blocks()->forget = keep_event;
+    return place;
+}
+
+/* The device whose default pool this is. */
+static bool find_default(CUmemoryPool handle, CUdevice *device)
+{
+    CUmemoryPool standard;
+    if (!real(cuDeviceGetDefaultMemPool))
+        return false;
+    for (*device = 0; *device < (int)LEDGER_GPUS; ++*device) {
+        if (real(cuDeviceGetDefaultMemPool)(&standard, *device) != CUDA_SUCCESS)
+            return false;
+        if (standard == handle)
+            return true;
+    }
+    return false;
+}
+
+/* Under the lock. The pool, if it is served; those that the program made are known since then. */
+static struct swap_pool *served_pool(CUmemoryPool handle)
+{
+    CUdevice device;
+    struct swap_pool *pool = find_pool(handle);
+    if (!pool && handle)
+        pool = add_pool(&(struct swap_pool){
+            .handle = handle, .is_drivers = !find_default(handle, &device), .device = device});
+    return pool && !pool->is_drivers ? pool : NULL;
+}
+
+static void swap_pool_made(CUmemoryPool handle, const CUmemPoolProps *properties)
+{
+    bool moves = properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                 properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                 properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE && !properties->win32SecurityAttributes &&
+                 !properties->usage;
+    guard_lock(&swap_state()->lock);
+    add_pool(&(struct swap_pool){.handle = handle,
+                                 .is_drivers = !moves,
+                                 .device = properties->location.id,
+                                 .most_bytes = properties->maxSize});
+    guard_unlock(&swap_state()->lock);
+}
+
+static bool swap_pool_moves(CUmemoryPool handle)
+{
+    guard_lock(&swap_state()->lock);
+    const struct swap_pool *pool = find_pool(handle);
+    bool is_served = pool && !pool->is_drivers;
+    guard_unlock(&swap_state()->lock);
+    return is_served;
+}
+
+/* --- Memory comes and goes: under the lock ----------------------------------------------------------- */
+
+static bool add_region(struct swap_pool *pool, uint64_t bytes)
+{
+    CUdeviceptr address;
+    uint64_t region_bytes = bytes > REGION_BYTES / 2 ? bytes * 2 : REGION_BYTES;
+    if (bytes > UINT64_MAX / 4 || real(cuMemAddressReserve)(&address, region_bytes, 0, 0, 0) != CUDA_SUCCESS)
+        return false;
+    if (blocks_add_region(blocks(), &pool->blocks, address, region_bytes))
+        return true;
+    real(cuMemAddressFree)(address, region_bytes);
+    return false;
+}
+
+/* An absent block that has room for `bytes`, together with what is free before it. */
+static struct block *find_absent(const struct swap_pool *pool, uint64_t bytes, uint64_t stream,
+                                 uint64_t *missing_bytes)
+{
+    for (struct block *block = blocks_next_absent(blocks(), &pool->blocks, NULL); block;
+         block = blocks_next_absent(blocks(), &pool->blocks, block)) {
+        const struct block *left = blocks_free_left(blocks(), block, stream);
+        uint64_t missing = bytes - (left ? left->bytes : 0);
+        missing = (missing + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
+        if (block->bytes < missing)
+            continue;
+        *missing_bytes = missing;
+        return block;
+    }
+    return NULL;
+}
+
+static struct block *grow(struct swap_pool *pool, uint64_t bytes, uint64_t stream, CUresult *result)
+{
+    uint64_t missing_bytes;
+    struct block *absent = find_absent(pool, bytes, stream, &missing_bytes);
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!absent && (!add_region(pool, bytes) || !(absent = find_absent(pool, bytes, stream, &missing_bytes))))
+        return NULL;
+    struct extent *extent =
+        extent_make_at(pool->device, absent->address, missing_bytes, pool->blocks.number, result);
+    if (!extent)
+        return NULL;
+    struct block *block = blocks_bring(blocks(), &pool->blocks, absent, missing_bytes, stream);
+    if (!block) {
+        *result = CUDA_ERROR_OUT_OF_MEMORY;
+        extent_end(extent);
+    }
+    if (pool->blocks.present_bytes > pool->present_high_bytes)
+        pool->present_high_bytes = pool->blocks.present_bytes;
+    return block;
+}
+
+/* An extent that lies in a free block as a whole. */
+static struct extent *whole_extent(const struct block *block)
+{
+    struct extents *extents = &swap_state()->extents;
+    uint64_t end = block->address + block->bytes;
+    for (uint64_t at = block->address; at < end;) {
+        struct extent *extent = extents_find(extents, at);
+        GS_CHECK(extent);
+        if (extent->address >= block->address && extent->address + extent->bytes <= end)
+            return extent;
+        at = extent->address + extent->bytes;
+    }
+    return NULL;
+}
+
+/* One extent that nobody uses, and without which there are at least `keep_bytes`. */
+static bool send_one(struct swap_pool *pool, uint64_t keep_bytes)
+{
+    for (struct block *block = blocks_next_idle(blocks(), &pool->blocks, NULL); block;
+         block = blocks_next_idle(blocks(), &pool->blocks, block)) {
+        struct extent *extent = whole_extent(block);
+        if (!extent || pool->blocks.present_bytes - extent->bytes < keep_bytes)
+            continue;
+        uint64_t address = extent->address, bytes = extent->bytes;
+        return blocks_send(blocks(), &pool->blocks, block, address, bytes) &&
+               extent_end(extent) == CUDA_SUCCESS;
+    }
+    return false;
+}
+
+static bool trim(struct swap_pool *pool, uint64_t keep_bytes)
+{
+    bool any = false;
+    blocks_settle(blocks(), &pool->blocks, is_over);
+    while (pool->blocks.present_bytes > keep_bytes && send_one(pool, keep_bytes))
+        any = true;
+    return any;
+}
+
+bool swap_pool_give_back(bool is_idle)
+{
+    bool any = false;
+    for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++) {
+        if (!pool->handle)
+            continue;
+        if (is_idle)
+            blocks_settle(blocks(), &pool->blocks, is_surely_over);
+        any |= trim(pool, 0);
+    }
+    return any;
+}
+
+/* --- Allocating and freeing ------------------------------------------------------------------------ */
+
+/* Memory that another stream has freed but may use still: this one waits for that. */
+static struct block *find_in_time(struct swap_pool *pool, uint64_t bytes, const struct stream *stream)
+{
+    struct block *block = pool->waits_for_others
+                              ? blocks_find_free(blocks(), &pool->blocks, bytes, stream->number, true)
+                              : NULL;
+    if (!block || !block->order.event)
+        return block;
+    CUresult result = stream->is_per_thread
+                          ? real(cuStreamWaitEvent_ptsz)(stream->handle, block->order.event, 0)
+                          : real(cuStreamWaitEvent)(stream->handle, block->order.event, 0);
+    return result == CUDA_SUCCESS ? block : NULL;
+}
+
+static struct block *find_block(struct swap_pool *pool, uint64_t bytes, const struct stream *stream,
+                                CUresult *result)
+{
+    struct pool_blocks *all = &pool->blocks;
+    struct block *block = blocks_find_free(blocks(), all, bytes, stream->number, false);
+    if (!block && all->waiting && pool->is_opportunistic) {
+        blocks_settle(blocks(), all, is_over);
+        block = blocks_find_free(blocks(), all, bytes, stream->number, false);
+    }
+    if (!block && all->waiting) {
+        blocks_join(blocks(), all, stream->number);
+        block = blocks_find_free(blocks(), all, bytes, stream->number, false);
+    }
+    if (!block)
+        block = grow(pool, bytes, stream->number, result);
+    if (!block && *result == CUDA_ERROR_OUT_OF_MEMORY)
+        block = find_in_time(pool, bytes, stream);
+    if (!block && *result == CUDA_ERROR_OUT_OF_MEMORY && swap_pool_give_back(false))
+        block = grow(pool, bytes, stream->number, result);
+    return block;
+}
+
+static CUresult take(struct swap_pool *pool, uint64_t asked_bytes, const struct stream *stream,
+                     CUdeviceptr *address)
+{
+    CUresult result = CUDA_SUCCESS;
+    uint64_t bytes = (asked_bytes + BLOCK_GRAIN_BYTES - 1) & ~(BLOCK_GRAIN_BYTES - 1);
+    uint64_t most_bytes = (pool->most_bytes + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
+    if (asked_bytes > UINT64_MAX / 4 || (most_bytes && pool->blocks.taken_bytes + bytes > most_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct block *block = find_block(pool, bytes, stream, &result);
+    if (!block)
+        return result;
+    if (!blocks_take(blocks(), &pool->blocks, block, bytes, asked_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (pool->blocks.taken_bytes > pool->taken_high_bytes)
+        pool->taken_high_bytes = pool->blocks.taken_bytes;
+    block->context = stream->context;
+    *address = block->address;
+    return CUDA_SUCCESS;
+}
+
+/* Where a program has captured, the driver may refuse what is to happen in a stream's order. */
+static CUresult check_stream(const struct stream *stream)
+{
+    struct order order;
+    CUresult result = own_calls_has_captured() ? begin_order(stream, &order) : CUDA_SUCCESS;
+    if (own_calls_has_captured())
+        drop_order(&order);
+    return result;
+}
+
+CUresult swap_pool_allocate(const struct allocation *wanted)
+{
+    struct stream stream;
+    guard_lock(&swap_state()->lock);
+    bool is_served = served_pool(wanted->pooled.pool) != NULL;
+    guard_unlock(&swap_state()->lock);
+    if (!is_served)
+        return plain_allocate(wanted);
+    CUresult result = find_stream(&stream, wanted->pooled.stream, wanted->pooled.is_per_thread);
+    if (result == CUDA_SUCCESS)
+        result = check_stream(&stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    guard_lock(&swap_state()->lock);
+    struct swap_pool *pool = served_pool(wanted->pooled.pool);
+    result = pool ? take(pool, wanted->bytes, &stream, wanted->got) : CUDA_ERROR_INVALID_VALUE;
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
+/* Under the lock. */
+static struct block *find_begin(CUdeviceptr address)
+{
+    struct block *block = blocks()->table ? blocks_find_taken(blocks(), address) : NULL;
+    return block && block->address == address ? block : NULL;
+}
+
+bool swap_pool_has(CUdeviceptr address)
+{
+    guard_lock(&swap_state()->lock);
+    bool has = find_begin(address) != NULL;
+    guard_unlock(&swap_state()->lock);
+    return has;
+}
+
+bool swap_pool_find(CUdeviceptr address, struct pool_place *place)
+{
+    const struct block *block = blocks()->table ? blocks_find_taken(blocks(), address) : NULL;
+    if (!block || address - block->address >= block->asked_bytes)
+        return false;
+    *place = (struct pool_place){.base = block->address,
+                                 .bytes = block->asked_bytes,
+                                 .context = block->context,
+                                 .pool = first_pool()[block->pool - 1].handle};
+    return true;
+}
+
+/* In the order of a stream; by cuMemFree, the caller has waited. While the process is evicted, nothing uses it. */
+CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream handle)
+{
+    struct order order = {0};
+    struct stream stream;
+    CUresult result = CUDA_SUCCESS;
+    if (way != RELEASE_cuMemFree_v2) {
+        result = find_stream(&stream, handle, way == RELEASE_cuMemFreeAsync_ptsz);
+        if (result == CUDA_SUCCESS)
+            result = begin_order(&stream, &order);
+    }
+    guard_lock(&swap_state()->lock);
+    struct block *block = result == CUDA_SUCCESS ? find_begin(address) : NULL;
+    if (result == CUDA_SUCCESS && !block)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (order.event && (!block || swap_state()->is_evicted)) {
+        keep_event(&order);
+        order.event = NULL;
+    }
+    if (block)
+        blocks_free(blocks(), &first_pool()[block->pool - 1].blocks, block, &order);
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
+/* --- Pools ----------------------------------------------------------------------------------------- */
+
+/* The number that is the driver's, for what it has given out of the pool itself, and ours together. */
+static uint64_t *own_number(struct swap_pool *pool, CUmemPool_attribute which)
+{
+    switch (which) {
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return &pool->blocks.present_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return &pool->present_high_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return &pool->blocks.taken_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return &pool->taken_high_bytes;
+    default:
+        return NULL;
+    }
+}
+
+static CUresult swap_pool_get_attribute(CUmemoryPool handle, CUmemPool_attribute which, void *value)
+{
+    CUresult result = real(cuMemPoolGetAttribute)(handle, which, value);
+    if (result != CUDA_SUCCESS)
+        return result;
+    guard_lock(&swap_state()->lock);
+    struct swap_pool *pool = find_pool(handle);
+    const uint64_t *own = pool && !pool->is_drivers ? own_number(pool, which) : NULL;
+    uint64_t sum;
+    if (own) {
+        memcpy(&sum, value, sizeof(sum));
+        sum += *own;
+        memcpy(value, &sum, sizeof(sum));
+    }
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
+static CUresult swap_pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute which, void *value)
+{
+    CUresult result = real(cuMemPoolSetAttribute)(handle, which, value);
+    if (result != CUDA_SUCCESS)
+        return result;
+    guard_lock(&swap_state()->lock);
+    struct swap_pool *pool = served_pool(handle);
+    int on = 0;
+    if (pool && (which == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC ||
+                 which == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)) {
+        memcpy(&on, value, sizeof(on));
+        *(which == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC ? &pool->is_opportunistic
+                                                             : &pool->waits_for_others) = on != 0;
+    } else if (pool && which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+        memcpy(&pool->threshold_bytes, value, sizeof(pool->threshold_bytes));
+    } else if (pool && which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+        pool->present_high_bytes = pool->blocks.present_bytes;
+    } else if (pool && which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+        pool->taken_high_bytes = pool->blocks.taken_bytes;
+    }
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
+static CUresult swap_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *access, size_t count)
+{
+    CUresult result = real(cuMemPoolSetAccess)(handle, access, count);
+    if (result != CUDA_SUCCESS)
+        return result;
+    guard_lock(&swap_state()->lock);
+    struct extents *extents = &swap_state()->extents;
+    struct swap_pool *pool = served_pool(handle);
+    for (size_t i = 0; pool && i < count; i++)
+        if (access[i].location.id >= 0 && access[i].location.id < (int)LEDGER_GPUS)
+            pool->access[access[i].location.id] = (uint8_t)access[i].flags;
+    for (struct extent *extent = pool ? extents_next(extents, NULL) : NULL; extent;
+         extent = extents_next(extents, extent))
+        if (extent->pool == pool->blocks.number && extent->is_resident)
+            real(cuMemSetAccess)(extent->address, extent->bytes, access, count);
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
+static CUresult swap_pool_trim(CUmemoryPool handle, size_t keep_bytes)
+{
+    CUresult result = real(cuMemPoolTrimTo)(handle, keep_bytes);
+    guard_lock(&swap_state()->lock);
+    struct swap_pool *pool = result == CUDA_SUCCESS ? find_pool(handle) : NULL;
+    if (pool)
+        trim(pool, keep_bytes);
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
+/* The program has waited for work: what is above the threshold goes back. */
+static void swap_pool_waited(void)
+{
+    guard_lock(&swap_state()->lock);
+    for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++)
+        if (pool->handle && pool->blocks.present_bytes > pool->threshold_bytes &&
+            pool->blocks.present_bytes - pool->blocks.taken_bytes >= SWAP_GRANULARITY_BYTES)
+            trim(pool, pool->threshold_bytes);
+    guard_unlock(&swap_state()->lock);
+}
+
+/* Under the lock: nobody has anything of it any more. */
+static void end_memory(struct swap_pool *pool)
+{
+    blocks_free_all(blocks(), &pool->blocks);
+    while (send_one(pool, 0))
+        continue;
+}
+
+static void swap_pool_forget(CUmemoryPool handle)
+{
+    guard_lock(&swap_state()->lock);
+    struct swap_pool *pool = find_pool(handle);
+    if (pool)
+        end_memory(pool);
+    guard_unlock(&swap_state()->lock);
+}
+
+static CUresult swap_pool_destroy(CUmemoryPool handle)
+{
+    uint64_t address, bytes;
+    CUresult result = real(cuMemPoolDestroy)(handle);
+    guard_lock(&swap_state()->lock);
+    struct swap_pool *pool = result == CUDA_SUCCESS ? find_pool(handle) : NULL;
+    if (pool) {
+        end_memory(pool);
+        while (!pool->blocks.present_bytes && blocks_remove_region(blocks(), &pool->blocks, &address, &bytes))
+            real(cuMemAddressFree)(address, bytes);
+        pool->handle = NULL;
+    }
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
+/* Under the lock: the context whose orders go. */
+static CUcontext gone;
+
+/* Its events have gone with it. */
+static void forget_nothing(const struct order *order)
+{
+    (void)order;
+}
+
+static bool is_gone(const struct order *order)
+{
+    return order->context == gone;
+}
+
+void swap_pool_forget_context(CUcontext context)
+{
+    struct swap_pools *pools = state();
+    uint32_t count = 0;
+    gone = context;
+    blocks()->forget = forget_nothing;
+    for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++)
+        if (pool->handle)
+            blocks_settle(blocks(), &pool->blocks, is_gone);
+    blocks()->forget = keep_event;
+    for (uint32_t i = 0; i < pools->event_count; i++)
+        if (pools->events[i].context != context)
+            pools->events[count++] = pools->events[i];
+    pools->event_count = count;
+}
+
+const struct engine_pools swap_pools = {
+    .get_attribute = swap_pool_get_attribute,
+    .set_attribute = swap_pool_set_attribute,
+    .set_access = swap_pool_set_access,
+    .trim = swap_pool_trim,
+    .destroy = swap_pool_destroy,
+    .moves = swap_pool_moves,
+    .made = swap_pool_made,
+    .waited = swap_pool_waited,
+    .forget = swap_pool_forget,
+};

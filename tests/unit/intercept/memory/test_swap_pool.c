@@ -1,0 +1,217 @@
+/* Memory of cuMemAllocAsync and of pools with the swap engine: in the order of streams, and off the card and back. */
+#include "memory/swap_world.h"
+
+#include "intercept/agent/agent.h"
+#include "intercept/memory/engine/mover.h"
+
+static uint64_t pool_number(CUmemoryPool pool, CUmemPool_attribute which)
+{
+    cuuint64_t value = 0;
+    assert_int_equal(cuMemPoolGetAttribute(pool, which, &value), CUDA_SUCCESS);
+    return value;
+}
+
+static CUdeviceptr take_in(CUstream stream, uint64_t bytes)
+{
+    CUdeviceptr address = 0;
+    return cuMemAllocAsync(&address, bytes, stream) == CUDA_SUCCESS ? address : 0;
+}
+
+static CUmemoryPool default_pool(void)
+{
+    CUmemoryPool pool;
+    assert_int_equal(cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+    return pool;
+}
+
+static void memory_of_streams_leaves_the_card_and_comes_back(void **state)
+{
+    CUstream stream;
+    CUdeviceptr kept[20], base;
+    size_t bytes;
+    CUmemoryPool pool = default_pool(), said = NULL;
+    assert_int_equal(real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_true(kept[i] = take_in(stream, 1000 + i * 300000));
+        fill(kept[i], 1000 + i * 300000, i);
+    }
+    assert_int_equal(cuMemFreeAsync(kept[3], stream), CUDA_SUCCESS);
+    uint64_t reserved_bytes = pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    assert_int_equal(card_free(), free_at_first - reserved_bytes);
+    assert_true(used() >= reserved_bytes);
+    for (unsigned round = 0; round < 3; round++) {
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first);
+        assert_int_equal(cuMemGetAddressRange_v2(&base, &bytes, kept[7] + 5), CUDA_SUCCESS);
+        assert_int_equal(base, kept[7]);
+        assert_int_equal(bytes, 1000 + 7 * 300000);
+        assert_int_equal(cuPointerGetAttribute(&said, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, kept[7]),
+                         CUDA_SUCCESS);
+        assert_ptr_equal(said, pool);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        for (unsigned i = 0; i < 20; i++)
+            if (i != 3)
+                check(kept[i], 1000 + i * 300000, i);
+    }
+    for (unsigned i = 0; i < 20; i++)
+        if (i != 3)
+            assert_int_equal(cuMemFreeAsync(kept[i], stream), CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(kept[5], stream), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    assert_int_equal(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    assert_int_equal(pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    assert_int_equal(used(), 0);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+static CUresult (*driver_query)(CUevent);
+static CUresult (*driver_wait)(CUstream, CUevent, unsigned);
+static unsigned waits;
+
+static CUresult never_ready(CUevent event)
+{
+    return event ? CUDA_ERROR_NOT_READY : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult count_waits(CUstream stream, CUevent event, unsigned flags)
+{
+    waits++;
+    return driver_wait(stream, event, flags);
+}
+
+/* While the work before the free goes on. */
+static void what_a_stream_frees_is_its_own_at_once_and_others_have_to_wait(void **state)
+{
+    CUstream one, other;
+    CUdeviceptr others_memory;
+    CUmemoryPool pool = default_pool();
+    assert_int_equal(real(cuStreamCreate)(&one, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(real(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    driver_query = real(cuEventQuery);
+    driver_wait = real(cuStreamWaitEvent);
+    atomic_store(&real_functions[CUDA_ID_cuEventQuery], (void *)never_ready);
+    atomic_store(&real_functions[CUDA_ID_cuStreamWaitEvent], (void *)count_waits);
+    CUdeviceptr first = take_in(one, 40 * MIB);
+    assert_int_equal(cuMemFreeAsync(first, one), CUDA_SUCCESS);
+    assert_int_equal(take_in(one, 40 * MIB), first);
+    assert_int_equal(cuMemFreeAsync(first, one), CUDA_SUCCESS);
+    CUdeviceptr second = take_in(other, 40 * MIB);
+    assert_true(second && second != first);
+    assert_int_equal(waits, 0);
+    /* Without room on the card, it waits for the other stream. */
+    assert_int_equal(real(cuMemAlloc_v2)(&others_memory, card_free()), CUDA_SUCCESS);
+    assert_int_equal(take_in(other, 40 * MIB), first);
+    assert_int_equal(waits, 1);
+    assert_int_equal(real(cuMemFree_v2)(others_memory), CUDA_SUCCESS);
+    atomic_store(&real_functions[CUDA_ID_cuEventQuery], (void *)driver_query);
+    atomic_store(&real_functions[CUDA_ID_cuStreamWaitEvent], (void *)driver_wait);
+    assert_int_equal(cuMemFreeAsync(first, one), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(second), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+    assert_int_equal(pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+}
+
+static void a_pool_of_the_program_s_moves_and_ends_with_its_last_allocation(void **state)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                       .maxSize = 8 * MIB};
+    cuuint64_t keep_bytes = UINT64_MAX;
+    CUmemoryPool pool;
+    CUdeviceptr first, second;
+    assert_int_equal(cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_bytes),
+                     CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&first, 3 * MIB, pool, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&second, 6 * MIB, pool, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuMemAllocFromPoolAsync(&second, 5 * MIB, pool, NULL), CUDA_SUCCESS);
+    assert_int_equal(pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MIB);
+    fill(first, 3 * MIB, 1);
+    assert_int_equal(cuMemFreeAsync(second, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(pool_number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MIB); /* kept */
+    assert_int_equal(pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 8 * MIB);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&second, 1, pool, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(first, 3 * MIB, 1);
+    assert_int_equal(cuMemFreeAsync(first, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    assert_int_equal(card_free(), free_at_first);
+}
+
+static void an_evicted_process_allocates_and_frees_in_streams(void **state)
+{
+    CUdeviceptr kept = take_in(NULL, 3 * MIB), freed = take_in(NULL, 5 * MIB), made;
+    fill(kept, 3 * MIB, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(freed, NULL), CUDA_SUCCESS);
+    made = take_in(NULL, 20 * MIB);
+    assert_true(made);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(kept, 3 * MIB, 1);
+    fill(made, 20 * MIB, 2);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(made, 20 * MIB, 2);
+    assert_int_equal(cuMemFreeAsync(made, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(kept), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+/* Others may import from it at any moment. */
+static void a_pool_that_others_may_import_stays_on_the_card(void **state)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemoryPool pool;
+    CUdeviceptr address;
+    struct agent_memory before, memory;
+    swap_mover.count(&before);
+    assert_int_equal(cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&address, 3 * MIB, pool, NULL), CUDA_SUCCESS);
+    fill(address, 3 * MIB, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    swap_mover.count(&memory);
+    assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + 4 * MIB);
+    assert_int_equal(memory.evicted_bytes, 0);
+    check(address, 3 * MIB, 1);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+}
+
+static void an_allocation_in_a_capture_is_the_graph_s(void **state)
+{
+    CUstream stream;
+    CUgraph graph;
+    CUdeviceptr address = 0;
+    assert_int_equal(real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    assert_true(address = take_in(stream, 3 * MIB));
+    assert_int_equal(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+    assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().resident_bytes, 0);
+    assert_int_equal(real(cuGraphDestroy)(graph), CUDA_SUCCESS);
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+int main(void)
+{
+    if (!start_world())
+        return 1;
+    const struct CMUnitTest tests[] = {
+        TEST(memory_of_streams_leaves_the_card_and_comes_back),
+        TEST(what_a_stream_frees_is_its_own_at_once_and_others_have_to_wait),
+        TEST(a_pool_of_the_program_s_moves_and_ends_with_its_last_allocation),
+        TEST(an_evicted_process_allocates_and_frees_in_streams),
+        TEST(a_pool_that_others_may_import_stays_on_the_card),
+        TEST(an_allocation_in_a_capture_is_the_graph_s),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
