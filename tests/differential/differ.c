@@ -220,12 +220,20 @@ void end_thing(enum kind kind, uint64_t value)
         thing->alive = false;
 }
 
-/* Memory of pools goes with its GPU's last context, whatever context it was made in. */
+/* Memory of pools goes with its GPU's last context, whatever context it was made in; that of a node in a capture is not there
+ * yet. */
 static bool is_gone(const struct thing *thing)
 {
     CUmemorytype type;
     return memory_moves && thing->alive && thing->kind == MEMORY &&
            cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, thing->value) != CUDA_SUCCESS;
+}
+
+void drop_unknown(void)
+{
+    for (unsigned i = 0; i < thing_count; i++)
+        if (is_gone(&things[i]))
+            things[i].alive = false;
 }
 
 void end_context(uint64_t context)
@@ -235,9 +243,7 @@ void end_context(uint64_t context)
             things[i].kind != ADDRESSES && things[i].kind != MAPPING && things[i].kind != LIBRARY &&
             things[i].kind != GRAPH && things[i].kind != EXEC)
             things[i].alive = false;
-    for (unsigned i = 0; i < thing_count; i++)
-        if (is_gone(&things[i]))
-            things[i].alive = false;
+    drop_unknown();
 }
 
 unsigned count_living(enum kind kind)

@@ -97,6 +97,8 @@ struct thing *find_living(enum kind kind, uint64_t value);
 struct thing *add_thing(struct actor *actor, enum kind kind, uint64_t value, uint64_t bytes);
 struct thing *random_living(struct actor *actor, enum kind kind);
 void end_thing(enum kind kind, uint64_t value);
+/* DIFFER_MOVES: memory that the driver does not know is nothing to call with. */
+void drop_unknown(void);
 /* A context is gone, with everything in it. */
 void end_context(uint64_t context);
 unsigned count_living(enum kind kind);

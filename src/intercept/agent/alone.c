@@ -11,6 +11,7 @@
 /* How often a busy process is looked at: a tenth of what its bucket holds. */
 #define LOOK_NS UINT64_C(5000000)
 #define PATIENCE_NS UINT64_C(100000000)
+#define WAITERS_NS UINT64_C(200000) /* until those that were woken have gone on */
 
 /* A random time of `mean_ns` on the average. */
 static uint64_t some_time_ns(uint64_t mean_ns)
@@ -45,6 +46,10 @@ static uint64_t serve_moves(struct gate *gate, uint64_t mean_ns)
     if (!agent_mover())
         return mean_ns;
     uint64_t now_ns = monotonic_ns();
+    /* Who has waited while the memory was away makes one call before it leaves again. */
+    bool has_waiters = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
+    if (now_ns >= agent.next_move_ns && !agent.move.is_away && has_waiters)
+        return WAITERS_NS;
     if (now_ns >= agent.next_move_ns) {
         move(gate);
         now_ns = monotonic_ns();

@@ -27,6 +27,7 @@ struct program {
     uint32_t end, spare;   /* as in struct extents */
     uint32_t made_count;   /* handles */
     struct ranges by_address, reserved;
+    struct ranges others; /* where it mapped what does not move: of the host, or imported */
 };
 
 /* --- Pools (swap_pool.h) --------------------------------------------------------------------------- */

@@ -141,6 +141,20 @@ static CUresult program_free_addresses(CUdeviceptr address, size_t bytes)
     return result;
 }
 
+static bool touches_others(uint64_t address, uint64_t bytes)
+{
+    struct range range;
+    return ranges_find(&program()->others, address, &range) ||
+           (ranges_next(&program()->others, address, &range) && range.begin - address < bytes);
+}
+
+static void drop_others(uint64_t address, uint64_t bytes)
+{
+    struct range range;
+    while (ranges_next(&program()->others, address, &range) && range.begin - address < bytes)
+        ranges_remove(&program()->others, range.begin, range.kind);
+}
+
 /* What the driver would answer, of memory that is away. */
 static CUresult check_map(const struct extent *extent, uint64_t address, uint64_t bytes, size_t offset,
                           unsigned long long flags)
@@ -151,6 +165,7 @@ static CUresult check_map(const struct extent *extent, uint64_t address, uint64_
                    !offset && !flags && bytes <= extent->bytes &&
                    ranges_find(&program()->reserved, address, &reserved) &&
                    bytes <= reserved.bytes - (address - reserved.begin) && !mapping_touches(address, bytes) &&
+                   !touches_others(address, bytes) &&
                    !records_find_between(memory_records(), address, address + bytes, &record);
     return is_good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -170,11 +185,21 @@ static CUresult map_under_lock(CUdeviceptr address, size_t bytes, size_t offset,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Memory that does not move. */
+static CUresult map_other(CUdeviceptr address, size_t bytes, size_t offset,
+                          CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    CUresult result = real(cuMemMap)(address, bytes, offset, handle, flags);
+    if (result == CUDA_SUCCESS && has_area())
+        ranges_put(&program()->others, (struct range){address, bytes, 0});
+    return result;
+}
+
 static CUresult program_map(CUdeviceptr address, size_t bytes, size_t offset,
                             CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     if (!program_is_handle(handle))
-        return real(cuMemMap)(address, bytes, offset, handle, flags);
+        return map_other(address, bytes, offset, handle, flags);
     pthread_mutex_lock(&swap_state()->lock);
     CUresult result = map_under_lock(address, bytes, offset, handle, flags);
     pthread_mutex_unlock(&swap_state()->lock);
@@ -218,6 +243,8 @@ static CUresult program_unmap(CUdeviceptr address, size_t bytes)
         if (result == CUDA_SUCCESS)
             drop_mappings(address, bytes);
     }
+    if (result == CUDA_SUCCESS)
+        drop_others(address, bytes);
     pthread_mutex_unlock(&swap_state()->lock);
     return result;
 }

@@ -443,6 +443,30 @@ static void what_the_program_maps_itself_leaves_and_comes_back(void **state)
 }
 
 /* As vLLM's sleep mode does: it keeps the addresses and has other memory there when it wakes. */
+/* What the driver refuses, it refuses while the memory is away too: or the memory could not come back. */
+static void nothing_is_mapped_over_memory_of_the_host_while_evicted(void **state)
+{
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_HOST, 0}};
+    CUmemGenericAllocationHandle host, device;
+    CUdeviceptr addresses;
+    assert_int_equal(cuMemAddressReserve(&addresses, 8 * MIB, 0, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemCreate(&host, 2 * MIB, &properties, 0), CUDA_SUCCESS);
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    assert_int_equal(cuMemCreate(&device, 4 * MIB, &properties, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemMap(addresses + 2 * MIB, 2 * MIB, 0, host, 0), CUDA_SUCCESS);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemMap(addresses, 4 * MIB, 0, device, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemMap(addresses + 2 * MIB, 4 * MIB, 0, device, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemUnmap(addresses + 2 * MIB, 2 * MIB), CUDA_SUCCESS);
+    assert_int_equal(cuMemMap(addresses, 4 * MIB, 0, device, 0), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(addresses, 4 * MIB), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(device), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(host), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(addresses, 8 * MIB), CUDA_SUCCESS);
+}
+
 static void a_program_that_unmaps_while_evicted_takes_its_memory_with_it(void **state)
 {
     enum { BYTES = 2 << 20 };
@@ -656,6 +680,7 @@ int main(void)
         TEST(what_is_half_evicted_is_whole_again_after_the_next_restore),
         TEST(extents_go_with_their_context),
         TEST(what_the_program_maps_itself_leaves_and_comes_back),
+        TEST(nothing_is_mapped_over_memory_of_the_host_while_evicted),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
