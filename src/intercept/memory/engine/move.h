@@ -17,7 +17,7 @@
 struct way {
     CUcontext context;
     CUdevice device;
-    bool is_retained; /* for this move alone: a primary context */
+    bool is_own; /* made for this move alone */
 };
 
 struct move {
@@ -69,9 +69,10 @@ void move_unlock_all(struct swap *swap);
 /* All contexts of the process, which live on while their locks are held. */
 void move_find_ways(struct move *move);
 
-/* Physical memory of the program's outlives contexts; it comes back by one that is made for that, where there is none. */
-void move_add_primary_ways(struct move *move);
-void move_release_primary_ways(struct move *move);
+/* Physical memory of the program's outlives contexts; it comes back by one that is made for that, where there is none: not by
+ * a primary one, as the program may have a handle of that which is to be dead. */
+void move_add_own_ways(struct move *move);
+void move_end_own_ways(struct move *move);
 
 /* Whether the extent is copied by the way that is gone at present: its own context's, or the first of its device. */
 bool move_goes_this_way(const struct move *move, const struct extent *extent);

@@ -86,12 +86,12 @@ static bool are_all_back(struct move *move)
 
 static CUresult restore(struct move *move)
 {
-    move_add_primary_ways(move);
+    move_add_own_ways(move);
     CUresult result = move_all(move, &in);
     if (result == CUDA_SUCCESS && !are_all_back(move))
         result = CUDA_ERROR_INVALID_CONTEXT;
     end_return(move, result == CUDA_SUCCESS);
-    move_release_primary_ways(move);
+    move_end_own_ways(move);
     return result;
 }
 

@@ -32,27 +32,30 @@ void move_find_ways(struct move *move)
     move->way_count = count;
 }
 
-/* Physical memory of the program's outlives contexts; it comes back by one that is made for that, where there is none. */
-void move_add_primary_ways(struct move *move)
+/* Physical memory of the program's outlives contexts; it comes back by one that is made for that, where there is none: not by
+ * a primary one, as the program may have a handle of that which is to be dead. */
+void move_add_own_ways(struct move *move)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
-        struct way way = {.device = extent->device, .is_retained = true};
+        struct way way = {.device = extent->device, .is_own = true};
         bool has_way = extent->context || extent->is_resident;
         for (uint32_t i = 0; i < move->way_count && !has_way; i++)
             has_way = move->ways[i].device == extent->device;
         if (!has_way && move->way_count < WAYS_MAX &&
-            real(cuDevicePrimaryCtxRetain)(&way.context, way.device) == CUDA_SUCCESS)
+            real(cuCtxCreate_v2)(&way.context, 0, way.device) == CUDA_SUCCESS) {
+            own_calls_pop();
             move->ways[move->way_count++] = way;
+        }
     }
 }
 
-void move_release_primary_ways(struct move *move)
+void move_end_own_ways(struct move *move)
 {
     for (uint32_t i = 0; i < move->way_count; i++) {
-        if (!move->ways[i].is_retained)
+        if (!move->ways[i].is_own)
             continue;
         arena_forget_context(&move->swap->arena, move->ways[i].context);
-        real(cuDevicePrimaryCtxRelease_v2)(move->ways[i].device);
+        real(cuCtxDestroy_v2)(move->ways[i].context);
     }
 }
 
