@@ -494,6 +494,7 @@ static void stop(struct program *program)
     sd_event_source_disable_unref(program->found);
     sd_event_source_disable_unref(program->ledgers);
     sd_event_unref(daemon->loop);
+    runtime_unlock(&program->runtime);
 }
 
 int main(int count, char **arguments)

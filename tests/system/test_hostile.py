@@ -3,6 +3,7 @@ import contextlib
 import os
 import resource
 import select
+import signal
 import socket
 import statistics
 import struct
@@ -158,14 +159,24 @@ def test_requests_that_come_together_are_taken_up_one_by_one(opened):
     assert longest_hold_s(opened) < LONGEST_HOLD_S
 
 
+@contextlib.contextmanager
+def stopped(daemon):
+    """It takes nothing up meanwhile: the last reference to what is sent to it is its own."""
+    daemon.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, daemon.process.pid, os.WSTOPPED)
+    yield
+    daemon.process.send_signal(signal.SIGCONT)
+
+
 def test_descriptors_that_are_slow_to_close_hold_nobody_up(opened):
     """Where the kernel has SO_PASSRIGHTS (6.16) they are refused; else attach.sock's are closed by a helper."""
     has_rights_switch = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 16)
-    taken = [send_lingering(opened.attach_socket, socket.SOCK_SEQPACKET, attach_client.hello("000000000000"))
-             for _ in range(4)]
-    if has_rights_switch:
-        taken += [send_lingering(opened.control_socket, socket.SOCK_STREAM, b"GET /healthz HTTP/1.1\r\n\r\n")]
-        assert taken == [None] * 5
+    with stopped(opened):
+        taken = [send_lingering(opened.attach_socket, socket.SOCK_SEQPACKET, attach_client.hello("000000000000"))
+                 for _ in range(4)]
+        if has_rights_switch:
+            taken += [send_lingering(opened.control_socket, socket.SOCK_STREAM, b"GET /healthz HTTP/1.1\r\n\r\n")]
+            assert taken == [None] * 5
     begin = time.monotonic()
     assert opened.request("GET", "/healthz")[0] == 200
     assert time.monotonic() - begin < 30, "not as long as one lingers"
@@ -189,7 +200,8 @@ def test_descriptors_are_looked_for_where_the_kernel_does_not_refuse_them(before
     daemon = before_6_16
     assert daemon.request("POST", "/v1/sessions", {"name": "kept", "memory_bytes": MIB, "run": True})[0] == 201
     requests = (b"GET /healthz HTTP/1.1\r\n\r\n", b"GET /healthz HT")
-    others = [send_lingering(daemon.control_socket, socket.SOCK_STREAM, request) for request in requests * 2]
+    with stopped(daemon):
+        others = [send_lingering(daemon.control_socket, socket.SOCK_STREAM, request) for request in requests * 2]
     assert all(others), "they were sent"
     begin = time.monotonic()
     assert daemon.request("GET", "/healthz")[0] == 200

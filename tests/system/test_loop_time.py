@@ -7,7 +7,7 @@ import time
 import pytest
 
 import attach_client
-from conftest import MIB, wait_for
+from conftest import GIB, MIB, wait_for
 
 GPUS, PROCESSES = 8, 1000
 
@@ -56,3 +56,27 @@ def test_a_session_of_many_processes_is_answered_in_pieces(make_daemon, make_gpu
         assert daemon.request("GET", "/metrics")[1].count("gpuslice_session_used_bytes{") == GPUS
         assert [gpu["sessions"] for gpu in daemon.request("GET", "/v1/gpus")[1]] == [1] * GPUS
     wait_for(lambda: not daemon.session("bigger")["processes"], "the processes to be gone", 60)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to ask for many users")
+def test_a_long_queue_of_many_users_holds_nobody_up(make_daemon, make_gpu):
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_TOTAL_MEM=GIB)).start()
+    assert daemon.request("POST", "/v1/sessions", {"name": "large", "memory_bytes": GIB - MIB})[0] == 201
+    for number in range(2500):
+        status, made = daemon.request("POST", "/v1/sessions", {"memory_bytes": 2 * MIB, "wait": True,
+                                                               "owner_uid": 20_000 + number % 7})
+        assert (status, made["queue_position"]) == (202, number + 1)
+    assert daemon.request("DELETE", "/v1/sessions/large")[0] == 204
+    wait_for(lambda: daemon.session(made["session_id"])["queue_position"] == 2500 - GIB // (2 * MIB), "as many as fit to be let in")
+
+
+def test_one_user_has_so_many_in_the_queue(daemon):
+    assert daemon.request("POST", "/v1/sessions", {"name": "large", "memory_bytes": GIB})[0] == 201
+    wish = {"memory_bytes": GIB, "wait": True}
+    made = [daemon.request("POST", "/v1/sessions", wish)[1]["session_id"] for _ in range(1000)]
+    status, answer = daemon.request("POST", "/v1/sessions", wish)
+    assert (status, answer["error"]["code"]) == (429, "ERR_TOO_MANY")
+    assert answer["error"]["message"] == (f"uid {os.getuid()} has 1000 sessions that wait in the queue already; expected fewer; "
+                                          "release some")
+    assert daemon.request("DELETE", f"/v1/sessions/{made[500]}")[0] == 204
+    assert daemon.request("POST", "/v1/sessions", wish)[1]["queue_position"] == 1000

@@ -3,9 +3,13 @@
  * A client can send descriptors along with its bytes. When the last copy of one is closed, the kernel ends what it
  * stands for in the thread that closed it: a TCP socket may linger, a file of a FUSE file system may never end. So
  * clients' descriptors are refused where the kernel can do that (Linux 6.16), are never received, and connections,
- * whose unread bytes may have some along, are closed by a helper thread. */
+ * whose unread bytes may have some along, are closed by a helper thread.
+ *
+ * Where a close takes longer than 250 ms, that thread is left behind with it, and another takes over. One user holds up
+ * four at most: what else is to be closed for that user stays open until one of them comes back. */
 #pragma once
 
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include "base/error.h"
@@ -13,6 +17,9 @@
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* Linux 6.16; on machines whose numbers are x86's */
 #endif
+
+#define CLOSER_LONG_NS UINT64_C(250000000)
+#define CLOSER_HELD_UP_MAX 4u
 
 struct daemon;
 

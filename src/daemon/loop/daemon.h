@@ -25,6 +25,7 @@ struct user;
 struct http;
 struct leases;
 struct moves;
+struct closer;
 struct worker;
 struct queue;
 struct events;
@@ -105,7 +106,7 @@ struct daemon {
     struct round *round;
     struct ledger_room *ledger_room;
     struct user_time *user_time;       /* user_time.h; NULL: nobody's time was counted yet */
-    struct worker *closer;             /* closer.h */
+    struct closer *closer;             /* closer.h */
     struct observer *release_observer; /* release.h */
     struct driver_line *driver_line;
     struct survey *survey; /* reaper.c */

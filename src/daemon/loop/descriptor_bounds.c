@@ -19,15 +19,17 @@ struct user {
 static const struct {
     unsigned descriptors;
     unsigned max, all_max; /* UINT_MAX: only the descriptors count */
-    const char *what;
+    const char *what, *advice;
 } uses[USER_USES] = {
-    [USER_REQUEST] = {1, USER_CONNECTIONS_MAX, USER_ALL_CONNECTIONS_MAX, "connections to control.sock"},
+    [USER_REQUEST] = {1, USER_CONNECTIONS_MAX, USER_ALL_CONNECTIONS_MAX, "connections to control.sock",
+                      "close some"},
     [USER_SILENT] = {1, USER_CONNECTIONS_MAX, USER_ALL_CONNECTIONS_MAX,
-                     "connections to attach.sock that say nothing"},
-    [USER_PROCESS] = {3, UINT_MAX, UINT_MAX, NULL}, /* its pidfd, its connection and its agent's */
-    [USER_LEDGER] = {2, UINT_MAX, UINT_MAX, NULL},  /* policy and usage */
-    [USER_RUNNER] = {1, UINT_MAX, UINT_MAX, NULL},
-    [USER_OWN_SOCKET] = {1, UINT_MAX, UINT_MAX, NULL},
+                     "connections to attach.sock that say nothing", "close some"},
+    [USER_PROCESS] = {3, UINT_MAX, UINT_MAX, NULL, NULL}, /* its pidfd, its connection and its agent's */
+    [USER_LEDGER] = {2, UINT_MAX, UINT_MAX, NULL, NULL},  /* policy and usage */
+    [USER_RUNNER] = {1, UINT_MAX, UINT_MAX, NULL, NULL},
+    [USER_OWN_SOCKET] = {1, UINT_MAX, UINT_MAX, NULL, NULL},
+    [USER_QUEUED] = {1, USER_QUEUED_MAX, UINT_MAX, "sessions that wait in the queue", "release some"},
 };
 
 static unsigned descriptors_of(const struct user *user)
@@ -53,8 +55,8 @@ int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, st
     const struct user *user = find(daemon, uid);
     unsigned count = user ? user->count[use] : 0, held = user ? descriptors_of(user) : 0, all = 0;
     if (count >= uses[use].max)
-        return error_set(error, EBUSY, "ERR_TOO_MANY", "uid %u has %u %s already; expected fewer; close some",
-                         (unsigned)uid, count, uses[use].what);
+        return error_set(error, EBUSY, "ERR_TOO_MANY", "uid %u has %u %s already; expected fewer; %s",
+                         (unsigned)uid, count, uses[use].what, uses[use].advice);
     if (uid == 0 || uid == geteuid())
         return 0;
     const struct user *at;

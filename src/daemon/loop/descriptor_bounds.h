@@ -18,12 +18,15 @@ enum user_holding {
     USER_LEDGER,     /* an open ledger */
     USER_RUNNER,     /* a session that ends with the process that made it */
     USER_OWN_SOCKET, /* a session's own socket */
+    USER_QUEUED,     /* a session that waits in the queue, and the process that asked for it */
     USER_USES
 };
 
 /* Connections of one use that one user may have, and all users but the daemon's own and root together. */
 #define USER_CONNECTIONS_MAX 256
 #define USER_ALL_CONNECTIONS_MAX 2048
+/* Sessions of one user in the queue, which is walked from its head whenever something changes. */
+#define USER_QUEUED_MAX 1000
 
 /* Whether `uid` may hold one more: 0, or ERR_TOO_MANY. */
 int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error);

@@ -177,3 +177,9 @@ void runtime_remove_sockets(const struct runtime *runtime)
     if (!runtime->attach_passed)
         unlink(runtime->paths->attach_socket);
 }
+
+void runtime_unlock(const struct runtime *runtime)
+{
+    flock(runtime->state_fd, LOCK_UN);
+    flock(runtime->lock_fd, LOCK_UN);
+}

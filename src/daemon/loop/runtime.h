@@ -40,5 +40,8 @@ int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, in
  * nobody has answered yet. */
 bool runtime_retire(struct runtime *runtime);
 
-/* Remove the sockets that are our own; the lock goes with the process. */
+/* Remove the sockets that are our own. */
 void runtime_remove_sockets(const struct runtime *runtime);
+
+/* Let another daemon come, as the last thing: a process with a thread that the kernel keeps may not end for long. */
+void runtime_unlock(const struct runtime *runtime);

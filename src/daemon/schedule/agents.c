@@ -325,7 +325,7 @@ void agents_enter(struct process *process, int fd)
     if (!agent || sd_event_add_io(leases->daemon->loop, &agent->source, fd, EPOLLIN, on_message, agent) < 0) {
         log_error("session %s: cannot serve the agent of process %d", session->id, (int)process->pid);
         free(agent);
-        close(fd);
+        closer_close(leases->daemon, fd);
         return;
     }
     sd_event_source_set_ratelimit(agent->source, RATE_USEC, RATE_MESSAGES);

@@ -7,6 +7,7 @@
 
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
 #include "daemon/session/promises.h"
@@ -21,6 +22,7 @@
 struct queued {
     TAILQ_ENTRY(queued) next;
     struct session *session;
+    unsigned position; /* from 1; where the queue's positions are known */
     struct session_request request;
     bool waits_for_others; /* as the line was walked last: those behind it wait too */
     uint64_t
@@ -31,6 +33,7 @@ struct queued {
 struct queue {
     struct observer observer;
     TAILQ_HEAD(, queued) line;
+    bool positions_are_known;
     struct soon *advance;
 };
 
@@ -38,44 +41,55 @@ struct queue {
 
 int queue_join(struct session *session, const struct session_request *request, struct error *error)
 {
-    struct queued *queued = calloc(1, sizeof(*queued));
+    struct daemon *daemon = session->daemon;
+    int result = user_check(daemon, session->owner, USER_QUEUED, error);
+    struct queued *queued = result == 0 ? calloc(1, sizeof(*queued)) : NULL;
     if (!queued)
-        return error_set_errno(error, ENOMEM, "cannot queue the session");
+        return result < 0 ? result : error_set_errno(error, ENOMEM, "cannot queue the session");
+    user_add(daemon, session->owner, USER_QUEUED);
+    session->queued = queued;
     queued->session = session;
     queued->request = *request;
     queued->request.name = NULL; /* the session has it; the text goes with the request's body */
-    TAILQ_INSERT_TAIL(&session->daemon->queue->line, queued, next);
+    TAILQ_INSERT_TAIL(&daemon->queue->line, queued, next);
+    daemon->queue->positions_are_known = false;
     /* It may be small enough to go past those that wait. */
-    soon_wake(session->daemon->queue->advance);
+    soon_wake(daemon->queue->advance);
     return 0;
 }
 
 static void leave(struct queue *queue, struct queued *queued)
 {
+    struct session *session = queued->session;
     TAILQ_REMOVE(&queue->line, queued, next);
+    queue->positions_are_known = false;
+    session->queued = NULL;
+    user_remove(session->daemon, session->owner, USER_QUEUED);
     free(queued);
+}
+
+static void count_positions(struct queue *queue)
+{
+    unsigned position = 1;
+    struct queued *at;
+    TAILQ_FOREACH (at, &queue->line, next)
+        at->position = position++;
+    queue->positions_are_known = true;
 }
 
 unsigned queue_position(const struct session *session)
 {
-    unsigned position = 1;
-    const struct queued *at;
-    TAILQ_FOREACH (at, &session->daemon->queue->line, next) {
-        if (at->session == session)
-            return position;
-        position++;
-    }
-    return 0;
+    struct queue *queue = session->daemon->queue;
+    if (!session->queued)
+        return 0;
+    if (!queue->positions_are_known)
+        count_positions(queue);
+    return session->queued->position;
 }
 
 const struct session_request *queue_request(const struct session *session)
 {
-    const struct queued *at;
-    TAILQ_FOREACH (at, &session->daemon->queue->line, next) {
-        if (at->session == session)
-            return &at->request;
-    }
-    return NULL;
+    return session->queued ? &session->queued->request : NULL;
 }
 
 /* The next session to end by itself after `after`; NULL: none. */
@@ -126,25 +140,53 @@ double queue_seconds_left(const struct session *session)
     return -1;
 }
 
-/* What one user has, of those whose sessions wait; asked for one after the other. */
-struct owned {
-    bool is_known;
-    uid_t owner;
-    struct admission_state state;
+/* One whose sessions wait, as far as the line was walked. */
+struct waiting_user {
+    LIST_ENTRY(waiting_user) next;
+    uid_t uid;
+    bool is_known;                /* `state` is */
+    struct admission_state state; /* what the user has */
+    bool is_behind[LEDGER_GPUS];  /* a session that its own user's keep out waits there */
 };
+LIST_HEAD(waiting_users, waiting_user);
+
+/* NULL without memory. */
+static struct waiting_user *find_user(struct waiting_users *users, uid_t uid)
+{
+    struct waiting_user *at;
+    LIST_FOREACH (at, users, next) {
+        if (at->uid == uid)
+            return at;
+    }
+    at = calloc(1, sizeof(*at));
+    if (!at)
+        return NULL;
+    at->uid = uid;
+    LIST_INSERT_HEAD(users, at, next);
+    return at;
+}
+
+static void free_users(struct waiting_users *users)
+{
+    while (!LIST_EMPTY(users)) {
+        struct waiting_user *first = LIST_FIRST(users);
+        LIST_REMOVE(first, next);
+        free(first);
+    }
+}
 
 /* Whether the session would have room if all other users left: one that its own user's sessions keep out waits
  * for that user, and keeps no other waiting. */
-static bool waits_for_others(const struct daemon *daemon, const struct queued *queued, struct owned *owned)
+static bool waits_for_others(const struct daemon *daemon, const struct queued *queued,
+                             struct waiting_user *user)
 {
     struct admission admission;
-    uid_t owner = queued->session->owner;
-    if (!owned->is_known || owned->owner != owner) {
-        owned->is_known = true;
-        owned->owner = owner;
-        promises_gather_own(daemon, owner, &owned->state);
-    }
-    return admission_plan(&owned->state, NULL, &queued->request, &admission, NULL) == 0 && !admission.waits;
+    if (!user)
+        return true;
+    if (!user->is_known)
+        promises_gather_own(daemon, user->uid, &user->state);
+    user->is_known = true;
+    return admission_plan(&user->state, NULL, &queued->request, &admission, NULL) == 0 && !admission.waits;
 }
 
 static void count_waiting(const struct queued *queued, struct admission_state *state)
@@ -155,12 +197,14 @@ static void count_waiting(const struct queued *queued, struct admission_state *s
 
 void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admission_state *state)
 {
-    struct owned owned = {.is_known = false};
+    struct waiting_users users = LIST_HEAD_INITIALIZER(users);
     const struct queued *at;
     TAILQ_FOREACH (at, &daemon->queue->line, next) {
-        if (at->session->owner == asker || waits_for_others(daemon, at, &owned))
+        if (at->session->owner == asker ||
+            waits_for_others(daemon, at, find_user(&users, at->session->owner)))
             count_waiting(at, state);
     }
+    free_users(&users);
 }
 
 /* --- Going on -------------------------------------------------------------------------------------- */
@@ -175,41 +219,17 @@ static void admit(struct session *session, const struct allotment *allotment)
     session_end(session, "it had its turn and cannot begin");
 }
 
-/* The sessions of one user that he keeps out himself, as far as the line was walked. */
-struct self_waiting {
-    LIST_ENTRY(self_waiting) next;
-    uid_t owner;
-    bool on_gpu[LEDGER_GPUS];
-};
-LIST_HEAD(self_waiters, self_waiting);
-
-static struct self_waiting *find_self_waiting(const struct self_waiters *list, uid_t owner)
-{
-    struct self_waiting *at;
-    LIST_FOREACH (at, list, next) {
-        if (at->owner == owner)
-            return at;
-    }
-    return NULL;
-}
-
 /* Without memory for it, later sessions of the user may pass this one. */
-static void note_self_waiting(struct self_waiters *list, const struct queued *queued, unsigned gpu_count)
+static void note_own_waiting(struct waiting_user *user, const struct queued *queued, unsigned gpu_count)
 {
-    struct self_waiting *own = find_self_waiting(list, queued->session->owner);
-    if (!own && (own = calloc(1, sizeof(*own)))) {
-        own->owner = queued->session->owner;
-        LIST_INSERT_HEAD(list, own, next);
-    }
-    for (unsigned gpu = 0; own && gpu < gpu_count; gpu++)
-        own->on_gpu[gpu] |= admission_may_reserve(&queued->request, gpu);
+    for (unsigned gpu = 0; user && gpu < gpu_count; gpu++)
+        user->is_behind[gpu] |= admission_may_reserve(&queued->request, gpu);
 }
 
-static bool is_behind_own(const struct self_waiters *list, const struct queued *queued, unsigned gpu_count)
+static bool is_behind_own(const struct waiting_user *user, const struct queued *queued, unsigned gpu_count)
 {
-    const struct self_waiting *own = find_self_waiting(list, queued->session->owner);
-    for (unsigned gpu = 0; own && gpu < gpu_count; gpu++)
-        if (own->on_gpu[gpu] && admission_may_reserve(&queued->request, gpu))
+    for (unsigned gpu = 0; user && gpu < gpu_count; gpu++)
+        if (user->is_behind[gpu] && admission_may_reserve(&queued->request, gpu))
             return true;
     return false;
 }
@@ -291,22 +311,21 @@ static bool find_room(struct queue *queue, const struct queued *queued, const st
     return may_pass(queue, queued, state, admission);
 }
 
-static void walk(struct daemon *daemon, struct self_waiters *self_waiters)
+static void walk(struct daemon *daemon, struct waiting_users *users)
 {
     struct queue *queue = daemon->queue;
     struct admission_state state;
-    struct owned owned = {.is_known = false};
     promises_gather(daemon, NULL, &state);
     for (struct queued *at = TAILQ_FIRST(&queue->line), *next; at; at = next) {
         struct admission admission;
+        struct waiting_user *user = find_user(users, at->session->owner);
         next = TAILQ_NEXT(at, next);
-        bool has_room =
-            !is_behind_own(self_waiters, at, state.gpu_count) && find_room(queue, at, &state, &admission);
-        at->waits_for_others = !has_room && waits_for_others(daemon, at, &owned);
+        bool has_room = !is_behind_own(user, at, state.gpu_count) && find_room(queue, at, &state, &admission);
+        at->waits_for_others = !has_room && waits_for_others(daemon, at, user);
         if (at->waits_for_others)
             count_waiting(at, &state);
         else if (!has_room)
-            note_self_waiting(self_waiters, at, state.gpu_count);
+            note_own_waiting(user, at, state.gpu_count);
         if (!has_room)
             continue;
         struct session *session = at->session;
@@ -314,20 +333,17 @@ static void walk(struct daemon *daemon, struct self_waiters *self_waiters)
         leave(queue, at);
         admission_promise(&state, &admission.allotment);
         admit(session, &admission.allotment);
-        owned.is_known = false;
+        if (user)
+            user->is_known = false;
     }
 }
 
 static void on_advance(void *context)
 {
     struct daemon *daemon = context;
-    struct self_waiters self_waiters = LIST_HEAD_INITIALIZER(self_waiters);
-    walk(daemon, &self_waiters);
-    while (!LIST_EMPTY(&self_waiters)) {
-        struct self_waiting *own = LIST_FIRST(&self_waiters);
-        LIST_REMOVE(own, next);
-        free(own);
-    }
+    struct waiting_users users = LIST_HEAD_INITIALIZER(users);
+    walk(daemon, &users);
+    free_users(&users);
     change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has moved");
 }
 
@@ -335,7 +351,6 @@ static void on_advance(void *context)
 static void take(void *context, const struct change *change)
 {
     struct queue *queue = context;
-    struct queued *at;
     bool may_free = change->kind == CHANGE_SESSION_GONE || change->kind == CHANGE_SESSION_CHANGED ||
                     change->kind == CHANGE_GPUS_SAMPLED;
     if (!may_free || TAILQ_EMPTY(&queue->line))
@@ -343,12 +358,8 @@ static void take(void *context, const struct change *change)
     soon_wake(queue->advance);
     if (change->kind != CHANGE_SESSION_GONE || change->session->state != SESSION_QUEUED)
         return;
-    TAILQ_FOREACH (at, &queue->line, next) {
-        if (at->session == change->session) {
-            leave(queue, at);
-            return;
-        }
-    }
+    if (change->session->queued)
+        leave(queue, change->session->queued);
 }
 
 /* --- Start and end --------------------------------------------------------------------------------- */

@@ -72,6 +72,7 @@ struct session {
     struct session_labels labels;
     bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
     struct release *release; /* while its processes are being ended (release.h); NULL otherwise */
+    struct queued *queued;   /* its place in the queue (queue.h); NULL: it has none */
     uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
     struct share compute;    /* on each of its GPUs */
     enum session_priority priority;

@@ -1,12 +1,15 @@
 /* Connections that are slow to close, and messages with descriptors. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +20,9 @@
 #include "wire/wire.h"
 
 #define LINGER_SECONDS 3
+#define FOR_LONG_SECONDS 60
+#define OTHER_USER 12345
+#define DEADLINE_NS UINT64_C(20000000000)
 
 static struct daemon daemon_state;
 
@@ -34,8 +40,8 @@ static int end(void **state)
     return 0;
 }
 
-/* A TCP socket whose last close waits for LINGER_SECONDS, as the other end reads nothing. Its other end. */
-static int make_lingering(int *lingering)
+/* A TCP socket whose last close waits for so long, as the other end reads nothing. Its other end. */
+static int make_lingering(int *lingering, int seconds)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(address);
@@ -51,7 +57,7 @@ static int make_lingering(int *lingering)
     close(server);
     while (send(*lingering, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
         ;
-    struct linger linger = {.l_onoff = 1, .l_linger = LINGER_SECONDS};
+    struct linger linger = {.l_onoff = 1, .l_linger = seconds};
     assert_int_equal(setsockopt(*lingering, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
     return other;
 }
@@ -80,7 +86,7 @@ static void a_descriptor_is_not_received_and_its_closing_waits_for_nobody(void *
     int ends[2], lingering;
     struct wire_message message, want = {.header = {.magic = WIRE_MAGIC, .version = 2, .type = WIRE_WANT}};
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
-    int other = make_lingering(&lingering);
+    int other = make_lingering(&lingering, LINGER_SECONDS);
     send_descriptor(ends[1], lingering, &want, offsetof(struct wire_message, want) + sizeof(want.want));
     uint64_t began = monotonic_ns();
     assert_int_equal(wire_receive_plain(ends[0], &message), -EPROTO);
@@ -96,7 +102,7 @@ static void an_empty_packet_can_have_one_too(void **state)
     int ends[2], lingering;
     struct wire_message message;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
-    int other = make_lingering(&lingering);
+    int other = make_lingering(&lingering, LINGER_SECONDS);
     send_descriptor(ends[1], lingering, "", 0);
     uint64_t began = monotonic_ns();
     assert_int_equal(wire_receive_plain(ends[0], &message), -EPROTO);
@@ -122,12 +128,80 @@ static void messages_without_are_received_whole(void **state)
     closer_close(&daemon_state, ends[0]);
 }
 
+/* Both ends of a connection that user `uid` made. By the system call: seteuid() interrupts all threads, and whatever they wait
+ * for. */
+static void connect_as(uid_t uid, int ends[2])
+{
+    assert_int_equal(syscall(SYS_setresuid, -1, uid, -1), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
+    assert_int_equal(syscall(SYS_setresuid, -1, 0, -1), 0);
+}
+
+/* A connection of that user's with a descriptor in it that does not close, closed. What lets it close. */
+static int close_stuck(uid_t uid)
+{
+    int ends[2], lingering, other = make_lingering(&lingering, FOR_LONG_SECONDS);
+    connect_as(uid, ends);
+    send_descriptor(ends[1], lingering, "x", 1);
+    closer_close(&daemon_state, ends[0]);
+    close(ends[1]);
+    return other;
+}
+
+/* The same with a pipe in it. Its other end, which tells when it is closed. */
+static int close_pipe(uid_t uid)
+{
+    int ends[2], pipe_ends[2];
+    assert_int_equal(pipe2(pipe_ends, O_NONBLOCK), 0);
+    connect_as(uid, ends);
+    send_descriptor(ends[1], pipe_ends[1], "x", 1);
+    closer_close(&daemon_state, ends[0]);
+    close(ends[1]);
+    return pipe_ends[0];
+}
+
+static bool is_closed(int pipe_end)
+{
+    char byte;
+    return read(pipe_end, &byte, 1) == 0;
+}
+
+static bool becomes_closed(int pipe_end)
+{
+    uint64_t end_ns = monotonic_ns() + DEADLINE_NS;
+    while (!is_closed(pipe_end) && monotonic_ns() < end_ns)
+        sd_event_run(daemon_state.loop, 10000);
+    return is_closed(pipe_end);
+}
+
+static void what_never_closes_holds_up_its_own_user_alone(void **state)
+{
+    int others[CLOSER_HELD_UP_MAX];
+    if (geteuid() != 0)
+        skip();
+    for (unsigned i = 0; i < CLOSER_HELD_UP_MAX; i++) {
+        others[i] = close_stuck(OTHER_USER);
+        int neighbour = close_pipe(OTHER_USER + 1);
+        assert_true(becomes_closed(neighbour)); /* another helper has taken over */
+        close(neighbour);
+    }
+    int own = close_pipe(OTHER_USER), neighbour = close_pipe(OTHER_USER + 1);
+    assert_true(becomes_closed(neighbour));
+    assert_false(is_closed(own)); /* that user has as many helpers as one may */
+    for (unsigned i = 0; i < CLOSER_HELD_UP_MAX; i++)
+        close(others[i]);
+    assert_true(becomes_closed(own));
+    close(own);
+    close(neighbour);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_descriptor_is_not_received_and_its_closing_waits_for_nobody, begin,
                                         end),
         cmocka_unit_test_setup_teardown(an_empty_packet_can_have_one_too, begin, end),
+        cmocka_unit_test_setup_teardown(what_never_closes_holds_up_its_own_user_alone, begin, end),
         cmocka_unit_test_setup_teardown(messages_without_are_received_whole, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
