@@ -127,7 +127,7 @@ const struct cli_verb verb_cdi = {
     .operands = "[SESSION...]",
     .operand_kind = CLI_SESSION,
     .operands_max = (unsigned)-1,
-    .summary = "write sessions and slices as devices for podman, docker and containerd",
+    .summary = "write sessions and slices as devices of containers",
     .text = "A device is called by its session's name and ID, like gpuslice.io/session=train. A "
             "specification holds the session's token, and is "
             "of no use when that has ended. With --slice, a device is a size, like "
