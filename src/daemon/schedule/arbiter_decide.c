@@ -120,7 +120,7 @@ static bool is_at_cost_of_others(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
         if (at != session && (at->gpus & session->gpus) && at->takes_turns &&
-            at->robbed_ns > ROBBED_A_LITTLE_NS)
+            missing(at) > ROBBED_A_LITTLE_NS)
             return true;
     return false;
 }
@@ -128,7 +128,7 @@ static bool is_at_cost_of_others(const struct arbiter_session *session)
 /* Whether others took from a session that takes turns what is its, whoever they are. */
 static bool is_robbed(const struct arbiter_session *session)
 {
-    double robbed = session->robbed_ns - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
+    double robbed = missing(session) - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
     return session->takes_turns && robbed >= (session->is_robbed ? 0 : ROBBED_NS);
 }
 
@@ -178,10 +178,20 @@ static bool is_eligible(const struct arbiter_session *session)
     return session->is_backlogged && session->lease == LEASE_NONE;
 }
 
+/* A program with gaps of its own leaves the GPU idle in its turns. What is promised to it, it has as soon as it is due; of what
+ * nobody is promised, others make more. */
+static bool leaves_the_rest(const struct arbiter_session *session)
+{
+    return session->is_known && !session->is_dense && !session->understates && session->share.min > 0 &&
+           arbiter_owed(session) <= 0;
+}
+
 static bool precedes(const struct arbiter_session *a, const struct arbiter_session *b)
 {
     if (standing(a) != standing(b))
         return standing(a) > standing(b);
+    if (leaves_the_rest(a) != leaves_the_rest(b))
+        return leaves_the_rest(b);
     if (a->lag != b->lag)
         return a->lag < b->lag;
     return a->waits_since != b->waits_since ? a->waits_since < b->waits_since : a->serial < b->serial;

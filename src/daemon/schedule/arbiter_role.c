@@ -313,6 +313,8 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
         arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
     judge_stretch(session);
     see_turn(session, passed, gave_back);
+    if (!session->is_dense && !gave_back)
+        arbiter_owe(session, arbiter->gap_ns); /* which was no gap of its own */
     unsigned parts = gave_back ? 1 : MEASURES_TURN;
     if (was_measuring)
         session->measures_left -= parts < session->measures_left ? parts : session->measures_left;
@@ -444,7 +446,7 @@ void arbiter_find_roles(struct arbiter *arbiter)
             arbiter_join_turns(at);
         else if (!at->takes_turns && took_turns)
             arbiter_leave_turns(at);
-        if (at->takes_turns && at->is_backlogged && (at->is_dense ? at->robbed_ns : at->owed_ns) >= ROBBED_NS)
+        if (at->takes_turns && at->is_backlogged && missing(at) >= ROBBED_NS)
             find_donors(at);
     }
 }

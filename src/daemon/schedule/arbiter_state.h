@@ -260,6 +260,12 @@ static inline bool is_exclusive(const struct arbiter_session *session)
     return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_LOOSE;
 }
 
+/* What others keep from it of its minimum. */
+static inline double missing(const struct arbiter_session *session)
+{
+    return session->is_dense ? session->robbed_ns : session->owed_ns;
+}
+
 static inline bool is_held(const struct arbiter_session *session)
 {
     return session->lease != LEASE_NONE && session->lease != LEASE_FREE;

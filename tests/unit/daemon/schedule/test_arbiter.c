@@ -351,6 +351,23 @@ static void guests_that_get_less_than_their_minima_take_turns(void **state)
     assert_minima_of_a_greedy_pair("15%..100%", 15, "80%..100%", 80);
 }
 
+/* In its turns the GPU is idle for most of the time. */
+static void what_a_light_session_was_not_promised_goes_to_the_busy_one(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program light = {.piece_ns = 100000, .burst = 1, .idle_ns = 300000};
+    world_add(&world, "0%..100%", NORMAL, light);
+    run_and_measure(SECOND, percent);
+    double alone = percent[0];
+    world_kill(&world.members[0]);
+    world_add(&world, "30%..100%", NORMAL, light);
+    world_add(&world, "20%..100%", NORMAL, (struct program){.piece_ns = 400000});
+    world_run(&world, 2 * SECOND);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[1], 0.3 * alone, 0.3);
+    assert_true(percent[2] >= 67);
+}
+
 static void a_busy_session_gets_its_minimum_beside_one_that_is_not(void **state)
 {
     double percent[WORLD_PROCESSES];
@@ -921,6 +938,7 @@ int main(void)
         T(guests_that_turn_busy_take_turns),
         T(guests_that_together_want_more_than_there_is_keep_their_minima),
         T(guests_that_get_less_than_their_minima_take_turns),
+        T(what_a_light_session_was_not_promised_goes_to_the_busy_one),
         T(a_busy_session_gets_its_minimum_beside_one_that_is_not),
         T(a_higher_priority_comes_first),
         T(a_lower_priority_waits_for_those_above),

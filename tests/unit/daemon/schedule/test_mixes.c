@@ -299,7 +299,7 @@ static void try_mix(uint64_t seed, unsigned kind)
     world_end(&world);
 }
 
-static uint64_t from = 1, to = 6;
+static uint64_t from = 1, to = 8;
 static unsigned only = UINT32_MAX;
 
 static void keeps_its_promises(void **state)
