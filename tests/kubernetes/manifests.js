@@ -22,7 +22,10 @@ function lookUp(name, context) {
 }
 
 function evaluate(words, context) {
-    const value = word => word.startsWith('.') ? lookUp(word, context) : JSON.parse(word);
+    const value = word => word.startsWith('(print ') ? String(lookUp(word.slice(7, -1), context))
+        : word.startsWith('.') ? lookUp(word, context) : JSON.parse(word);
+    if ((words[0] === 'eq' || words[0] === 'ne') && typeof value(words[1]) !== typeof value(words[2]))
+        throw new Error(`'${words.join(' ')}' compares values of two types, which Helm does not`);
     if (words[0] === 'eq' || words[0] === 'ne')
         return (value(words[1]) === value(words[2])) === (words[0] === 'eq');
     if (words.length !== 1)
@@ -59,7 +62,7 @@ function render(template, context) {
         if (typeof part === 'string')
             out += isShown ? part : '';
         else if (part.action.startsWith('if '))
-            open.push(isShown && Boolean(evaluate(part.action.slice(3).split(/\s+/), context)));
+            open.push(isShown && Boolean(evaluate(part.action.slice(3).match(/\([^)]*\)|\S+/g), context)));
         else if (part.action === 'else')
             open.push(!open.pop() && open.every(Boolean));
         else if (part.action === 'end')

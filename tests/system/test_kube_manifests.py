@@ -57,6 +57,15 @@ def test_values_of_the_chart_do_what_they_say(tmp_path, values, there, not_there
     assert manifests("check", tmp_path / "made.yaml").stdout == ""
 
 
+def test_switches_are_values_of_either_kind():
+    """`helm --set simulated=true` is a boolean, as in values.yaml; `--set-string` is a text. Helm compares none with the other."""
+    switches = ("simulated", "withoutDriver", "sliceOversubscribe")
+    on, as_text = (manifests("render", json.dumps(dict.fromkeys(switches, value))).stdout for value in (True, "true"))
+    assert on == as_text and "--slice-oversubscribe" in on
+    off = manifests("render", json.dumps({**dict.fromkeys(switches, "false"), "createNamespace": True})).stdout
+    assert off == manifests("render").stdout
+
+
 # --- On a node ---------------------------------------------------------------------------------------------
 
 def install(from_, to):
