@@ -114,7 +114,9 @@ static struct {
     bool is_following; /* a task does */
     bool is_publishing;
     bool is_expired;
-    uint64_t retry_ns; /* not before; 0: at once */
+    uint64_t retry_ns;       /* not before; 0: at once */
+    uint64_t offer_again_ns; /* where the server left something out */
+    bool is_loss_told;
     bool is_failure_told;
 } slices;
 
@@ -243,6 +245,7 @@ static void follow(void *context)
 /* --- Publishing ------------------------------------------------------------------------------------ */
 
 #define RETRY_NS (UINT64_C(2) * 1000000000)
+#define OFFER_AGAIN_NS (UINT64_C(10) * 1000000000) /* to a server that may count capacity by then */
 
 /* The node owns its slices: they end with it. It is no matter where that cannot be said. */
 static void set_owner(const struct kubelet *kubelet, json_t *slice)
@@ -299,6 +302,7 @@ struct difference {
     char *told;         /* the devices as text, as the annotation has it */
     const json_t *ours; /* the server's; NULL: none */
     bool is_ours_right;
+    bool is_sharing_lost; /* the server left out what lets claims share a GPU */
 };
 
 static void free_difference(struct difference *difference)
@@ -306,6 +310,32 @@ static void free_difference(struct difference *difference)
     json_decref(difference->strange);
     json_decref(difference->devices);
     free(difference->told);
+}
+
+/* Whether a server without the feature gate DRAConsumableCapacity stored the slice. */
+static bool has_lost_sharing(const json_t *slice)
+{
+    json_t *device;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(slice, "spec"), "devices"), i, device)
+    {
+        if (!json_is_true(json_object_get(device, "allowMultipleAllocations")))
+            return true;
+    }
+    return false;
+}
+
+static void tell_loss(const struct difference *difference)
+{
+    if (difference->is_sharing_lost && !slices.is_loss_told)
+        fprintf(stderr,
+                "gpuslice-kubelet: the API server leaves out that claims can share a GPU: each gets a "
+                "GPU whole; switch the feature gate DRAConsumableCapacity on, in the API server, the "
+                "scheduler, the controller manager and the kubelets\n");
+    else if (difference->ours && !difference->is_sharing_lost && slices.is_loss_told)
+        fprintf(stderr, "gpuslice-kubelet: the API server takes now that claims share a GPU\n");
+    if (difference->ours)
+        slices.is_loss_told = difference->is_sharing_lost;
 }
 
 static bool find_difference(const struct kubelet *kubelet, struct difference *difference)
@@ -326,9 +356,11 @@ static bool find_difference(const struct kubelet *kubelet, struct difference *di
             json_array_append_new(difference->strange, json_string(name));
     }
     const json_t *annotations = json_object_get(json_object_get(difference->ours, "metadata"), "annotations");
+    difference->is_sharing_lost = has_lost_sharing(difference->ours);
     difference->is_ours_right =
         !has_devices || (difference->ours && difference->told &&
-                         strcmp(session_text(annotations, SEEN), difference->told) == 0);
+                         strcmp(session_text(annotations, SEEN), difference->told) == 0 &&
+                         !(difference->is_sharing_lost && monotonic_ns() >= slices.offer_again_ns));
     return json_array_size(difference->strange) > 0 || !difference->is_ours_right;
 }
 
@@ -355,6 +387,7 @@ static void publish(void *context)
     else
         slices.is_failure_told = false;
     slices.retry_ns = monotonic_ns() + RETRY_NS;
+    slices.offer_again_ns = monotonic_ns() + OFFER_AGAIN_NS;
     json_decref(ours);
     free_difference(&difference);
     slices.is_publishing = false;
@@ -369,6 +402,7 @@ void resource_slices_tick(struct kubelet *kubelet)
     if (!slices.seen || slices.is_publishing || monotonic_ns() < slices.retry_ns)
         return;
     bool is_different = find_difference(kubelet, &difference);
+    tell_loss(&difference);
     free_difference(&difference);
     if (!is_different)
         return;

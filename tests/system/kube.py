@@ -112,6 +112,7 @@ class ApiServer:
         self.change_token("first")
         self.objects, self.requests, self.answers, self.events = {}, [], [], []
         self.version = 1
+        self.lacks_gate = False  # DRAConsumableCapacity
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.history, self.watches, self.ended, self.stopped = [], 0, 0, False
@@ -284,6 +285,8 @@ class ApiServer:
         else:
             return 404, {"kind": "Status", "message": f"{path} not found"}
         body["metadata"]["resourceVersion"] = str(self.version)
+        for device in body["spec"]["devices"] if self.lacks_gate else []:
+            device.pop("allowMultipleAllocations")
         self.objects[path] = body
         self.tell({"type": "ADDED" if method == "POST" else "MODIFIED", "object": body})
         return 201 if method == "POST" else 200, body

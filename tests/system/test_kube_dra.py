@@ -127,6 +127,17 @@ def test_publishing_is_tried_again_until_it_is_done(api, kubelet, plugin, answer
     assert not api.answers and plugin.process.poll() is None
 
 
+def test_an_api_server_that_does_not_count_capacity_is_said_and_asked_again(api, kubelet, plugin):
+    wait_for(lambda: (kubelet.folder / "plugins_registry" / REGISTRATION).exists(), "the plug-in's socket")
+    api.lacks_gate = True
+    greet(kubelet)
+    wait_for(lambda: "feature gate DRAConsumableCapacity" in plugin.log_text(), "the warning")
+    api.lacks_gate = False
+    wait_for(lambda: api.slices()[0]["spec"]["devices"][0].get("allowMultipleAllocations"), "the slice as it is to be", deadline_s=40)
+    wait_for(lambda: "takes now" in plugin.log_text(), "the news")
+    assert plugin.log_text().count("feature gate") == 1
+
+
 def watches(api):
     """The versions that watches began at."""
     return [int(url.rpartition("resourceVersion=")[2]) for method, url in api.requests if "watch=true" in url]
