@@ -304,6 +304,25 @@ def test_a_drained_node_has_no_sessions_and_takes_pods_again(dra, space):
     space.wait_phase("next", "Running")
 
 
+def test_a_deleted_pod_has_its_session_until_its_grace_period_is_over(dra, space):
+    last = f"trap '{allocations(100, 6)}; /bin/sleep 5; exit 0' TERM; while :; do /bin/sleep 0.2; done"
+    space.apply(template("share"), sharing("main", script=last, terminationGracePeriodSeconds=60))
+    space.wait_phase("main", "Running")
+    space.kubectl("delete", "pod", "main", "--wait=false")
+    wait_for(lambda: granted(space.log("main")) == 4, lambda: f"its last work {space.log('main')} {space.events()}")
+    wait_for(lambda: space.phases() == {} and space.sessions() == [], "its end")
+
+
+def test_a_cron_job_leaves_nothing_between_its_runs(dra, space):
+    one = pod("-", container(allocations(100, 6)), claims={"gpu": "share"})["spec"]
+    space.apply(template("share"), {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "cron"}, "spec": {
+        "schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": {"spec": one}}}}})
+    for run in ("first", "second"):
+        space.kubectl("create", "job", run, "--from=cronjob/cron")
+        wait_for(lambda: space.get("job", run)["status"].get("succeeded") == 1, lambda: f"{run} to be done {space.events()}")
+        wait_for(lambda: space.sessions() == [], "no session to be left")
+
+
 def test_a_pod_deleted_by_force_leaves_nothing(dra, space):
     space.apply(template("share"), sharing("main"))
     space.wait_phase("main", "Running")

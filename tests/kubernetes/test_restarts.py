@@ -99,18 +99,19 @@ class Chaos:
     """Pods come and go, and anything is killed at any moment. A pod is right when all its programs had exactly its limit."""
 
     PIECE = 20
+    SIZES = (3, 5, 8)  # a pod's limit, in pieces
 
-    def __init__(self, node, space):
+    def __init__(self, node, space, templates=True):
         self.node, self.space, self.chance = node, space, random.Random(SEED)
         self.pods, self.number, self.log = {}, 0, []  # pods: their limits in pieces
-        for pieces in (3, 5, 8):
+        for pieces in self.SIZES if templates else ():
             space.apply(template(f"share-{pieces}", request(memory=f"{pieces * self.PIECE}Mi", cores="5")))
 
     def add(self):
         if len(self.pods) == MOST_PODS:
             self.remove()
         self.number += 1
-        name, pieces = f"chaos-{self.number}", self.chance.choice((3, 5, 8))
+        name, pieces = f"chaos-{self.number}", self.chance.choice(self.SIZES)
         script = f"while :; do {allocations(self.PIECE, 20)}; /bin/sleep 1; done"
         made = self.space.apply(pod(name, container(script), claims={"gpu": f"share-{pieces}"}, restartPolicy="Always"), check=False)
         if made.returncode == 0:
@@ -152,7 +153,7 @@ class Chaos:
             name = self.chance.choice(sorted(actions))
             self.log.append(name)
             actions[name]()
-            limits = {pieces * self.PIECE * MIB for pieces in (3, 5, 8)}
+            limits = {pieces * self.PIECE * MIB for pieces in self.SIZES}
             assert {one["vram_limit_bytes"] for one in self.node.sessions() or []} <= limits
             time.sleep(self.chance.random() * 3)
 

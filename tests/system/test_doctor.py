@@ -346,6 +346,10 @@ def test_an_old_kernel_is_named(daemon, number, level, words):
      ("nvidia-gpu.sock", "whole GPUs", "remove it")),
 ])
 def test_the_node_is_known(daemon, sockets, level, words):
+    expect(findings(daemon, under=on_node(sockets))["kubernetes"], level, *words)
+
+
+def on_node(sockets):
     node = "/var/lib/kubelet"
     steps = ["mount -t tmpfs none /var/lib"]
     if sockets is not None:
@@ -353,4 +357,16 @@ def test_the_node_is_known(daemon, sockets, level, words):
     under = ["unshare", "--mount", "--propagation", "private", "sh", "-c", " && ".join([*steps, "exec \"$@\""]), "sh"]
     if subprocess.run([*under, "true"], capture_output=True).returncode != 0:
         pytest.skip("no mount namespaces here")
-    expect(findings(daemon, under=under)["kubernetes"], level, *words)
+    return under
+
+
+@root_only
+@pytest.mark.parametrize("switch, level, words", [("false", "warning", ("enable_cdi = false", "enable_cdi = true", "without a GPU")),
+                                                  ("true", "ok", ("by DRA",))])
+def test_a_runtime_whose_cdi_is_off_is_named(daemon, tmp_path, switch, level, words):
+    script = tmp_path / "containerd"
+    script.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exec echo containerd x 1.7.24 abc\n[ \"$*\" = 'config dump' ] || exit 1\n"
+                      f"echo '    disable_tcp_service = true'\necho '    enable_cdi = {switch}'\n")
+    script.chmod(0o755)
+    found = findings(daemon, under=on_node(["plugins_registry/gpu.gpuslice.io-reg.sock"]), environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    expect(found["kubernetes"], level, *words)

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "cli/doctor/doctor.h"
+#include "cli/doctor/doctor_run.h"
 
 /* A socket of another plug-in that seems to be about GPUs; "" for none. */
 static void find_rival(const char *folder_path, char rival[static 128])
@@ -25,6 +26,14 @@ static bool has_slices(const char *folder_path)
         if (strstr(entry->d_name, ".sock") && strstr(entry->d_name, "gpuslice"))
             return true;
     return false;
+}
+
+/* containerd 1.7 takes CDI names, but not from a kubelet unless it is told to. */
+static bool is_cdi_off(void)
+{
+    char *const words[] = {"containerd", "config", "dump", NULL};
+    char text[65536];
+    return doctor_run(words, DOCTOR_PLAIN, text, sizeof(text)) == 0 && strstr(text, "enable_cdi = false");
 }
 
 void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *finding)
@@ -49,6 +58,12 @@ void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *findi
                    "ask for its "
                    "devices get whole GPUs",
                    rival);
+    else if (is_driver && is_cdi_off())
+        doctor_say(
+            finding, DOCTOR_WARNING,
+            "set 'enable_cdi = true' in containerd's configuration (share/doc/gpuslice/kubernetes.md)",
+            "a Kubernetes node whose containerd leaves CDI names of pods out ('enable_cdi = false'): pods "
+            "with claims start without a GPU");
     else if (is_driver || is_plugin)
         doctor_say(finding, DOCTOR_OK, "", "a Kubernetes node; pods get sessions by %s%s%s",
                    is_driver ? "DRA" : "", is_driver && is_plugin ? " and " : "",
