@@ -13,9 +13,8 @@
  * outside of a session alone, is then not asked.
  *
  * DIFFER_MOVES: the calls are those that answer alike wherever memory lies: nothing is done with an address that was given
- * back, which is another's sooner or later; nothing is copied from behind an allocation's end, where an engine may have
- * room; and no legacy IPC, which memory that moves does not have. How much a pool had at most follows from when the
- * program waited.
+ * back, which is another's sooner or later; and nothing is copied from behind an allocation's end, where an engine may have
+ * room. How much a pool had at most follows from when the program waited.
  *
  * DIFFER_ALLOWED=more: in a daemon's session the driver line may charge what the driver takes unasked, so
  * what is charged may be more than what was asked for. */

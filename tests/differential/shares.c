@@ -119,8 +119,6 @@ static void ipc_get(struct actor *actor)
 {
     CUipcMemHandle handle, *out = one_in(actor, 8) ? NULL : &handle;
     uint64_t address = pick(actor, MEMORY);
-    if (memory_moves)
-        address = 0x1234;
     put(actor, "%s", out ? "&" : "NULL");
     CUresult result = CALL(actor, cuIpcGetMemHandle)(out, address);
     put_result(actor, result);

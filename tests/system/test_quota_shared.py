@@ -332,6 +332,37 @@ def test_memory_of_another_session_is_charged_until_closed_as_often_as_opened(da
     assert lines(daemon, session) == (SIZE, 0, 0)
 
 
+def test_memory_that_was_handed_out_stays_where_the_rest_can_leave_the_card(daemon, start):
+    session = new_session(daemon, memory_bytes=LIMIT, oversubscribe="swap", name="moves")
+    exporter, opener = start(daemon, session), start(daemon, session)
+    small = exporter.get("alloc", 1000)
+    made = exporter.get("alloc", SIZE)
+    exporter.get("paint", made, 7, SIZE)
+    exporter.get("paint", small, 3, 1000)
+    name = exporter.get("ipcget", made)
+    assert exporter.get("ipcget", made) == name
+    opened, again = opener.get("ipcopen", name), opener.get("ipcopen", name)
+    small_there = opener.get("ipcopen", exporter.get("ipcget", small))
+    assert opener.do("look", opened, SIZE - 1) == [OK, 7] and opener.do("look", small_there, 999) == [OK, 3]
+    opener.get("paint", opened, 9, SIZE)
+    assert exporter.do("look", made, SIZE - 1) == [OK, 9]
+    assert lines(daemon, session)[0] == SIZE + 1000
+    daemon.cli("suspend", "moves")
+    assert daemon.session("moves")["unmovable_bytes"] >= SIZE
+    daemon.cli("resume", "moves")
+    assert opener.do("look", opened, 5) == [OK, 9] and exporter.do("look", small, 5) == [OK, 3]
+    assert exporter.code("ipcopen", name) == INVALID_CONTEXT
+    for thing in opened, again, small_there:
+        opener.get("ipcclose", thing)
+    assert opener.code("ipcclose", again) == INVALID_VALUE
+    exporter.get("free", made)
+    assert opener.code("ipcopen", name) == INVALID_VALUE
+    exporter.get("free", small)
+    assert lines(daemon, session)[0] == 0
+    exporter.kill()
+    assert opener.code("ipcopen", name) == INVALID_VALUE
+
+
 def test_memory_of_another_session_is_refused_beyond_the_quota(daemon, session, other, start):
     exporter, opener = start(daemon, session), start(daemon, other)
     name = exporter.get("ipcget", exporter.get("alloc", SIZE))

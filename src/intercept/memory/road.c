@@ -109,7 +109,7 @@ static bool charge_mapped(const struct alloc_row *row, CUdeviceptr address, uint
     if (engine_plain.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
         type == CU_MEMORYTYPE_HOST)
         return true; /* of a pool of host memory */
-    if (engine_plain.address_range(&base, &bytes, address) != CUDA_SUCCESS ||
+    if (engine_of_process()->address_range(&base, &bytes, address) != CUDA_SUCCESS ||
         engine_plain.pointer_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
         return true;
     enum charge_answer answer = charge_take_import(&charge, device, bytes, name);
@@ -143,7 +143,7 @@ static bool enter_mapped(const struct alloc_row *row, const struct allocation *w
 
 static CUresult allocate_mapped(const struct alloc_row *row, const struct allocation *wanted)
 {
-    CUresult result = plain_allocate(wanted);
+    CUresult result = own_calls_depth ? plain_allocate(wanted) : engine_allocate(wanted, NULL);
     if (result != CUDA_SUCCESS || own_calls_depth || session_mode() != SESSION_INSIDE ||
         enter_mapped(row, wanted))
         return result;

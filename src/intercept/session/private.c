@@ -14,7 +14,7 @@ _Atomic(struct private_area *) private_area;
 static bool wiped_by_kernel;
 
 /* What private_at_fork() was given: one of each room above this one. */
-#define FORGETTERS 4
+#define FORGETTERS 5
 static _Atomic(void (*)(void)) forgetters[FORGETTERS];
 
 void private_at_fork(void (*forget)(void))

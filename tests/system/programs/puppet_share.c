@@ -4,7 +4,7 @@
  * - shareable B, export I, import B, retainhandle I: memory of cuMemCreate, by descriptor; B: its bytes.
  * - team B, bind I J, tiles I: a multicast object for this device, by descriptor as memory is; memory J
  *   bound to it; memory I mapped into a sparse array.
- * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc.
+ * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc. paint I VALUE B, look I AT: its bytes.
  * - defaultpool D; sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport: a device's pool; one
  * of one's own, by descriptor.
  * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
@@ -218,6 +218,24 @@ static bool obey_addresses(const char *verb, const char *digits, struct thing *g
     return true;
 }
 
+static bool obey_bytes(const char *verb, const char *line, const struct thing *given)
+{
+    unsigned value = 0;
+    unsigned char seen = 0;
+    size_t number = 0;
+    if (strcmp(verb, "paint") == 0) {
+        sscanf(line, "%*s %*u %u %zu", &value, &number);
+        answer("%d", (int)call(cuMemsetD8_v2)(given->address, (unsigned char)value, number));
+    } else if (strcmp(verb, "look") == 0) {
+        sscanf(line, "%*s %*u %zu", &number);
+        CUresult result = call(cuMemcpyDtoH_v2)(&seen, given->address + number, 1);
+        answer("%d %u", (int)result, seen);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 bool obey_share(const char *verb, const char *line)
 {
     char digits[160] = "x";
@@ -233,6 +251,8 @@ bool obey_share(const char *verb, const char *line)
     sscanf(line, "%*s %llu %llu", &a, &b);
     sscanf(line, "%*[^x]%159s", digits);
     given = &things[a % THINGS];
+    if (obey_bytes(verb, line, given))
+        return true;
 #define IS(word) (strcmp(verb, word) == 0)
     if (IS("shareable")) {
         next->bytes = a;

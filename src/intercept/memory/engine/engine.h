@@ -73,6 +73,8 @@ struct engine {
     const struct engine_pools *pools; /* NULL: the driver's */
     /* The device `peer` may reach all of the process's memory on `device` from now on. NULL: the driver sees to that. */
     void (*open_to_peer)(CUdevice device, CUdevice peer);
+    /* cuIpcGetMemHandle. NULL: the driver's. */
+    CUresult (*ipc_handle)(CUipcMemHandle *handle, CUdeviceptr address);
 };
 
 extern const struct engine engine_plain;

@@ -39,6 +39,9 @@ struct extent {
     bool is_resident;
     /* Somebody else holds the physical memory too, or may look at it where it is: it stays on the card for good. */
     bool is_pinned;
+    /* It was, by legacy IPC: under this number (descriptors.h). */
+    bool is_handed_out;
+    uint64_t handed_out_as, handed_out_secret;
     /* Evicted: what it held is in the arena. Memory that was born evicted held nothing. */
     bool has_copy;
     /* `place` in the arena is its own. */

@@ -1,5 +1,6 @@
 #include "intercept/memory/engine/resident.h"
 
+#include "intercept/memory/engine/descriptors.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/resolve/real.h"
 
@@ -40,10 +41,15 @@ static CUresult map_and_open(const struct extent *extent)
 
 CUresult extent_make_resident(struct extent *extent)
 {
-    const CUmemAllocationProp ours = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
+    CUmemAllocationProp ours = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
     const CUmemAllocationProp *properties = extent->address ? &ours : &extent->program.properties;
     CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, properties, 0);
+    if (extent->address && result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
+        ours.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* where no memory can be handed out */
+        result = real(cuMemCreate)(&extent->handle, extent->bytes, &ours, 0);
+    }
     if (result != CUDA_SUCCESS)
         return result;
     result = extent->address ? map_and_open(extent) : mapping_map_all(extent);
@@ -82,6 +88,15 @@ void extent_give_up_place(struct extent *extent)
     if (extent->has_place)
         arena_give_back(&swap_state()->arena, extent->place, extent->bytes);
     extent->has_place = extent->has_copy = extent->has_digest = false;
+}
+
+void extent_pin(struct extent *extent)
+{
+    extent_count(extent, false);
+    extent->is_pinned = true;
+    extent_count(extent, true);
+    if (extent->is_resident)
+        extent_give_up_place(extent);
 }
 
 /* Enter an extent, on the card or not. */
@@ -136,6 +151,8 @@ CUresult extent_end(struct extent *extent)
         extent_count(extent, true);
         return result;
     }
+    if (extent->is_handed_out)
+        descriptors_remove(extent->handed_out_as);
     if (!extent->pool)
         real(cuMemAddressFree)(extent->address, extent->bytes);
     extent_give_up_place(extent);

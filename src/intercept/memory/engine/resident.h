@@ -26,5 +26,8 @@ CUresult extent_open_to_peers(const struct extent *extent);
 /* Count an extent as one that is on the card, or away; and as none any more. */
 void extent_count(const struct extent *extent, bool is_there);
 
+/* It stays on the card from now on, where it is. */
+void extent_pin(struct extent *extent);
+
 /* Where it has a place in the arena, that is free again. */
 void extent_give_up_place(struct extent *extent);

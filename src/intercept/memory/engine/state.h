@@ -62,6 +62,25 @@ struct swap_pools {
     struct swap_event events[SWAP_EVENTS];
 };
 
+/* --- Legacy IPC (swap_ipc.h) ------------------------------------------------------------------------ */
+
+/* Another process's memory that is open here. */
+struct swap_import {
+    uint32_t count; /* how often; 0: an unused place */
+    int32_t pid;    /* of the handle, as the two below */
+    uint64_t secret, number;
+    CUcontext context;
+    CUdevice device;
+    CUmemGenericAllocationHandle handle;
+    uint64_t address, mapped_bytes; /* of the extent */
+    uint64_t base, bytes;           /* of the allocation in it */
+};
+
+struct swap_imports {
+    struct swap_import *table; /* of IMPORTS_MAX */
+    uint32_t end;              /* places from here on were never used */
+};
+
 /* --- The whole ------------------------------------------------------------------------------------- */
 
 /* The kernel of digests, in a context (clean.h). */
@@ -81,6 +100,7 @@ struct swap {
     struct arena arena;
     struct program program;
     struct swap_pools pools;
+    struct swap_imports imports;
     struct swap_digester digesters[SWAP_DIGESTERS];
     /* Of each device, by ordinal: a bit for each that may reach its extents (cuCtxEnablePeerAccess). */
     uint64_t open_to[LEDGER_GPUS];

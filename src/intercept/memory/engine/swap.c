@@ -7,6 +7,7 @@
 #include "intercept/memory/engine/mover.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_answers.h"
+#include "intercept/memory/engine/swap_ipc.h"
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/memory/engine/swap_program.h"
 
@@ -90,6 +91,8 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
         return program_create(wanted);
     if (row->charged == ALLOC_POOLED)
         return swap_pool_allocate(wanted);
+    if (row->record == RECORD_IPC)
+        return swap_ipc_open(wanted);
     if (!row->can_move || row->record != RECORD_POINTER)
         return plain_allocate(wanted);
     CUresult result = is_pitched ? as_driver_pitch(wanted, &bytes) : charge_capture_forbids();
@@ -160,6 +163,8 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
 {
     if (way == RELEASE_cuMemRelease && program_is_handle(key))
         return program_release(key);
+    if (release_rows[way].record == RECORD_IPC)
+        return swap_ipc_close(key);
     if (release_rows[way].record != RECORD_POINTER)
         return plain_release(way, key, stream);
     pthread_mutex_lock(&swap_state()->lock);
@@ -199,6 +204,7 @@ static void swap_forget_context(CUcontext context)
     arena_forget_context(&swap_state()->arena, context);
     digester_forget_context(context);
     swap_pool_forget_context(context);
+    swap_ipc_forget_context(context);
     pthread_mutex_unlock(&swap_state()->lock);
 }
 
@@ -214,4 +220,5 @@ const struct engine engine_swap = {
     .vmm = &program_vmm,
     .pools = &swap_pools,
     .open_to_peer = swap_open_to_peer,
+    .ipc_handle = swap_ipc_handle,
 };

@@ -5,6 +5,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/engine/mappings.h"
+#include "intercept/memory/engine/swap_ipc.h"
 #include "intercept/memory/engine/swap_pool.h"
 
 /* An address of one of our extents, but of nothing that was allocated there: the driver is asked about this one. */
@@ -16,6 +17,7 @@ struct place {
     uint64_t context; /* 0: what the program mapped there itself is of none */
     CUdevice device;
     bool is_resident, is_mapping;
+    bool is_linear;    /* of cuMemAlloc: legacy IPC can hand it out */
     CUmemoryPool pool; /* NULL: of none */
 };
 
@@ -35,7 +37,8 @@ static bool find(CUdeviceptr *address, struct place *place)
                                 .bytes = record.charged.bytes,
                                 .context = record.charged.context,
                                 .device = found->device,
-                                .is_resident = found->is_resident};
+                                .is_resident = found->is_resident,
+                                .is_linear = true};
     struct pool_place pools;
     bool is_pools = found && found->pool && swap_pool_find(*address, &pools);
     if (is_pools)
@@ -47,11 +50,19 @@ static bool find(CUdeviceptr *address, struct place *place)
                                 .pool = pools.pool};
     bool is_mapping =
         !found && mapping_look_up(*address, &place->base, &place->bytes, &place->device, &place->is_resident);
+    struct ipc_place opened;
+    bool is_opened = !found && !is_mapping && swap_ipc_find(*address, &opened);
+    if (is_opened)
+        *place = (struct place){.base = opened.base,
+                                .bytes = opened.bytes,
+                                .context = (uint64_t)(uintptr_t)opened.context,
+                                .device = opened.device,
+                                .is_resident = true};
     pthread_mutex_unlock(&swap_state()->lock);
     if (found && !has_record && !is_pools)
         *address = NOBODYS;
     place->is_mapping = is_mapping;
-    return (found && has_record) || is_pools || is_mapping;
+    return (found && has_record) || is_pools || is_mapping || is_opened;
 }
 
 bool swap_has_physical_memory(CUdeviceptr address)
@@ -114,7 +125,9 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
         *value = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         return 4;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        return 4;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *value = place->is_linear;
         return 4;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

@@ -343,8 +343,7 @@ static CUresult program_properties(CUmemAllocationProp *properties, CUmemGeneric
 
 /* --- What stays on the card ------------------------------------------------------------------------ */
 
-/* Take the lock while all is on the card: where it is not, wait at the gate until it is. */
-static void lock_when_back(void)
+void program_lock_when_back(void)
 {
     const struct timespec while_it_opens = {.tv_nsec = 1000000};
     for (pthread_mutex_lock(&swap_state()->lock); is_evicted(); pthread_mutex_lock(&swap_state()->lock)) {
@@ -359,22 +358,15 @@ static void lock_when_back(void)
     }
 }
 
-static void pin(struct extent *extent)
-{
-    extent_count(extent, false);
-    extent->is_pinned = true;
-    extent_count(extent, true);
-}
-
 static CUresult program_pin(CUmemGenericAllocationHandle *handle)
 {
     if (!program_is_handle(*handle))
         return CUDA_SUCCESS;
-    lock_when_back();
+    program_lock_when_back();
     struct extent *extent = extent_of_handle(*handle);
     bool is_held = extent && extent->program.references;
     if (is_held) {
-        pin(extent);
+        extent_pin(extent);
         *handle = extent->handle;
     } else {
         *handle = NO_HANDLE;
@@ -396,12 +388,12 @@ static void program_pin_range(CUdeviceptr address, size_t bytes)
     struct range range;
     if (!has_area() || !address || !is_ours(address, bytes))
         return;
-    lock_when_back();
+    program_lock_when_back();
     for (uint64_t at = address; at - address < bytes;) {
         const struct mapping *mapping = mapping_find(at);
         struct extent *extent = mapping ? mapping_extent(mapping) : extents_find(&swap_state()->extents, at);
         if (extent)
-            pin(extent);
+            extent_pin(extent);
         uint64_t next = at;
         if (mapping)
             next = mapping->address + mapping->bytes;

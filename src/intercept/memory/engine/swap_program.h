@@ -15,3 +15,6 @@ bool program_can_move(const struct allocation *wanted);
 CUresult program_create(const struct allocation *wanted);
 CUresult program_release(CUmemGenericAllocationHandle handle);
 bool program_is_handle(CUmemGenericAllocationHandle handle);
+
+/* Take the engine's lock while all is on the card: where it is not, wait at the gate until it is. */
+void program_lock_when_back(void);

@@ -63,12 +63,14 @@ static void hand_out(enum record_kind kind, uint64_t key, uint64_t name, bool is
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
     real_needed(cuIpcGetMemHandle);
-    CUresult result = real(cuIpcGetMemHandle)(handle, address);
+    const struct engine *engine = engine_of_process();
+    CUresult result = engine->ipc_handle && !own_calls_depth ? engine->ipc_handle(handle, address)
+                                                             : real(cuIpcGetMemHandle)(handle, address);
     CUdeviceptr base = address;
     size_t bytes;
     if (result != CUDA_SUCCESS || !handle)
         return result;
-    engine_of_process()->address_range(&base, &bytes, address);
+    engine->address_range(&base, &bytes, address);
     hand_out(RECORD_POINTER, base, name_of(handle, sizeof(*handle)), true);
     return result;
 }

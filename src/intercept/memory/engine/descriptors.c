@@ -1,0 +1,259 @@
+#include "intercept/memory/engine/descriptors.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "intercept/resolve/guard.h"
+#include "intercept/session/attach.h"
+#include "intercept/session/private.h"
+
+#define DESCRIPTORS_MAX 65536u
+#define STACK_BYTES (64u << 10)
+#define SERVED_SECONDS 1 /* one who asks and does not say for what */
+#define FETCH_SECONDS 5
+
+struct handed_out {
+    uint64_t number; /* 0: an unused place */
+    struct attach_descriptor descriptor;
+};
+
+/* Of this process; a forked child has nothing of it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct handed_out *table; /* of DESCRIPTORS_MAX */
+static uint32_t end_of_table;
+static uint64_t last_number, secret;
+static struct attach_descriptor listener;
+
+static void forget_parent(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    attach_let_go(&listener);
+    for (uint32_t i = 0; i < end_of_table; i++) {
+        if (table[i].number)
+            attach_let_go(&table[i].descriptor);
+        table[i].number = 0;
+    }
+    end_of_table = 0;
+}
+
+static socklen_t name_of(struct sockaddr_un *name, int32_t pid, uint64_t of_secret)
+{
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "gpuslice-memory-%d-%016" PRIx64,
+                          (int)pid, of_secret);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static bool is_same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static void set_patience(int fd, int seconds)
+{
+    const struct timeval time = {.tv_sec = seconds};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
+}
+
+/* --- The thread ------------------------------------------------------------------------------------ */
+
+union control {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+/* A message of one byte, with a descriptor or without. */
+static void answer(int fd, int handed_out)
+{
+    union control control = {.bytes = {0}};
+    char byte = 0;
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    if (handed_out >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof(control.bytes);
+        control.header = (struct cmsghdr){
+            .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), &handed_out, sizeof(int));
+    }
+    sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+static void serve(int fd)
+{
+    uint64_t number = 0;
+    set_patience(fd, SERVED_SECONDS);
+    if (!is_same_user(fd) || recv(fd, &number, sizeof(number), 0) != (ssize_t)sizeof(number) || !number)
+        return;
+    pthread_mutex_lock(&lock);
+    const struct handed_out *found = NULL;
+    for (uint32_t i = 0; i < end_of_table && !found; i++)
+        found = table[i].number == number ? &table[i] : NULL;
+    answer(fd, found && attach_is_ours(&found->descriptor) ? found->descriptor.fd : -1);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Until the program closes the socket. */
+static void *serve_all(void *unused)
+{
+    (void)unused;
+    prctl(PR_SET_NAME, "gpuslice-memory");
+    while (attach_is_ours(&listener)) {
+        int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
+            break;
+        if (fd >= 0) {
+            serve(fd);
+            close(fd);
+        }
+    }
+    return NULL;
+}
+
+static bool start_thread(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int result = pthread_create(&thread, &attributes, serve_all, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return result == 0;
+}
+
+static int start(void)
+{
+    struct sockaddr_un name;
+    static bool knows_forks;
+    if (attach_is_ours(&listener))
+        return 0;
+    if (!knows_forks)
+        private_at_fork(forget_parent);
+    knows_forks = true;
+    if (syscall(SYS_getrandom, &secret, sizeof(secret), 0) != (long)sizeof(secret))
+        return -EIO;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    if (bind(fd, (struct sockaddr *)&name, name_of(&name, (int32_t)getpid(), secret)) < 0 ||
+        listen(fd, 128) < 0) {
+        int result = -errno;
+        close(fd);
+        return result;
+    }
+    attach_keep(&listener, fd);
+    if (start_thread())
+        return 0;
+    attach_let_go(&listener);
+    return -EAGAIN;
+}
+
+/* --- For everyone ---------------------------------------------------------------------------------- */
+
+/* A forked child has it too, to close what it inherited. */
+static bool make_table(void)
+{
+    void *memory = mmap(NULL, DESCRIPTORS_MAX * sizeof(*table), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    table = memory == MAP_FAILED ? NULL : memory;
+    return table != NULL;
+}
+
+static int add(int fd, struct descriptor_place *place)
+{
+    int result = start();
+    if (result < 0)
+        return result;
+    if (!table && !make_table())
+        return -ENOMEM;
+    uint32_t i = 0;
+    while (i < end_of_table && table[i].number)
+        i++;
+    if (i == DESCRIPTORS_MAX)
+        return -ENFILE;
+    end_of_table = i == end_of_table ? i + 1 : end_of_table;
+    attach_keep(&table[i].descriptor, fd);
+    table[i].number = ++last_number;
+    *place = (struct descriptor_place){.secret = secret, .number = table[i].number, .pid = (int32_t)getpid()};
+    return 0;
+}
+
+int descriptors_add(int fd, struct descriptor_place *place)
+{
+    guard_lock(&lock);
+    int result = add(fd, place);
+    guard_unlock(&lock);
+    if (result < 0)
+        close(fd);
+    return result;
+}
+
+void descriptors_remove(uint64_t number)
+{
+    guard_lock(&lock);
+    for (uint32_t i = 0; i < end_of_table; i++) {
+        if (table[i].number != number)
+            continue;
+        attach_let_go(&table[i].descriptor);
+        table[i].number = 0;
+        break;
+    }
+    guard_unlock(&lock);
+}
+
+static int receive_descriptor(int fd)
+{
+    union control control;
+    char byte;
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    int fetched;
+    if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) < 0)
+        return -errno;
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+        return -ENOENT;
+    memcpy(&fetched, CMSG_DATA(header), sizeof(fetched));
+    return fetched;
+}
+
+int descriptors_fetch(const struct descriptor_place *place)
+{
+    struct sockaddr_un name;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    set_patience(fd, FETCH_SECONDS);
+    int result = -ECONNREFUSED;
+    if (connect(fd, (struct sockaddr *)&name, name_of(&name, place->pid, place->secret)) == 0 &&
+        is_same_user(fd) &&
+        send(fd, &place->number, sizeof(place->number), MSG_NOSIGNAL) == (ssize_t)sizeof(place->number))
+        result = receive_descriptor(fd);
+    close(fd);
+    return result;
+}

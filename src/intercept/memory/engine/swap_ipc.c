@@ -1,0 +1,264 @@
+#include "intercept/memory/engine/swap_ipc.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/engine/descriptors.h"
+#include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap_program.h"
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/real.h"
+
+#define MAGIC UINT64_C(0x7370696563696c73)
+#define IMPORTS_MAX 16384u
+#define IPC_LAZY_PEER_ACCESS 1u /* cuda.h 13.0: the one flag there is */
+
+/* What a handle of ours holds. */
+struct handle {
+    uint64_t magic;
+    struct descriptor_place place;
+    uint64_t extent_bytes, offset, bytes;
+};
+_Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "it has room in the driver's");
+
+static struct swap_import *find_import(CUdeviceptr address)
+{
+    struct swap_imports *imports = &swap_state()->imports;
+    for (uint32_t i = 0; i < imports->end; i++) {
+        struct swap_import *import = &imports->table[i];
+        if (import->count && address >= import->base && address - import->base < import->bytes)
+            return import;
+    }
+    return NULL;
+}
+
+/* --- The process that has the memory ---------------------------------------------------------------- */
+
+/* Under the lock: have the descriptor of an extent handed out. */
+static CUresult hand_out(struct extent *extent)
+{
+    struct descriptor_place place;
+    int fd = -1;
+    if (extent->is_handed_out)
+        return CUDA_SUCCESS;
+    CUresult result =
+        real(cuMemExportToShareableHandle)(&fd, extent->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (descriptors_add(fd, &place) < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    extent->is_handed_out = true;
+    extent->handed_out_as = place.number;
+    extent->handed_out_secret = place.secret;
+    return CUDA_SUCCESS;
+}
+
+/* Under the lock, on the card. */
+static CUresult make_handle(CUipcMemHandle *made, CUdeviceptr address)
+{
+    struct record record;
+    struct extent *extent = extents_find(&swap_state()->extents, address);
+    if (!extent || extent->pool || !records_find_around(memory_records(), address, &record) ||
+        record.kind != RECORD_POINTER)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = hand_out(extent);
+    if (result != CUDA_SUCCESS)
+        return result;
+    extent_pin(extent);
+    const struct handle handle = {.magic = MAGIC,
+                                  .place = {.secret = extent->handed_out_secret,
+                                            .number = extent->handed_out_as,
+                                            .pid = (int32_t)getpid()},
+                                  .extent_bytes = extent->bytes,
+                                  .offset = record.key - extent->address,
+                                  .bytes = record.charged.bytes};
+    memset(made, 0, sizeof(*made));
+    memcpy(made, &handle, sizeof(handle));
+    return CUDA_SUCCESS;
+}
+
+CUresult swap_ipc_handle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    CUdevice device;
+    guard_lock(&swap_state()->lock);
+    const struct extent *extent = extents_find(&swap_state()->extents, address);
+    bool is_ours = extent && !extent->pool;
+    guard_unlock(&swap_state()->lock);
+    if (!handle || !is_ours || !real(cuMemExportToShareableHandle))
+        return real(cuIpcGetMemHandle)(handle, address);
+    CUresult result = real(cuCtxGetDevice)(&device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    program_lock_when_back();
+    result = make_handle(handle, address);
+    pthread_mutex_unlock(&swap_state()->lock);
+    return result;
+}
+
+/* --- The process that opens it ----------------------------------------------------------------------- */
+
+static struct swap_import *new_import(void)
+{
+    struct swap_imports *imports = &swap_state()->imports;
+    if (!imports->table && !(imports->table = extents_make_table(IMPORTS_MAX * sizeof(struct swap_import))))
+        return NULL;
+    for (uint32_t i = 0; i < imports->end; i++)
+        if (!imports->table[i].count)
+            return &imports->table[i];
+    return imports->end < IMPORTS_MAX ? &imports->table[imports->end++] : NULL;
+}
+
+/* Under the lock. */
+static struct swap_import *find_opened(const struct handle *handle, CUcontext context)
+{
+    struct swap_imports *imports = &swap_state()->imports;
+    for (uint32_t i = 0; i < imports->end; i++) {
+        struct swap_import *import = &imports->table[i];
+        if (import->count && import->context == context && import->pid == handle->place.pid &&
+            import->secret == handle->place.secret && import->number == handle->place.number &&
+            import->base - import->address == handle->offset)
+            return import;
+    }
+    return NULL;
+}
+
+/* Map what the descriptor stands for. */
+static CUresult map(int fd, const struct handle *handle, struct swap_import *import)
+{
+    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, import->device},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr address;
+    CUresult result = real(cuMemImportFromShareableHandle)(&import->handle, (void *)(intptr_t)fd,
+                                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real(cuMemAddressReserve)(&address, handle->extent_bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS) {
+        real(cuMemRelease)(import->handle);
+        return result;
+    }
+    result = real(cuMemMap)(address, handle->extent_bytes, 0, import->handle, 0);
+    bool is_mapped = result == CUDA_SUCCESS;
+    if (is_mapped)
+        result = real(cuMemSetAccess)(address, handle->extent_bytes, &access, 1);
+    import->address = address;
+    import->mapped_bytes = handle->extent_bytes;
+    import->base = address + handle->offset;
+    import->bytes = handle->bytes;
+    if (result == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    if (is_mapped)
+        real(cuMemUnmap)(address, handle->extent_bytes);
+    real(cuMemAddressFree)(address, handle->extent_bytes);
+    real(cuMemRelease)(import->handle);
+    return result;
+}
+
+/* Under the lock: nobody has it any more. */
+static void end_import(struct swap_import *import)
+{
+    import->count = 0;
+    real(cuMemUnmap)(import->address, import->mapped_bytes);
+    real(cuMemAddressFree)(import->address, import->mapped_bytes);
+    real(cuMemRelease)(import->handle);
+}
+
+static CUresult open_anew(const struct handle *handle, CUcontext context, CUdevice device,
+                          CUdeviceptr *address)
+{
+    int fd = descriptors_fetch(&handle->place);
+    if (fd < 0)
+        return CUDA_ERROR_INVALID_VALUE; /* as the driver says of memory that is gone */
+    struct swap_import made = {.pid = handle->place.pid,
+                               .secret = handle->place.secret,
+                               .number = handle->place.number,
+                               .context = context,
+                               .device = device,
+                               .count = 1};
+    CUresult result = map(fd, handle, &made);
+    close(fd);
+    if (result != CUDA_SUCCESS)
+        return result;
+    guard_lock(&swap_state()->lock);
+    struct swap_import *place = new_import();
+    if (place)
+        *place = made;
+    else
+        end_import(&made);
+    guard_unlock(&swap_state()->lock);
+    *address = made.base;
+    return place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool is_sound(const struct handle *handle)
+{
+    return handle->extent_bytes && handle->extent_bytes % SWAP_GRANULARITY_BYTES == 0 && handle->bytes &&
+           handle->offset <= handle->extent_bytes && handle->bytes <= handle->extent_bytes - handle->offset;
+}
+
+CUresult swap_ipc_open(const struct allocation *wanted)
+{
+    struct handle handle = {0};
+    CUcontext context = NULL;
+    CUdevice device;
+    memcpy(&handle, wanted->import.handle, sizeof(handle));
+    if (!wanted->got || handle.magic != MAGIC || wanted->import.flags != IPC_LAZY_PEER_ACCESS)
+        return plain_allocate(wanted);
+    CUresult result = real(cuCtxGetDevice)(&device);
+    if (result == CUDA_SUCCESS)
+        result = real(cuCtxGetCurrent)(&context);
+    if (result == CUDA_SUCCESS && !is_sound(&handle))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && handle.place.pid == (int32_t)getpid())
+        result = CUDA_ERROR_INVALID_CONTEXT; /* a process does not open its own memory */
+    if (result != CUDA_SUCCESS)
+        return result;
+    guard_lock(&swap_state()->lock);
+    struct swap_import *opened = find_opened(&handle, context);
+    if (opened) {
+        opened->count++;
+        *(CUdeviceptr *)wanted->got = opened->base;
+    }
+    guard_unlock(&swap_state()->lock);
+    return opened ? CUDA_SUCCESS : open_anew(&handle, context, device, wanted->got);
+}
+
+CUresult swap_ipc_close(CUdeviceptr address)
+{
+    struct own_calls calls;
+    guard_lock(&swap_state()->lock);
+    const struct swap_import *found = find_import(address);
+    CUcontext context = found && found->base == address ? found->context : NULL;
+    guard_unlock(&swap_state()->lock);
+    if (!context)
+        return plain_release(RELEASE_cuIpcCloseMemHandle, address, NULL);
+    if (own_calls_begin(&calls, context)) { /* as the driver: for the work that may use it */
+        real(cuCtxSynchronize)();
+        own_calls_end(&calls);
+    }
+    guard_lock(&swap_state()->lock);
+    struct swap_import *import = find_import(address);
+    bool is_open = import && import->base == address;
+    if (is_open && --import->count == 0)
+        end_import(import);
+    guard_unlock(&swap_state()->lock);
+    return is_open ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool swap_ipc_find(CUdeviceptr address, struct ipc_place *place)
+{
+    const struct swap_import *import = find_import(address);
+    if (import)
+        *place = (struct ipc_place){import->base, import->bytes, import->context, import->device};
+    return import != NULL;
+}
+
+void swap_ipc_forget_context(CUcontext context)
+{
+    struct swap_imports *imports = &swap_state()->imports;
+    for (uint32_t i = 0; i < imports->end; i++)
+        if (imports->table[i].count && imports->table[i].context == context)
+            end_import(&imports->table[i]);
+}
