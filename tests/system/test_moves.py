@@ -162,6 +162,22 @@ def test_memory_outlives_the_daemon_where_it_is(daemon, start):
     resident.end()
 
 
+def test_a_program_ends_while_its_memory_is_away(daemon, start):
+    movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
+    daemon.cli("suspend", "a")
+    movable.end()
+
+
+def test_an_exit_handler_that_uses_the_gpu_waits_for_the_memory(daemon, start):
+    movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
+    assert movable.ask("atexit") == "will"
+    daemon.cli("suspend", "a")
+    movable.process.stdin.close()
+    daemon.cli("resume", "a")
+    assert movable.read() == "good"
+    assert movable.process.wait(20) == 0, movable.process.stderr.read()
+
+
 def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     stopped = start(4, 8 * MIB, "--name", "stopped", "--memory", "200MiB")
     other = start(4, 8 * MIB, "--name", "other", "--memory", "200MiB")

@@ -12,6 +12,7 @@
  *   ask            what of its memory can be asked without the GPU                            "good", or "bad ..."
  *   touch          a kernel that does nothing                                                 "touched"
  *   work MS        the same, time and again for so long                                       "worked N": so often
+ *   atexit         a handler of exit() makes "check"                                          "will"
  *
  * Ends at the end of input. */
 #include <inttypes.h>
@@ -155,6 +156,8 @@ static void obey(const char *line)
     } else if (strncmp(line, "touch", 5) == 0) {
         touch();
         puts("touched");
+    } else if (strncmp(line, "atexit", 6) == 0) {
+        puts(atexit(look) == 0 ? "will" : "will not");
     } else if (strncmp(line, "work ", 5) == 0) {
         printf("worked %u\n", work(strtoull(line + 5, NULL, 10)));
     }
