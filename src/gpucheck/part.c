@@ -68,6 +68,8 @@ static void begin_command(struct command *command, struct part_place place, cons
             add(command, "--compute");
             add(command, place.compute);
         }
+        if (place.moves)
+            add(command, "--oversubscribe");
     }
     add(command, "--");
 }

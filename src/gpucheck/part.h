@@ -13,11 +13,13 @@ struct part_place {
     const char *session;  /* NULL: in a new one, or in none */
     bool standalone;      /* `quota_bytes` is the process's own limit */
     const char *compute;  /* the new session's share; NULL: none */
+    bool moves;           /* the new session's memory can leave the card */
 };
 #define PART_OUTSIDE ((struct part_place){.quota_bytes = 0})
 #define PART_IN_SESSION ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES})
 #define PART_STANDALONE ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES, .standalone = true})
 #define PART_SHARE(share) ((struct part_place){.quota_bytes = CHECK_QUOTA_BYTES, .compute = (share)})
+#define PART_MOVES(bytes) ((struct part_place){.quota_bytes = (bytes), .moves = true})
 #define PART_BESIDE(part) ((struct part_place){.session = (part)->session})
 
 struct part {

@@ -1,0 +1,239 @@
+/* moves.c - memory that leaves the card and comes back: every byte is looked at, and how fast it went is set against what the
+ * card's copy engine does with page-locked memory. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpucheck/checks.h"
+#include "gpucheck/part.h"
+
+#define PIECE_BYTES (64 * MIB) /* of one allocation */
+#define CHUNK_BYTES (4 * MIB)  /* of one pattern */
+#define CONTEXT_BYTES GIB      /* what a session's context takes, at most */
+
+/* --- The program whose memory moves ----------------------------------------------------------------- */
+
+static CUdeviceptr *pieces;
+static uint64_t piece_count;
+static uint64_t *pattern, *seen;
+static CUfunction sum_kernel;
+static CUdeviceptr sum_on_gpu;
+
+static void make_pattern(void)
+{
+    uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+    for (size_t i = 0; i < CHUNK_BYTES / 8; i++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        pattern[i] = state;
+    }
+}
+
+/* No two chunks are alike. */
+static void mark(uint64_t *chunk, uint64_t number, uint64_t seed)
+{
+    chunk[0] = number;
+    chunk[CHUNK_BYTES / 8 - 1] = ~number ^ seed;
+}
+
+static void fill_all(uint64_t seed)
+{
+    for (uint64_t i = 0; i < piece_count; i++)
+        for (uint64_t at = 0; at < PIECE_BYTES; at += CHUNK_BYTES) {
+            mark(pattern, i * PIECE_BYTES + at, seed);
+            must(cuMemcpyHtoD_v2(pieces[i] + at, pattern, CHUNK_BYTES));
+        }
+    must(cuCtxSynchronize());
+}
+
+static uint64_t sum_all(void)
+{
+    uint64_t sum = 0, words = PIECE_BYTES / 8;
+    must(cuMemcpyHtoD_v2(sum_on_gpu, &sum, sizeof(sum)));
+    for (uint64_t i = 0; i < piece_count; i++) {
+        void *parameters[] = {&pieces[i], &words, &sum_on_gpu};
+        must(cuLaunchKernel(sum_kernel, 256, 1, 1, 256, 1, 1, 0, NULL, parameters, NULL));
+    }
+    must(cuMemcpyDtoH_v2(&sum, sum_on_gpu, sizeof(sum)));
+    return sum;
+}
+
+/* The first place where a byte is wrong; UINT64_MAX: none is. */
+static uint64_t look_at_all(uint64_t seed)
+{
+    for (uint64_t i = 0; i < piece_count; i++)
+        for (uint64_t at = 0; at < PIECE_BYTES; at += CHUNK_BYTES) {
+            mark(pattern, i * PIECE_BYTES + at, seed);
+            must(cuMemcpyDtoH_v2(seen, pieces[i] + at, CHUNK_BYTES));
+            if (memcmp(pattern, seen, CHUNK_BYTES) != 0)
+                return i * PIECE_BYTES + at;
+        }
+    return UINT64_MAX;
+}
+
+/* movable BYTES: for each line "fill SEED", "sum" and "look SEED": the device's sum, or where a byte is wrong. */
+void part_movable(const char *argument)
+{
+    open_context();
+    piece_count = strtoull(argument, NULL, 10) / PIECE_BYTES;
+    pieces = calloc(piece_count, sizeof(*pieces));
+    pattern = malloc(CHUNK_BYTES);
+    seen = malloc(CHUNK_BYTES);
+    if (!pieces || !pattern || !seen)
+        not_run("no host memory");
+    make_pattern();
+    sum_kernel = load_kernel("gs_checksum_u64");
+    must(cuMemAlloc_v2(&sum_on_gpu, sizeof(uint64_t)));
+    for (uint64_t i = 0; i < piece_count; i++)
+        must(cuMemAlloc_v2(&pieces[i], PIECE_BYTES));
+    part_tell("ready");
+    for (;;) {
+        const char *line = part_listen();
+        uint64_t seed = 0;
+        if (sscanf(line, "fill %llu", (unsigned long long *)&seed) == 1) {
+            fill_all(seed);
+            part_tell("%llu", (unsigned long long)sum_all());
+        } else if (sscanf(line, "look %llu", (unsigned long long *)&seed) == 1) {
+            part_tell("%llu", (unsigned long long)look_at_all(seed));
+        } else {
+            part_tell("%llu", (unsigned long long)sum_all());
+        }
+    }
+}
+
+/* --- The checks -------------------------------------------------------------------------------------- */
+
+struct movable {
+    struct part part;
+    uint64_t bytes;
+    char sum[32]; /* what the device says of what was filled in */
+    unsigned seed;
+};
+
+static void start(struct movable *movable, uint64_t bytes)
+{
+    char argument[32];
+    movable->bytes = bytes / PIECE_BYTES * PIECE_BYTES;
+    movable->seed = 0;
+    snprintf(argument, sizeof(argument), "%llu", (unsigned long long)movable->bytes);
+    part_start(&movable->part, PART_MOVES(movable->bytes + CONTEXT_BYTES), "movable", argument);
+    part_hear(&movable->part);
+}
+
+static void fill(struct movable *movable)
+{
+    part_say(&movable->part, "fill %u", ++movable->seed);
+    snprintf(movable->sum, sizeof(movable->sum), "%s", part_hear(&movable->part));
+}
+
+/* What is there is what was filled in, by the device's sum and byte for byte. */
+static void look(struct movable *movable)
+{
+    part_say(&movable->part, "sum");
+    if (strcmp(part_hear(&movable->part), movable->sum) != 0)
+        fail("the device's checksum is %s and was %s", movable->part.line, movable->sum);
+    part_say(&movable->part, "look %u", movable->seed);
+    if (strtoull(part_hear(&movable->part), NULL, 10) != UINT64_MAX)
+        fail("wrong bytes in what begins at %s", movable->part.line);
+}
+
+/* `gpuslice suspend` or `resume`; the seconds that it took. */
+static double move(const char *verb, const struct movable *movable)
+{
+    char path[PATH_MAX], output[1024];
+    find_program("gpuslice", path);
+    double begin = now_s();
+    if (program_run((char *[]){path, (char *)verb, (char *)movable->part.session, NULL}, 0, true, output,
+                    sizeof(output)) == 0)
+        return now_s() - begin;
+    if (strstr(output, "host memory"))
+        not_run("'gpuslice %s' says: %s", verb, output);
+    fail_and_end("'gpuslice %s' says: %s", verb, output);
+}
+
+static void rate(const char *name, uint64_t bytes, double seconds)
+{
+    figure(name, (double)bytes / seconds * 1e-9, "GB/s");
+}
+
+static void copy_rate(const char *name, const char *way)
+{
+    struct part part;
+    part_start(&part, PART_OUTSIDE, "copy", way);
+    part_hear(&part);
+    part_say(&part, settings.simulated ? "0.2" : "1");
+    figure(name, part_hear_number(&part), "GB/s");
+    part_end(&part);
+}
+
+/* Out and in: with host memory that has to be made, with host memory that is there, and with nothing changed. */
+static void move_there_and_back(uint64_t bytes)
+{
+    static const char *const out[] = {"out_first", "out", "out_unchanged"}, *const in[] = {"in_first", "in",
+                                                                                           "in_unchanged"};
+    struct movable movable;
+    copy_rate("copy_engine_out", "out");
+    copy_rate("copy_engine_in", "in");
+    start(&movable, bytes);
+    figure("size", (double)movable.bytes, "bytes");
+    for (unsigned round = 0; round < 3; round++) {
+        if (round < 2)
+            fill(&movable);
+        rate(out[round], movable.bytes, move("suspend", &movable));
+        rate(in[round], movable.bytes, move("resume", &movable));
+        look(&movable);
+    }
+    part_end(&movable.part);
+}
+
+static uint64_t need(uint64_t bytes, unsigned programs)
+{
+    open_context();
+    uint64_t is_free = free_bytes();
+    if (is_free < bytes + programs * CONTEXT_BYTES)
+        not_run("%llu bytes of the GPU are free, and %llu are needed", (unsigned long long)is_free,
+                (unsigned long long)(bytes + programs * CONTEXT_BYTES));
+    return bytes;
+}
+
+void check_moves(const struct check *check)
+{
+    (void)check;
+    move_there_and_back(need(scaled(20 * GIB, 128 * MIB), 1));
+}
+
+void check_moves_most(const struct check *check)
+{
+    (void)check;
+    open_context();
+    move_there_and_back(need(scaled((free_bytes() - CONTEXT_BYTES) / 10 * 9, 256 * MIB), 1));
+}
+
+/* One leaves, and the other comes back in its place. */
+void check_moves_exchange(const struct check *check)
+{
+    struct movable one, other;
+    (void)check;
+    uint64_t bytes = need(scaled(20 * GIB, 128 * MIB), 2);
+    start(&one, bytes);
+    fill(&one);
+    move("suspend", &one);
+    start(&other, bytes);
+    fill(&other);
+    double seconds = move("suspend", &other);
+    seconds += move("resume", &one);
+    rate("exchange_first", 2 * bytes, seconds);
+    look(&one);
+    fill(&one);
+    seconds = move("suspend", &one);
+    seconds += move("resume", &other);
+    rate("exchange", 2 * bytes, seconds);
+    look(&other);
+    move("suspend", &other);
+    move("resume", &one);
+    look(&one);
+    part_end(&one.part);
+    part_end(&other.part);
+}
