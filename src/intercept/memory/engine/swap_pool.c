@@ -180,11 +180,12 @@ static bool find_default(CUmemoryPool handle, CUdevice *device)
 /* Under the lock. The pool, if it is served; those that the program made are known since then. */
 static struct swap_pool *served_pool(CUmemoryPool handle)
 {
-    CUdevice device;
     struct swap_pool *pool = find_pool(handle);
-    if (!pool && handle)
-        pool = add_pool(&(struct swap_pool){
-            .handle = handle, .is_drivers = !find_default(handle, &device), .device = device});
+    if (!pool && handle) {
+        struct swap_pool made = {.handle = handle};
+        made.is_drivers = !find_default(handle, &made.device);
+        pool = add_pool(&made);
+    }
     return pool && !pool->is_drivers ? pool : NULL;
 }
 
