@@ -11,14 +11,19 @@
 #define STEPS_FOR_NS UINT64_C(50000000)
 /* Of the card, when it serves several processes: about. */
 #define SLICE_NS UINT64_C(2000000)
+/* Closings for which processes are thought to wait for each other's work once a step was needed. */
+#define ENTANGLED_CLOSINGS 16u
 #define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
 
+/* When its work should leave so little that the next one may begin. Where processes wait for each other's work, each step
+ * that they need would wait for a slice of that one's. */
 uint64_t arbiter_leaves_at(const struct arbiter_session *session)
 {
     uint64_t done_at = 0;
-    if (!session->closing || session->lease != LEASE_EXCLUSIVE || (is_measuring(session) && !session->leaves))
+    if (!session->closing || session->closes_alone || session->lease != LEASE_EXCLUSIVE ||
+        (is_measuring(session) && !session->leaves))
         return NEVER;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->gate == PROCESS_CLOSING && at->done_at > done_at)
@@ -161,6 +166,8 @@ void arbiter_begin_closing(struct arbiter_session *session)
         return;
     session->closing = true;
     session->closing_at = arbiter->now;
+    session->closes_alone = session->entangled > 0;
+    session->entangled -= session->closes_alone;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         if (at->gate != PROCESS_OPEN)
             continue;
@@ -189,15 +196,29 @@ void arbiter_leave(struct arbiter_process *process)
     arbiter_begin_closing(session);
 }
 
+/* Other processes that may have work before its GPUs: of its own session, or of others. */
+static uint64_t neighbours(const struct arbiter_process *process, bool own)
+{
+    uint64_t count = 0;
+    for (const struct arbiter_session *session = process->session->arbiter->sessions; session;
+         session = session->next) {
+        if ((session == process->session) != own)
+            continue;
+        for (const struct arbiter_process *at = session->processes; at; at = at->next)
+            count += at != process && (at->gpus & process->gpus) && at->gate != PROCESS_CLOSED;
+    }
+    return count;
+}
+
 void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns)
 {
     const struct arbiter *arbiter = process->session->arbiter;
-    uint64_t others = 0;
-    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        for (const struct arbiter_process *at = session->processes; at; at = at->next)
-            others += at != process && (at->gpus & process->gpus) && at->gate != PROCESS_CLOSED;
+    uint64_t others = neighbours(process, false);
     process->stalls = false;
-    process->stalls_at = arbiter->now + (others + 1) * (left_ns + SLICE_NS);
+    if (process->session->closes_alone)
+        process->stalls_at = arbiter->now + left_ns + (others ? SLICE_NS : 0);
+    else
+        process->stalls_at = arbiter->now + (others + neighbours(process, true) + 1) * (left_ns + SLICE_NS);
 }
 
 static bool any_stalls(const struct arbiter_session *session)
@@ -214,6 +235,8 @@ void arbiter_step(struct arbiter_session *session)
     if (!session->closing || arbiter->now - session->closing_at > STEPS_FOR_NS ||
         !arbiter_has_waiting_process(session) || !any_stalls(session))
         return;
+    if (!session->closes_alone) /* there steps are taken too soon to tell anything */
+        session->entangled = ENTANGLED_CLOSINGS;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         at->stalls = false;
         if (at->gate != PROCESS_CLOSED || !at->wants)

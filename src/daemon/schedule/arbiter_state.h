@@ -132,6 +132,10 @@ struct arbiter_session {
     enum arbiter_lease lease;
     /* `leaves`: of its own accord. */
     bool closing, leaves;
+    /* Its processes seem to wait for each other's work, as those of a collective do: for so many closings to come it is taken
+     * for granted; and whether it is for this one. */
+    unsigned entangled;
+    bool closes_alone;
     /* The lease's GPUs. */
     uint64_t held;
     /* Of the lease, as granted. */

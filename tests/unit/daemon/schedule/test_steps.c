@@ -1,0 +1,299 @@
+/* Closings of a session of two processes beside a rival, message by message: steps, and who leaves of its own accord. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "daemon/schedule/arbiter.h"
+
+#define MS UINT64_C(1000000)
+#define QUANTUM_NS (5 * MS)
+/* As long as the arbiter has others' slices for. */
+#define LONG_NS (20 * MS)
+
+/* A process, and what its agent was told. */
+struct told {
+    struct arbiter_process *process;
+    uint64_t lease;
+    bool open, revoked;
+    unsigned steps;
+};
+
+static struct arbiter *arbiter;
+static struct arbiter_session *pair, *rival;
+static struct told first, second, other;
+static uint64_t now;
+
+static void on_grant(void *owner, uint64_t lease, uint32_t flags, uint64_t ahead_ns)
+{
+    struct told *told = owner;
+    (void)ahead_ns;
+    told->lease = lease;
+    told->open = true;
+    told->revoked = false;
+    told->steps += (flags & WIRE_LEASE_STEP) != 0;
+}
+
+static void on_revoke(void *owner, uint64_t lease, uint64_t patience_ns)
+{
+    struct told *told = owner;
+    (void)patience_ns;
+    told->revoked = told->lease == lease;
+}
+
+static void on_event(void *owner, enum arbiter_event event, uint64_t ns)
+{
+    (void)owner, (void)event, (void)ns;
+}
+
+static void on_mode(void *context, unsigned gpu, enum arbiter_mode mode)
+{
+    (void)context, (void)gpu, (void)mode;
+}
+
+static const struct arbiter_calls calls = {
+    .grant = on_grant, .revoke = on_revoke, .event = on_event, .mode = on_mode};
+
+static void want(struct told *told)
+{
+    arbiter_want(told->process, 1, now);
+}
+
+static void closed(struct told *told, uint64_t left_ns)
+{
+    arbiter_closed(told->process, &(struct wire_closed){.lease = told->lease, .left_ns = left_ns}, now);
+}
+
+static void return_lease(struct told *told, enum wire_outcome outcome)
+{
+    told->open = told->revoked = false;
+    arbiter_returned(told->process, &(struct wire_returned){.lease = told->lease, .outcome = outcome}, now);
+}
+
+static void drain(struct told *told)
+{
+    return_lease(told, WIRE_OUTCOME_DRAINED);
+    want(told);
+}
+
+/* A millisecond in which whoever may has work before the GPU all the time. */
+static void pass_ms(void)
+{
+    struct told *all[] = {&first, &second, &other};
+    now += MS;
+    for (unsigned i = 0; i < 3; i++)
+        if (all[i]->open && !all[i]->revoked)
+            arbiter_progress(all[i]->process,
+                             &(struct wire_progress){.lease = all[i]->lease, .busy_ns = MS, .calls = 4}, now);
+    arbiter_tick(arbiter, now);
+}
+
+/* Until the pair's turn is over, and both have to close. The rival closes at once. */
+static void run_to_closing(void)
+{
+    for (unsigned ms = 0; ms < 10000; ms++) {
+        if (first.revoked && second.revoked)
+            return;
+        if (other.revoked)
+            drain(&other);
+        pass_ms();
+    }
+    fail_msg("the pair's turn does not end");
+}
+
+static int begin(void **state)
+{
+    struct share share = {.min = 5000, .max = 10000};
+    (void)state;
+    now = 1000 * MS;
+    first = second = other = (struct told){0};
+    arbiter = arbiter_new(&calls, NULL, now);
+    arbiter_set_quantum(arbiter, QUANTUM_NS);
+    pair = arbiter_session_add(arbiter, &pair, 1, share, ARBITER_PRIORITY_NORMAL);
+    rival = arbiter_session_add(arbiter, &rival, 2, share, ARBITER_PRIORITY_NORMAL);
+    first.process = arbiter_process_add(pair, &first, now);
+    second.process = arbiter_process_add(pair, &second, now);
+    other.process = arbiter_process_add(rival, &other, now);
+    struct told *all[] = {&first, &second, &other};
+    for (unsigned i = 0; i < 3; i++) {
+        if (all[i]->revoked)
+            return_lease(all[i], WIRE_OUTCOME_DRAINED);
+        want(all[i]);
+    }
+    /* So that the first turns, which measure, are over. */
+    for (unsigned turns = 0; turns < 20; turns++) {
+        run_to_closing();
+        drain(&first);
+        drain(&second);
+    }
+    run_to_closing();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    arbiter_process_remove(first.process, now);
+    arbiter_process_remove(second.process, now);
+    arbiter_process_remove(other.process, now);
+    arbiter_session_remove(pair);
+    arbiter_session_remove(rival);
+    arbiter_free(arbiter);
+    return 0;
+}
+
+/* The first process says so again and again, for so long. Returns after how long the second was given a step, or 0. */
+static uint64_t stall(uint64_t ns)
+{
+    uint64_t from = now;
+    unsigned before = second.steps;
+    while (now - from < ns && second.steps == before) {
+        closed(&first, WIRE_LEFT_ENDLESS);
+        now += MS / 5;
+    }
+    return second.steps == before ? 0 : now - from;
+}
+
+static void who_has_drained_takes_a_step_where_work_outlives_the_slices_of_others(void **state)
+{
+    (void)state;
+    closed(&first, MS);
+    drain(&second);
+    uint64_t after_ns = stall(LONG_NS);
+    assert_in_range(after_ns, 3 * MS, LONG_NS); /* its own time, and at least a slice */
+    assert_true(second.open && second.revoked); /* it is waited for at once */
+    assert_int_equal(second.steps, 1);
+    /* And another, as soon as it has drained again and that was not enough. */
+    drain(&second);
+    assert_in_range(stall(LONG_NS), 1, MS);
+    drain(&second);
+    drain(&first);
+    pass_ms();
+    assert_true(other.open);
+    assert_int_equal(second.steps, 2);
+}
+
+static void nobody_steps_who_does_not_want_to(void **state)
+{
+    (void)state;
+    closed(&first, MS);
+    return_lease(&second, WIRE_OUTCOME_DRAINED);
+    assert_int_equal(stall(LONG_NS), 0);
+}
+
+static void work_that_ends_in_time_needs_no_step(void **state)
+{
+    (void)state;
+    closed(&first, 3 * MS);
+    drain(&second);
+    assert_int_equal(stall(3 * MS), 0);
+    drain(&first);
+    assert_int_equal(second.steps, 0);
+}
+
+static void a_closing_that_steps_do_not_end_goes_on_without(void **state)
+{
+    (void)state;
+    uint64_t from = now;
+    closed(&first, MS);
+    drain(&second);
+    while (stall(LONG_NS))
+        drain(&second);
+    assert_in_range(now - from, 50 * MS, 50 * MS + 2 * LONG_NS);
+}
+
+/* Each step would wait for a slice of whoever was let in. */
+static void nobody_is_let_in_early_while_a_session_has_needed_steps(void **state)
+{
+    unsigned closings = 0;
+    (void)state;
+    closed(&first, MS);
+    drain(&second);
+    assert_int_not_equal(stall(LONG_NS), 0);
+    drain(&second);
+    drain(&first);
+    for (bool early = false; !early; closings++) {
+        assert_true(closings < 100);
+        run_to_closing();
+        closed(&second, 0);
+        closed(&first, MS); /* within the lead */
+        early = other.open;
+        drain(&second);
+        drain(&first);
+    }
+    assert_in_range(closings, 10, 30);
+}
+
+static void a_session_that_has_needed_steps_takes_them_sooner(void **state)
+{
+    (void)state;
+    closed(&first, MS);
+    drain(&second);
+    uint64_t unknown_ns = stall(LONG_NS);
+    drain(&second);
+    drain(&first);
+    run_to_closing();
+    closed(&first, MS);
+    drain(&second);
+    uint64_t known_ns = stall(LONG_NS);
+    assert_in_range(known_ns, MS, unknown_ns / 2);
+}
+
+/* --- Of its own accord ----------------------------------------------------------------------------- */
+
+/* The pair's turn has just begun. */
+static void begin_turn(void)
+{
+    drain(&second);
+    drain(&first);
+    for (unsigned ms = 0; !(first.open && second.open); ms++) {
+        assert_true(ms < 1000);
+        if (other.revoked)
+            drain(&other);
+        pass_ms();
+    }
+    assert_false(first.revoked || other.open);
+}
+
+static void a_turn_goes_on_without_a_process_that_leaves(void **state)
+{
+    (void)state;
+    begin_turn();
+    closed(&first, 0);
+    assert_false(second.revoked);
+    assert_false(other.open);
+    return_lease(&first, WIRE_OUTCOME_IDLE);
+    assert_false(second.revoked);
+    assert_false(other.open);
+}
+
+static void who_leaves_last_is_followed_before_it_has_drained(void **state)
+{
+    (void)state;
+    begin_turn();
+    return_lease(&first, WIRE_OUTCOME_IDLE);
+    assert_false(other.open);
+    closed(&second, 0);
+    assert_true(other.open);
+    return_lease(&second, WIRE_OUTCOME_IDLE);
+    assert_true(other.open && !other.revoked);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(who_has_drained_takes_a_step_where_work_outlives_the_slices_of_others),
+        TEST(nobody_steps_who_does_not_want_to),
+        TEST(work_that_ends_in_time_needs_no_step),
+        TEST(a_closing_that_steps_do_not_end_goes_on_without),
+        TEST(nobody_is_let_in_early_while_a_session_has_needed_steps),
+        TEST(a_session_that_has_needed_steps_takes_them_sooner),
+        TEST(a_turn_goes_on_without_a_process_that_leaves),
+        TEST(who_leaves_last_is_followed_before_it_has_drained),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
