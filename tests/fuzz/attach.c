@@ -2,7 +2,8 @@
  *
  * An input is a row of steps: one byte of what to do (the low two bits say on which connection, bit 2 hangs
  * up instead, bit 3 connects first), one byte of length, and the packet. There is a session of ID
- * "0123456789ab" on GPU 0, whose slots begin at generation 1 with each input. */
+ * "0123456789ab" on GPU 0, whose slots begin at generation 1 with each input, and one of ID "0123456789ac" there, whose memory
+ * can leave the card. */
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,6 +22,7 @@
 #define CLIENTS 4u
 #define STEPS_MAX 64u
 #define SESSION_ID "0123456789ab"
+#define MOVABLE_ID "0123456789ac"
 
 enum step { STEP_CLIENT = 3, STEP_HANG_UP = 4, STEP_CONNECT = 8 };
 
@@ -36,13 +38,15 @@ static void listen_for_clients(struct daemon *daemon)
     fuzz_require(store_open(daemon, &error) == 0);
 }
 
-static struct session *begin_session(struct daemon *daemon)
+static struct session *begin_session(struct daemon *daemon, const char *id, const char *name,
+                                     enum ledger_engine engine)
 {
     struct error error;
     struct session *session = calloc(1, sizeof(*session));
     fuzz_require(session);
-    strcpy(session->id, SESSION_ID);
-    strcpy(session->name, "fuzzed");
+    strcpy(session->id, id);
+    strcpy(session->name, name);
+    session->engine = engine;
     strcpy(session->token, "token");
     session->owner = geteuid();
     session->compute = (struct share){2000, 6000};
@@ -94,18 +98,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     int clients[CLIENTS] = {-1, -1, -1, -1};
     if (!daemon->attach)
         listen_for_clients(daemon);
-    struct session *session = begin_session(daemon);
+    struct session *session = begin_session(daemon, SESSION_ID, "fuzzed", LEDGER_ENGINE_PLAIN);
+    struct session *movable = begin_session(daemon, MOVABLE_ID, "movable", LEDGER_ENGINE_SWAP);
     for (unsigned step = 0; step < STEPS_MAX && bytes > 2; step++) {
         size_t taken = take_step(daemon, clients, data, bytes);
         data += taken;
         bytes -= taken;
     }
     fuzz_require(session_find_id(daemon, SESSION_ID) == session && !session->ledger.broken);
-    fuzz_require(session_used(session, 0) == 0); /* nobody wrote into the ledger */
+    fuzz_require(session_find_id(daemon, MOVABLE_ID) == movable && !movable->ledger.broken);
+    fuzz_require(session_used(session, 0) == 0 &&
+                 session_used(movable, 0) == 0); /* nobody wrote into the ledgers */
     for (unsigned i = 0; i < CLIENTS; i++)
         hang_up(&clients[i]);
     small_daemon_run(daemon);
     session_end(session, "the input has ended");
+    session_end(movable, "the input has ended");
     small_daemon_run(daemon);
     return 0;
 }

@@ -8,9 +8,13 @@
 #include "daemon/history/events.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
+#include "daemon/loop/settings.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/process/release.h"
+#include "daemon/residency/arena.h"
+#include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/session/declared.h"
 #include "daemon/session/queue.h"
 #include "fuzz.h"
 
@@ -75,15 +79,21 @@ struct daemon *small_daemon(void)
     maker = getpid();
     atexit(remove_folder);
     daemon->options.simulated = true;
+    snprintf(daemon->paths.config_dir, sizeof(daemon->paths.config_dir), "%s/config",
+             daemon->paths.runtime_dir);
+    fuzz_require(settings_load(daemon, NULL, &error) == 0);
     daemon->config.daemon.recovery_usec = UINT64_C(60000000);
     make_cards(daemon);
     fuzz_require(sd_event_new(&daemon->loop) >= 0);
     fuzz_require(round_start(daemon, &error) == 0);
     fuzz_require(events_start(daemon, &error) == 0);
     fuzz_require(agents_start(daemon, &error) == 0);
+    fuzz_require(arena_start(daemon, &error) == 0);
+    fuzz_require(moves_start(daemon, &error) == 0);
     fuzz_require(queue_start(daemon, &error) == 0);
     fuzz_require(driver_line_start(daemon, &error) == 0);
     fuzz_require(release_start(daemon, &error) == 0);
+    fuzz_require(declared_start(daemon, &error) == 0);
     return daemon;
 }
 
