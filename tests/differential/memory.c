@@ -156,6 +156,9 @@ static uint64_t some_address(struct actor *actor)
     static const enum kind kinds[] = {MEMORY, MEMORY, MEMORY, MAPPING, HOST};
     uint64_t address = pick(actor, kinds[chance(actor, 5)]);
     uint64_t offset = one_in(actor, 2) ? 0 : chance(actor, 600);
+    const struct thing *thing = memory_moves ? find_living(MEMORY, address) : NULL;
+    if (thing && offset >= thing->bytes)
+        offset = 0; /* what is behind its end may be another's */
     put(actor, "+%llu ", (unsigned long long)offset);
     return address ? address + offset : 0;
 }

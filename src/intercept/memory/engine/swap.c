@@ -159,6 +159,18 @@ static CUresult free_of_pool(enum release_way way, uint64_t key, CUstream stream
     return result == CUDA_SUCCESS ? swap_pool_free(way, key, stream) : result;
 }
 
+/* What the driver's own free waits for: that of cuMemFree only in a context that lives. */
+static CUresult wait_before_free(enum release_way way, CUstream stream, CUcontext context, bool is_resident)
+{
+    CUdevice current;
+    if (way != RELEASE_cuMemFree_v2)
+        return as_driver_wait_for_stream(way, stream);
+    CUresult result = real(cuCtxGetDevice)(&current);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return is_resident ? wait_as_free_does(context) : charge_capture_forbids();
+}
+
 static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream)
 {
     if (way == RELEASE_cuMemRelease && program_is_handle(key))
@@ -179,12 +191,7 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
                              stream); /* in a capture, the driver refuses what no graph has allocated */
     if (is_pools)
         return free_of_pool(way, key, stream);
-    CUdevice current;
-    CUresult result = real(cuCtxGetDevice)(&current); /* as the driver: only in a context that lives */
-    if (result == CUDA_SUCCESS && way != RELEASE_cuMemFree_v2)
-        result = as_driver_wait_for_stream(way, stream);
-    else if (result == CUDA_SUCCESS)
-        result = is_resident ? wait_as_free_does(context) : charge_capture_forbids();
+    CUresult result = wait_before_free(way, stream, context, is_resident);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&swap_state()->lock);

@@ -76,8 +76,12 @@ bool swap_has_physical_memory(CUdeviceptr address)
 CUresult swap_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
 {
     struct place place;
+    CUdevice current;
     if (!find(&address, &place))
         return engine_plain.address_range(base, bytes, address);
+    CUresult result = real(cuCtxGetDevice)(&current); /* as the driver: in a context that lives */
+    if (result != CUDA_SUCCESS)
+        return result;
     if (base)
         *base = place.base;
     if (bytes)

@@ -31,6 +31,19 @@ static struct swap_pool *end_of_pools(void)
     return state()->table + (state()->table ? state()->count : 0);
 }
 
+/* The lock, for what calls the driver: it invalidates no capture of the program's. */
+static void lock_for_own_calls(struct own_calls *calls)
+{
+    own_calls_begin(calls, NULL);
+    guard_lock(&swap_state()->lock);
+}
+
+static void unlock_after(struct own_calls *calls)
+{
+    guard_unlock(&swap_state()->lock);
+    own_calls_end(calls);
+}
+
 /* --- Orders ---------------------------------------------------------------------------------------- */
 
 /* A stream as the program names it, in the current context. */
@@ -397,10 +410,11 @@ CUresult swap_pool_allocate(const struct allocation *wanted)
         result = check_stream(&stream);
     if (result != CUDA_SUCCESS)
         return result;
-    guard_lock(&swap_state()->lock);
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
     struct swap_pool *pool = served_pool(wanted->pooled.pool);
     result = pool ? take(pool, wanted->bytes, &stream, wanted->got) : CUDA_ERROR_INVALID_VALUE;
-    guard_unlock(&swap_state()->lock);
+    unlock_after(&calls);
     return result;
 }
 
@@ -522,7 +536,8 @@ static CUresult swap_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc 
     CUresult result = real(cuMemPoolSetAccess)(handle, access, count);
     if (result != CUDA_SUCCESS)
         return result;
-    guard_lock(&swap_state()->lock);
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
     struct extents *extents = &swap_state()->extents;
     struct swap_pool *pool = served_pool(handle);
     for (size_t i = 0; pool && i < count; i++)
@@ -532,30 +547,32 @@ static CUresult swap_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc 
          extent = extents_next(extents, extent))
         if (extent->pool == pool->blocks.number && extent->is_resident)
             real(cuMemSetAccess)(extent->address, extent->bytes, access, count);
-    guard_unlock(&swap_state()->lock);
+    unlock_after(&calls);
     return result;
 }
 
 static CUresult swap_pool_trim(CUmemoryPool handle, size_t keep_bytes)
 {
     CUresult result = real(cuMemPoolTrimTo)(handle, keep_bytes);
-    guard_lock(&swap_state()->lock);
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
     struct swap_pool *pool = result == CUDA_SUCCESS ? find_pool(handle) : NULL;
     if (pool)
         trim(pool, keep_bytes);
-    guard_unlock(&swap_state()->lock);
+    unlock_after(&calls);
     return result;
 }
 
 /* The program has waited for work: what is above the threshold goes back. */
 static void swap_pool_waited(void)
 {
-    guard_lock(&swap_state()->lock);
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
     for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++)
         if (pool->handle && pool->blocks.present_bytes > pool->threshold_bytes &&
             pool->blocks.present_bytes - pool->blocks.taken_bytes >= SWAP_GRANULARITY_BYTES)
             trim(pool, pool->threshold_bytes);
-    guard_unlock(&swap_state()->lock);
+    unlock_after(&calls);
 }
 
 /* Under the lock: nobody has anything of it any more. */
@@ -568,18 +585,20 @@ static void end_memory(struct swap_pool *pool)
 
 static void swap_pool_forget(CUmemoryPool handle)
 {
-    guard_lock(&swap_state()->lock);
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
     struct swap_pool *pool = find_pool(handle);
     if (pool)
         end_memory(pool);
-    guard_unlock(&swap_state()->lock);
+    unlock_after(&calls);
 }
 
 static CUresult swap_pool_destroy(CUmemoryPool handle)
 {
     uint64_t address, bytes;
     CUresult result = real(cuMemPoolDestroy)(handle);
-    guard_lock(&swap_state()->lock);
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
     struct swap_pool *pool = result == CUDA_SUCCESS ? find_pool(handle) : NULL;
     if (pool) {
         end_memory(pool);
@@ -587,7 +606,7 @@ static CUresult swap_pool_destroy(CUmemoryPool handle)
             real(cuMemAddressFree)(address, bytes);
         pool->handle = NULL;
     }
-    guard_unlock(&swap_state()->lock);
+    unlock_after(&calls);
     return result;
 }
 

@@ -197,7 +197,41 @@ static void an_allocation_in_a_capture_is_the_graph_s(void **state)
     assert_int_equal(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
     assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
     assert_int_equal(swap_bytes().resident_bytes, 0);
-    assert_int_equal(real(cuGraphDestroy)(graph), CUDA_SUCCESS);
+    assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+/* Our own calls of the driver are none of the program's. */
+static void a_capture_goes_on_while_pools_give_back(void **state)
+{
+    CUstream stream;
+    CUgraph graph;
+    CUdeviceptr address = take_in(NULL, 20 * MIB);
+    assert_int_equal(real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolTrimTo(default_pool(), 0), CUDA_SUCCESS);
+    assert_int_equal(pool_number(default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+static void without_a_context_calls_answer_as_the_driver(void **state)
+{
+    CUstream stream;
+    CUcontext popped;
+    CUdeviceptr address = take(3 * MIB), in_pool = take_in(NULL, 3 * MIB), base;
+    size_t bytes;
+    assert_int_equal(real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(real(cuCtxPopCurrent_v2)(&popped), CUDA_SUCCESS);
+    assert_int_equal(cuMemGetAddressRange_v2(&base, &bytes, address), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(cuMemFree_v2(address), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(cuMemFree_v2(in_pool), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(in_pool, stream), CUDA_SUCCESS);
+    assert_int_equal(real(cuCtxPushCurrent_v2)(popped), CUDA_SUCCESS);
     assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
 }
 
@@ -212,6 +246,8 @@ int main(void)
         TEST(an_evicted_process_allocates_and_frees_in_streams),
         TEST(a_pool_that_others_may_import_stays_on_the_card),
         TEST(an_allocation_in_a_capture_is_the_graph_s),
+        TEST(a_capture_goes_on_while_pools_give_back),
+        TEST(without_a_context_calls_answer_as_the_driver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
