@@ -85,6 +85,9 @@ static int mount_folder(int root, const char *folder, struct error *error)
                          CONTAINER_SOCKET_FOLDER
                          " in the container is not what the CDI device mounts there; expected nothing else "
                          "mounted at that place");
+    if (faccessat(below, "attach.sock", F_OK, 0) == 0)
+        return error_set(error, EEXIST, NULL,
+                         "the container has a session already; expected one slice for a container");
     snprintf(place, sizeof(place), "/proc/self/fd/%d", below);
     if (mount(folder, place, NULL, MS_BIND, NULL) < 0)
         return error_set_errno(error, errno, "cannot mount %.200s in the container", folder);

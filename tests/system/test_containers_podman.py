@@ -219,6 +219,13 @@ def test_a_container_for_which_there_is_no_room_does_not_start(daemon, podman, r
     assert [one["name"] for one in sessions(daemon)] == ["big"]
 
 
+def test_a_container_has_one_slice(daemon, podman, root, slice_device):
+    daemon.cli("cdi", "--to", podman.cdi, "--slice", "other", "--memory", "32MiB")
+    refused = start(daemon, podman, root, "--device", slice_device, "--device", "gpuslice.io/slice=other", lines="context 0\n")
+    assert refused.returncode != 0 and refused.stdout == ""
+    wait_for(lambda: sessions(daemon) == [], "no session to be left")
+
+
 def test_a_container_does_not_start_while_no_daemon_runs(daemon, podman, root, slice_device, tmp_path):
     daemon.stop()
     assert start(daemon, podman, root, "--device", slice_device, lines="context 0\n").returncode != 0
