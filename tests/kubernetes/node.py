@@ -129,8 +129,7 @@ class Node:
 
     def wait_without_sessions(self):
         wait_for(lambda: self.sessions() == [], lambda: f"no session to be left: {self.sessions()}\n{self.log()}")
-        left = self.inside("sh", "-c", "ls /run/cdi").stdout.split()
-        assert [name for name in left if "gpuslice" in name] == []
+        wait_for(lambda: "gpuslice" not in self.inside("sh", "-c", "ls /run/cdi").stdout, "no CDI specification to be left")
 
     def slices(self):
         return [one for one in self.get("resourceslices") if one["spec"]["driver"] == DRIVER]
