@@ -130,6 +130,16 @@ def test_calls_answer_alike_while_memory_leaves_and_comes_back(product, make_gpu
     assert_same(outside, differ(product, moved, seed), seed)
 
 
+def test_calls_answer_alike_where_the_driver_pages_memory(product, make_gpu):
+    """The same with memory that is managed, and turns that end and begin at random moments. But for what
+    the device's pool says of itself, which holds none of it, and for whether legacy IPC can have it (attribute 10), which it cannot."""
+    settings = {"FAKECUDA_GPUS": 2, "FAKECUDA_TOTAL_MEM": CARD, "FAKECUDA_CONTEXT_BYTES": 3 * MIB}
+    outside = differ(product, make_gpu(**settings).environment(DIFFER_MOVES=1), 5)
+    moved = make_gpu(**settings).standalone(PLENTY, DIFFER_MOVES=1, GPUSLICE_OVERSUBSCRIBE="managed,2ms")
+    differs = re.compile(r" cuMemPoolGetAttribute | cuPointerGetAttribute \w+ 10 ")
+    assert_same(*([line for line in lines if not differs.search(line)] for lines in (outside, differ(product, moved, 5))), 5)
+
+
 def test_a_small_quota_refuses_what_does_not_fit_and_nothing_else(product, card, make_daemon, seed):
     lines = differ(product, card().standalone(SMALL), seed, SMALL)
     assert sum("OUT_OF_MEMORY" in line and "more than any quota" not in line for line in lines) > 20, "no refusals"

@@ -62,6 +62,33 @@ def test_one_program_is_larger_than_the_card_where_it_may_be(paging, start, prod
     large.end()
 
 
+def test_two_that_do_not_fit_together_take_turns(paging, start):
+    """Of 1 GiB each may have 900 MiB, and uses more than half."""
+    movables = [start(150, 8 * MIB, "--name", name, "--memory", "900MiB") for name in "ab"]
+    wait_for(lambda: [paging.session(name)["residency"] for name in "ab"].count("away") == 1, "one of them to be away")
+    for _ in range(2):
+        for movable in movables:
+            assert movable.ask("check") == "good"
+    for movable in movables:  # both at once
+        movable.send("check")
+    assert [movable.read() for movable in movables] == ["good"] * 2
+    assert "session.move_failed" not in paging.cli("events", "--json").stdout
+    for movable in movables:
+        movable.end()
+
+
+def test_without_turns_the_driver_pages_both(paging, start):
+    paging.cli("scheduler", "--anti-thrash", "off")
+    movables = [start(150, 8 * MIB, "--name", name, "--memory", "900MiB") for name in "ab"]
+    for movable in movables:
+        movable.send("check")
+    assert [movable.read() for movable in movables] == ["good"] * 2
+    assert [paging.session(name)["residency"] for name in "ab"] == ["resident"] * 2
+    assert "session.suspended" not in paging.cli("events", "--json").stdout
+    for movable in movables:
+        movable.end()
+
+
 def test_nvshares_variable_says_the_same(paging):
     paging.cli("create", "--name", "a", "--oversubscribe=managed", "--memory", "3GiB",
                env=paging.environment(NVSHARE_ENABLE_SINGLE_OVERSUB="1"))

@@ -27,6 +27,13 @@ static bool context_of(CUstream stream, CUcontext *context)
     return real(cuStreamGetCtx)(stream, context) == CUDA_SUCCESS;
 }
 
+bool pool_road_is_linear(const struct allocation *wanted, CUcontext *context)
+{
+    return engine_of_process()->has_no_pools && !wanted->pooled.pool && own_calls_depth == 0 &&
+           session_mode() == SESSION_INSIDE && takes_memory(wanted) &&
+           context_of(wanted->pooled.stream, context);
+}
+
 /* The pool that it takes from, if it is one that we account: the current or default one of a device. */
 static CUmemoryPool pool_of(CUmemoryPool named, CUdevice device)
 {

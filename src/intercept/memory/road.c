@@ -96,6 +96,22 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
     return result;
 }
 
+/* In place of memory in a stream's order, which no capture of the thread's forbids. */
+static CUresult allocate_as_linear(const struct allocation *wanted, CUcontext context)
+{
+    struct own_calls calls;
+    struct charge_aside aside;
+    if (!own_calls_begin(&calls, context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    charge_set_aside(&aside);
+    CUresult result = allocate_sized(
+        &alloc_rows[WAY_cuMemAlloc_v2],
+        &(struct allocation){.way = WAY_cuMemAlloc_v2, .bytes = wanted->bytes, .got = wanted->got});
+    charge_take_up(&aside);
+    own_calls_end(&calls);
+    return result;
+}
+
 /* --- Of another process ---------------------------------------------------------------------------- */
 
 /* Charge what the driver has just mapped at `address`. False if it does not fit. */
@@ -155,6 +171,7 @@ static CUresult allocate_mapped(const struct alloc_row *row, const struct alloca
 static CUresult take_the_road(const struct allocation *wanted)
 {
     const struct alloc_row *row = &alloc_rows[wanted->way];
+    CUcontext context;
     if (!real_ready() || !has_call(row->call))
         return real_absent();
     if (wanted->is_uncharged)
@@ -163,7 +180,8 @@ static CUresult take_the_road(const struct allocation *wanted)
     case ALLOC_MAPPED:
         return allocate_mapped(row, wanted);
     case ALLOC_POOLED:
-        return pool_road_allocate(row, wanted);
+        return pool_road_is_linear(wanted, &context) ? allocate_as_linear(wanted, context)
+                                                     : pool_road_allocate(row, wanted);
     case ALLOC_CONTEXT:
         return context_create(wanted);
     case ALLOC_PRIMARY_CONTEXT:

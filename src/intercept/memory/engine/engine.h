@@ -57,6 +57,8 @@ struct engine {
     bool uses_ranges;
     /* NVML shows nothing of the pointers that it makes for rows that MOVE. */
     bool is_hidden;
+    /* It has no pools: what programs allocate in a stream's order, and from no pool that they name, is linear memory. */
+    bool has_no_pools;
 
     /* What the driver would do and answer. `context`: that the memory goes with. */
     CUresult (*allocate)(const struct allocation *wanted, CUcontext context);

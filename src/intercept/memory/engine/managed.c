@@ -62,6 +62,16 @@ static bool driver_says_managed(CUdeviceptr address)
            is_managed;
 }
 
+/* As a free in stream order, no capture forbids it. */
+static CUresult free_at_once(CUdeviceptr address)
+{
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    CUresult result = real(cuMemFree_v2)(address);
+    own_calls_end(&calls);
+    return result;
+}
+
 /* The driver frees managed memory in no stream's order. */
 static CUresult managed_release(enum release_way way, uint64_t key, CUstream stream)
 {
@@ -69,7 +79,7 @@ static CUresult managed_release(enum release_way way, uint64_t key, CUstream str
     if (!is_in_order || as_driver_is_captured(way, stream) || !driver_says_managed(key))
         return plain_release(way, key, stream);
     CUresult result = as_driver_wait_for_stream(way, stream);
-    return result == CUDA_SUCCESS ? real(cuMemFree_v2)(key) : result;
+    return result == CUDA_SUCCESS ? free_at_once(key) : result;
 }
 
 /* --- What the program asks ------------------------------------------------------------------------- */
@@ -120,6 +130,7 @@ static CUresult managed_pointer_attributes(unsigned count, CUpointer_attribute *
 const struct engine engine_managed = {
     .uses_ranges = true,
     .is_hidden = true,
+    .has_no_pools = true,
     .allocate = managed_allocate,
     .release = managed_release,
     .address_range = managed_address_range,

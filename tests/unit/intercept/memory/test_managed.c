@@ -90,6 +90,29 @@ static void what_programs_allocate_is_managed_memory(void **state)
     assert_int_equal(used(), 0);
 }
 
+static void memory_in_a_streams_order_is_managed_too(void **state)
+{
+    CUdeviceptr address, from_pool;
+    CUstream stream;
+    CUmemoryPool pool;
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    assert_int_equal(((__typeof__(&cuStreamCreate))real_driver_function(CUDA_ID_cuStreamCreate))(&stream, 0),
+                     CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocAsync(&address, MIB, stream), CUDA_SUCCESS);
+    assert_true(is_managed(address));
+    assert_int_equal(used(), MIB);
+    assert_int_equal(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocAsync(&address, MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    assert_int_equal(cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&from_pool, MIB, pool, stream), CUDA_SUCCESS);
+    assert_false(is_managed(from_pool));
+    assert_int_equal(cuMemFreeAsync(from_pool, stream), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+}
+
 static void programs_are_told_that_it_is_device_memory(void **state)
 {
     CUdeviceptr address = take(MIB), base = 0, own;
@@ -220,6 +243,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         TEST(what_programs_allocate_is_managed_memory),
+        TEST(memory_in_a_streams_order_is_managed_too),
         TEST(programs_are_told_that_it_is_device_memory),
         TEST(a_turn_ends_without_a_copy_and_begins_with_a_prefetch),
         TEST(memory_of_each_gpu_is_prefetched_there),
