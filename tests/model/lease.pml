@@ -19,7 +19,7 @@
  *     flight, but one that did not drain, was given up on, has not answered a new daemon yet, or has nothing
  *     but work in flight, or a thread that loads code for one call, and has told so, or takes a step, and but guests; beside a session that is measured there is none
  *     (assertions in `watch`);
- *   - who holds still submits nothing, and goes on some day (assertion in `watch`, end states);
+ *   - who holds still lets nothing pass its gate, nor who took a step, and goes on some day (assertions in `pass`, end states);
  *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
  *   - a socket holds a few messages at most, also of a process that does not read (assertion in `tell`).
  *
@@ -272,6 +272,8 @@ inline on_returned(q, n, outcome)
 #endif
 #ifdef BROKEN_MEASURES_BESIDE
 #define MAY_BE_MEASURED(s) MAY_TAKE_TURN(s)
+#elif defined(BROKEN_MEASURES_EARLY)
+#define MAY_BE_MEASURED(s) (lease[1 - (s)] == NONE || lease[1 - (s)] == LOOSE || closing[1 - (s)])
 #else
 #define MAY_BE_MEASURED(s) (lease[1 - (s)] == NONE || lease[1 - (s)] == LOOSE)
 #endif
@@ -497,6 +499,13 @@ restart:
 
 /* --- A process ------------------------------------------------------------------------------------- */
 
+/* A call goes through the open gate. */
+inline pass()
+{
+    assert(!still && !stepping[p]);
+    work[p]--
+}
+
 #define LIVES (!dead[p] && !stopped[p])
 #define LISTENS (LIVES && connected[p] && heard_of)
 
@@ -546,7 +555,11 @@ proctype process(byte p)
         down[p]?STILL(n);
         if
         :: IS_VOID(n)
+#ifdef BROKEN_SUBMITS_STILL
+        :: else -> open[p] = true; still = true; told[p] = false; lease_number = n; has_asked = false
+#else
         :: else -> open[p] = false; still = true; told[p] = false; lease_number = n; has_asked = false
+#endif
         fi;
         n = 0 }
     :: atomic { LISTENS && !draining && down[p]?[STEP, _] ->
@@ -555,7 +568,13 @@ proctype process(byte p)
         if
         :: work[p] > 0 && !in_flight[p] -> work[p]--; in_flight[p] = true; stepping[p] = true; watch()
         :: else
-        fi }
+        fi;
+#ifdef BROKEN_STEP_OPENS
+        open[p] = true
+#else
+        skip
+#endif
+        }
     :: atomic { LISTENS && !draining && down[p]?[REVOKE, _] ->
         down[p]?REVOKE(revoked); open[p] = false; still = false; draining = true;
         if
@@ -578,11 +597,11 @@ proctype process(byte p)
         closes--; open[p] = false; draining = true; revoked = lease_number; told[p] = true; has_asked = false;
         say(CLOSED, lease_number, NOTHING) }
 #if CLOSES > 0
-    :: atomic { LIVES && open[p] && !inside[p] && !in_flight[p] && work[p] > 0 -> work[p]--; inside[p] = true }
+    :: atomic { LIVES && open[p] && !inside[p] && !in_flight[p] && work[p] > 0 -> pass(); inside[p] = true }
     :: atomic { LIVES && inside[p] && !loads[p] && loading > 0 -> loading--; loads[p] = true }
     :: atomic { LIVES && inside[p] -> inside[p] = false; loads[p] = false; in_flight[p] = true; watch() }
 #else
-    :: atomic { LIVES && open[p] && !in_flight[p] && work[p] > 0 -> work[p]--; in_flight[p] = true; watch() }
+    :: atomic { LIVES && open[p] && !in_flight[p] && work[p] > 0 -> pass(); in_flight[p] = true; watch() }
 #endif
     /* The card goes on, whatever the process does. */
     :: atomic { in_flight[p] -> in_flight[p] = false }
