@@ -77,7 +77,7 @@ static void add(struct solo_cost *cost, double busy_ns, double calls)
 static void begin_anew(struct solo_cost *cost)
 {
     double ns = cost->odd_ns, calls = cost->odd_calls;
-    *cost = (struct solo_cost){.ns = ns, .calls = calls};
+    *cost = (struct solo_cost){.ns = ns, .calls = calls, .may_be_mixed = !cost->may_be_mixed};
     begin_trend(&cost->alone, log(ns / calls));
 }
 
@@ -103,12 +103,14 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
         return false;
     double each_ns = stretch.busy_ns / stretch.calls;
     double distance = cost->calls > 0 ? fabs(log(each_ns / solo_cost_of(cost, 1))) : 0;
-    bool is_odd = is_beyond(&cost->alone, log(each_ns), ODD_ALONE) ||
+    bool replaces = is_measure && cost->may_be_mixed && distance > ODD_ALONE;
+    bool is_odd = replaces || is_beyond(&cost->alone, log(each_ns), ODD_ALONE) ||
                   (is_measure && distance > ODD_ALONE + TREND_SPREADS * cost->alone.spread);
     if (cost->calls > 0)
         has_turned(&cost->gaps, gap_of(cost, stretch), ODD_GAP);
-    if (!solo_cost_is_sure(cost) || !is_odd) {
+    if (!replaces && (!solo_cost_is_sure(cost) || !is_odd)) {
         cost->odd_ns = cost->odd_calls = 0;
+        cost->may_be_mixed &= !is_measure;
         add(cost, stretch.busy_ns, stretch.calls);
         return false;
     }

@@ -86,6 +86,15 @@ static void what_is_measured_on_purpose_is_believed_at_once(void **state)
 }
 
 /* The waiting for others makes calls longer, and says nothing as long as it stays the same. */
+/* The stretch in which a program changed has calls of both kinds: it is measured once more. */
+static void a_measure_of_both_kinds_is_replaced_by_the_next(void **state)
+{
+    struct solo_cost cost = learned();
+    assert_true(solo_cost_learn(&cost, stretch(20, 20, 40), true));
+    assert_true(solo_cost_learn(&cost, stretch(20, 5, 100), true));
+    assert_true(solo_cost_of(&cost, 1) == 0.05 * MS);
+}
+
 static void company_is_no_doubt_but_a_turn_in_it_is(void **state)
 {
     struct solo_cost cost = learned();
@@ -118,6 +127,7 @@ int main(void)
         cmocka_unit_test(the_least_is_that_of_late),
         cmocka_unit_test(one_odd_stretch_changes_nothing_and_three_do),
         cmocka_unit_test(what_is_measured_on_purpose_is_believed_at_once),
+        cmocka_unit_test(a_measure_of_both_kinds_is_replaced_by_the_next),
         cmocka_unit_test(company_is_no_doubt_but_a_turn_in_it_is),
         cmocka_unit_test(gaps_that_go_are_a_doubt),
     };
