@@ -1,31 +1,12 @@
 /* Tests of managed memory that work of the GPU touches: what moves, and what a fault costs. The link has 1
  * GB/s, a fault takes 1 ms, and times are the simulated ones: of work that is submitted while the stream is
  * still busy. */
-#include "simulated.h"
+#include "managed_work.h"
 
-#define LINK_MS(bytes) ((double)(bytes) / 1e6)
 #define FAULT_MS 1.0
 
-static CUcontext context;
-static CUmodule module;
-static CUstream stream;
-static CUevent begin, end;
 static const CUmemLocation on_device = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
                            on_host = {CU_MEM_LOCATION_TYPE_HOST, 0};
-
-static CUdeviceptr managed(size_t bytes)
-{
-    CUdeviceptr made;
-    assert_cuda(cuMemAllocManaged(&made, bytes, CU_MEM_ATTACH_GLOBAL));
-    return made;
-}
-
-static void launch(const char *name, void **parameters)
-{
-    CUfunction function;
-    assert_cuda(cuModuleGetFunction(&function, module, name));
-    assert_cuda(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
-}
 
 static void fill(CUdeviceptr to, uint64_t words)
 {
@@ -36,30 +17,6 @@ static void fill(CUdeviceptr to, uint64_t words)
 static void checksum(CUdeviceptr from, uint64_t words, CUdeviceptr out)
 {
     launch("gs_checksum_u32", (void *[]){&from, &words, &out});
-}
-
-/* Longer than it takes to submit what is timed, also where memory is filled by instrumented code. */
-#ifdef __SANITIZE_THREAD__
-#define BUSY_US 1000000
-#else
-#define BUSY_US 250000
-#endif
-
-static void work_begins(void)
-{
-    uint64_t busy_us = BUSY_US;
-    launch("gs_spin_us", (void *[]){&busy_us});
-    assert_cuda(cuEventRecord(begin, stream));
-}
-
-/* How long the stream is kept by what was submitted since. */
-static double work_ms(void)
-{
-    float ms;
-    assert_cuda(cuEventRecord(end, stream));
-    assert_cuda(cuEventSynchronize(end));
-    assert_cuda(cuEventElapsedTime_v2(&ms, begin, end));
-    return (double)ms;
 }
 
 #define assert_ms(expected)                                                                                  \
@@ -245,24 +202,9 @@ static void a_captured_kernel_touches_when_it_is_launched(void **state)
 
 static int start(void **state)
 {
-    static const char ptx[] = SIMULATED_PTX
-        ".visible .entry gs_checksum_u32(.param .u64 p, .param .u64 n, .param .u64 out){ret;}\n";
     simulated_choose((char *const[]){"FAKECUDA_CONTEXT_BYTES=0", "FAKECUDA_LINK_GBPS=1",
                                      "FAKECUDA_PAGE_FAULT_NS=1000000", NULL});
-    assert_cuda(cuInit(0));
-    assert_cuda(cuCtxCreate_v2(&context, 0, 0));
-    assert_cuda(cuModuleLoadData(&module, ptx));
-    assert_cuda(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    assert_cuda(cuEventCreate(&begin, 0));
-    assert_cuda(cuEventCreate(&end, 0));
-    return 0;
-}
-
-static int stop(void **state)
-{
-    assert_cuda(cuCtxDestroy_v2(context));
-    simulated_remove();
-    return 0;
+    return managed_prepare();
 }
 
 int main(void)
@@ -279,5 +221,5 @@ int main(void)
         cmocka_unit_test(an_unknown_kernel_touches_what_its_pointers_lead_to),
         cmocka_unit_test(a_captured_kernel_touches_when_it_is_launched),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, managed_remove);
 }

@@ -1,26 +1,9 @@
 /* Tests of a GPU that pages: there may be more managed memory than it has. It has 64 MiB, its link 1 GB/s, and a fault takes
  * no time; times are the simulated ones, of work that is submitted while the stream is still busy. */
 #include "../children.h"
+#include "managed_work.h"
 
-#define LINK_MS(bytes) ((double)(bytes) / 1e6)
-/* Longer than it takes to submit what is timed, also where memory is set by instrumented code. */
-#ifdef __SANITIZE_THREAD__
-#define BUSY_US 1000000
-#else
-#define BUSY_US 250000
-#endif
-
-static CUcontext context;
-static CUfunction spin;
-static CUstream stream;
 static size_t card; /* bytes that the module left: a little less than 64 MiB */
-
-static CUdeviceptr managed(size_t bytes)
-{
-    CUdeviceptr made;
-    assert_cuda(cuMemAllocManaged(&made, bytes, CU_MEM_ATTACH_GLOBAL));
-    return made;
-}
 
 static size_t unused_bytes(void)
 {
@@ -32,20 +15,9 @@ static size_t unused_bytes(void)
 /* How long the GPU takes to have set bytes of managed memory: only what has to move takes time. */
 static double touch_ms(CUdeviceptr at, size_t bytes)
 {
-    CUevent begin, end;
-    float ms;
-    uint64_t busy_us = BUSY_US;
-    assert_cuda(cuEventCreate(&begin, 0));
-    assert_cuda(cuEventCreate(&end, 0));
-    assert_cuda(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&busy_us}, NULL));
-    assert_cuda(cuEventRecord(begin, stream));
+    work_begins();
     assert_cuda(cuMemsetD8Async(at, 1, bytes, stream));
-    assert_cuda(cuEventRecord(end, stream));
-    assert_cuda(cuEventSynchronize(end));
-    assert_cuda(cuEventElapsedTime_v2(&ms, begin, end));
-    assert_cuda(cuEventDestroy_v2(begin));
-    assert_cuda(cuEventDestroy_v2(end));
-    return (double)ms;
+    return work_ms();
 }
 
 /* Setting them takes the device's own time too: a little more than the link's. */
@@ -128,24 +100,12 @@ static void processes_throw_out_each_others(void **state)
 
 static int prepare(void **state)
 {
-    CUmodule module;
     simulated_choose((char *const[]){"FAKECUDA_CONTEXT_BYTES=0", "FAKECUDA_LINK_GBPS=1",
                                      "FAKECUDA_PAGE_FAULT_NS=0", "FAKECUDA_TOTAL_MEM=67108864",
                                      "FAKECUDA_PAGING=1", NULL});
     neighbour = start(touch_at_each_step);
-    assert_cuda(cuInit(0));
-    assert_cuda(cuCtxCreate_v2(&context, 0, 0));
-    assert_cuda(cuModuleLoadData(&module, SIMULATED_PTX));
-    assert_cuda(cuModuleGetFunction(&spin, module, "gs_spin_us"));
-    assert_cuda(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    managed_prepare();
     card = unused_bytes();
-    return 0;
-}
-
-static int stop(void **state)
-{
-    assert_cuda(cuCtxDestroy_v2(context));
-    simulated_remove();
     return 0;
 }
 
@@ -157,5 +117,5 @@ int main(void)
         cmocka_unit_test(other_memory_comes_first),
         cmocka_unit_test(processes_throw_out_each_others),
     };
-    return cmocka_run_group_tests(tests, prepare, stop);
+    return cmocka_run_group_tests(tests, prepare, managed_remove);
 }
