@@ -99,7 +99,7 @@ int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *w
     int result = 0;
     *wish = (struct scheduler_wish){0};
     if (json_object_size(document) == 0 ||
-        json_object_size(document) != (quantum != NULL) + (anti_thrash != NULL))
+        json_object_size(document) != (size_t)(quantum != NULL) + (size_t)(anti_thrash != NULL))
         result =
             error_set(error, EINVAL, "ERR_BAD_REQUEST",
                       "the body is wrong; expected {\"quantum\": \"auto\"} or a duration of 1ms to 1h, or "
