@@ -24,6 +24,8 @@
 /* Of the gaps: a factor of 2; those of a small part of the cost are none. */
 #define ODD_GAP 0.693
 #define GAP_LEAST 0.1
+/* Measures after a change that are believed each for itself. */
+#define MIXED_MOST 3u
 
 static void begin_trend(struct trend *trend, double value)
 {
@@ -77,7 +79,8 @@ static void add(struct solo_cost *cost, double busy_ns, double calls)
 static void begin_anew(struct solo_cost *cost)
 {
     double ns = cost->odd_ns, calls = cost->odd_calls;
-    *cost = (struct solo_cost){.ns = ns, .calls = calls, .may_be_mixed = !cost->may_be_mixed};
+    unsigned left = cost->may_be_mixed ? cost->may_be_mixed - 1 : MIXED_MOST;
+    *cost = (struct solo_cost){.ns = ns, .calls = calls, .may_be_mixed = left};
     begin_trend(&cost->alone, log(ns / calls));
 }
 
@@ -104,13 +107,16 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
     double each_ns = stretch.busy_ns / stretch.calls;
     double distance = cost->calls > 0 ? fabs(log(each_ns / solo_cost_of(cost, 1))) : 0;
     bool replaces = is_measure && cost->may_be_mixed && distance > ODD_ALONE;
+    /* Two that were alike are sure, whatever this one does to the trend. */
+    bool was_sure = cost->alone.count > 1 && solo_cost_is_sure(cost);
+    double usual = was_sure ? cost->alone.spread : INFINITY;
     bool is_odd = replaces || is_beyond(&cost->alone, log(each_ns), ODD_ALONE) ||
-                  (is_measure && distance > ODD_ALONE + TREND_SPREADS * cost->alone.spread);
+                  (is_measure && distance > ODD_ALONE + TREND_SPREADS * fmin(usual, cost->alone.spread));
     if (cost->calls > 0)
         has_turned(&cost->gaps, gap_of(cost, stretch), ODD_GAP);
-    if (!replaces && (!solo_cost_is_sure(cost) || !is_odd)) {
+    if (!replaces && (!(was_sure || solo_cost_is_sure(cost)) || !is_odd)) {
         cost->odd_ns = cost->odd_calls = 0;
-        cost->may_be_mixed &= !is_measure;
+        cost->may_be_mixed -= is_measure && cost->may_be_mixed;
         add(cost, stretch.busy_ns, stretch.calls);
         return false;
     }

@@ -28,9 +28,9 @@ struct least {
 struct solo_cost {
     /* Calls, fading, and what they took; those of the stretches in a row that are beyond the trend. */
     double ns, calls, odd_ns, odd_calls;
-    /* It is of the one stretch in which the calls became others, which may have had both kinds: the next measure replaces it
-     * if that differs. */
-    bool may_be_mixed;
+    /* It is of a stretch in which the calls became others, which may have had both kinds: so many more measures replace it if
+     * they differ. */
+    unsigned may_be_mixed;
     /* What a call takes alone; how many times as long in company; and the gap that the program leaves between calls, which
      * is its own affair with company and without. */
     struct trend alone, company, gaps;

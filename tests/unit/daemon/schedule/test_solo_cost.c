@@ -93,6 +93,11 @@ static void a_measure_of_both_kinds_is_replaced_by_the_next(void **state)
     assert_true(solo_cost_learn(&cost, stretch(20, 20, 40), true));
     assert_true(solo_cost_learn(&cost, stretch(20, 5, 100), true));
     assert_true(solo_cost_of(&cost, 1) == 0.05 * MS);
+    cost = (struct solo_cost){0}; /* also where little was learned before */
+    solo_cost_learn(&cost, stretch(20, 20, 4), true);
+    solo_cost_learn(&cost, stretch(20, 20, 4), true);
+    assert_true(solo_cost_learn(&cost, stretch(20, 20, 40), true));
+    assert_true(solo_cost_of(&cost, 1) == 0.5 * MS);
 }
 
 static void company_is_no_doubt_but_a_turn_in_it_is(void **state)
