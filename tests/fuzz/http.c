@@ -47,7 +47,8 @@ static void handle(struct http_request *request)
 static void serve(struct daemon *daemon)
 {
     struct error error;
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s/control.sock", daemon->paths.runtime_dir);
+    fuzz_require(snprintf(address.sun_path, sizeof(address.sun_path), "%s/control.sock",
+                          daemon->paths.runtime_dir) < (int)sizeof(address.sun_path));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     fuzz_require(fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
     fuzz_require(listen(fd, 16) == 0);

@@ -61,6 +61,7 @@ static void make_paths(struct paths *paths)
     fuzz_require(mkdtemp(folder));
     snprintf(paths->runtime_dir, sizeof(paths->runtime_dir), "%s", folder);
     snprintf(paths->state_dir, sizeof(paths->state_dir), "%s", folder);
+    snprintf(paths->config_dir, sizeof(paths->config_dir), "%s/config", folder);
     snprintf(paths->ledgers_dir, sizeof(paths->ledgers_dir), "%s/ledgers", folder);
     snprintf(paths->attach_socket, sizeof(paths->attach_socket), "%s/attach.sock", folder);
     snprintf(paths->state_file, sizeof(paths->state_file), "%s/state.db", folder);
@@ -79,8 +80,6 @@ struct daemon *small_daemon(void)
     maker = getpid();
     atexit(remove_folder);
     daemon->options.simulated = true;
-    snprintf(daemon->paths.config_dir, sizeof(daemon->paths.config_dir), "%s/config",
-             daemon->paths.runtime_dir);
     fuzz_require(settings_load(daemon, NULL, &error) == 0);
     daemon->config.daemon.recovery_usec = UINT64_C(60000000);
     make_cards(daemon);

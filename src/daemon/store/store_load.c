@@ -72,6 +72,21 @@ static int load_processes(sqlite3 *database, const char *session_id, struct load
     return sqlite3_finalize(row);
 }
 
+/* Whether it can be told to people and programs: what a damaged file has may be no text at all. */
+static bool is_plain_text(const char *text)
+{
+    while (*text > ' ' && *text < 0x7f)
+        text++;
+    return *text == '\0';
+}
+
+static void copy_label(sqlite3_stmt *row, int column, char *text, size_t bytes)
+{
+    copy_column(row, column, text, bytes);
+    if (!is_plain_text(text))
+        *text = '\0';
+}
+
 static bool read_session(sqlite3_stmt *row, struct session *session)
 {
     copy_column(row, 0, session->id, sizeof(session->id));
@@ -94,9 +109,9 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
         priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
     session->is_declared = sqlite3_column_int(row, 13);
     session->has_own_socket = sqlite3_column_int(row, 14);
-    copy_column(row, 15, session->labels.namespace, sizeof(session->labels.namespace));
-    copy_column(row, 16, session->labels.pod, sizeof(session->labels.pod));
-    copy_column(row, 17, session->labels.container, sizeof(session->labels.container));
+    copy_label(row, 15, session->labels.namespace, sizeof(session->labels.namespace));
+    copy_label(row, 16, session->labels.pod, sizeof(session->labels.pod));
+    copy_label(row, 17, session->labels.container, sizeof(session->labels.container));
     int engine = sqlite3_column_int(row, 18);
     session->may_pass_card = engine == (LEDGER_ENGINE_MANAGED | STORE_PASSES_CARD);
     engine &= ~STORE_PASSES_CARD;
@@ -107,9 +122,11 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->idle_suspend_seconds = (uint64_t)sqlite3_column_int64(row, 20);
     session->is_suspended = sqlite3_column_int(row, 21);
     session->kills_at_ttl = sqlite3_column_int(row, 22);
-    if (identity_is_id(session->id) && identity_is_valid(session->name))
+    if (identity_is_id(session->id) && identity_is_valid(session->name) && *session->token &&
+        is_plain_text(session->token))
         return true;
-    log_warning("the state file holds a session '%s' whose ID or name is none; it is left out", session->id);
+    log_warning("the state file holds a session '%s' whose ID, name or token is none; it is left out",
+                session->id);
     return false;
 }
 
