@@ -163,11 +163,11 @@ def test_a_claims_configuration_and_that_of_a_class(dra, space):
 def test_pods_that_need_more_together_than_the_gpu_has_take_turns(dra, space):
     """Of the 400 MiB beside a pod that stays, each is counted with 150, may have all, and uses some 270: every byte is looked at."""
     script = "{ while :; do echo check; /bin/sleep 1; done; } | /bin/movable 50 10485760"
-    space.apply(template("stays", request(memory="600Mi", cores="10", **on_gpu(0))),
+    space.apply(template("stays", request(memory="600Mi", **on_gpu(0)), config=[configuration(minimumShare="0%", maximumShare="100%")]),
                 sharing("stays", "stays", puppet("context 0", f"alloc {600 * MIB}")))
     wait_for(lambda: len(answers(space.log("stays"))) == 2, lambda: f"its memory {space.log('stays')} {space.events()}")
     space.apply(template("share", request(memory="150Mi", cores="40", **on_gpu(0)), config=[
-        configuration(oversubscribe="swap", memoryLimit="400Mi", hostMemory="1Gi", minimumShare="10%", maximumShare="100%", priority="low")]),
+        configuration(oversubscribe="swap", memoryLimit="400Mi", hostMemory="1Gi", minimumShare="0%", maximumShare="100%", priority="low")]),
         *[sharing(name, script=script) for name in ("one", "two")])
 
     def movable():
@@ -175,7 +175,7 @@ def test_pods_that_need_more_together_than_the_gpu_has_take_turns(dra, space):
 
     wait_for(lambda: len(movable()) == 2, lambda: f"two sessions {space.events()} {dra.log()}")
     assert {(one["gpus"][0]["limit_bytes"] // MIB, one["oversubscribe"], one["host_memory_limit_bytes"] // MIB, one["compute_min_ratio"],
-             one["compute_max_ratio"], one["priority"]) for one in movable()} == {(400, "swap", 1024, 0.1, 1, "low")}
+             one["compute_max_ratio"], one["priority"]) for one in movable()} == {(400, "swap", 1024, 0, 1, "low")}
     wait_for(lambda: any(one["evicted_bytes"] for one in movable()), lambda: f"one to be away {space.sessions()} {dra.log()}")
     for name in ("one", "two"):
         wait_for(lambda: space.log(name).count("good") >= 2, lambda: f"{name} to have turns: {space.log(name)} {dra.log()}")

@@ -11,8 +11,7 @@ MOST_PODS = 6  # of three slices at most each
 class SlicesChaos(Chaos):
     """A pod that comes while the kubelet knows of no slices is failed by it; a controller would make another."""
 
-    PIECE = 20
-    SIZES = tuple(slices * SLICE_MIB // PIECE for slices in (1, 2, 3))
+    SIZES = (SLICE_MIB // 20, 2 * SLICE_MIB // 20, 3 * SLICE_MIB // 20)
 
     def __init__(self, node, space):
         super().__init__(node, space, templates=False)
