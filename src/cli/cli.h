@@ -38,6 +38,7 @@ enum cli_kind {
     CLI_FORM,           /* const char *: one of cli_forms */
     CLI_COUNT,          /* unsigned: above 0 */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
+    CLI_WHEN_FULL,      /* const char *: one of cli_when_full */
     CLI_ANTI_THRASH,    /* const char *: one of cli_anti_thrash */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
     CLI_LIFETIME,       /* uint64_t: microseconds, above 0; UINT64_MAX for "never" */
@@ -98,6 +99,8 @@ struct cli_verb {
 extern const char *const cli_priorities[];
 /* What --oversubscribe takes; ends with NULL. */
 extern const char *const cli_engines[];
+/* What --when-full takes; ends with NULL. */
+extern const char *const cli_when_full[];
 /* What --anti-thrash takes; ends with NULL. */
 extern const char *const cli_anti_thrash[];
 /* What --ttl-action takes; ends with NULL. */

@@ -79,6 +79,12 @@
             "its GPU memory can leave the card for host memory and come back: 'gpuslice suspend', "          \
             "--idle-suspend; ENGINE is swap, or managed, where the driver pages it"                          \
     }
+#define CLI_OPTION_WHEN_FULL                                                                                 \
+    {                                                                                                        \
+        "when-full", "POLICY", CLI_WHEN_FULL, offsetof(struct cli_arguments, wish.when_full),                \
+            "what becomes of it when memory is short: refuse, wait (as --wait) or oversubscribe (as "        \
+            "--oversubscribe); without it, what gpuslice.conf says"                                          \
+    }
 #define CLI_OPTION_SINGLE_OVERSUBSCRIBE                                                                      \
     {                                                                                                        \
         "single-oversubscribe", NULL, CLI_FLAG, offsetof(struct cli_arguments, wish.single_oversubscribe),   \

@@ -54,6 +54,18 @@ static int check_engine(const char *text, struct error *error)
                      "'%.80s' is not a way to have more memory than the GPU; expected swap or managed", text);
 }
 
+const char *const cli_when_full[] = {"refuse", "wait", "oversubscribe", NULL};
+
+static int check_when_full(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_when_full; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(error, EINVAL, NULL,
+                     "'%.80s' is not what can become of a session; expected refuse, wait or oversubscribe",
+                     text);
+}
+
 const char *const cli_anti_thrash[] = {"on", "off", "auto", NULL};
 
 static int check_anti_thrash(const char *text, struct error *error)
@@ -156,6 +168,9 @@ static int take_value(const struct cli_option *option, const char *value, struct
         return take_count(value, target, error);
     case CLI_QUANTUM:
         result = units_parse_quantum(value, &(uint64_t){0}, error);
+        break;
+    case CLI_WHEN_FULL:
+        result = check_when_full(value, error);
         break;
     case CLI_ANTI_THRASH:
         result = check_anti_thrash(value, error);

@@ -142,7 +142,8 @@ int session_create(struct client *client, const struct session_wish *wish, bool 
     result = client_request(client, "POST", "/v1/sessions", body, session, error);
     json_decref(body);
     if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
-        result = wait_in_line(client, wish->wait_usec, progress, session, error);
+        result =
+            wait_in_line(client, wish->wait_usec ? wish->wait_usec : UINT64_MAX, progress, session, error);
     if (result == 0 && client->paths.simulated)
         warn_of_other_machine(*session, progress);
     else if (result == 0)

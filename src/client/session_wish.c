@@ -88,6 +88,8 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
         json_object_set_new(*body, "ttl_action", json_string(wish->ttl_action));
     if (wish->oversubscribe)
         json_object_set_new(*body, "oversubscribe", json_string(wish->oversubscribe));
+    if (wish->when_full)
+        json_object_set_new(*body, "when_full", json_string(wish->when_full));
     if (wish->single_oversubscribe)
         json_object_set_new(*body, "single_oversubscribe", json_true());
     if (wish->host_memory_bytes)

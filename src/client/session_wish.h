@@ -21,6 +21,7 @@ struct session_wish {
     const char *ttl_action;    /* "none" or "kill" */
     uint64_t wait_usec;        /* 0: not given; UINT64_MAX: for ever */
     const char *oversubscribe; /* "swap" or "managed" */
+    const char *when_full;     /* "refuse", "wait" or "oversubscribe" */
     bool single_oversubscribe;
     uint64_t host_memory_bytes; /* 0: not given */
     uint64_t idle_suspend_usec; /* 0: not given; UINT64_MAX: never */

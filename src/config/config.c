@@ -104,6 +104,7 @@ static int add_ceiling(struct config *config, const char *section, unsigned line
                                         .memory_bytes = UINT64_MAX,
                                         .compute = UINT32_MAX,
                                         .sessions = UINT32_MAX,
+                                        .host_memory_bytes = UINT64_MAX,
                                         .priority = PRIORITY_COUNT};
     strcpy((*ceiling)->name, name);
     return 0;

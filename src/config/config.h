@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/priority.h"
 #include "base/units.h"
+#include "base/when_full.h"
 
 #define CONFIG_FILE "gpuslice.conf"
 #define CONFIG_SESSIONS_FILE "sessions.conf"
@@ -35,23 +36,25 @@ enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_CEILING, CONFIG_SES
 
 /* How a value is written and stored. */
 enum config_kind {
-    CONFIG_SIZE,     /* uint64_t bytes, above 0 */
-    CONFIG_SHARE,    /* struct share */
-    CONFIG_PERCENT,  /* uint32_t ten-thousandths, above 0 */
-    CONFIG_DURATION, /* uint64_t microseconds, above 0 */
-    CONFIG_SECONDS,  /* uint64_t whole seconds, 1 to 2147483647 */
-    CONFIG_COUNT,    /* uint32_t, 0 too */
-    CONFIG_FLAG,     /* bool: yes, no */
-    CONFIG_COMPAT,   /* bool: gslice, none */
-    CONFIG_LINES,    /* bool: influx, json */
-    CONFIG_PRIORITY, /* enum session_priority */
-    CONFIG_ENGINE,   /* enum ledger_engine */
-    CONFIG_ADDRESS,  /* char[CONFIG_ADDRESS_BYTES] */
-    CONFIG_PATH,     /* char[PATH_MAX], absolute */
-    CONFIG_SECRET,   /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
-    CONFIG_USER,     /* uid_t */
-    CONFIG_WORDS,    /* char *: words with commas between, none twice; owned */
-    CONFIG_MATCH,    /* struct config_match: rules with commas between; owned */
+    CONFIG_SIZE,       /* uint64_t bytes, above 0 */
+    CONFIG_SHARE,      /* struct share */
+    CONFIG_PERCENT,    /* uint32_t ten-thousandths, above 0 */
+    CONFIG_DURATION,   /* uint64_t microseconds, above 0 */
+    CONFIG_SECONDS,    /* uint64_t whole seconds, 1 to 2147483647 */
+    CONFIG_COUNT,      /* uint32_t, 0 too */
+    CONFIG_FLAG,       /* bool: yes, no */
+    CONFIG_COMPAT,     /* bool: gslice, none */
+    CONFIG_LINES,      /* bool: influx, json */
+    CONFIG_PRIORITY,   /* enum session_priority */
+    CONFIG_ENGINE,     /* enum ledger_engine */
+    CONFIG_WHEN_FULL,  /* enum when_full */
+    CONFIG_TTL_ACTION, /* bool: kill, none */
+    CONFIG_ADDRESS,    /* char[CONFIG_ADDRESS_BYTES] */
+    CONFIG_PATH,       /* char[PATH_MAX], absolute */
+    CONFIG_SECRET,     /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
+    CONFIG_USER,       /* uid_t */
+    CONFIG_WORDS,      /* char *: words with commas between, none twice; owned */
+    CONFIG_MATCH,      /* struct config_match: rules with commas between; owned */
 };
 
 enum config_when { CONFIG_LIVE, CONFIG_AT_START };
@@ -96,7 +99,11 @@ struct config_defaults {
     uint64_t memory_bytes; /* 0: the whole card */
     struct share compute;
     uint64_t ttl_seconds; /* 0: never */
+    bool kills_at_ttl;
     enum session_priority priority;
+    enum when_full when_full;
+    uint64_t idle_suspend_seconds; /* 0: never */
+    uint64_t host_memory_bytes;    /* 0: as much as there is */
 };
 
 /* Each value at its type's greatest (PRIORITY_COUNT) where nothing is said. */
@@ -107,6 +114,8 @@ struct config_ceiling {
     uint64_t memory_bytes;
     uint32_t compute, sessions;
     enum session_priority priority;
+    enum when_full when_full; /* WHEN_FULL_UNSAID: nothing is said */
+    uint64_t host_memory_bytes;
 };
 
 enum config_origin { CONFIG_BY_DEFAULT, CONFIG_BY_FILE, CONFIG_BY_ENVIRONMENT, CONFIG_BY_OPTION };
@@ -186,6 +195,7 @@ struct config_session {
     enum session_priority priority; /* PRIORITY_COUNT: not said */
     enum ledger_engine engine;
     bool may_pass_card;
+    uint64_t host_memory_bytes, idle_suspend_seconds; /* 0: those of [defaults] */
     bool memory_is_cap; /* more than any GPU has is no limit, rather than an error */
 };
 

@@ -227,6 +227,14 @@ int config_key_set(const struct config_key *key, void *section, const char *text
             return 0;
         return error_set(error, EINVAL, NULL, "'%.80s' is not an engine; expected none, swap or managed",
                          text);
+    case CONFIG_WHEN_FULL:
+        if (when_full_parse(text, target))
+            return 0;
+        return error_set(
+            error, EINVAL, NULL,
+            "'%.80s' is not what can become of a session; expected refuse, wait or oversubscribe", text);
+    case CONFIG_TTL_ACTION:
+        return set_either(text, "kill", "none", target, error);
     case CONFIG_ADDRESS:
         return set_address(text, target, error);
     case CONFIG_PATH:

@@ -30,6 +30,7 @@ static size_t packet_bytes(unsigned type)
         [WIRE_ARENA] = sizeof(struct wire_arena),
         [WIRE_EVICT] = sizeof(struct wire_evict),
         [WIRE_RESTORE] = sizeof(struct wire_restore),
+        [WIRE_RESTORE_PART] = sizeof(struct wire_restore_part),
         [WIRE_MOVED] = sizeof(struct wire_moved),
         [WIRE_NEED] = sizeof(struct wire_need),
         [WIRE_ROOM] = sizeof(struct wire_room),

@@ -43,6 +43,7 @@
  *                          <-       EVICT: close the gate, wait out what was submitted, and take all that can move off
  *                                   the card
  *                          <-       RESTORE: bring it back, and go on
+ *                          <-       RESTORE_PART: bring so much of it back, and stay away
  *
  *   NEED                   ->       the card had no room for what a thread asks for, which waits (any session, where the
  *                                   policy says `gives_room`)
@@ -98,6 +99,7 @@ enum wire_type {
     WIRE_MOVED = 19,
     WIRE_NEED = 21,
     WIRE_ROOM = 22,
+    WIRE_RESTORE_PART = 24, /* where MOVED says that it is known */
 };
 
 struct wire_header {
@@ -304,6 +306,11 @@ struct wire_restore {
     uint64_t order;
 };
 
+struct wire_restore_part {
+    uint64_t order;
+    uint64_t most_bytes;
+};
+
 enum wire_move {
     WIRE_MOVE_DONE = 0,    /* or, without an order: this is how it stands */
     WIRE_MOVE_GOES_ON = 1, /* not the answer yet */
@@ -340,6 +347,7 @@ enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
     WIRE_MOVED_WAITS = 2, /* and work waits there */
     WIRE_MOVED_IDLE = 4,  /* the process has given the GPU nothing for WIRE_IDLE_NS, and all is done */
+    WIRE_MOVED_PARTS = 8, /* the process knows RESTORE_PART */
 };
 
 struct wire_message {
@@ -365,6 +373,7 @@ struct wire_message {
         struct wire_arena arena;
         struct wire_evict evict;
         struct wire_restore restore;
+        struct wire_restore_part restore_part;
         struct wire_moved moved;
         struct wire_need need;
         struct wire_room room;

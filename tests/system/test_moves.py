@@ -250,6 +250,33 @@ def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product,
     movable.end()
 
 
+def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, product, reap):
+    """As it says itself, or its user's section, or the defaults."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB))
+    daemon.config.mkdir(parents=True)
+    config = daemon.config / "gpuslice.conf"
+    config.write_text("[defaults]\nwhen-full = oversubscribe\nidle-suspend = 600s\nhost-memory = 2GiB\nttl-action = kill\n")
+    daemon.start()
+    daemon.cli("create", "--name", "a", "--memory", "800MiB")
+    session = daemon.session("a")
+    assert (session["when_full"], session["oversubscribe"], session["idle_suspend_seconds"]) == ("oversubscribe", "swap", 600)
+    assert (session["host_memory_limit_bytes"], session["ttl_action"]) == (2 * GIB, "kill")
+    daemon.cli("create", "--name", "b", "--memory", "800MiB")
+    refused = daemon.cli("create", "--name", "c", "--memory", "800MiB", "--when-full", "refuse", check=False)
+    assert refused.returncode == 1 and "800MiB" in refused.stderr
+    config.write_text(f"[defaults]\nwhen-full = oversubscribe\n[user:{os.getuid()}]\nwhen-full = wait\nhost-memory = 100MiB\n")
+    wait_for(lambda: "100MiB" in daemon.cli("config", "--json").stdout, "the file to be in force")
+    waits = reap(daemon.spawn("create", "--name", "c", "--memory", "800MiB"))
+    wait_for(lambda: daemon.request("GET", "/v1/sessions/c")[0] == 200 and daemon.session("c")["waits_for"] == "line", "c to wait in line")
+    movable = Movable(reap(daemon.spawn("run", "--session", "a", "--", product.program("movable"), "100", str(10 * MIB))))
+    bound = daemon.cli("suspend", "a", check=False)
+    assert bound.returncode == 1 and f"100MiB that [user:{os.getuid()}]" in bound.stderr
+    daemon.cli("release", "a", "b", "--kill")
+    assert waits.wait(20) == 0 and daemon.session("c")["when_full"] == "wait"
+    movable.process.kill()
+    assert daemon.cli("create", "--when-full", "never", check=False).returncode == 2
+
+
 def scheduler(daemon):
     return daemon.request("GET", "/v1/scheduler")[1]
 
@@ -265,8 +292,8 @@ def test_turns_of_memory_are_seen_and_set(daemon, start):
     assert daemon.session("a")["residency"] == "away"  # without work, it left for b
     for movable in reversed(movables):
         movable.send("work 6000")
-    waits = wait_for(lambda: (now := daemon.session("a"))["wait_seconds_left"] and now, "a to wait for its turn")
-    assert waits["waits_for"] == "room" and 5 < waits["wait_seconds_left"] < 25
+    waits = wait_for(lambda: ((now := daemon.session("a"))["wait_seconds_left"] or 0) > 5 and now, "a to wait for its turn")
+    assert waits["waits_for"] == "room" and waits["wait_seconds_left"] < 25
     assert scheduler(daemon)["gpus"][0]["mode"] == "turns"
     assert "gpuslice_gpu_memory_turns_in_force" in (metrics := daemon.request("GET", "/metrics")[1])
     assert any(line.startswith("gpuslice_gpu_memory_turns_in_force{") and line.endswith(" 1") for line in metrics.splitlines())
@@ -275,9 +302,9 @@ def test_turns_of_memory_are_seen_and_set(daemon, start):
     daemon.cli("scheduler", "--anti-thrash", "off", "--quantum", "auto")
     shown = scheduler(daemon)
     assert shown["anti_thrash"] == "off" and shown["memory_quantum_seconds"] is None
+    wait_for(lambda: [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))].count("session.suspended") >= 3,
+             "them to change about at once")
     assert all(int(movable.read().split()[1]) > 0 for movable in movables)
-    moved = [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))]
-    assert moved.count("session.suspended") > 4  # turns of a tenth of a second
     for wrong in ({"anti_thrash": "maybe"}, {"quantum": "2h"}, {}, {"quantum": "1s", "speed": 1}):
         assert daemon.request("PATCH", "/v1/scheduler", wrong)[0] == 400
     assert daemon.cli("scheduler", "--anti-thrash", "maybe", check=False).returncode == 2
@@ -285,6 +312,25 @@ def test_turns_of_memory_are_seen_and_set(daemon, start):
         assert movable.ask("check") == "good"
         movable.end()
     wait_for(lambda: scheduler(daemon)["gpus"][0]["mode"] == "free", "turns to be over")
+
+
+def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
+    """While the one whose turn it is works, as much of the next one's memory comes as there is room for; it goes again where the
+    first one needs that."""
+    daemon.cli("scheduler", "--quantum", "60s")
+    movables = [start(100, 10 * MIB, "--name", name, "--memory", "1000MiB") for name in "ab"]
+    assert movables[1].ask("work 300").startswith("worked")  # it is known to work
+    movables[1].send("work 2500")
+    movables[0].send("check")
+    ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
+    assert ahead["residency"] == "away" and ahead["evicted_bytes"] > 0 and free_bytes(daemon) >= 0
+    assert movables[1].read().startswith("worked")
+    assert movables[1].ask(f"alloc {380 * MIB}") == "allocated"  # what came ahead makes room
+    assert movables[1].ask("check") == "good"
+    assert movables[0].read() == "good"  # b has no work any more
+    for movable in movables:
+        assert movable.ask("check") == "good"
+        movable.end()
 
 
 def test_with_anti_thrash_one_works_at_a_time(daemon, start):
@@ -297,9 +343,7 @@ def test_with_anti_thrash_one_works_at_a_time(daemon, start):
     daemon.cli("scheduler", "--anti-thrash", "on")
     for movable in movables:
         movable.send("work 3000")
-    seen = set()
-    wait_for(lambda: seen.add(tuple(daemon.session(name)["residency"] for name in "ab")) or
-             {("resident", "away"), ("away", "resident")} <= seen, "one after the other")
+    wait_for(lambda: "away" in [daemon.session(name)["residency"] for name in "ab"], "one of them to wait")
     assert [movable.read()[:6] for movable in movables] == ["worked"] * 2
     for movable in movables:
         assert movable.ask("check") == "good"

@@ -28,6 +28,8 @@ static const char *kind_name(enum cli_kind kind)
         return "action";
     case CLI_ANTI_THRASH:
         return "switch";
+    case CLI_WHEN_FULL:
+        return "policy";
     case CLI_QUANTUM:
         return "quantum";
     case CLI_SHELL:
@@ -125,6 +127,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "(none kill)";
     case CLI_ANTI_THRASH:
         return "(on off auto)";
+    case CLI_WHEN_FULL:
+        return "(refuse wait oversubscribe)";
     case CLI_QUANTUM:
         return "(auto)";
     case CLI_SHELL:
@@ -202,6 +206,8 @@ static const char *fish_values(enum cli_kind kind)
         return "none kill";
     case CLI_ANTI_THRASH:
         return "on off auto";
+    case CLI_WHEN_FULL:
+        return "refuse wait oversubscribe";
     case CLI_QUANTUM:
         return "auto";
     case CLI_SHELL:

@@ -27,6 +27,7 @@ static const struct cli_option options[] = {
     CLI_OPTION_WAIT,
     CLI_OPTION_OVERSUBSCRIBE,
     CLI_OPTION_SINGLE_OVERSUBSCRIBE,
+    CLI_OPTION_WHEN_FULL,
     CLI_OPTION_HOST_MEMORY,
     CLI_OPTION_IDLE_SUSPEND,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
@@ -65,6 +66,7 @@ static int check(const struct cli_arguments *arguments, struct error *error)
                          : arguments->wish.ttl_usec                     ? "--ttl"
                          : arguments->wish.ttl_action                   ? "--ttl-action"
                          : arguments->wish.wait_usec                    ? "--wait"
+                         : arguments->wish.when_full                    ? "--when-full"
                                                                         : NULL;
     if (arguments->session && beside)
         return error_set(

@@ -110,6 +110,9 @@ static void create_session(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
+    if (!wanted.has_owner)
+        wanted.owner = request->peer.uid;
+    admit_choose_when_full(request->daemon, &wanted);
     if (wanted.run || wanted.wait) {
         struct peer peer;
         result = wanted.run_parent

@@ -216,6 +216,8 @@ json_t *api_session_head_json(const struct session *session)
         time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus);
     json_object_set_new(json, "owner", text_json(user_name_of(session->daemon, session->owner)));
     json_object_set_new(json, "ttl_action", json_string(session->kills_at_ttl ? "kill" : "none"));
+    const char *when_full = when_full_name(session->when_full);
+    json_object_set_new(json, "when_full", when_full ? json_string(when_full) : json_null());
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
     json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));

@@ -183,6 +183,7 @@ static int parse_ttl_action(const struct field *field, struct error *error)
 static int parse_oversubscribe(const struct field *field, struct error *error)
 {
     const char *text = json_string_value(field->value);
+    field->request->has_engine = true;
     if (text && session_engine_parse(text, &field->request->engine))
         return 0;
     return bad_request(error, field->name, "\"swap\", \"managed\" or \"none\"");
@@ -192,6 +193,15 @@ static int parse_single_oversubscribe(const struct field *field, struct error *e
 {
     field->request->may_pass_card = json_is_true(field->value);
     return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
+}
+
+static int parse_when_full(const struct field *field, struct error *error)
+{
+    const char *text = json_string_value(field->value);
+    field->request->has_when_full = true;
+    if (text && when_full_parse(text, &field->request->when_full))
+        return 0;
+    return bad_request(error, field->name, "\"refuse\", \"wait\" or \"oversubscribe\"");
 }
 
 static int parse_host_memory(const struct field *field, struct error *error)
@@ -302,6 +312,7 @@ static const struct {
     {"ttl_action", false, parse_ttl_action},
     {"oversubscribe", true, parse_oversubscribe},
     {"single_oversubscribe", true, parse_single_oversubscribe},
+    {"when_full", true, parse_when_full},
     {"host_memory_bytes", false, parse_host_memory},
     {"idle_suspend_seconds", false, parse_idle_suspend},
     {"own_socket", false, parse_own_socket},

@@ -118,6 +118,8 @@ int moves_suspend(struct session *session, struct error *error)
     if (leaves) {
         session->move->cause = MOVE_BY_USER; /* from now on */
         session->move->is_taken_idle = false;
+        session->move->wants_usec = 0;
+        moves_drop_ahead(session);
     } else {
         session->move->failure[0] = '\0';
         moves_turn(session, true, MOVE_BY_USER);

@@ -20,6 +20,7 @@
 /* How long an agent waits for work in flight. */
 #define PATIENCE_NS UINT64_C(2000000000)
 #define IDLE_PATIENCE_NS UINT64_C(20000000)
+#define AHEAD_LEAST_BYTES (UINT64_C(64) << 20)
 
 /* A chunk is being made for this process, which may end meanwhile. */
 struct chunk_wish {
@@ -58,6 +59,25 @@ static void order_in(struct process *process)
 {
     struct wire_message message = {.header.type = WIRE_RESTORE};
     give_order(process, &message, &message.restore.order);
+}
+
+/* Pieces that are not worth an order wait until there is more room, or they are the last. */
+static void order_part(struct process *process)
+{
+    struct process_move *move = process->move;
+    struct move *session_move = process->session->move;
+    uint64_t bytes = move->now.evicted_bytes;
+    if (session_move->ahead_bytes < bytes)
+        bytes = session_move->ahead_bytes;
+    if (bytes == 0 || (bytes < AHEAD_LEAST_BYTES && bytes < move->now.evicted_bytes))
+        return;
+    struct wire_message message = {.header.type = WIRE_RESTORE_PART, .restore_part.most_bytes = bytes};
+    give_order(process, &message, &message.restore_part.order);
+    if (!move->order)
+        return;
+    move->is_part = true;
+    move->left_bytes = move->now.evicted_bytes - bytes;
+    session_move->ahead_bytes -= bytes;
 }
 
 static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
@@ -107,7 +127,9 @@ static void step(struct process *process)
     if (!process->agent || !move->has_said || move->order || move->chunk_comes ||
         daemon_now_usec() < move->again_usec)
         return;
-    if (is_leaving && !process_move_is_away(move)) {
+    if (is_leaving && process->session->move->is_ahead && process_move_is_partly_away(move)) {
+        order_part(process);
+    } else if (is_leaving && !process_move_is_away(move)) {
         if (process->session->engine == LEDGER_ENGINE_SWAP && process_move_lacks_bytes(move))
             ask_for_chunk(process);
         else
@@ -143,7 +165,8 @@ static void tell_state(struct session *session)
         move->wants_usec = 0;
         move->misses = 0;
     }
-    bool has_left = state == MOVE_AWAY, is_news = has_left || move->has_moved;
+    bool has_left = state == MOVE_AWAY, is_news = has_left ? !move->is_told_away : move->has_moved;
+    move->is_told_away = has_left;
     move->has_moved = has_left;
     if (!is_news)
         return;
@@ -186,6 +209,7 @@ void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
     move->is_leaving = is_leaving;
     move->cause = cause;
     move->is_taken_idle = is_leaving && cause == MOVE_BY_IDLE;
+    move->is_ahead = false;
     move->wants_usec = 0;
     move->began_usec = daemon_now_usec();
     move->total_bytes = is_leaving ? MOVES_SUM(session, resident_bytes) : MOVES_SUM(session, evicted_bytes);
@@ -222,6 +246,21 @@ void moves_fail(struct session *session, const char *format, ...)
     moves_turn(session, false, move->cause);
     move->came_usec = daemon_now_usec();
     moves_set_suspended(session, false);
+}
+
+void moves_come_ahead(struct session *session, uint64_t most_bytes)
+{
+    session->move->is_ahead = true;
+    session->move->ahead_bytes = most_bytes;
+    moves_advance(session);
+}
+
+void moves_drop_ahead(struct session *session)
+{
+    session->move->is_ahead = false;
+    if (MOVES_SUM(session, resident_bytes))
+        session->move->state = MOVE_LEAVING;
+    moves_advance(session);
 }
 
 void moves_want_back(struct session *session)

@@ -15,6 +15,8 @@
 #define TURN_LEAST_NS UINT64_C(1000000000)
 #define TURN_MOST_NS UINT64_C(60000000000)
 #define BREATH_NS UINT64_C(100000000) /* without turns: whoever has come may at least do something */
+/* What is left free of the card, for small allocations of those who work. */
+#define AHEAD_SPARE_PART 32
 #define TURNS_USEC UINT64_C(2000000)
 
 /* What a session has on the card, or will have when it has come. */
@@ -26,6 +28,7 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     away = moves_part(session, policy_gpu, MOVES_SUM(session, evicted_bytes));
     here = moves_part(session, policy_gpu, MOVES_SUM(session, resident_bytes));
     used = used > away ? used - away : 0;
+    used += moves_part(session, policy_gpu, moves_coming_bytes(session));
     return used > here ? used : here;
 }
 
@@ -93,15 +96,36 @@ static void see_right_to_work(const struct session *session, struct residency_pa
                                                             .missing_bytes = comes};
 }
 
+static bool has_part_order(const struct session *session)
+{
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move && process->move->is_part)
+            return true;
+    return false;
+}
+
+/* Whether some of it may be on the card while the rest is not. */
+static bool can_come_in_parts(const struct session *session)
+{
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move && process->move->has_said && !(process->move->now.flags & WIRE_MOVED_PARTS))
+            return false;
+    return session->gpu_count == 1;
+}
+
 /* One session as residency.h sees it. `parts` has room for its GPUs' places. */
 static struct residency_session see(const struct session *session, struct residency_part *parts)
 {
     const struct move *move = session->move;
     uint64_t idle = moves_idle_since(session), since = moves_needs_since(session), moving = 0;
     bool comes = moves_wants_to_come(session);
+    uint64_t coming = moves_coming_bytes(session), ahead = comes ? MOVES_SUM(session, resident_bytes) : 0;
     struct residency_session seen = {
         .parts = parts,
-        .can_leave = session_can_move(session) && move->state == MOVE_RESIDENT,
+        .can_leave =
+            session_can_move(session) && (ahead ? !has_part_order(session) : move->state == MOVE_RESIDENT),
+        .is_ahead = ahead > 0,
+        .can_come_ahead = comes && !has_part_order(session) && can_come_in_parts(session),
         .is_leaving = move->state == MOVE_LEAVING,
         .waits = comes || since != UINT64_MAX,
         .priority = session->priority,
@@ -117,9 +141,12 @@ static struct residency_session see(const struct session *session, struct reside
         *part = (struct residency_part){.gpu = (unsigned)session->gpus[i].gpu,
                                         .here_bytes = leaves_with(session, i),
                                         .missing_bytes = moves_needed_bytes(session, i)};
-        if (comes)
-            part->missing_bytes += moves_part(session, i, MOVES_SUM(session, evicted_bytes)) +
+        if (comes) {
+            uint64_t away = MOVES_SUM(session, evicted_bytes);
+            part->here_bytes = moves_part(session, i, ahead);
+            part->missing_bytes += moves_part(session, i, away > coming ? away - coming : 0) +
                                    move->misses * 2 * MOVES_SLACK_BYTES;
+        }
         moving += part->here_bytes + part->missing_bytes;
     }
     if (session->daemon->moves->anti_thrash == ANTI_THRASH_ON && session_can_move(session))
@@ -132,7 +159,13 @@ static void obey(struct session *session, const struct residency_session *seen)
 {
     enum residency_verdict verdict = seen->verdict;
     struct move *move = session->move;
-    if (verdict == RESIDENCY_LEAVES) {
+    if (verdict == RESIDENCY_LEAVES && seen->is_ahead) {
+        moves_drop_ahead(session);
+    } else if (verdict == RESIDENCY_COMES_AHEAD) {
+        uint64_t spare = session->daemon->gpus[seen->parts[0].gpu].total_bytes / AHEAD_SPARE_PART;
+        if (seen->ahead_bytes > spare)
+            moves_come_ahead(session, seen->ahead_bytes - spare);
+    } else if (verdict == RESIDENCY_LEAVES) {
         moves_turn(session, true, MOVE_BY_NEED);
         move->is_taken_idle = seen->idle_since_ns != 0;
         moves_advance(session);

@@ -28,6 +28,8 @@ struct process_move {
     struct wire_moved now;
     uint64_t given_bytes;  /* chunks that were sent and not told of yet count */
     uint64_t order;        /* that was not answered; 0: none */
+    bool is_part;          /* that order has some come ahead, until */
+    uint64_t left_bytes;   /* so much is away */
     uint64_t heard_usec;   /* when it last said something, or was told it */
     uint64_t again_usec;   /* not to be told again before */
     uint64_t extra_bytes;  /* of arena that it needs beyond what it has */
@@ -47,11 +49,14 @@ struct move {
     uint64_t began_usec, total_bytes;
     uint64_t
         wants_usec; /* of one that is away: since when it is to come as soon as there is room; 0: it is not */
-    uint64_t came_usec; /* when it was on the card as a whole last */
-    unsigned misses;    /* so often there was room, and the card said that there was not */
-    bool is_taken_idle; /* it is to leave only if it has no work */
-    bool has_moved;     /* something of it left since it was resident last */
-    uint64_t due_usec;  /* of one that waits: when it should be there, about; 0: that cannot be told */
+    uint64_t came_usec;   /* when it was on the card as a whole last */
+    bool is_ahead;        /* of one that is away: some of it may be on the card already */
+    uint64_t ahead_bytes; /* so much more of it may come */
+    bool is_told_away;    /* that it left was told, and not yet that it is back */
+    unsigned misses;      /* so often there was room, and the card said that there was not */
+    bool is_taken_idle;   /* it is to leave only if it has no work */
+    bool has_moved;       /* something of it left since it was resident last */
+    uint64_t due_usec;    /* of one that waits: when it should be there, about; 0: that cannot be told */
     char failure[256];
 };
 
@@ -92,6 +97,8 @@ uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu);
 uint64_t moves_needs_since(const struct session *session);
 /* Since when none of its processes has work; UINT64_MAX: one has. */
 uint64_t moves_idle_since(const struct session *session);
+/* What is about to come ahead of the rest. */
+uint64_t moves_coming_bytes(const struct session *session);
 /* It is away, and is to come as soon as there is room. */
 bool moves_wants_to_come(const struct session *session);
 
@@ -103,6 +110,9 @@ void moves_advance(struct session *session);
 void moves_turn(struct session *session, bool is_leaving, enum move_cause cause);
 /* An eviction comes to nothing: what has left comes back. A restore is tried again. */
 void moves_fail(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* So much of it may come ahead; or what has come leaves again. */
+void moves_come_ahead(struct session *session, uint64_t most_bytes);
+void moves_drop_ahead(struct session *session);
 /* It is to come, once there is room. */
 void moves_want_back(struct session *session);
 /* A session is to be suspended until somebody resumes it, or not any more. */

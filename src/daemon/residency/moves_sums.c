@@ -5,6 +5,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
+#include "daemon/session/ceilings.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
@@ -66,6 +67,34 @@ uint64_t moves_chunk_bytes(const struct session *session)
     return sum;
 }
 
+static uint64_t arena_of_owner(const struct daemon *daemon, uid_t owner)
+{
+    uint64_t sum = 0;
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        sum += session->owner == owner ? moves_arena_bytes(session) : 0;
+    return sum;
+}
+
+/* What the owner's sessions may have together. */
+static int check_ceiling(const struct session *session, uint64_t bytes, struct error *error)
+{
+    const struct daemon *daemon = session->daemon;
+    struct ceilings ceilings;
+    char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
+    ceilings_find(&daemon->config, session->owner, &ceilings);
+    uint64_t most = ceilings.host_memory ? ceilings.host_memory->host_memory_bytes : UINT64_MAX,
+             own = arena_of_owner(daemon, session->owner);
+    if (own + bytes <= most)
+        return 0;
+    return error_set(
+        error, EBUSY, "ERR_HOST_MEMORY",
+        "session %s needs %s of host memory, and its owner's sessions have %s of the %s that [%s:%s] in "
+        "gpuslice.conf allows; resume or release a session",
+        session->id, units_format_bytes(bytes, needed), units_format_bytes(own, held),
+        units_format_bytes(most, bound), ceilings.host_memory->is_group ? "group" : "user",
+        ceilings.host_memory->name);
+}
+
 int moves_check_bounds(const struct session *session, uint64_t bytes, struct error *error)
 {
     const struct daemon *daemon = session->daemon;
@@ -85,7 +114,7 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, struct err
             "gpuslice.conf allows; raise that, or resume or release a session",
             session->id, units_format_bytes(bytes, needed), units_format_bytes(all, held),
             units_format_bytes(most, bound));
-    return 0;
+    return session->is_declared ? 0 : check_ceiling(session, bytes, error);
 }
 
 enum move_state moves_state_now(const struct session *session)
@@ -94,7 +123,8 @@ enum move_state moves_state_now(const struct session *session)
     for (const struct process *process = session->processes; process; process = process->next) {
         if (!process->move || !process->move->has_said)
             continue;
-        all = all && process_move_is_away(process->move);
+        all = all && (session->move->is_ahead ? process_move_is_partly_away(process->move)
+                                              : process_move_is_away(process->move));
         any = any || process_move_is_partly_away(process->move);
     }
     if (session->move->is_leaving)
@@ -145,6 +175,21 @@ uint64_t moves_idle_since(const struct session *session)
         latest = since == 0 ? UINT64_MAX : since > latest ? since : latest;
     }
     return latest;
+}
+
+static uint64_t coming_of(const struct process_move *move)
+{
+    return move->is_part && move->now.evicted_bytes > move->left_bytes
+               ? move->now.evicted_bytes - move->left_bytes
+               : 0;
+}
+
+uint64_t moves_coming_bytes(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        sum += process->move ? coming_of(process->move) : 0;
+    return sum;
 }
 
 bool moves_wants_to_come(const struct session *session)

@@ -50,14 +50,17 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
 {
     struct session *session = process->session;
     struct process_move *move = process->move;
-    bool was_eviction = session->move->is_leaving;
+    bool was_eviction = session->move->is_leaving, was_part = move->is_part;
     uint64_t now = daemon_now_usec();
     move->order = 0;
+    move->is_part = false;
     if (moved->result == WIRE_MOVE_DONE) {
         move->extra_bytes = 0;
         return;
     }
     move->again_usec = now + RETRY_USEC;
+    if (was_part) /* it comes with the rest */
+        return;
     if (!was_eviction && moved->result == WIRE_MOVE_NO_ROOM)
         miss(session);
     else if (!was_eviction)
@@ -77,6 +80,7 @@ static void lose_agent(struct process *process)
     if (!process->move)
         return;
     process->move->order = 0;
+    process->move->is_part = false;
     process->move->need.number = 0;
     process->move->given_bytes = process->move->now.arena_bytes;
 }

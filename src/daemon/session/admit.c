@@ -64,6 +64,34 @@ static enum session_priority default_priority(const struct daemon *daemon,
     return ceiling && ceiling->priority < priority ? ceiling->priority : priority;
 }
 
+void admit_choose_when_full(const struct daemon *daemon, struct session_request *request)
+{
+    struct ceilings ceilings = {.config = &daemon->config};
+    if (!request->has_when_full && !request->has_engine && !request->wait) {
+        ceilings_find(&daemon->config, request->owner, &ceilings);
+        request->when_full =
+            ceilings.when_full ? ceilings.when_full->when_full : daemon->config.defaults.when_full;
+    }
+    if (request->engine != LEDGER_ENGINE_PLAIN)
+        request->when_full = WHEN_FULL_OVERSUBSCRIBE;
+    else if (request->when_full == WHEN_FULL_OVERSUBSCRIBE)
+        request->engine = LEDGER_ENGINE_SWAP;
+    else if (request->when_full == WHEN_FULL_UNSAID && request->wait)
+        request->when_full = WHEN_FULL_WAIT;
+    request->wait =
+        request->when_full == WHEN_FULL_WAIT || (request->wait && request->when_full != WHEN_FULL_REFUSE);
+}
+
+/* What is about memory that can leave the card, of sessions that have some. */
+static void apply_move_defaults(const struct daemon *daemon, struct session_request *request)
+{
+    const struct config_defaults *defaults = &daemon->config.defaults;
+    if (request->engine == LEDGER_ENGINE_SWAP && !request->has_host_memory)
+        request->host_memory_bytes = defaults->host_memory_bytes;
+    if (request->engine != LEDGER_ENGINE_PLAIN && !request->has_idle_suspend)
+        request->idle_suspend_seconds = defaults->idle_suspend_seconds;
+}
+
 void admit_apply_defaults(const struct daemon *daemon, struct session_request *request)
 {
     struct ceilings ceilings = {.config = &daemon->config};
@@ -83,6 +111,9 @@ void admit_apply_defaults(const struct daemon *daemon, struct session_request *r
         request->has_priority = true;
         request->priority = default_priority(daemon, ceilings.priority);
     }
+    if (!request->has_ttl_action)
+        request->kills_at_ttl = daemon->config.defaults.kills_at_ttl;
+    apply_move_defaults(daemon, request);
 }
 
 /* --- A new session --------------------------------------------------------------------------------- */

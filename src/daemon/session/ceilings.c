@@ -89,6 +89,12 @@ static void decide(struct ceilings *ceilings, const struct config_ceiling *ceili
     old = ceilings->priority;
     if (replaces(ceiling, ceiling->priority, old, old ? old->priority : 0, PRIORITY_COUNT))
         ceilings->priority = ceiling;
+    old = ceilings->when_full;
+    if (replaces(ceiling, ceiling->when_full, old, old ? old->when_full : 0, WHEN_FULL_UNSAID))
+        ceilings->when_full = ceiling;
+    old = ceilings->host_memory;
+    if (replaces(ceiling, ceiling->host_memory_bytes, old, old ? old->host_memory_bytes : 0, UINT64_MAX))
+        ceilings->host_memory = ceiling;
 }
 
 void ceilings_find(const struct config *config, uid_t uid, struct ceilings *ceilings)

@@ -19,7 +19,7 @@ struct config_ceiling;
 /* The sections that decide for one user, key by key; NULL where none says anything. */
 struct ceilings {
     const struct config *config;
-    const struct config_ceiling *memory, *compute, *sessions, *priority;
+    const struct config_ceiling *memory, *compute, *sessions, *priority, *when_full, *host_memory;
 };
 
 /* What a session has been given, or asks for, of what there are ceilings for. */

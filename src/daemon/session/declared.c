@@ -58,6 +58,7 @@ static bool is_no_limit(const struct daemon *daemon, const struct config_session
 static int make_request(const struct daemon *daemon, const struct config_session *wanted,
                         struct session_request *request, struct error *error)
 {
+    const struct config_defaults *defaults = &daemon->config.defaults;
     *request = (struct session_request){
         .name = wanted->name,
         .owner = wanted->owner,
@@ -67,6 +68,13 @@ static int make_request(const struct daemon *daemon, const struct config_session
         .compute = wanted->compute,
         .engine = wanted->engine,
         .may_pass_card = wanted->may_pass_card,
+        .when_full = wanted->engine == LEDGER_ENGINE_PLAIN ? WHEN_FULL_WAIT : WHEN_FULL_OVERSUBSCRIBE,
+        .has_host_memory = wanted->host_memory_bytes > 0 || wanted->engine == LEDGER_ENGINE_SWAP,
+        .host_memory_bytes =
+            wanted->host_memory_bytes ? wanted->host_memory_bytes : defaults->host_memory_bytes,
+        .has_idle_suspend = wanted->idle_suspend_seconds > 0 || wanted->engine != LEDGER_ENGINE_PLAIN,
+        .idle_suspend_seconds =
+            wanted->idle_suspend_seconds ? wanted->idle_suspend_seconds : defaults->idle_suspend_seconds,
         .has_priority = wanted->priority != PRIORITY_COUNT,
         .priority = wanted->priority,
         .wait = true,
@@ -127,7 +135,9 @@ static bool differs(const struct session *session, const struct session_request 
                                : session->gpus[i].reserved)
             return true;
     return session->compute.min != request->compute.min || session->compute.max != request->compute.max ||
-           session->priority != request->priority;
+           session->priority != request->priority ||
+           session->host_memory_bytes != request->host_memory_bytes ||
+           session->idle_suspend_seconds != request->idle_suspend_seconds;
 }
 
 static int change(struct session *session, struct session_request *request, struct error *error)

@@ -7,6 +7,7 @@
 
 #include "base/priority.h"
 #include "base/units.h"
+#include "base/when_full.h"
 #include "daemon/session/labels.h"
 #include "ledger/ledger.h"
 
@@ -39,6 +40,9 @@ struct session_request {
     struct session_labels labels; /* at change, an empty one stays as it is */
     enum ledger_engine engine;    /* how its memory is backed; at creation alone, as the next */
     bool may_pass_card;           /* with LEDGER_ENGINE_MANAGED: limits may be more than the card has */
+    bool has_engine;              /* else what `when_full` says */
+    bool has_when_full;           /* else what the user's section or [defaults] says, or unchanged */
+    enum when_full when_full;
     bool has_host_memory, has_idle_suspend; /* else 0, or unchanged */
     uint64_t host_memory_bytes;             /* 0: as much as there is */
     uint64_t idle_suspend_seconds;          /* 0: never */

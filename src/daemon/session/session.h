@@ -9,6 +9,7 @@
 
 #include "base/priority.h"
 #include "base/units.h"
+#include "base/when_full.h"
 #include "cuda/uuid.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/round.h"
@@ -82,8 +83,9 @@ struct session {
     bool ledger_counts;                   /* among the owner's descriptors (descriptor_bounds.h) */
     struct process *processes, *oldest_process;
     unsigned process_count;
-    uint64_t processes_seen;       /* as there ever were here */
-    enum ledger_engine engine;     /* fixed */
+    uint64_t processes_seen;   /* as there ever were here */
+    enum ledger_engine engine; /* fixed */
+    enum when_full when_full;
     bool may_pass_card;            /* its limits may be more than the card has; fixed */
     uint64_t host_memory_bytes;    /* the most that its evicted memory may take; 0: as much as there is */
     uint64_t idle_suspend_seconds; /* leaves the card after so long without work; 0: never by itself */

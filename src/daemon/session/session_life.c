@@ -267,6 +267,7 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session->labels = request->labels;
     session->engine = request->engine;
     session->may_pass_card = request->may_pass_card;
+    session->when_full = request->when_full;
     session->host_memory_bytes = request->host_memory_bytes;
     session->idle_suspend_seconds = request->idle_suspend_seconds;
     session->runner_queues = admission->waits && !request->run;

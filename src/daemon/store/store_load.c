@@ -114,10 +114,14 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     copy_label(row, 17, session->labels.container, sizeof(session->labels.container));
     int engine = sqlite3_column_int(row, 18);
     session->may_pass_card = engine == (LEDGER_ENGINE_MANAGED | STORE_PASSES_CARD);
-    engine &= ~STORE_PASSES_CARD;
+    bool refuses = engine & STORE_REFUSES;
+    engine &= ~(STORE_PASSES_CARD | STORE_REFUSES);
     session->engine = engine == LEDGER_ENGINE_SWAP || engine == LEDGER_ENGINE_MANAGED
                           ? (enum ledger_engine)engine
                           : LEDGER_ENGINE_PLAIN;
+    session->when_full = session->engine != LEDGER_ENGINE_PLAIN ? WHEN_FULL_OVERSUBSCRIBE
+                         : refuses                              ? WHEN_FULL_REFUSE
+                                                                : WHEN_FULL_WAIT;
     session->host_memory_bytes = (uint64_t)sqlite3_column_int64(row, 19);
     session->idle_suspend_seconds = (uint64_t)sqlite3_column_int64(row, 20);
     session->is_suspended = sqlite3_column_int(row, 21);

@@ -10,6 +10,8 @@ struct session;
 
 /* In the column of a session's engine: its limits may be more than the card has. */
 #define STORE_PASSES_CARD 256
+/* And of one that stays on the card: WHEN_FULL_REFUSE. */
+#define STORE_REFUSES 512
 
 /* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
 struct loaded_session {

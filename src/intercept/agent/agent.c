@@ -66,6 +66,9 @@ static void listen_to_daemon(struct gate *gate)
         case WIRE_EVICT:
             agent_evict(gate, &message.evict);
             break;
+        case WIRE_RESTORE_PART:
+            agent_restore_part(gate, &message.restore_part);
+            break;
         case WIRE_RESTORE:
             agent_restore(gate, &message.restore);
             break;

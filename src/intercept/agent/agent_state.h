@@ -142,6 +142,7 @@ void agent_move_met(struct gate *gate);
 /* `fd` is closed by the caller. */
 void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd);
 void agent_evict(struct gate *gate, const struct wire_evict *evict);
+void agent_restore_part(struct gate *gate, const struct wire_restore_part *order);
 void agent_restore(struct gate *gate, const struct wire_restore *restore);
 /* Around a move. False: the process ends, and moves no more. */
 bool agent_begin_move(struct gate *gate);

@@ -13,7 +13,7 @@
 #include "intercept/submit/in_flight.h"
 
 #define TELL_NS UINT64_C(1000000000)   /* of what changes by itself */
-#define PROGRESS_NS UINT64_C(50000000) /* of a move */
+#define PROGRESS_NS UINT64_C(10000000) /* of a move: others come into what has left */
 #define END_SECONDS 30                 /* a process that ends waits no longer for a move */
 
 static const struct agent_mover *_Atomic mover;
@@ -42,14 +42,15 @@ static struct wire_moved memory_now(const struct gate *gate)
     struct agent_memory memory = {0};
     agent_mover()->count(&memory);
     bool waits = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
+    uint32_t flags = agent.move.is_away   ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
+                     : agent.move.is_idle ? WIRE_MOVED_IDLE
+                                          : 0;
     return (struct wire_moved){
         .resident_bytes = memory.resident_bytes,
         .evicted_bytes = memory.evicted_bytes,
         .unmovable_bytes = memory.unmovable_bytes,
         .arena_bytes = memory.arena_bytes,
-        .flags = agent.move.is_away   ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
-                 : agent.move.is_idle ? WIRE_MOVED_IDLE
-                                      : 0,
+        .flags = flags | (agent_mover()->restore_part ? WIRE_MOVED_PARTS : 0),
     };
 }
 
@@ -168,6 +169,7 @@ static enum wire_move result_of(int result)
 static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
 {
     uint64_t now_ns = monotonic_ns();
+    bool was_away = agent.move.is_away;
     if (agent.move.is_away && memory_now(gate).resident_bytes == 0)
         return WIRE_MOVE_DONE;
     look_for_work(gate, now_ns);
@@ -178,7 +180,7 @@ static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
     agent.move.is_away = true;
     int result = move(order->order, agent_mover()->evict);
     if (result < 0)
-        agent.move.is_away = memory_now(gate).evicted_bytes > 0;
+        agent.move.is_away = was_away || memory_now(gate).evicted_bytes > 0;
     if (result < 0 && !agent.move.is_away)
         reopen(gate);
     return result_of(result);
@@ -194,6 +196,15 @@ static enum wire_move restore(struct gate *gate, const struct wire_restore *orde
     agent.move.is_away = false;
     reopen(gate);
     return WIRE_MOVE_DONE;
+}
+
+/* It stays away, whatever has come. */
+static enum wire_move restore_part(const struct wire_restore_part *order)
+{
+    if (!agent.move.is_away || !agent_mover()->restore_part)
+        return WIRE_MOVE_DONE;
+    agent.move.order = order->order;
+    return result_of(agent_mover()->restore_part(order->most_bytes, tell_progress));
 }
 
 bool agent_begin_move(struct gate *gate)
@@ -224,6 +235,15 @@ void agent_restore(struct gate *gate, const struct wire_restore *order)
     if (!agent_has_mover() || !agent_begin_move(gate))
         return;
     enum wire_move result = restore(gate, order);
+    agent_end_of_move();
+    answer(gate, order->order, result);
+}
+
+void agent_restore_part(struct gate *gate, const struct wire_restore_part *order)
+{
+    if (!agent_has_mover() || !agent_begin_move(gate))
+        return;
+    enum wire_move result = restore_part(order);
     agent_end_of_move();
     answer(gate, order->order, result);
 }

@@ -48,6 +48,8 @@ struct extent {
     bool has_place;
     /* While a restore goes on: its physical memory was made for that. */
     bool is_returning;
+    /* Part of the restore that goes on; and: its content came ahead of the others', and its copy still holds. */
+    bool is_called, is_ahead;
     CUmemGenericAllocationHandle handle;
     uint64_t place;
     /* What `place` holds has this digest. While it leaves: whether that was taken anew, and was the same. */

@@ -49,11 +49,17 @@ static int restore(void (*progress)(void))
     return as_errno(swap_restore(progress));
 }
 
+static int restore_part(uint64_t most_bytes, void (*progress)(void))
+{
+    return as_errno(swap_restore_part(most_bytes, progress));
+}
+
 const struct agent_mover swap_mover = {
     .take_chunk = take_chunk,
     .count = count,
     .evict = evict,
     .restore = restore,
+    .restore_part = restore_part,
 };
 
 void mover_register(void)

@@ -52,6 +52,13 @@ static CUresult finish_in(struct extent *extent)
 
 static const struct direction in = {.is_to_move = is_away, .submit = submit_in, .finish = finish_in};
 
+static bool is_called(const struct extent *extent)
+{
+    return extent->is_called;
+}
+
+static const struct direction in_part = {.is_to_move = is_called, .submit = submit_in, .finish = finish_in};
+
 /* It is on the card. Its copy stays where it is for as long as it may be the same. */
 static void end_copy(struct extent *extent)
 {
@@ -72,6 +79,7 @@ static void end_return(struct move *move, bool is_back)
             extent_count(extent, true);
         }
         extent->is_returning = false;
+        extent->is_ahead &= !is_back;
     }
     atomic_store_explicit(&move->swap->is_evicted, !is_back, memory_order_relaxed);
 }
@@ -92,6 +100,60 @@ static CUresult restore(struct move *move)
         result = CUDA_ERROR_INVALID_CONTEXT;
     end_return(move, result == CUDA_SUCCESS);
     move_end_own_ways(move);
+    return result;
+}
+
+/* Call extents for so many bytes at most, in the order of the table, as they would come anyhow. */
+static void call_part(struct move *move, uint64_t most_bytes)
+{
+    for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
+        extent->is_called = !extent->is_resident && extent->bytes <= most_bytes;
+        most_bytes -= extent->is_called ? extent->bytes : 0;
+    }
+}
+
+/* Those that were called are there, and wait for the others; or they leave again. */
+static void end_part(struct move *move, bool are_there)
+{
+    for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
+        if (extent->is_called && extent->is_returning && !are_there) {
+            extent_count(extent, false);
+            extent_leave_card(extent);
+            extent_count(extent, true);
+        }
+        extent->is_ahead |= extent->is_called && extent->is_resident;
+        extent->is_called = extent->is_returning = false;
+    }
+}
+
+static CUresult restore_part(struct move *move, uint64_t most_bytes)
+{
+    move_add_own_ways(move);
+    call_part(move, most_bytes);
+    CUresult result = move_all(move, &in_part);
+    end_part(move, result == CUDA_SUCCESS);
+    move_end_own_ways(move);
+    return result;
+}
+
+/* What came ahead leaves as it came: nobody has used it, and its copy holds. */
+static CUresult drop_ahead(struct move *move)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (struct extent *extent = move_first(move); extent && result == CUDA_SUCCESS;
+         extent = move_next(move, extent)) {
+        if (!extent->is_ahead)
+            continue;
+        if (extent->is_pinned) { /* since it came: it is here for good */
+            extent->is_ahead = false;
+            end_copy(extent);
+            continue;
+        }
+        extent_count(extent, false);
+        result = extent_leave_card(extent);
+        extent_count(extent, true);
+        extent->is_ahead = result != CUDA_SUCCESS;
+    }
     return result;
 }
 
@@ -245,9 +307,12 @@ static bool make_room(struct move *move)
  * the card, and the rest comes back with the next restore. */
 static CUresult evict(struct move *move)
 {
+    CUresult result = drop_ahead(move);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!make_room(move))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = move_all(move, &out);
+    result = move_all(move, &out);
     if (result == CUDA_SUCCESS)
         atomic_store_explicit(&move->swap->is_evicted, true, memory_order_relaxed);
     else
@@ -280,6 +345,20 @@ CUresult swap_restore(void (*progress)(void))
     if (swap->is_evicted) {
         begin(&move, progress);
         result = restore(&move);
+    }
+    move_unlock_all(swap);
+    return result;
+}
+
+CUresult swap_restore_part(uint64_t most_bytes, void (*progress)(void))
+{
+    struct swap *swap = swap_state();
+    struct move move;
+    CUresult result = CUDA_SUCCESS;
+    move_lock_all(swap);
+    if (swap->is_evicted) {
+        begin(&move, progress);
+        result = restore_part(&move, most_bytes);
     }
     move_unlock_all(swap);
     return result;

@@ -321,6 +321,45 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
     }
 }
 
+static void a_part_comes_ahead_and_leaves_without_a_copy(void **state)
+{
+    CUdeviceptr addresses[EXTENTS];
+    driver_out = real(cuMemcpyDtoHAsync_v2), driver_in = real(cuMemcpyHtoDAsync_v2);
+    for (unsigned i = 0; i < EXTENTS; i++)
+        addresses[i] = take(2 * MIB);
+    fill_all(addresses, 5);
+    assert_int_equal(swap_restore_part(4 * MIB, NULL), CUDA_SUCCESS); /* all is here: nothing comes */
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(5 * MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().resident_bytes, 4 * MIB);
+    calls_left = 0; /* of copies out: none is made */
+    SET(cuMemcpyDtoHAsync_v2, out_or_fail);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    SET(cuMemcpyDtoHAsync_v2, driver_out);
+    assert_int_equal(swap_bytes().resident_bytes, 0);
+    assert_int_equal(card_free(), free_at_first);
+    for (unsigned step = 0; step < 2; step++) { /* one that fails leaves what came before it */
+        assert_int_equal(swap_restore_part(2 * MIB, NULL), CUDA_SUCCESS);
+        calls_left = step;
+        SET(cuMemcpyHtoDAsync_v2, in_or_fail);
+        assert_int_equal(swap_restore_part(4 * MIB, NULL), CUDA_ERROR_UNKNOWN);
+        SET(cuMemcpyHtoDAsync_v2, driver_in);
+        assert_int_equal(swap_bytes().resident_bytes, 2 * MIB * (step + 1));
+    }
+    assert_int_equal(swap_restore_part(2 * MIB * EXTENTS, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().evicted_bytes, 0);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check_all(addresses, 5);
+    fill_all(addresses, 7); /* and what is written from then on leaves as any other */
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(4 * MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(addresses[0]), CUDA_SUCCESS); /* one that is ahead */
+    addresses[0] = take(2 * MIB);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    fill(addresses[0], 2 * MIB, 7);
+    check_all(addresses, 7);
+}
+
 /* Eviction stops half-way, and what has gone cannot return at once. */
 static void what_is_half_evicted_is_whole_again_after_the_next_restore(void **state)
 {
@@ -677,6 +716,7 @@ int main(void)
         TEST(a_chunk_is_page_locked_when_it_comes),
         TEST(a_restore_without_room_changes_nothing),
         TEST(a_move_that_fails_at_any_step_loses_nothing),
+        TEST(a_part_comes_ahead_and_leaves_without_a_copy),
         TEST(what_is_half_evicted_is_whole_again_after_the_next_restore),
         TEST(extents_go_with_their_context),
         TEST(what_the_program_maps_itself_leaves_and_comes_back),
