@@ -7,6 +7,8 @@
  *   evict      close the gate, drain; then extent by extent: take a chunk, copy out, see the copy done, release
  *   restore    extent by extent: take room on the card, copy in, see the copy done, give the chunk back; then open
  *              the gate
+ *   ahead      bring the first extent of one that is away into room that is there, and keep its chunk (AHEADS times in all). When it
+ *              leaves again, it does so without a copy; when all is restored, its chunk is given back
  *   roll back  restore what has left, after an eviction that failed half-way. Where that fails too, the process is
  *              partly away: its gate stays closed and nothing is lost.
  *
@@ -26,6 +28,7 @@
  *   BELIEVES_AWAY        a new daemon takes a process that has not told it where it is for one on the card
  *   BELIEVES_ALL_OUT     a process that could neither leave nor come back as a whole tells how much of it is on the card
  *   KEEPS_CHUNKS         the daemon frees the chunks of the dead, also of those that died before it began
+ *   KEEPS_AHEAD          what came ahead has no chunk any more once its program works with it
  *   RESTORES_EARLY       the next one is restored after the last one has told that it is out */
 
 #ifndef PROCESSES
@@ -42,6 +45,9 @@
 #endif
 #ifndef MOVES
 #define MOVES 2
+#endif
+#ifndef AHEADS
+#define AHEADS 0
 #endif
 #ifndef WORK
 #define WORK 2
@@ -65,7 +71,7 @@
 #define UNKNOWN 255  /* nobody has told the daemon how many extents are on the card */
 #define BUSY 254     /* it was told to move, and has not answered */
 
-mtype = { EVICT, RESTORE };
+mtype = { EVICT, RESTORE, AHEAD };
 
 byte written[ALL]; /* what the program wrote last */
 byte on_card[ALL], in_arena[ALL];
@@ -73,7 +79,7 @@ byte card_free = CARD, arena_free = ARENA;
 
 bool alive[PROCESSES], stopped[PROCESSES], works[PROCESSES], is_open[PROCESSES];
 byte work_left[PROCESSES];
-byte kills = KILLS, stops = STOPS, restarts = RESTARTS, faults = FAULTS, moves = MOVES;
+byte aheads = AHEADS, kills = KILLS, stops = STOPS, restarts = RESTARTS, faults = FAULTS, moves = MOVES;
 
 byte daemon_number = 1;
 byte connected[PROCESSES]; /* to which daemon; 0: to none */
@@ -179,11 +185,31 @@ inline copy_in(p, x)
     fi
 }
 
+inline copy_ahead(p, x)
+{
+    if
+    :: atomic { goes_on(p) && card_free > 0 -> card_free--; on_card[x] = NOTHING }
+       if
+       :: atomic { goes_on(p) -> on_card[x] = in_arena[x]; assert(is_kept(x)) }
+       :: atomic { goes_on(p) && faults > 0 -> faults--; on_card[x] = NONE; card_free++; assert(is_kept(x)) }
+       :: !goes_on(p) -> goto ended
+       fi
+    :: atomic { goes_on(p) && card_free == 0 }
+    :: !goes_on(p) -> goto ended
+    fi
+}
+
+#define came_ahead(x) (on_card[x] != NONE && in_arena[x] != NONE)
+
 inline evict_all(p)
 {
     failed = false; e = 0;
     do
-    :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] != NONE -> copy_out(p, EXTENT(p, e)); e++
+    :: atomic { e < EXTENTS && !failed && goes_on(p) && came_ahead(EXTENT(p, e)) ->
+           on_card[EXTENT(p, e)] = NONE; card_free++; assert(is_kept(EXTENT(p, e))); e++ }
+    :: e < EXTENTS && !failed && !goes_on(p) -> goto ended
+    :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] != NONE && in_arena[EXTENT(p, e)] == NONE ->
+       copy_out(p, EXTENT(p, e)); e++
     :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] == NONE -> e++
     :: else -> break
     od;
@@ -195,7 +221,13 @@ inline restore_all(p)
     failed = false; e = 0;
     do
     :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] == NONE -> copy_in(p, EXTENT(p, e)); e++
-    :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] != NONE -> e++
+    :: atomic { e < EXTENTS && !failed && goes_on(p) && came_ahead(EXTENT(p, e)) ->
+#ifndef BROKEN_KEEPS_AHEAD
+           in_arena[EXTENT(p, e)] = NONE; arena_free++;
+#endif
+           e++ }
+    :: e < EXTENTS && !failed && !goes_on(p) -> goto ended
+    :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] != NONE && in_arena[EXTENT(p, e)] == NONE -> e++
     :: else -> break
     od;
     e = 0
@@ -264,6 +296,9 @@ end:
        }
        restore_all(p);
        conclude(p)
+    :: atomic { goes_on(p) && connected[p] == daemon_number && to_agent[p]?[AHEAD] -> to_agent[p]?AHEAD }
+       copy_ahead(p, EXTENT(p, 0));
+       conclude(p)
     /* The daemon has gone. */
     :: atomic { goes_on(p) && connected[p] != 0 && connected[p] != daemon_number ->
            connected[p] = 0;
@@ -320,6 +355,11 @@ ended:
     :: atomic { alive[p] && connected[p] == daemon_number && known[p] < EXTENTS && has_room(p) ->                     \
            known[p] = BUSY;                                                                                           \
            to_agent[p]!RESTORE                                                                                        \
+       }                                                                                                              \
+    :: atomic { aheads > 0 && alive[p] && connected[p] == daemon_number && known[p] == 0 && !has_room(p) && room > 0 -> \
+           aheads--;                                                                                                  \
+           known[p] = BUSY;                                                                                           \
+           to_agent[p]!AHEAD                                                                                          \
        }
 
 inline free_chunks(p)
