@@ -332,9 +332,12 @@ struct wire_moved {
 struct wire_need {
     uint64_t number; /* that ROOM tells; rises */
     uint64_t bytes;
-    uint32_t gpu;     /* index in the policy region */
-    uint32_t attempt; /* so often the thread was told that there is room, and there was none */
+    uint32_t gpu; /* index in the policy region */
+    uint32_t
+        attempt; /* so often the thread was told that there is room, and there was none; and WIRE_NEED_CHARGED */
 };
+
+#define WIRE_NEED_CHARGED 0x80000000u /* the bytes stand in the ledger already */
 
 struct wire_room {
     uint64_t number;

@@ -228,6 +228,17 @@ def test_sessions_that_do_not_fit_together_take_turns(daemon, start):
         movable.end()
 
 
+def test_more_than_half_of_the_card_waits_for_room_at_once(daemon, start):
+    """What a thread waits for is not counted as there already."""
+    first = start(4, 8 * MIB, "--name", "first", "--memory", "900MiB")
+    assert first.ask(f"alloc {700 * MIB}") == "allocated"
+    second = start(4, 8 * MIB, "--name", "second", "--memory", "900MiB")
+    assert second.ask(f"alloc {700 * MIB}") == "allocated"
+    assert first.ask("check") == "good"
+    for movable in (first, second):
+        movable.end()
+
+
 @pytest.mark.parametrize("context_mib, command", [(150, None), (20, f"async {300 * MIB}")])
 def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product, reap, context_mib, command):
     """On a card that is full, a program's first context and pools make others leave, as its allocations do."""

@@ -22,7 +22,9 @@
 /* What a session has on the card, or will have when it has come. */
 static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
 {
-    uint64_t used = session_used(session, policy_gpu), away, here;
+    uint64_t used = session_used(session, policy_gpu), away, here,
+             waits = session->move ? moves_charged_ahead(session, policy_gpu) : 0;
+    used = used > waits ? used - waits : 0;
     if (!session->move || session->move->state == MOVE_COMING)
         return used;
     away = moves_part(session, policy_gpu, MOVES_SUM(session, evicted_bytes));
@@ -80,6 +82,7 @@ static uint64_t leaves_with(const struct session *session, unsigned policy_gpu)
                                 MOVES_SUM(session, unmovable_bytes) + MOVES_SUM(session, evicted_bytes)) +
                      session->process_count * session->daemon->gpus[gpu].context_bytes;
     uint64_t charged = session_charged(session, policy_gpu);
+    stays += moves_charged_ahead(session, policy_gpu);
     charged = charged > stays ? charged - stays : 0;
     return !session_can_move(session) ? 0 : charged > told ? charged : told;
 }

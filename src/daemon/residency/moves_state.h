@@ -93,6 +93,8 @@ enum move_state moves_state_now(const struct session *session);
 uint64_t moves_part(const struct session *session, unsigned policy_gpu, uint64_t bytes);
 /* What threads of the session wait for on one of its GPUs. Who was told in vain that there is room is given more. */
 uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu);
+/* Of that, what stands in the ledger already, and is not on the card. */
+uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu);
 /* Since when a thread of the session waits for room; UINT64_MAX: none does. */
 uint64_t moves_needs_since(const struct session *session);
 /* Since when none of its processes has work; UINT64_MAX: one has. */

@@ -151,9 +151,22 @@ uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu)
         if (!need || !need->number || need->gpu != policy_gpu)
             continue;
         uint64_t bytes = need->bytes < most ? need->bytes : most,
-                 attempts = need->attempt < 16 ? need->attempt : 16;
+                 attempts = need->attempt & ~WIRE_NEED_CHARGED;
+        attempts = attempts < 16 ? attempts : 16;
         sum += bytes + attempts * (bytes / 2 + MOVES_SLACK_BYTES);
         sum = sum < most ? sum : most;
+    }
+    return sum;
+}
+
+uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next) {
+        const struct wire_need *need = process->move ? &process->move->need : NULL;
+        if (need && need->number && need->gpu == policy_gpu && need->attempt & WIRE_NEED_CHARGED &&
+            __builtin_add_overflow(sum, need->bytes, &sum))
+            return UINT64_MAX;
     }
     return sum;
 }

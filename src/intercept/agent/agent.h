@@ -52,5 +52,6 @@ struct agent_mover {
 void agent_set_mover(const struct agent_mover *mover);
 
 /* The card had no room for `bytes` on `gpu` of the policy: wait until the daemon has made some. `attempt` counts from 0 for
- * one request. False: there will be none, or nobody can tell. Called without any lock that a move takes. */
-bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, unsigned attempt);
+ * one request; `is_charged`: its bytes stand in the ledger meanwhile. False: there will be none, or nobody can tell. Called without
+ * any lock that a move takes. */
+bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt);

@@ -42,7 +42,7 @@ static bool wait_for_answer(uint32_t seen)
     return atomic_load_explicit(&answered, memory_order_acquire) != seen;
 }
 
-static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, unsigned attempt)
+static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, uint32_t attempt)
 {
     static uint64_t last;
     uint32_t seen = atomic_load_explicit(&answered, memory_order_acquire);
@@ -54,7 +54,7 @@ static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, unsigned attemp
     return is_told && atomic_load_explicit(&has_room, memory_order_relaxed);
 }
 
-bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, unsigned attempt)
+bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)
 {
     if (session_is_standalone() || !session_slot()->ledger.policy->gives_room || attempt >= ATTEMPTS)
         return false;
@@ -63,7 +63,7 @@ bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, unsigned attempt)
     if (!gate || atomic_load_explicit(&gate->ended, memory_order_relaxed))
         return false;
     guard_lock(&asking);
-    bool is_there = ask(gate, gpu, bytes, attempt);
+    bool is_there = ask(gate, gpu, bytes, attempt | (is_charged ? WIRE_NEED_CHARGED : 0));
     guard_unlock(&asking);
     return is_there;
 }

@@ -76,7 +76,8 @@ static void say_changed(void)
 /* The card is full: wait until the daemon has made room for a context. */
 static bool wait_for_room(const struct charge *charge, unsigned attempt)
 {
-    return agent_wait_for_room(charge->gpu, charge->bytes ? charge->bytes : UNKNOWN_COST_BYTES, attempt);
+    return agent_wait_for_room(charge->gpu, charge->bytes ? charge->bytes : UNKNOWN_COST_BYTES, false,
+                               attempt);
 }
 
 static CUresult create(const struct allocation *wanted, bool *may_wait, struct charge *taken)

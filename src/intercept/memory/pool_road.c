@@ -139,7 +139,7 @@ CUresult pool_road_allocate(const struct alloc_row *row, const struct allocation
     }
     bool is_full;
     CUresult result = allocate_charged(pool, gpu, row, wanted, &is_full);
-    for (unsigned attempt = 0; is_full && agent_wait_for_room(gpu, wanted->bytes, attempt); attempt++)
+    for (unsigned attempt = 0; is_full && agent_wait_for_room(gpu, wanted->bytes, false, attempt); attempt++)
         result = allocate_charged(pool, gpu, row, wanted, &is_full);
     return result;
 }

@@ -85,7 +85,7 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
     charge_enter();
     CUresult result = engine_allocate(wanted, charge.context);
     for (unsigned attempt = 0; __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) &&
-                               agent_wait_for_room(charge.gpu, charge.bytes, attempt);
+                               agent_wait_for_room(charge.gpu, charge.bytes, true, attempt);
          attempt++)
         result = engine_allocate(wanted, charge.context);
     if (result == CUDA_SUCCESS && !enter(row, wanted, &charge))
