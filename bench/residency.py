@@ -210,7 +210,7 @@ class Residency:
             jobs = [card.job(0.25, 40, 0, clean=True) for _ in range(8)]
             for job in jobs:  # what is first copied out is clean from then on
                 job.run()
-            took = self._at_chance(jobs, 4, 20, 2)
+            took = self._at_chance(jobs, 1, 25, 2)
             card.close()
             return took
         with concurrent.futures.ThreadPoolExecutor() as pool:
