@@ -20,6 +20,21 @@ static int take_chunk(int fd, uint64_t bytes)
     return result;
 }
 
+/* While memory moves, the engine's lock is held by the thread that tells how far it is, and what cannot move does not change. */
+static bool is_moving;
+static uint64_t unmovable_before;
+
+static uint64_t unmovable_now(void)
+{
+    return is_moving ? unmovable_before : unmovable_bytes();
+}
+
+static void begin_move(void)
+{
+    unmovable_before = unmovable_bytes();
+    is_moving = true;
+}
+
 static void count(struct agent_memory *memory)
 {
     struct swap_bytes bytes = swap_bytes();
@@ -27,13 +42,14 @@ static void count(struct agent_memory *memory)
         .resident_bytes = bytes.resident_bytes,
         .evicted_bytes = bytes.evicted_bytes,
         .unmovable_bytes =
-            unmovable_bytes() + atomic_load_explicit(&swap_state()->pinned_bytes, memory_order_relaxed),
+            unmovable_now() + atomic_load_explicit(&swap_state()->pinned_bytes, memory_order_relaxed),
         .arena_bytes = swap_state()->arena.ready_bytes,
     };
 }
 
-static int as_errno(CUresult result)
+static int end_move(CUresult result)
 {
+    is_moving = false;
     if (result == CUDA_SUCCESS)
         return 0;
     return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
@@ -41,17 +57,20 @@ static int as_errno(CUresult result)
 
 static int evict(void (*progress)(void))
 {
-    return as_errno(swap_evict(progress));
+    begin_move();
+    return end_move(swap_evict(progress));
 }
 
 static int restore(void (*progress)(void))
 {
-    return as_errno(swap_restore(progress));
+    begin_move();
+    return end_move(swap_restore(progress));
 }
 
 static int restore_part(uint64_t most_bytes, void (*progress)(void))
 {
-    return as_errno(swap_restore_part(most_bytes, progress));
+    begin_move();
+    return end_move(swap_restore_part(most_bytes, progress));
 }
 
 const struct agent_mover swap_mover = {
