@@ -1,0 +1,101 @@
+"""Sessions of 1.5, 2 and 4 times the card together, with memory of every kind that comes, goes, is copied and computed on, while
+they are made to leave and come back ten times a second, suspended, stopped and killed at random, and the daemon too: every byte of
+those that live is right, and nothing of those that died is left.
+
+`make soak` runs it for a third of its time; a test run, for some seconds."""
+import contextlib
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from conftest import MIB, wait_for
+from test_moves import Movable, free_bytes
+
+CARD = 128 * MIB
+SESSION = 64 * MIB
+STEPS = 10
+
+
+class Crowd:
+    """Sessions that all want the card."""
+
+    def __init__(self, daemon, product, reap, chance, count):
+        self.daemon, self.product, self.reap, self.chance = daemon, product, reap, chance
+        self.named = 0
+        self.programs = {}
+        for _ in range(count):
+            self.begin()
+
+    def begin(self):
+        self.named += 1
+        name = f"m{self.named}"
+        process = self.reap(self.daemon.spawn("run", "--oversubscribe", "--name", name, "--memory", str(SESSION), "--",
+                                              self.product.program("medley"), str(SESSION - 16 * MIB), str(self.chance.getrandbits(31))))
+        self.programs[name] = Movable(process)
+
+    def kill(self, name):
+        program = self.programs.pop(name)
+        program.process.kill()
+        program.process.wait()
+        self.begin()
+
+    @contextlib.contextmanager
+    def stopped(self, name):
+        os.kill(self.programs[name].process.pid, signal.SIGSTOP)
+        yield
+        os.kill(self.programs[name].process.pid, signal.SIGCONT)
+
+    def step(self, restarts):
+        names = self.chance.sample(sorted(self.programs), k=self.chance.randint(1, len(self.programs)))
+        for name in names:
+            self.programs[name].send(f"go {STEPS}")
+        event, one = self.chance.random(), self.chance.choice(sorted(self.programs))
+        if event < 0.2:
+            self.daemon.cli("suspend", one, "--no-wait", check=False)
+            time.sleep(self.chance.random() * 0.1)
+            self.daemon.cli("resume", one, "--no-wait", check=False)
+        elif event < 0.4:
+            with self.stopped(one):
+                time.sleep(self.chance.random() * 0.2)
+        elif event < 0.5:
+            self.kill(one)
+            names = [name for name in names if name != one]
+        elif event < 0.55 and restarts:
+            self.daemon.kill()
+            time.sleep(self.chance.random() * 0.1)
+            self.daemon.start()
+            self.daemon.cli("scheduler", "--anti-thrash", "off")
+        for name in names:
+            answer = self.programs[name].read()
+            assert answer == "good", f"{name}: {answer} {self.programs[name].process.stderr.read() if not answer else ''}"
+
+    def finish(self):
+        for program in self.programs.values():
+            program.send("go 1")
+            assert program.read() == "good"
+            program.end()
+        gpus = wait_for(lambda: (now := self.daemon.request("GET", "/v1/gpus")[1])[0]["processes"] == [] and now, "the card to be empty")
+        assert gpus[0]["free_bytes"] == gpus[0]["total_bytes"]
+        wait_for(lambda: self.daemon.request("GET", "/v1/sessions")[1] == [], "all sessions to end")
+
+
+@pytest.mark.parametrize("factor", [1.5, 2, 4])
+def test_no_byte_is_wrong_where_memory_is_short(make_daemon, make_gpu, product, reap, factor):
+    seconds = float(os.environ.get("GPUSLICE_TEST_MOVES_SECONDS") or 6) / 3
+    seed = int(os.environ.get("GPUSLICE_TEST_SEED", str(int(time.time()))))
+    print(f"seed {seed}, {seconds:g} s, sessions of {factor} times the card")
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=CARD), GPUSLICE_RECOVERY_INTERVAL="1s").start()
+    daemon.cli("scheduler", "--anti-thrash", "off")  # whoever has come leaves after a tenth of a second
+    crowd = Crowd(daemon, product, reap, random.Random(seed), round(factor * CARD / SESSION))
+    end = time.monotonic() + seconds
+    steps = 0
+    while time.monotonic() < end:
+        crowd.step(restarts=seconds > 10)
+        steps += 1
+    crowd.finish()
+    print(f"{steps} rounds")
+    assert steps
+    assert free_bytes(daemon) == CARD
