@@ -200,6 +200,10 @@ static int read_time(const char *text, uint64_t *seconds, struct error *error)
 static int read_parameter(struct config *config, const char *key, const json_t *value, struct error *error)
 {
     const char *text = json_string_value(value);
+    if (strcmp(key, "minimumShare") == 0 && text && strcmp(text, "0%") == 0) {
+        config->share.min = 0; /* nothing is promised */
+        return 0;
+    }
     if (strcmp(key, "minimumShare") == 0)
         return read_part(value, key, &config->share.min, error);
     if (strcmp(key, "maximumShare") == 0)

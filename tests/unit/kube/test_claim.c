@@ -131,6 +131,15 @@ static void the_claims_configuration_wins_over_the_classes(void **state)
         "\"namespace\":\"team\",\"pod\":\"train-0\",\"priority\":\"low\"}");
 }
 
+static void a_claim_may_be_promised_nothing(void **state)
+{
+    check_body(RESULT("gpu-aa", CONSUMED("100", "25")),
+               CONFIG("\"minimumShare\":\"0%\",\"maximumShare\":\"100%\""),
+               "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100}],\"compute\":\"0%."
+               ".100%\","
+               "\"namespace\":\"team\",\"pod\":\"train-0\"}");
+}
+
 static void memory_that_can_leave_the_card_may_be_more_than_was_counted(void **state)
 {
     check_body(
@@ -201,6 +210,7 @@ int main(void)
         cmocka_unit_test(a_session_has_exactly_what_was_consumed),
         cmocka_unit_test(admin_access_asks_for_no_session),
         cmocka_unit_test(the_claims_configuration_wins_over_the_classes),
+        cmocka_unit_test(a_claim_may_be_promised_nothing),
         cmocka_unit_test(memory_that_can_leave_the_card_may_be_more_than_was_counted),
         cmocka_unit_test(what_cannot_be_is_refused_with_a_reason),
         cmocka_unit_test(another_claim_of_that_name_is_not_taken_for_it),
