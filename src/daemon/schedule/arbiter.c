@@ -27,6 +27,7 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
 /* A process that told nothing for so long has no work. */
 #define SILENT_NS UINT64_C(100000000)
 #define BUSY_SMOOTH_NS 100000000.0
+#define MOST_OF_PART 0.85
 
 static void note_busy_part(struct arbiter_process *process, double busy, double passed)
 {
@@ -57,12 +58,15 @@ static double part_of_session(const struct arbiter_process *teller, uint64_t fro
     return count > 1 && sum > 0 ? (1 - idle) / sum : 1;
 }
 
-/* Of what a process tells, the part that is not the time of others of its session; that is so much at least as its calls take
- * at least. */
+/* Of what a process tells, the part that is not the time of others of its session. Where that is little more than its calls
+ * take at least, or less, they all take about that, and the rest of it is how the processes keep step with each other. */
 static double own_part(const struct arbiter_process *process, uint64_t from, double busy, double calls)
 {
+    bool is_only = process->session->processes == process && !process->next;
     double part = busy * part_of_session(process, from), least = calls * least_of(&process->least);
-    return least <= part ? part : least < busy ? least : busy;
+    if (is_only)
+        return busy;
+    return least < part * MOST_OF_PART ? part : least < busy ? least : busy;
 }
 
 /* Up to the time that passed since its gate opened: a process can claim no more. A long piece of work is told of as a
@@ -88,6 +92,16 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     session->busy_ns += busy;
     session->said_ns += busy;
     arbiter_learn(session, from, busy, (double)told->calls);
+}
+
+/* It told nothing of what it did last. A turn was its own; a guest was what it has been of late. */
+static void take_last_measure(struct arbiter_process *process)
+{
+    double passed = (double)(process->session->arbiter->now - process->reported_at);
+    uint64_t busy =
+        process->session->lease == LEASE_GUEST ? (uint64_t)(passed * process->busy_part) : UINT64_MAX;
+    take_measure(process,
+                 &(struct wire_work){.progress = {.busy_ns = busy, .longest_ns = process->longest_ns}});
 }
 
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
@@ -305,8 +319,7 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     struct arbiter *arbiter = session->arbiter;
     arbiter_settle(arbiter, now);
     if (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING)
-        take_measure(process, &(struct wire_work){
-                                  .progress = {.busy_ns = UINT64_MAX, .longest_ns = process->longest_ns}});
+        take_last_measure(process);
     struct arbiter_process **at = &session->processes;
     while (*at != process)
         at = &(*at)->next;

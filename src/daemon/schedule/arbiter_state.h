@@ -237,6 +237,8 @@ struct arbiter {
         /* Charged in all; and at the last audit, which was then. */
         double charged_ns, audited_ns;
         uint64_t audit_at;
+        /* Of the time that passed of late, so much was charged to nobody; negative: more was charged. */
+        double left_ns;
     } gpus[ARBITER_GPUS];
     uint64_t quantum_fixed_ns;
     double gap_ns;

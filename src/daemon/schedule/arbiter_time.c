@@ -15,6 +15,10 @@
 #define IDLE_NS 5000000.0
 /* How far ahead a session may be of others who take turns. */
 #define AHEAD_TURNS 2
+/* Time that was charged to nobody, or too much, is remembered up to this: some is told of late. And a part of it by which the
+ * charges of those fall that are not sure. */
+#define LEFT_MOST_NS 120000000.0
+#define LEFT_PART_NS 200000000.0
 /* Of what is promised, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
@@ -117,6 +121,28 @@ static void note_company(struct arbiter *arbiter)
             at->company_at = arbiter->now;
 }
 
+static void add_left(struct arbiter *arbiter, uint64_t gpu, double ns)
+{
+    double left = arbiter->gpus[gpu].left_ns + ns;
+    arbiter->gpus[gpu].left_ns = left > LEFT_MOST_NS    ? LEFT_MOST_NS
+                                 : left < -LEFT_MOST_NS ? -LEFT_MOST_NS
+                                                        : left;
+}
+
+/* What is charged, over all sessions, is no more than the time that passed. Where it would be, those are charged less, all in
+ * proportion, whose calls are not alike: the cost of these is an average, which the calls at hand may be far from. */
+static double believed_part(const struct arbiter_session *session)
+{
+    double part = 1;
+    if (solo_cost_is_steady(&session->cost))
+        return 1;
+    FOR_GPUS (gpu, session->held) {
+        double left = session->arbiter->gpus[gpu].left_ns;
+        part = left < 0 && 1 + left / LEFT_PART_NS < part ? 1 + left / LEFT_PART_NS : part;
+    }
+    return part;
+}
+
 void arbiter_settle(struct arbiter *arbiter, uint64_t now)
 {
     unsigned open[ARBITER_GPUS] = {0};
@@ -125,6 +151,8 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
     double passed = (double)(now - arbiter->now);
     arbiter->now = now;
     note_company(arbiter);
+    FOR_GPUS (gpu, arbiter->shares)
+        add_left(arbiter, gpu, passed);
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
         if (is_exclusive(session) && !is_still(session))
             FOR_GPUS (gpu, session->held)
@@ -260,6 +288,7 @@ static void count_use(struct arbiter_session *session, uint64_t gpu, double used
     use->held_ns += held_ns;
     use->used_ns += used_ns;
     session->arbiter->gpus[gpu].charged_ns += used_ns;
+    add_left(session->arbiter, gpu, -used_ns);
     reach_second(use, session->arbiter->now / SECOND_NS);
     use->seconds[use->last_s % (ARBITER_WINDOW_S + 1)] += used_ns;
 }
@@ -315,6 +344,7 @@ double arbiter_charge(struct arbiter_session *session)
 
 void arbiter_charge_guest(struct arbiter_session *session, double used_ns)
 {
+    used_ns *= believed_part(session);
     FOR_GPUS (gpu, session->held) {
         count_use(session, gpu, used_ns, used_ns);
         session->arbiter->gpus[gpu].guests_ns += used_ns;

@@ -6,11 +6,12 @@
 #define CALLS_LEAST 4.0
 #define NS_LEAST 4000000.0
 #define ALIKE 0.05
+#define STRETCHES_LEAST 2u
 #define CALLS_VARIED 64.0
 /* After so much GPU time older calls count half. */
 #define MEMORY_NS 3000000000.0
 /* So many measures make a least that is one of most calls, and not of a few that happened to be measured. */
-#define MEASURES_OF_LEAST 24u
+#define MEASURES_OF_LEAST 8u
 /* A trend: stretches that make one, the part by which each moves it, and how many times the usual distance is beyond it. */
 #define TREND_COUNT 8u
 #define TREND_PART 8
@@ -63,7 +64,7 @@ bool solo_cost_is_steady(const struct solo_cost *cost)
 
 bool solo_cost_is_sure(const struct solo_cost *cost)
 {
-    return solo_cost_is_steady(cost) || cost->calls >= CALLS_VARIED;
+    return cost->alone.count >= STRETCHES_LEAST && (solo_cost_is_steady(cost) || cost->calls >= CALLS_VARIED);
 }
 
 static void add(struct solo_cost *cost, double busy_ns, double calls)
@@ -82,6 +83,7 @@ static void begin_anew(struct solo_cost *cost)
     unsigned left = cost->may_be_mixed ? cost->may_be_mixed - 1 : MIXED_MOST;
     *cost = (struct solo_cost){.ns = ns, .calls = calls, .may_be_mixed = left};
     begin_trend(&cost->alone, log(ns / calls));
+    cost->alone.count = STRETCHES_LEAST; /* that many were odd, or one was measured on purpose */
 }
 
 /* By what a call costs, as a logarithm. */

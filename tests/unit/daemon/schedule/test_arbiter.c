@@ -199,6 +199,61 @@ static void more_processes_get_no_more_where_turns_overlap(void **state)
     world.breaches = 0; /* they did run side by side */
 }
 
+static double used_s(const struct member *member)
+{
+    return (double)arbiter_session_used(member->session, 0) / (double)SECOND;
+}
+
+/* Each of them works while the others rest, more often than by chance. */
+static void processes_that_keep_step_are_charged_for_what_they_did(void **state)
+{
+    const struct program program = {.piece_ns = 200000, .burst = 1, .idle_ns = 300000};
+    struct member *first = world_add(&world, "40%..100%", NORMAL, program);
+    struct member *second = world_add_process(&world, first->session, program);
+    struct member *third = world_add_process(&world, first->session, program);
+    world_add(&world, "40%..100%", NORMAL, (struct program){.piece_ns = 400000, .says_when_closed = true});
+    world_run(&world, SECOND);
+    double charged = used_s(first);
+    uint64_t computed = first->device_ns + second->device_ns + third->device_ns;
+    world_run(&world, 10 * SECOND);
+    charged = used_s(first) - charged;
+    computed = first->device_ns + second->device_ns + third->device_ns - computed;
+    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 1.5);
+    world.breaches = 0;
+}
+
+/* What an average tells of calls that are not alike may be wrong, and in company nothing tells that it is. */
+static void no_more_is_charged_than_the_time_that_passed(void **state)
+{
+    const struct program program = {.piece_ns = 300000, .burst = 1, .idle_ns = 600000};
+    struct member *members[4];
+    for (unsigned i = 0; i < 4; i++) {
+        members[i] = world_add(&world, "5%..100%", NORMAL, program);
+        members[i]->misjudges = 1.8;
+    }
+    world_run(&world, 2 * SECOND);
+    double charged = 0;
+    for (unsigned i = 0; i < 4; i++)
+        charged -= used_s(members[i]);
+    world_run(&world, 10 * SECOND);
+    for (unsigned i = 0; i < 4; i++)
+        charged += used_s(members[i]);
+    assert_true(charged > 9);
+    assert_near(charged > 10 ? charged : 10, 10, 0.2);
+}
+
+static void a_guest_that_dies_is_not_charged_for_its_gaps(void **state)
+{
+    struct member *guest = world_add(&world, "20%..100%", NORMAL,
+                                     (struct program){.piece_ns = 100000, .burst = 1, .idle_ns = 1900000});
+    world_add(&world, "20%..100%", NORMAL, guest->program);
+    world_run(&world, 5 * SECOND);
+    assert_int_equal(arbiter_session_lease(guest->session), LEASE_GUEST);
+    double charged = used_s(guest);
+    world_kill(guest);
+    assert_true(used_s(guest) - charged < 0.01);
+}
+
 static void a_session_without_a_minimum_gets_what_is_not_promised(void **state)
 {
     add_all((const char *const[]){"25%..100%", "0%..100%", "0%..100%"}, 3,
@@ -929,6 +984,9 @@ int main(void)
         T(nobody_is_starved),
         T(processes_of_a_session_share_what_it_is_due),
         T(more_processes_get_no_more_where_turns_overlap),
+        T(processes_that_keep_step_are_charged_for_what_they_did),
+        T(no_more_is_charged_than_the_time_that_passed),
+        T(a_guest_that_dies_is_not_charged_for_its_gaps),
         T(a_session_without_a_minimum_gets_what_is_not_promised),
         T(a_minimum_that_is_not_used_goes_to_the_others),
         T(a_maximum_is_kept_on_an_idle_gpu),
