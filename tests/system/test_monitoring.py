@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import MIB, wait_for
-from test_bad_input import fill, small_disk  # noqa: F401
+from test_bad_input import fill
 from test_config import write
 from test_events import kept
 

@@ -173,7 +173,7 @@ def test_an_exit_handler_that_uses_the_gpu_waits_for_the_memory(daemon, start):
     assert movable.ask("atexit") == "will"
     daemon.cli("suspend", "a")
     movable.process.stdin.close()
-    daemon.cli("resume", "a")
+    daemon.cli("resume", "a")  # which may see the session end
     assert movable.read() == "good"
     assert movable.process.wait(20) == 0, movable.process.stderr.read()
 

@@ -40,7 +40,13 @@ static void end_progress(bool was_shown)
         fputs("\r\033[K", stderr);
 }
 
-/* Ask until the session is where it is to be, or says why not. */
+/* A session that ends meanwhile takes its memory along: nothing is left to wait for. */
+static bool has_ended(int result, const struct error *error)
+{
+    return result < 0 && error->code && strcmp(error->code, "ERR_SESSION_NOT_FOUND") == 0;
+}
+
+/* Ask until the session is where it is to be, has ended, or says why not. */
 static int wait_for_move(struct client *client, const char *wanted, json_t **session, struct error *error)
 {
     char id[32];
@@ -52,11 +58,16 @@ static int wait_for_move(struct client *client, const char *wanted, json_t **ses
         show_progress(*session);
         shown = true;
         usleep(ASK_USEC);
+        json_t *now = NULL;
+        result = client_request_session(client, "GET", id, "", NULL, &now, error);
+        if (result < 0)
+            break;
         json_decref(*session);
-        *session = NULL;
-        result = client_request_session(client, "GET", id, "", NULL, session, error);
+        *session = now;
     }
     end_progress(shown);
+    if (has_ended(result, error))
+        return 0;
     if (result < 0 || strcmp(session_text(*session, "residency"), wanted) == 0)
         return result;
     return error_set(error, EIO, NULL, "session %s: %s", id, session_text(*session, "move_failure"));
@@ -100,7 +111,8 @@ const struct cli_verb verb_suspend = {
     .text =
         "For sessions made with --oversubscribe. Its GPU memory goes to host memory; programs in it go on "
         "until they "
-        "touch the GPU, and then wait until 'gpuslice resume'. Returns when the memory has left the card.",
+        "touch the GPU, and then wait until 'gpuslice resume'. Returns when the memory has left the card, or "
+        "the session has ended.",
     .examples = "  gpuslice create --name notebook --memory 4GiB --oversubscribe\n"
                 "  gpuslice suspend notebook",
     .options = options,
@@ -114,7 +126,9 @@ const struct cli_verb verb_resume = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "have a suspended session's GPU memory come back to the card",
-    .text = "Its programs find the same bytes at the same addresses, and go on. Returns when all is back.",
+    .text = "Its programs find the same bytes at the same addresses, and go on. Returns when all is back, or "
+            "the session has "
+            "ended.",
     .examples = "  gpuslice resume notebook",
     .options = options,
     .act = resume,

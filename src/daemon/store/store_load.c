@@ -113,15 +113,14 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     copy_label(row, 16, session->labels.pod, sizeof(session->labels.pod));
     copy_label(row, 17, session->labels.container, sizeof(session->labels.container));
     int engine = sqlite3_column_int(row, 18);
-    session->may_pass_card = engine == (LEDGER_ENGINE_MANAGED | STORE_PASSES_CARD);
-    bool refuses = engine & STORE_REFUSES;
-    engine &= ~(STORE_PASSES_CARD | STORE_REFUSES);
+    bool passes_card = engine & STORE_PASSES_CARD;
+    enum when_full when_full = (enum when_full)((engine & STORE_WHEN_FULL_MASK) >> STORE_WHEN_FULL_SHIFT);
+    engine &= ~(STORE_PASSES_CARD | STORE_WHEN_FULL_MASK);
     session->engine = engine == LEDGER_ENGINE_SWAP || engine == LEDGER_ENGINE_MANAGED
                           ? (enum ledger_engine)engine
                           : LEDGER_ENGINE_PLAIN;
-    session->when_full = session->engine != LEDGER_ENGINE_PLAIN ? WHEN_FULL_OVERSUBSCRIBE
-                         : refuses                              ? WHEN_FULL_REFUSE
-                                                                : WHEN_FULL_WAIT;
+    session->may_pass_card = passes_card && session->engine == LEDGER_ENGINE_MANAGED;
+    session->when_full = session->engine != LEDGER_ENGINE_PLAIN ? WHEN_FULL_OVERSUBSCRIBE : when_full;
     session->host_memory_bytes = (uint64_t)sqlite3_column_int64(row, 19);
     session->idle_suspend_seconds = (uint64_t)sqlite3_column_int64(row, 20);
     session->is_suspended = sqlite3_column_int(row, 21);

@@ -10,8 +10,9 @@ struct session;
 
 /* In the column of a session's engine: its limits may be more than the card has. */
 #define STORE_PASSES_CARD 256
-/* And of one that stays on the card: WHEN_FULL_REFUSE. */
-#define STORE_REFUSES 512
+/* And behind that what becomes of it when memory is short, an enum when_full. */
+#define STORE_WHEN_FULL_SHIFT 9
+#define STORE_WHEN_FULL_MASK (3 << STORE_WHEN_FULL_SHIFT)
 
 /* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
 struct loaded_session {
