@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import select
 import signal
 import time
 
@@ -25,6 +26,10 @@ class Movable:
     def send(self, command):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
+
+    def has_answered(self, seconds):
+        """Whether it says anything, or ends, within so long."""
+        return bool(select.select([self.process.stdout], [], [], seconds)[0])
 
     def ask(self, command):
         self.send(command)
@@ -108,6 +113,24 @@ def test_what_needs_no_gpu_wakes_nobody(daemon, start):
     movable.send("touch")
     daemon.cli("resume", "a")
     assert movable.read() == "touched" and movable.ask("fill 3") == "filled" and movable.ask("check") == "good"
+    movable.end()
+
+
+NAMED_BY = ["captured-copy", "captured-peer-copy", "captured-box", "captured-fill", "captured-write", "copy-and-fill-nodes", "node",
+            "set-params", "set-copy-of-exec", "set-fill-of-exec", "update", "instantiate", "texture"]
+
+
+def test_what_names_addresses_waits_for_the_memory(daemon, start):
+    """Also where it gives the GPU nothing: the driver looks at what is there."""
+    movable = start(8, MIB, "--name", "a", "--memory", "512MiB")
+    assert movable.ask("name nothing") == "ready to name"
+    for how in NAMED_BY:
+        daemon.cli("suspend", "a")
+        movable.send(f"name {how}")
+        assert not movable.has_answered(0.1), f"{how}: {movable.read() or movable.process.stderr.read()}"
+        daemon.cli("resume", "a")
+        assert movable.read() == "named"
+    assert movable.ask("check") == "good"
     movable.end()
 
 

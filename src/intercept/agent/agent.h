@@ -33,6 +33,8 @@ struct agent_memory {
 
 /* What can move this process's memory. The agent's thread calls it. */
 struct agent_mover {
+    /* The driver does not know the addresses of what is away. */
+    bool takes_addresses;
     /* Take over a chunk for the arena: `fd` is a sealed memfd of `bytes` whose memory is there. 0 or a negative errno;
      * the caller closes `fd`. */
     int (*take_chunk)(int fd, uint64_t bytes);
@@ -50,6 +52,10 @@ struct agent_mover {
 
 /* Once, before the process's first context is entered. It lives for ever. */
 void agent_set_mover(const struct agent_mover *mover);
+
+/* Whether the mover takes addresses from the driver: whoever names some holds the memory where it is
+ * (gate_names_begin()). */
+bool agent_takes_addresses(void);
 
 /* The card had no room for `bytes` on `gpu` of the policy: wait until the daemon has made some. `attempt` counts from 0 for
  * one request; `is_charged`: its bytes stand in the ledger meanwhile. False: there will be none, or nobody can tell. Called without

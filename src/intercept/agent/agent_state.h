@@ -144,6 +144,11 @@ void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd)
 void agent_evict(struct gate *gate, const struct wire_evict *evict);
 void agent_restore_part(struct gate *gate, const struct wire_restore_part *order);
 void agent_restore(struct gate *gate, const struct wire_restore *restore);
+/* Of a closed gate: the process's memory is away from now on. False: a call that names some of it takes longer than
+ * that, and it is not. */
+bool agent_move_out(struct gate *gate, uint64_t patience_ns);
+/* It is here again. */
+void agent_move_in(struct gate *gate);
 /* Around a move. False: the process ends, and moves no more. */
 bool agent_begin_move(struct gate *gate);
 void agent_end_of_move(void);

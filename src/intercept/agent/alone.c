@@ -30,12 +30,14 @@ static void move(struct gate *gate)
     struct agent_memory memory;
     if (!agent_begin_move(gate))
         return;
+    bool stays_away = false;
     if (agent.move.is_away)
-        agent.move.is_away = agent_mover()->restore(no_progress) < 0;
-    else if (agent_drain(gate, PATIENCE_NS, AGENT_CLOSES))
-        agent.move.is_away = agent_mover()->evict(no_progress) == 0;
+        stays_away = agent_mover()->restore(no_progress) < 0;
+    else if (agent_drain(gate, PATIENCE_NS, AGENT_CLOSES) && agent_move_out(gate, PATIENCE_NS))
+        stays_away = agent_mover()->evict(no_progress) == 0;
     agent_mover()->count(&memory);
-    agent.move.is_away |= memory.evicted_bytes > 0;
+    if (agent.move.is_away && !stays_away && !memory.evicted_bytes)
+        agent_move_in(gate);
     agent_open_gate(gate, GATE_FREE);
     agent_end_of_move();
 }

@@ -14,6 +14,7 @@
 
 #define TELL_NS UINT64_C(1000000000)   /* of what changes by itself */
 #define PROGRESS_NS UINT64_C(10000000) /* of a move: others come into what has left */
+#define NAP_NS UINT64_C(20000)         /* while a call ends that names addresses */
 #define END_SECONDS 30                 /* a process that ends waits no longer for a move */
 
 static const struct agent_mover *_Atomic mover;
@@ -145,6 +146,38 @@ static bool leave_gpu(struct gate *gate, uint64_t patience_ns)
     return agent.connection.open && atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
 }
 
+bool agent_takes_addresses(void)
+{
+    return agent_has_mover() && agent_mover()->takes_addresses;
+}
+
+static bool have_all_left(struct gate *gate, uint64_t patience_ns)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    uint64_t until_ns = monotonic_ns() + patience_ns;
+    gate_memory_leaves(gate);
+    while (!gate_is_left_by_all(gate)) {
+        if (monotonic_ns() > until_ns)
+            return false;
+        nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+bool agent_move_out(struct gate *gate, uint64_t patience_ns)
+{
+    agent.move.is_away = !agent_takes_addresses() || have_all_left(gate, patience_ns);
+    if (!agent.move.is_away)
+        gate_memory_is_back(gate);
+    return agent.move.is_away;
+}
+
+void agent_move_in(struct gate *gate)
+{
+    gate_memory_is_back(gate);
+    agent.move.is_away = false;
+}
+
 static int move(uint64_t order, int (*step)(void (*progress)(void)))
 {
     agent.move.order = order;
@@ -175,14 +208,17 @@ static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
     look_for_work(gate, now_ns);
     if (order->idle_ns && (!agent.move.is_idle || now_ns - agent.move.submitted_ns < order->idle_ns))
         return WIRE_MOVE_BUSY;
-    if (!agent.move.is_away && !leave_gpu(gate, order->patience_ns))
+    if (!was_away && !leave_gpu(gate, order->patience_ns))
         return WIRE_MOVE_BUSY;
-    agent.move.is_away = true;
-    int result = move(order->order, agent_mover()->evict);
-    if (result < 0)
-        agent.move.is_away = was_away || memory_now(gate).evicted_bytes > 0;
-    if (result < 0 && !agent.move.is_away)
+    if (!was_away && !agent_move_out(gate, order->patience_ns)) {
         reopen(gate);
+        return WIRE_MOVE_BUSY;
+    }
+    int result = move(order->order, agent_mover()->evict);
+    if (result < 0 && !was_away && memory_now(gate).evicted_bytes == 0) {
+        agent_move_in(gate);
+        reopen(gate);
+    }
     return result_of(result);
 }
 
@@ -193,7 +229,7 @@ static enum wire_move restore(struct gate *gate, const struct wire_restore *orde
     int result = move(order->order, agent_mover()->restore);
     if (result < 0)
         return result_of(result);
-    agent.move.is_away = false;
+    agent_move_in(gate);
     reopen(gate);
     return WIRE_MOVE_DONE;
 }

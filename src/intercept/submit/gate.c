@@ -85,6 +85,12 @@ static uint32_t word_of(struct gate *gate)
     return atomic_load_explicit(&gate->word, memory_order_acquire); /* gate_open() */
 }
 
+/* Asked from inside: either the thread sees it, or gate_is_left_by_all() sees the thread. */
+static bool is_away(struct gate *gate)
+{
+    return atomic_load_explicit(&gate->is_away, memory_order_acquire); /* gate_memory_is_back() */
+}
+
 static void wait_closed(struct gate *gate)
 {
     uint64_t from_ns = monotonic_ns();
@@ -172,7 +178,7 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
         uint32_t word = word_of(gate);
         bool captures = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
         self->attentive = captures || word != GATE_FREE;
-        if (word == GATE_FREE || (captures && in_flight_is_capturing(stream)))
+        if (word == GATE_FREE || (captures && !is_away(gate) && in_flight_is_capturing(stream)))
             break;
         if (word >= GATE_DRAINING && take_step(gate))
             break;
@@ -220,6 +226,38 @@ bool gate_begins_anew(const void *caller)
     }
     self->nested++;
     return false;
+}
+
+/* --- Addresses ------------------------------------------------------------------------------------- */
+
+bool gate_names_begin(struct gate *gate, const void *caller)
+{
+    struct gate_self *self = &gate_self;
+    if ((self->is_submitting || own_calls_depth) && !own_calls_is_program(caller))
+        return false;
+    int saved_errno = errno;
+    guard_begin();
+    self->is_submitting = true;
+    self->nested = 0;
+    if (!self->thread)
+        register_thread(gate);
+    for (;;) {
+        gate_go_inside(self, GATE_NAMES);
+        if (!is_away(gate) || word_of(gate) < GATE_DRAINING)
+            break;
+        go_outside(self);
+        in_flight_follow_own();
+        wait_closed(gate);
+    }
+    guard_end();
+    errno = saved_errno;
+    return true;
+}
+
+void gate_names_end(void)
+{
+    gate_self.is_submitting = false;
+    go_outside(&gate_self);
 }
 
 /* --- Captures -------------------------------------------------------------------------------------- */
@@ -399,6 +437,11 @@ bool gate_is_left(struct gate *gate)
     return inside_of(gate, GATE_SUBMITS | GATE_LAUNCHES) == 0;
 }
 
+bool gate_is_left_by_all(struct gate *gate)
+{
+    return inside_of(gate, GATE_SUBMITS | GATE_LAUNCHES | GATE_NAMES) == 0;
+}
+
 bool gate_is_loading(struct gate *gate)
 {
     return inside_of(gate, GATE_LOADS) != 0;
@@ -417,4 +460,15 @@ void gate_drained(struct gate *gate)
     keep_to_the_end(gate);
     if (atomic_load_explicit(&gate->capture_waiters, memory_order_seq_cst))
         futex_wake_all(&gate->word);
+}
+
+void gate_memory_leaves(struct gate *gate)
+{
+    atomic_store_explicit(&gate->is_away, true, memory_order_seq_cst);
+    gate_barrier(gate);
+}
+
+void gate_memory_is_back(struct gate *gate)
+{
+    atomic_store_explicit(&gate->is_away, false, memory_order_release); /* is_away() */
 }

@@ -19,7 +19,8 @@
  * the gate is closed. Its kernel then runs beside what the next one does: one kernel, once for each function.
  *
  * Calls inside other calls never wait: what the driver, or a callback of the program's, does of itself inside
- * a hook is part of it. Nor do calls on a stream that is being captured: they give the GPU nothing. */
+ * a hook is part of it. Nor do calls on a stream that is being captured, as they give the GPU nothing, unless the process's
+ * memory is away: the driver looks at the addresses that they name. */
 #pragma once
 
 #include "base/check.h"
@@ -138,6 +139,11 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, 
 void gate_load_begin(struct gate *gate);
 void gate_load_end(struct gate *gate);
 
+/* Around calls that name device addresses and submit nothing, where memory moves: they pass a closed gate, and wait while
+ * the memory is away; in between it stays. Returns whether gate_names_end() must follow. `caller` is the hook's. */
+bool gate_names_begin(struct gate *gate, const void *caller);
+void gate_names_end(void);
+
 /* Modules were unloaded, or a context has gone: handles of functions may come again for others. */
 void gate_forget_functions(struct gate *gate);
 
@@ -179,6 +185,12 @@ bool gate_end_step(struct gate *gate, bool gives_up);
 
 /* What was waited for is done: captures may begin, work may not be submitted. */
 void gate_drained(struct gate *gate);
+
+/* Of a drained gate: from now on all that names addresses waits at it as well; then call gate_is_left_by_all() until nobody
+ * is inside. And no longer. */
+void gate_memory_leaves(struct gate *gate);
+bool gate_is_left_by_all(struct gate *gate);
+void gate_memory_is_back(struct gate *gate);
 
 /* As the process ends: open it for good. When this returns, the agent is not in the driver and does not call it again.
  * May wait a second. */

@@ -38,6 +38,7 @@ enum gate_inside {
     GATE_LAUNCHES =
         2, /* handing one kernel to it, which takes long only where code is loaded or compiled first */
     GATE_LOADS = 4, /* it may be loading or compiling code, under a lock for which others wait */
+    GATE_NAMES = 8, /* naming device addresses to it, and giving the GPU nothing */
 };
 
 struct gate_thread {
@@ -149,6 +150,9 @@ struct gate {
     _Alignas(64) _Atomic uint32_t waiters;
     /* Calls that may pass the closed gate. */
     _Atomic uint32_t steps;
+    /* The process's memory is away, or about to leave: the driver does not know its addresses. By the agent, while the
+     * gate is closed. */
+    atomic_bool is_away;
     /* Threads that wait for a stream to have room. */
     _Atomic uint32_t held;
     /* Threads that wait for a drain to end, to begin a capture. */

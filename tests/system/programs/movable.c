@@ -12,10 +12,12 @@
  *   ask            what of its memory can be asked without the GPU                            "good", or "bad ..."
  *   touch          a kernel that does nothing                                                 "touched"
  *   work MS        the same, time and again for so long                                       "worked N": so often
+ *   name HOW       its addresses are named in a call that gives the GPU nothing (named_by)    "named", or "bad ..."
  *   atexit         a handler of exit() makes "check"                                          "will"
  *
  * Ends at the end of input. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +140,200 @@ static unsigned work(uint64_t ms)
     return done;
 }
 
+/* --- Addresses in calls that give the GPU nothing ---------------------------------------------------- */
+
+/* The first two buffers: of the same length. */
+#define FROM (buffers[0].address)
+#define TO (buffers[4].address)
+#define BYTES (buffers[0].bytes)
+
+static CUstream stream;
+
+static CUDA_MEMCPY3D copy_of(CUdeviceptr from, CUdeviceptr to)
+{
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = from,
+                           .srcPitch = BYTES,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = to,
+                           .dstPitch = BYTES,
+                           .WidthInBytes = BYTES,
+                           .Height = 1,
+                           .Depth = 1};
+}
+
+static CUDA_MEMSET_NODE_PARAMS fill_of(CUdeviceptr to)
+{
+    return (CUDA_MEMSET_NODE_PARAMS){.dst = to, .value = 7, .elementSize = 1, .width = BYTES, .height = 1};
+}
+
+static void capture_copy(void)
+{
+    CHECK(cuMemcpyDtoDAsync_v2(TO, FROM, BYTES, stream));
+}
+
+static void capture_peer_copy(void)
+{
+    CUcontext own;
+    CHECK(cuCtxGetCurrent(&own));
+    CHECK(cuMemcpyPeerAsync(TO, own, FROM, own, BYTES, stream));
+}
+
+static void capture_box(void)
+{
+    CUDA_MEMCPY3D box = copy_of(FROM, TO);
+    CHECK(cuMemcpy3DAsync_v2(&box, stream));
+}
+
+static void capture_fill(void)
+{
+    CHECK(cuMemsetD8Async(TO, 7, BYTES, stream));
+}
+
+static void capture_write(void)
+{
+    CHECK(cuStreamWriteValue32_v2(stream, TO, 7, 0));
+}
+
+static CUgraph captured(void (*call)(void))
+{
+    CUgraph graph;
+    CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    call();
+    CHECK(cuStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+/* What a program has before its memory leaves: a graph of a copy and a fill, and what it launches. */
+static CUgraph graph;
+static CUgraphNode copying, filling;
+static CUgraphExec exec;
+
+static void add_copy_and_fill(void)
+{
+    CUcontext own;
+    CUDA_MEMCPY3D copy = copy_of(FROM, TO);
+    CUDA_MEMSET_NODE_PARAMS fill = fill_of(TO);
+    CHECK(cuCtxGetCurrent(&own));
+    CHECK(cuGraphCreate(&graph, 0));
+    CHECK(cuGraphAddMemsetNode(&filling, graph, NULL, 0, &fill, own));
+    CHECK(cuGraphAddMemcpyNode(&copying, graph, &filling, 1, &copy, own));
+}
+
+/* Another one like it. */
+static void add_copy_and_fill_again(void)
+{
+    const CUgraph first = graph;
+    const CUgraphNode nodes[] = {copying, filling};
+    add_copy_and_fill();
+    CHECK(cuGraphDestroy(graph));
+    graph = first;
+    copying = nodes[0];
+    filling = nodes[1];
+}
+
+static void add_node(void)
+{
+    CUgraphNode node;
+    CUgraph made;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    params.memcpy.copyParams = copy_of(FROM, TO);
+    CHECK(cuCtxGetCurrent(&params.memcpy.copyCtx));
+    CHECK(cuGraphCreate(&made, 0));
+    CHECK(cuGraphAddNode_v2(&node, made, NULL, NULL, 0, &params));
+    CHECK(cuGraphDestroy(made));
+}
+
+static void set_params(void)
+{
+    CUDA_MEMCPY3D copy = copy_of(FROM, TO);
+    CUDA_MEMSET_NODE_PARAMS fill = fill_of(TO);
+    CHECK(cuGraphMemcpyNodeSetParams(copying, &copy));
+    CHECK(cuGraphMemsetNodeSetParams(filling, &fill));
+}
+
+static void set_params_of_exec(void)
+{
+    CUcontext own;
+    CUDA_MEMCPY3D copy = copy_of(FROM, TO);
+    CHECK(cuCtxGetCurrent(&own));
+    CHECK(cuGraphExecMemcpyNodeSetParams(exec, copying, &copy, own));
+}
+
+static void set_fill_of_exec(void)
+{
+    CUcontext own;
+    CUDA_MEMSET_NODE_PARAMS fill = fill_of(TO);
+    CHECK(cuCtxGetCurrent(&own));
+    CHECK(cuGraphExecMemsetNodeSetParams(exec, filling, &fill, own));
+}
+
+static void update(void)
+{
+    CUgraphExecUpdateResultInfo info;
+    CHECK(cuGraphExecUpdate_v2(exec, graph, &info));
+}
+
+static void instantiate(void)
+{
+    CUgraphExec made;
+    CHECK(cuGraphInstantiateWithFlags(&made, graph, 0));
+    CHECK(cuGraphExecDestroy(made));
+}
+
+static void make_texture(void)
+{
+    CUtexObject texture;
+    CUDA_TEXTURE_DESC how = {.filterMode = CU_TR_FILTER_MODE_POINT};
+    CUDA_RESOURCE_DESC what = {.resType = CU_RESOURCE_TYPE_LINEAR};
+    what.res.linear.devPtr = FROM;
+    what.res.linear.format = CU_AD_FORMAT_UNSIGNED_INT32;
+    what.res.linear.numChannels = 1;
+    what.res.linear.sizeInBytes = 4096;
+    CHECK(cuTexObjectCreate(&texture, &what, &how, NULL));
+    CHECK(cuTexObjectDestroy(texture));
+}
+
+static const struct {
+    const char *name;
+    void (*call)(void);
+    bool is_captured;
+} named_by[] = {
+    {"captured-copy", capture_copy, true},
+    {"captured-peer-copy", capture_peer_copy, true},
+    {"captured-box", capture_box, true},
+    {"captured-fill", capture_fill, true},
+    {"captured-write", capture_write, true},
+    {"copy-and-fill-nodes", add_copy_and_fill_again, false},
+    {"node", add_node, false},
+    {"set-params", set_params, false},
+    {"set-copy-of-exec", set_params_of_exec, false},
+    {"set-fill-of-exec", set_fill_of_exec, false},
+    {"update", update, false},
+    {"instantiate", instantiate, false},
+    {"texture", make_texture, false},
+};
+
+static void name(const char *how)
+{
+    if (!stream) {
+        CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        add_copy_and_fill();
+        CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    }
+    for (size_t i = 0; i < sizeof(named_by) / sizeof(*named_by); i++) {
+        if (strncmp(how, named_by[i].name, strlen(named_by[i].name)) != 0)
+            continue;
+        if (named_by[i].is_captured)
+            CHECK(cuGraphDestroy(captured(named_by[i].call)));
+        else
+            named_by[i].call();
+        puts("named");
+        return;
+    }
+    puts("ready to name");
+}
+
 static void obey(const char *line)
 {
     if (strncmp(line, "fill ", 5) == 0) {
@@ -156,6 +352,8 @@ static void obey(const char *line)
     } else if (strncmp(line, "touch", 5) == 0) {
         touch();
         puts("touched");
+    } else if (strncmp(line, "name ", 5) == 0) {
+        name(line + 5);
     } else if (strncmp(line, "atexit", 6) == 0) {
         puts(atexit(look) == 0 ? "will" : "will not");
     } else if (strncmp(line, "work ", 5) == 0) {

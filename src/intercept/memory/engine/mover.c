@@ -74,6 +74,7 @@ static int restore_part(uint64_t most_bytes, void (*progress)(void))
 }
 
 const struct agent_mover swap_mover = {
+    .takes_addresses = true,
     .take_chunk = take_chunk,
     .count = count,
     .evict = evict,

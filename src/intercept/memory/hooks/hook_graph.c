@@ -12,6 +12,7 @@
 #include "cuda/driver_more.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/hooks/graph_need.h"
+#include "intercept/memory/hooks/named.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
@@ -183,9 +184,12 @@ static CUresult end_instantiation(struct instantiation *one, CUresult result, co
     {                                                                                                        \
         struct instantiation one;                                                                            \
         real_needed(symbol);                                                                                 \
-        return begin_instantiation(&one, exec, graph, uploads)                                               \
-                   ? end_instantiation(&one, real(symbol) arguments, exec)                                   \
-                   : CUDA_ERROR_OUT_OF_MEMORY;                                                               \
+        bool holds = named_hold(__builtin_return_address(0));                                                \
+        CUresult result = begin_instantiation(&one, exec, graph, uploads)                                    \
+                              ? end_instantiation(&one, real(symbol) arguments, exec)                        \
+                              : CUDA_ERROR_OUT_OF_MEMORY;                                                    \
+        named_let_go(holds);                                                                                 \
+        return result;                                                                                       \
     }
 INSTANTIATES(cuGraphInstantiate,
              (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t log_bytes),

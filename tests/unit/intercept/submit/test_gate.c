@@ -1065,10 +1065,131 @@ static void nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_capt
     blocks_legacy = false;
 }
 
+/* --- Addresses ------------------------------------------------------------------------------------- */
+
+/* Calls that name some and give the GPU nothing. */
+#define ALL_NAMING                                                                                           \
+    NAMING(cuGraphAddBatchMemOpNode, NULL, NULL, NULL, 0, NULL)                                              \
+    NAMING(cuGraphAddMemcpyNode, NULL, NULL, NULL, 0, NULL, NULL)                                            \
+    NAMING(cuGraphAddMemsetNode, NULL, NULL, NULL, 0, NULL, NULL)                                            \
+    NAMING(cuGraphAddNode, NULL, NULL, NULL, 0, NULL)                                                        \
+    NAMING(cuGraphAddNode_v2, NULL, NULL, NULL, NULL, 0, NULL)                                               \
+    NAMING(cuGraphBatchMemOpNodeSetParams, NULL, NULL)                                                       \
+    NAMING(cuGraphMemcpyNodeSetParams, NULL, NULL)                                                           \
+    NAMING(cuGraphMemsetNodeSetParams, NULL, NULL)                                                           \
+    NAMING(cuGraphNodeSetParams, NULL, NULL)                                                                 \
+    NAMING(cuGraphExecBatchMemOpNodeSetParams, NULL, NULL, NULL)                                             \
+    NAMING(cuGraphExecChildGraphNodeSetParams, NULL, NULL, NULL)                                             \
+    NAMING(cuGraphExecNodeSetParams, NULL, NULL, NULL)                                                       \
+    NAMING(cuGraphExecMemcpyNodeSetParams, NULL, NULL, NULL, NULL)                                           \
+    NAMING(cuGraphExecMemsetNodeSetParams, NULL, NULL, NULL, NULL)                                           \
+    NAMING(cuGraphExecUpdate, NULL, NULL, NULL, NULL)                                                        \
+    NAMING(cuGraphExecUpdate_v2, NULL, NULL, NULL)                                                           \
+    NAMING(cuGraphInstantiate, NULL, NULL, NULL, NULL, 0)                                                    \
+    NAMING(cuGraphInstantiate_v2, NULL, NULL, NULL, NULL, 0)                                                 \
+    NAMING(cuGraphInstantiateWithFlags, NULL, NULL, 0)                                                       \
+    NAMING(cuGraphInstantiateWithParams, NULL, NULL, NULL)                                                   \
+    NAMING(cuGraphInstantiateWithParams_ptsz, NULL, NULL, NULL)                                              \
+    NAMING(cuTexObjectCreate, NULL, NULL, NULL, NULL)                                                        \
+    NAMING(cuTexRefSetAddress_v2, NULL, NULL, 0, 0)                                                          \
+    NAMING(cuTexRefSetAddress2D_v2, NULL, NULL, 0, 0)                                                        \
+    NAMING(cuTexRefSetAddress2D_v3, NULL, NULL, 0, 0)
+#define NAMING(symbol, ...)                                                                                  \
+    static void call_##symbol(void)                                                                          \
+    {                                                                                                        \
+        symbol(__VA_ARGS__);                                                                                 \
+    }
+ALL_NAMING
+#undef NAMING
+
+static const struct {
+    int id;
+    void (*call)(void);
+} naming[] = {
+#define NAMING(symbol, ...) {CUDA_ID_##symbol, call_##symbol},
+    ALL_NAMING};
+#define NAMING_COUNT (sizeof(naming) / sizeof(*naming))
+
+static int begin_moving(void **state)
+{
+    static const struct agent_mover mover = {.takes_addresses = true};
+    for (unsigned i = 0; i < NAMING_COUNT; i++)
+        install(naming[i].id, (void *)submit_any);
+    agent_set_mover(&mover);
+    return open_gate(state);
+}
+
+static int end_moving(void **state)
+{
+    (void)state;
+    agent_set_mover(NULL);
+    return 0;
+}
+
+/* A thread makes the call, and waits although the gate let it pass if the memory were here. */
+static void waits_for_the_memory(void (*call)(void), const char *name)
+{
+    pthread_t thread;
+    assert_true(agent_move_out(gate, PATIENCE_NS));
+    unsigned before = calls;
+    pthread_create(&thread, NULL, in_a_thread, &call);
+    if (!comes_true(one_waits))
+        fail_msg("%s does not wait", name);
+    assert_int_equal(calls, before);
+    agent_move_in(gate);
+    gate_open(gate, GATE_FREE);
+    pthread_join(thread, NULL);
+    assert_int_equal(calls, before + 1);
+}
+
+static void what_names_addresses_waits_only_while_the_memory_is_away(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < NAMING_COUNT; i++) {
+        unsigned before = calls;
+        close_gate();
+        naming[i].call(); /* through the closed gate: it gives the GPU nothing */
+        assert_int_equal(calls, before + 1);
+        waits_for_the_memory(naming[i].call, cuda_entries[naming[i].id].symbol);
+    }
+}
+
+static void call_captured(void)
+{
+    launch_on(STREAM(8));
+}
+
+static void a_captured_call_waits_while_the_memory_is_away(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    cuStreamBeginCapture_v2(STREAM(8), CU_STREAM_CAPTURE_MODE_GLOBAL);
+    close_gate();
+    call_captured();
+    waits_for_the_memory(call_captured, "a captured launch");
+    cuStreamEndCapture(STREAM(8), &graph);
+}
+
+static void memory_stays_while_a_call_names_it(void **state)
+{
+    pthread_t thread;
+    void (*call)(void) = call_cuGraphAddMemcpyNode;
+    (void)state;
+    begin_call(&thread, &call);
+    close_gate(); /* a turn does not wait for it */
+    assert_false(agent_move_out(gate, MS));
+    assert_false(gate->is_away);
+    end_call(thread);
+    assert_true(agent_move_out(gate, PATIENCE_NS));
+    agent_move_in(gate);
+    gate_open(gate, GATE_FREE);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, open_gate)
 #define MEASURES(name) cmocka_unit_test_setup_teardown(name, begin_measuring, end_measuring)
+#define MOVES(name) cmocka_unit_test_setup_teardown(name, begin_moving, end_moving)
     const struct CMUnitTest tests[] = {
         TEST(every_submitting_call_waits_at_a_closed_gate),
         TEST(a_call_under_way_is_waited_for),
@@ -1098,6 +1219,9 @@ int main(void)
         TEST(a_capture_is_the_same_while_gates_close),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
         TEST(nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one),
+        MOVES(what_names_addresses_waits_only_while_the_memory_is_away),
+        MOVES(a_captured_call_waits_while_the_memory_is_away),
+        MOVES(memory_stays_while_a_call_names_it),
     };
     return cmocka_run_group_tests(tests, make_gate, NULL);
 }

@@ -1,0 +1,69 @@
+/* hook_names.c - calls that name device addresses and give the GPU nothing: the driver looks at what is there, so it is there
+ * meanwhile. Of calls on a stream that is captured, the gate sees to that (gate.c). */
+#include "cuda/driver_more.h"
+#include "intercept/memory/hooks/named.h"
+#include "intercept/resolve/real.h"
+
+#define NAMES(symbol, parameters, arguments)                                                                 \
+    CUresult symbol parameters                                                                               \
+    {                                                                                                        \
+        real_needed(symbol);                                                                                 \
+        bool holds = named_hold(__builtin_return_address(0));                                                \
+        CUresult result = real(symbol) arguments;                                                            \
+        named_let_go(holds);                                                                                 \
+        return result;                                                                                       \
+    }
+
+/* --- Nodes of graphs ------------------------------------------------------------------------------- */
+
+#define ADDS(symbol, type)                                                                                   \
+    NAMES(symbol, (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count, type params), \
+          (node, graph, before, count, params))
+#define ADDS_IN_CONTEXT(symbol, type)                                                                        \
+    NAMES(symbol,                                                                                            \
+          (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count, type params,          \
+           CUcontext context),                                                                               \
+          (node, graph, before, count, params, context))
+#define SETS(symbol, type) NAMES(symbol, (CUgraphNode node, type params), (node, params))
+#define SETS_IN_EXEC(symbol, type)                                                                           \
+    NAMES(symbol, (CUgraphExec exec, CUgraphNode node, type params), (exec, node, params))
+#define SETS_IN_EXEC_AND_CONTEXT(symbol, type)                                                               \
+    NAMES(symbol, (CUgraphExec exec, CUgraphNode node, type params, CUcontext context),                      \
+          (exec, node, params, context))
+
+ADDS(cuGraphAddBatchMemOpNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
+ADDS(cuGraphAddNode, CUgraphNodeParams *)
+NAMES(cuGraphAddNode_v2,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *edges,
+       size_t count, CUgraphNodeParams *params),
+      (node, graph, before, edges, count, params))
+ADDS_IN_CONTEXT(cuGraphAddMemcpyNode, const CUDA_MEMCPY3D *)
+ADDS_IN_CONTEXT(cuGraphAddMemsetNode, const CUDA_MEMSET_NODE_PARAMS *)
+SETS(cuGraphBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
+SETS(cuGraphMemcpyNodeSetParams, const CUDA_MEMCPY3D *)
+SETS(cuGraphMemsetNodeSetParams, const CUDA_MEMSET_NODE_PARAMS *)
+SETS(cuGraphNodeSetParams, CUgraphNodeParams *)
+SETS_IN_EXEC(cuGraphExecBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
+SETS_IN_EXEC(cuGraphExecChildGraphNodeSetParams, CUgraph)
+SETS_IN_EXEC(cuGraphExecNodeSetParams, CUgraphNodeParams *)
+SETS_IN_EXEC_AND_CONTEXT(cuGraphExecMemcpyNodeSetParams, const CUDA_MEMCPY3D *)
+SETS_IN_EXEC_AND_CONTEXT(cuGraphExecMemsetNodeSetParams, const CUDA_MEMSET_NODE_PARAMS *)
+NAMES(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode *wrong, CUgraphExecUpdateResult *why),
+      (exec, graph, wrong, why))
+NAMES(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info),
+      (exec, graph, info))
+
+/* --- Textures of linear memory --------------------------------------------------------------------- */
+
+NAMES(cuTexObjectCreate,
+      (CUtexObject * texture, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *how,
+       const CUDA_RESOURCE_VIEW_DESC *view),
+      (texture, resource, how, view))
+NAMES(cuTexRefSetAddress_v2, (size_t * offset, CUtexref texture, CUdeviceptr address, size_t bytes),
+      (offset, texture, address, bytes))
+NAMES(cuTexRefSetAddress2D_v2,
+      (CUtexref texture, const CUDA_ARRAY_DESCRIPTOR *shape, CUdeviceptr address, size_t pitch),
+      (texture, shape, address, pitch))
+NAMES(cuTexRefSetAddress2D_v3,
+      (CUtexref texture, const CUDA_ARRAY_DESCRIPTOR *shape, CUdeviceptr address, size_t pitch),
+      (texture, shape, address, pitch))
