@@ -349,7 +349,7 @@ struct wire_room {
 enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
     WIRE_MOVED_WAITS = 2, /* and work waits there */
-    WIRE_MOVED_IDLE = 4,  /* the process has given the GPU nothing for WIRE_IDLE_NS, and all is done */
+    WIRE_MOVED_IDLE = 4,  /* for WIRE_IDLE_NS it gave the GPU nothing; all is done, and no thread waits */
     WIRE_MOVED_PARTS = 8, /* the process knows RESTORE_PART */
 };
 

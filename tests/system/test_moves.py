@@ -6,6 +6,7 @@ import pathlib
 import random
 import select
 import signal
+import threading
 import time
 
 import pytest
@@ -249,6 +250,29 @@ def test_sessions_that_do_not_fit_together_take_turns(daemon, start):
     assert "session.suspended" in events_of and "session.resumed" in events_of and "session.move_failed" not in events_of
     for movable in movables:
         movable.end()
+
+
+@pytest.mark.parametrize("options", [["--compute", "10%..40%", "--priority", "low"], ["--compute", "50%"]])
+def test_sessions_that_do_not_fit_together_work_in_their_turns_where_shares_count(make_daemon, make_gpu, product, reap, options):
+    """Who waits for the GPU's time has work, and keeps its memory until it has had its turn."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
+    daemon.cli("scheduler", "--quantum", "1s")
+    processes = [reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "350MiB", *options, "--",
+                                   product.program("movable"), "50", str(10 * MIB))) for name in "ab"]
+    checks = [0, 0]
+
+    def work_without_end(number):
+        movable = Movable(processes[number])
+        while movable.ask("check") == "good":
+            checks[number] += 1
+
+    for number in range(2):
+        threading.Thread(target=work_without_end, args=[number], daemon=True).start()
+    for _ in range(2):  # both, after both have begun
+        before = list(checks)
+        wait_for(lambda: all(now > then + 2 for now, then in zip(checks, before)), "both to get something done", 40)
+    for process in processes:
+        process.kill()
 
 
 def test_more_than_half_of_the_card_waits_for_room_at_once(daemon, start):

@@ -38,12 +38,17 @@ bool agent_has_mover(void)
 
 /* --- What the daemon is told ----------------------------------------------------------------------- */
 
+/* A thread at the gate has work, whether it waits for the memory or for a lease. */
+static bool has_waiter(const struct gate *gate)
+{
+    return atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
+}
+
 static struct wire_moved memory_now(const struct gate *gate)
 {
     struct agent_memory memory = {0};
     agent_mover()->count(&memory);
-    bool waits = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
-    uint32_t flags = agent.move.is_away   ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
+    uint32_t flags = agent.move.is_away   ? WIRE_MOVED_AWAY | (has_waiter(gate) ? WIRE_MOVED_WAITS : 0)
                      : agent.move.is_idle ? WIRE_MOVED_IDLE
                                           : 0;
     return (struct wire_moved){
@@ -88,7 +93,7 @@ static void tell_progress(void)
 static void look_for_work(struct gate *gate, uint64_t now_ns)
 {
     uint64_t submitted = in_flight_submitted(gate);
-    if (submitted == agent.move.submitted && agent.move.submitted_ns) {
+    if (submitted == agent.move.submitted && agent.move.submitted_ns && !has_waiter(gate)) {
         if (agent.move.is_idle || now_ns - agent.move.submitted_ns < WIRE_IDLE_NS)
             return;
         agent.move.is_idle = in_flight_is_finished(gate);
@@ -230,6 +235,8 @@ static enum wire_move restore(struct gate *gate, const struct wire_restore *orde
     if (result < 0)
         return result_of(result);
     agent_move_in(gate);
+    agent.move.is_idle = false; /* what it came for it has not done yet */
+    agent.move.submitted_ns = monotonic_ns();
     reopen(gate);
     return WIRE_MOVE_DONE;
 }
