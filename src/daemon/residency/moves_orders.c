@@ -139,6 +139,12 @@ static void step(struct process *process)
     }
 }
 
+/* Its gate is closed whatever leases say, or will be as soon as it hears of an order. */
+static bool is_kept_from_gpu(const struct process_move *move)
+{
+    return move->order || process_move_is_partly_away(move);
+}
+
 /* How fast moves are, from one that is done. */
 static void note_speed(struct moves *moves, uint64_t bytes, double seconds)
 {
@@ -197,8 +203,10 @@ void moves_advance(struct session *session)
     if (!session->move)
         return;
     for (struct process *process = session->processes; process; process = process->next)
-        if (process->move)
+        if (process->move) {
             step(process);
+            agents_set_away(process, is_kept_from_gpu(process->move));
+        }
     tell_state(session);
     moves_set_timer(session->daemon->moves);
 }

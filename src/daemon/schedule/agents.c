@@ -456,6 +456,16 @@ void agents_tell_memory(struct daemon *daemon,
     daemon->leases->take_memory = take_memory;
 }
 
+void agents_set_away(struct process *process, bool is_away)
+{
+    struct agent *agent = process->agent;
+    if (!agent || !agent->gate)
+        return;
+    arbiter_set_away(agent->gate, is_away, monotonic_ns());
+    touch(agent->leases, process->session);
+    set_timer(agent->leases);
+}
+
 void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns)
 {
     arbiter_set_quantum(daemon->leases->arbiter, quantum_ns);

@@ -28,6 +28,10 @@ bool agents_send(struct process *process, struct wire_message *message, int fd);
 
 /* Who decides, for those who show it; NULL before agents_start(). */
 const struct arbiter *agents_arbiter(const struct daemon *daemon);
+
+/* The process's memory is off the card, or leaves it: it is given no turn until it is back (arbiter.h). */
+void agents_set_away(struct process *process, bool is_away);
+
 /* The longest exclusive turn; 0 is automatic (arbiter.h). */
 void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns);
 

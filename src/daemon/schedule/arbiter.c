@@ -113,6 +113,15 @@ void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
     arbiter_decide(process->session->arbiter);
 }
 
+void arbiter_set_away(struct arbiter_process *process, bool is_away, uint64_t now)
+{
+    if (process->is_away == is_away)
+        return;
+    arbiter_settle(process->session->arbiter, now);
+    process->is_away = is_away;
+    arbiter_decide(process->session->arbiter);
+}
+
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now)
 {
     struct arbiter *arbiter = process->session->arbiter;

@@ -50,6 +50,9 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now);
 
 /* WANT: it uses these GPUs (bits), and waits for a lease unless it has one. */
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now);
+/* Its memory is off the card, or leaves it: it is given no lease that can end, and waits for none, until it is back. What it
+ * holds it gives back by itself. */
+void arbiter_set_away(struct arbiter_process *process, bool is_away, uint64_t now);
 /* CLOSED, RETURNED, REPORT, PROGRESS, WORK, BURST. Numbers beyond what can be are cut down to it. */
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
 void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now);

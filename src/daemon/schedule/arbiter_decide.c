@@ -484,7 +484,8 @@ static void open_gates(struct arbiter *arbiter)
             arbiter_set_flags(session, flags, ahead_ns);
         }
         for (struct arbiter_process *at = session->processes; at; at = at->next)
-            if (at->gate == PROCESS_CLOSED && (at->wants || session->lease == LEASE_FREE))
+            if (arbiter_process_is_waiting(at) ||
+                (at->gate == PROCESS_CLOSED && session->lease == LEASE_FREE))
                 arbiter_open_gate(at);
     }
 }

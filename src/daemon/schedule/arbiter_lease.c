@@ -38,10 +38,15 @@ bool arbiter_is_in_the_way(const struct arbiter_session *session)
     return session->lease == LEASE_EXCLUSIVE || (session->lease == LEASE_FREE && session->closing);
 }
 
+bool arbiter_process_is_waiting(const struct arbiter_process *process)
+{
+    return process->wants && !process->is_away && process->gate == PROCESS_CLOSED;
+}
+
 bool arbiter_has_waiting_process(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->wants && at->gate == PROCESS_CLOSED)
+        if (arbiter_process_is_waiting(at))
             return true;
     return false;
 }
@@ -171,6 +176,11 @@ void arbiter_begin_closing(struct arbiter_session *session)
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         if (at->gate != PROCESS_OPEN)
             continue;
+        if (at->is_away && session->lease == LEASE_FREE) { /* it answers when its memory has moved */
+            at->gate = PROCESS_OVERDUE;
+            arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);
+            continue;
+        }
         at->gate = PROCESS_CLOSING;
         at->done_at = NEVER;
         arbiter_expect_drained(at, ARBITER_LEAD_NS);
@@ -239,7 +249,7 @@ void arbiter_step(struct arbiter_session *session)
         session->entangled = ENTANGLED_CLOSINGS;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         at->stalls = false;
-        if (at->gate != PROCESS_CLOSED || !at->wants)
+        if (!arbiter_process_is_waiting(at))
             continue;
         at->gate = PROCESS_CLOSING;
         at->wants = false;

@@ -37,6 +37,8 @@ struct arbiter_process {
     uint64_t gpus;
     enum arbiter_gate gate;
     bool wants;
+    /* It has no memory on the card, or orders to take it off: it is given no lease that can end, and waits for none. */
+    bool is_away;
     /* It told that work has begun, and not that it is over. */
     bool is_bursting;
     /* While closing: its work does not end, as it told since a process of its session last took a step; and when it should
@@ -365,7 +367,9 @@ void arbiter_decide(struct arbiter *arbiter);
 uint64_t arbiter_leaves_at(const struct arbiter_session *session);
 /* Whether the lease keeps others off its GPUs. One that was free does so while it closes. */
 bool arbiter_is_in_the_way(const struct arbiter_session *session);
-/* Whether a process waits at a closed gate; and without a lease of the session. */
+/* Whether the process waits at its closed gate, for a lease; whether one of the session's does; and without a lease of the
+ * session. */
+bool arbiter_process_is_waiting(const struct arbiter_process *process);
 bool arbiter_has_waiting_process(const struct arbiter_session *session);
 bool arbiter_is_waiting(const struct arbiter_session *session);
 

@@ -953,6 +953,52 @@ static void the_mode_says_whether_anybody_is_kept_waiting(void **state)
     assert_int_equal(arbiter_mode(world.arbiter, 0, world.now), ARBITER_MODE_OPEN);
 }
 
+/* --- Memory that is away --------------------------------------------------------------------------- */
+
+static void who_is_away_is_given_nothing_and_is_owed_nothing(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program dense = {.piece_ns = 500000};
+    struct member *away = world_add(&world, "50%..100%", NORMAL, dense);
+    world_add(&world, "30%..100%", NORMAL, dense);
+    world_run(&world, 2 * SECOND);
+    while (!arbiter_session_waits(away->session))
+        world_run(&world, WORLD_STEP_NS);
+    unsigned grants = away->grants;
+    arbiter_set_away(away->process, true, world.now);
+    assert_false(arbiter_session_waits(away->session));
+    world_run(&world, 100 * MS);
+    run_and_measure(5 * SECOND, percent);
+    assert_int_equal(away->grants, grants);
+    assert_near(percent[1], 100, 0.1);
+    arbiter_set_away(away->process, false, world.now);
+    assert_int_equal(away->grants, grants);
+    run_and_measure(SECOND, percent);
+    assert_true(away->grants > grants);
+    assert_near(percent[0], 62, 6); /* its part, and what a newcomer has, but no more for the time before */
+}
+
+static void who_is_away_keeps_nobody_waiting_as_shares_begin_to_count(void **state)
+{
+    struct program dense = {.piece_ns = 500000};
+    struct member *away = world_add(&world, "0%..100%", NORMAL, dense);
+    world_run(&world, 100 * MS);
+    assert_true(away->is_free);
+    arbiter_set_away(away->process, true, world.now);
+    away->is_stopped = true; /* it moves */
+    world_run(&world, 10 * MS);
+    struct member *next = world_add(&world, "50%..100%", NORMAL, dense);
+    world_run(&world, 10 * MS);
+    assert_true(next->gate_open);
+    assert_int_equal(world.events[ARBITER_OVERRUN], 0);
+    away->is_stopped = false;
+    world_run(&world, 100 * MS);
+    assert_true(!away->is_free && !away->gate_open && away->grants == 0);
+    arbiter_set_away(away->process, false, world.now);
+    world_run(&world, 200 * MS);
+    assert_true(away->grants > 0);
+}
+
 static void progress_is_told_of_guests_and_of_who_takes_turns(void **state)
 {
     struct program dense = {.piece_ns = 500000};
@@ -1026,6 +1072,8 @@ int main(void)
         T(without_shares_nobody_is_gated),
         T(the_mode_says_whether_anybody_is_kept_waiting),
         T(progress_is_told_of_guests_and_of_who_takes_turns),
+        T(who_is_away_is_given_nothing_and_is_owed_nothing),
+        T(who_is_away_keeps_nobody_waiting_as_shares_begin_to_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
