@@ -143,10 +143,12 @@ static struct residency_session see(const struct session *session, struct reside
         struct residency_part *part = &parts[seen.part_count++];
         *part = (struct residency_part){.gpu = (unsigned)session->gpus[i].gpu,
                                         .here_bytes = leaves_with(session, i),
-                                        .missing_bytes = moves_needed_bytes(session, i)};
+                                        .missing_bytes = moves_needed_bytes(session, i, true),
+                                        .least_bytes = moves_needed_bytes(session, i, false)};
         if (comes) {
             uint64_t away = MOVES_SUM(session, evicted_bytes);
             part->here_bytes = moves_part(session, i, ahead);
+            part->least_bytes += moves_part(session, i, away > coming ? away - coming : 0);
             part->missing_bytes += moves_part(session, i, away > coming ? away - coming : 0) +
                                    move->misses * 2 * MOVES_SLACK_BYTES;
         }
@@ -248,8 +250,8 @@ static int64_t most_room(const struct view *view, const struct residency_session
     return room;
 }
 
-/* Whether there would be room for what the view's session `number` waits for. What the driver pages comes in any case, as far as
- * there is room. */
+/* Whether there would be room for what the view's session `number` waits for. What is asked for beyond that, as it was not enough
+ * before, is so where there is as much. What the driver pages comes in any case, as far as there is room. */
 static bool has_hope(const struct view *view, unsigned number, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     const struct residency_session *waiter = &view->seen[number];
@@ -258,7 +260,7 @@ static bool has_hope(const struct view *view, unsigned number, const int64_t fre
         int64_t room = most_room(view, waiter, wanted->gpu, free_bytes);
         if ((int64_t)wanted->missing_bytes <= room)
             continue;
-        if (!is_paged(view->sessions[number]))
+        if (!is_paged(view->sessions[number]) && (int64_t)wanted->least_bytes > room)
             return false;
         wanted->missing_bytes = room > 0 ? (uint64_t)room : 0;
     }

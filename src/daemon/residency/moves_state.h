@@ -91,8 +91,8 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, struct err
 enum move_state moves_state_now(const struct session *session);
 /* Of so many of the session's bytes, those of one of its GPUs: in proportion to what it is charged there. */
 uint64_t moves_part(const struct session *session, unsigned policy_gpu, uint64_t bytes);
-/* What threads of the session wait for on one of its GPUs. Who was told in vain that there is room is given more. */
-uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu);
+/* What threads of the session wait for on one of its GPUs; with `again`, more for who was told in vain that there is room. */
+uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu, bool again);
 /* Of that, what stands in the ledger already, and is not on the card. */
 uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu);
 /* Since when a thread of the session waits for room; UINT64_MAX: none does. */

@@ -142,7 +142,7 @@ uint64_t moves_part(const struct session *session, unsigned policy_gpu, uint64_t
     return all > 0 ? (uint64_t)((double)bytes * ((double)session_charged(session, policy_gpu) / all)) : 0;
 }
 
-uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu)
+uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu, bool again)
 {
     const uint64_t most = UINT64_MAX / 64;
     uint64_t sum = 0;
@@ -152,7 +152,7 @@ uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu)
             continue;
         uint64_t bytes = need->bytes < most ? need->bytes : most,
                  attempts = need->attempt & ~WIRE_NEED_CHARGED;
-        attempts = attempts < 16 ? attempts : 16;
+        attempts = !again ? 0 : attempts < 16 ? attempts : 16;
         sum += bytes + attempts * (bytes / 2 + MOVES_SLACK_BYTES);
         sum = sum < most ? sum : most;
     }

@@ -29,6 +29,7 @@
 struct residency_part {
     unsigned gpu; /* or a place behind */
     uint64_t here_bytes, missing_bytes;
+    uint64_t least_bytes; /* of what is missing: without it there is no use */
 };
 
 enum residency_verdict {

@@ -286,7 +286,7 @@ static void put_session(const struct session *session, bool is_new)
     bind_text(put, session->labels.pod);
     bind_text(put, session->labels.container);
     bind_number(put, session->engine | (session->may_pass_card ? STORE_PASSES_CARD : 0) |
-                         (int)session->when_full << STORE_WHEN_FULL_SHIFT);
+                         (unsigned)session->when_full << STORE_WHEN_FULL_SHIFT);
     bind_number(put, (int64_t)session->host_memory_bytes);
     bind_number(put, (int64_t)session->idle_suspend_seconds);
     bind_number(put, session->is_suspended);
