@@ -1,6 +1,6 @@
 #include "base/engine.h"
 
-#include <string.h>
+#include "base/names.h"
 
 static const char *const names[LEDGER_ENGINE_COUNT] = {
     [LEDGER_ENGINE_PLAIN] = "none",
@@ -10,12 +10,10 @@ static const char *const names[LEDGER_ENGINE_COUNT] = {
 
 bool session_engine_parse(const char *text, enum ledger_engine *engine)
 {
-    for (unsigned i = 0; i < LEDGER_ENGINE_COUNT; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *engine = i;
-            return true;
-        }
-    return false;
+    int at = names_find(names, LEDGER_ENGINE_COUNT, text);
+    if (at >= 0)
+        *engine = (enum ledger_engine)at;
+    return at >= 0;
 }
 
 const char *session_engine_name(enum ledger_engine engine)

@@ -1,6 +1,6 @@
 #include "base/priority.h"
 
-#include <string.h>
+#include "base/names.h"
 
 static const char *const names[PRIORITY_COUNT] = {
     [PRIORITY_LOW] = "low",
@@ -11,12 +11,10 @@ static const char *const names[PRIORITY_COUNT] = {
 
 bool session_priority_parse(const char *text, enum session_priority *priority)
 {
-    for (unsigned i = 0; i < PRIORITY_COUNT; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *priority = i;
-            return true;
-        }
-    return false;
+    int at = names_find(names, PRIORITY_COUNT, text);
+    if (at >= 0)
+        *priority = (enum session_priority)at;
+    return at >= 0;
 }
 
 const char *session_priority_name(enum session_priority priority)

@@ -1,6 +1,6 @@
 #include "base/when_full.h"
 
-#include <string.h>
+#include "base/names.h"
 
 static const char *const names[WHEN_FULL_COUNT] = {
     [WHEN_FULL_REFUSE] = "refuse",
@@ -10,12 +10,10 @@ static const char *const names[WHEN_FULL_COUNT] = {
 
 bool when_full_parse(const char *text, enum when_full *when_full)
 {
-    for (unsigned i = WHEN_FULL_REFUSE; i < WHEN_FULL_COUNT; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *when_full = (enum when_full)i;
-            return true;
-        }
-    return false;
+    int at = names_find(names, WHEN_FULL_COUNT, text);
+    if (at >= 0)
+        *when_full = (enum when_full)at;
+    return at >= 0;
 }
 
 const char *when_full_name(enum when_full when_full)

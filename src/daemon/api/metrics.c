@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/names.h"
 #include "daemon/api/metrics_values.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/daemon.h"
@@ -302,10 +303,8 @@ bool metrics_format_parse(const char *text, enum metrics_format *format)
 {
     static const char *const names[] = {
         [METRICS_PROMETHEUS] = "prometheus", [METRICS_INFLUX] = "influx", [METRICS_JSON] = "json"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(text, names[i]) == 0) {
-            *format = (enum metrics_format)i;
-            return true;
-        }
-    return false;
+    int at = names_find(names, sizeof(names) / sizeof(names[0]), text);
+    if (at >= 0)
+        *format = (enum metrics_format)at;
+    return at >= 0;
 }

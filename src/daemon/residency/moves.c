@@ -1,4 +1,5 @@
 #include "daemon/residency/moves.h"
+#include "base/names.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -224,12 +225,10 @@ const char *moves_anti_thrash_name(enum anti_thrash anti_thrash)
 
 bool moves_anti_thrash_parse(const char *text, enum anti_thrash *anti_thrash)
 {
-    for (size_t i = 0; i < sizeof(anti_thrash_names) / sizeof(anti_thrash_names[0]); i++)
-        if (strcmp(text, anti_thrash_names[i]) == 0) {
-            *anti_thrash = (enum anti_thrash)i;
-            return true;
-        }
-    return false;
+    int at = names_find(anti_thrash_names, sizeof(anti_thrash_names) / sizeof(anti_thrash_names[0]), text);
+    if (at >= 0)
+        *anti_thrash = (enum anti_thrash)at;
+    return at >= 0;
 }
 
 /* --- Names ----------------------------------------------------------------------------------------- */
