@@ -135,39 +135,38 @@ static void copy(const struct buffer *from, const struct buffer *to)
     CHECK(cuStreamSynchronize(stream));
 }
 
-/* The same by a graph. */
-static const char *sum_up_by_graph(const struct buffer *buffer)
+/* Run what was captured on the stream, once. */
+static void run_captured(void)
 {
     CUgraph graph;
     CUgraphExec exec;
+    CHECK(cuStreamEndCapture(stream, &graph));
+    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK(cuGraphLaunch(exec, stream));
+    CHECK(cuStreamSynchronize(stream));
+    CHECK(cuGraphExecDestroy(exec));
+    CHECK(cuGraphDestroy(graph));
+}
+
+/* The sum by a graph. */
+static const char *sum_up_by_graph(const struct buffer *buffer)
+{
     uint64_t words = buffer->bytes / 8, sum = 0;
     CHECK(cuMemcpyHtoD_v2(sum_on_gpu, &sum, sizeof(sum)));
     CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     CHECK(cuLaunchKernel(checksum, 1, 1, 1, 1, 1, 1, 0, stream,
                          (void *[]){(void *)&buffer->address, &words, &sum_on_gpu}, NULL));
-    CHECK(cuStreamEndCapture(stream, &graph));
-    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    CHECK(cuGraphLaunch(exec, stream));
-    CHECK(cuStreamSynchronize(stream));
-    CHECK(cuGraphExecDestroy(exec));
-    CHECK(cuGraphDestroy(graph));
+    run_captured();
     CHECK(cuMemcpyDtoH_v2(&sum, sum_on_gpu, sizeof(sum)));
     return sum == make_content(buffer) ? NULL : "its sum by a graph";
 }
 
-/* The same by a graph. */
+/* A copy by a graph. */
 static void copy_by_graph(const struct buffer *from, const struct buffer *to)
 {
-    CUgraph graph;
-    CUgraphExec exec;
     CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     CHECK(cuMemcpyDtoDAsync_v2(to->address, from->address, to->bytes, stream));
-    CHECK(cuStreamEndCapture(stream, &graph));
-    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    CHECK(cuGraphLaunch(exec, stream));
-    CHECK(cuStreamSynchronize(stream));
-    CHECK(cuGraphExecDestroy(exec));
-    CHECK(cuGraphDestroy(graph));
+    run_captured();
 }
 
 /* `to` becomes as the beginning of `from`: what a seed makes begins alike at any length. */

@@ -336,7 +336,8 @@ CUresult swap_evict(void (*progress)(void))
     return result;
 }
 
-CUresult swap_restore(void (*progress)(void))
+/* All of it, or so much at most while the rest stays away. */
+static CUresult move_in(bool all, uint64_t most_bytes, void (*progress)(void))
 {
     struct swap *swap = swap_state();
     struct move move;
@@ -344,24 +345,20 @@ CUresult swap_restore(void (*progress)(void))
     move_lock_all(swap);
     if (swap->is_evicted) {
         begin(&move, progress);
-        result = restore(&move);
+        result = all ? restore(&move) : restore_part(&move, most_bytes);
     }
     move_unlock_all(swap);
     return result;
 }
 
+CUresult swap_restore(void (*progress)(void))
+{
+    return move_in(true, 0, progress);
+}
+
 CUresult swap_restore_part(uint64_t most_bytes, void (*progress)(void))
 {
-    struct swap *swap = swap_state();
-    struct move move;
-    CUresult result = CUDA_SUCCESS;
-    move_lock_all(swap);
-    if (swap->is_evicted) {
-        begin(&move, progress);
-        result = restore_part(&move, most_bytes);
-    }
-    move_unlock_all(swap);
-    return result;
+    return move_in(false, most_bytes, progress);
 }
 
 void swap_lock_pages(void)
