@@ -1,44 +1,18 @@
 /* swap_world.h - a process with the swap engine on the simulated driver, for the tests of either. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "intercept/memory/charge.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap.h"
 #include "intercept/memory/engine/swap_move.h"
+#include "memory/engine_world.h"
 
-#define MIB (UINT64_C(1) << 20)
-#define CARD (256 * MIB)
 #define LIMIT (1024 * MIB)
-
-static CUcontext context;
 
 static inline uint64_t card_free(void)
 {
     size_t free_bytes, total_bytes;
     assert_int_equal(real(cuMemGetInfo_v2)(&free_bytes, &total_bytes), CUDA_SUCCESS);
     return free_bytes;
-}
-
-static inline uint64_t used(void)
-{
-    return ledger_used(&session_slot()->ledger, 0);
-}
-
-static inline CUdeviceptr take(uint64_t bytes)
-{
-    CUdeviceptr address = 0;
-    return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;
 }
 
 /* Bytes that tell where they are and whose. */
@@ -81,32 +55,10 @@ static inline int destroy_context(void **state)
     return result == 0 && bytes.resident_bytes == 0 && bytes.evicted_bytes == 0 ? 0 : -1;
 }
 
-static inline void remove_machine(void)
-{
-    char path[96];
-    snprintf(path, sizeof(path), "/dev/shm/fakecuda-%u-%s", (unsigned)geteuid(), getenv("FAKECUDA_NAME"));
-    unlink(path);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_context)
 
 /* False: there is no simulated driver. */
 static inline bool start_world(void)
 {
-    char name[32];
-    snprintf(name, sizeof(name), "swap%d", (int)getpid());
-    setenv("FAKECUDA_NAME", name, 1);
-    atexit(remove_machine);
-    setenv("FAKECUDA_TOTAL_MEM", "268435456", 1);
-    setenv("FAKECUDA_CONTEXT_BYTES", "0", 1);
-    setenv("FAKECUDA_GPUS", "2", 1);
-    setenv("GPUSLICE_MEMORY_LIMIT", "1GiB", 1);
-    setenv("GPUSLICE_OVERSUBSCRIBE", "swap", 1);
-    if (!real_find(true) || !real_driver_function(CUDA_ID_cuInit)) {
-        fprintf(stderr, "there is no libcuda.so.1: LD_LIBRARY_PATH leads to the simulated one\n");
-        return false;
-    }
-    if (((CUresult(*)(unsigned))real_driver_function(CUDA_ID_cuInit))(0) != CUDA_SUCCESS)
-        return false;
-    return true;
+    return start_machine("swap");
 }

@@ -1,36 +1,9 @@
 /* The managed engine on the simulated driver: what programs allocate is managed memory, and they are told that it is device
  * memory; a turn ends without a copy and begins with a prefetch of all there is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
 #include "intercept/agent/agent.h"
 #include "intercept/agent/agent_state.h"
-#include "intercept/memory/charge.h"
 #include "intercept/memory/engine/managed.h"
-
-#define MIB (UINT64_C(1) << 20)
-#define CARD (256 * MIB)
-
-static CUcontext context;
-
-static uint64_t used(void)
-{
-    return ledger_used(&session_slot()->ledger, 0);
-}
-
-static CUdeviceptr take(uint64_t bytes)
-{
-    CUdeviceptr address = 0;
-    return cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS ? address : 0;
-}
+#include "memory/engine_world.h"
 
 /* What the driver says, whatever the program is told. */
 static bool is_managed(CUdeviceptr address)
@@ -214,32 +187,12 @@ static void what_is_free_is_what_the_limit_leaves(void **state)
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
-static void remove_machine(void)
-{
-    char path[96];
-    snprintf(path, sizeof(path), "/dev/shm/fakecuda-%u-%s", (unsigned)geteuid(), getenv("FAKECUDA_NAME"));
-    unlink(path);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_context)
 
 int main(void)
 {
-    char name[32];
-    snprintf(name, sizeof(name), "managed%d", (int)getpid());
-    setenv("FAKECUDA_NAME", name, 1);
-    atexit(remove_machine);
-    setenv("FAKECUDA_TOTAL_MEM", "268435456", 1);
-    setenv("FAKECUDA_CONTEXT_BYTES", "0", 1);
     setenv("FAKECUDA_PAGING", "1", 1);
-    setenv("FAKECUDA_GPUS", "2", 1);
-    setenv("GPUSLICE_MEMORY_LIMIT", "1GiB", 1);
-    setenv("GPUSLICE_OVERSUBSCRIBE", "managed", 1);
-    if (!real_find(true) || !real_driver_function(CUDA_ID_cuInit)) {
-        fprintf(stderr, "there is no libcuda.so.1: LD_LIBRARY_PATH leads to the simulated one\n");
-        return 1;
-    }
-    if (((CUresult(*)(unsigned))real_driver_function(CUDA_ID_cuInit))(0) != CUDA_SUCCESS)
+    if (!start_machine("managed"))
         return 1;
     const struct CMUnitTest tests[] = {
         TEST(what_programs_allocate_is_managed_memory),
