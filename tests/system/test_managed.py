@@ -2,7 +2,7 @@
 import pytest
 
 from conftest import GIB, MIB, wait_for
-from test_moves import Movable
+from test_moves import Movable, assert_good_in_turns
 
 
 @pytest.fixture
@@ -66,12 +66,7 @@ def test_two_that_do_not_fit_together_take_turns(paging, start):
     """Of 1 GiB each may have 900 MiB, and uses more than half."""
     movables = [start(150, 8 * MIB, "--name", name, "--memory", "900MiB") for name in "ab"]
     wait_for(lambda: [paging.session(name)["residency"] for name in "ab"].count("away") == 1, "one of them to be away")
-    for _ in range(2):
-        for movable in movables:
-            assert movable.ask("check") == "good"
-    for movable in movables:  # both at once
-        movable.send("check")
-    assert [movable.read() for movable in movables] == ["good"] * 2
+    assert_good_in_turns(movables)
     assert "session.move_failed" not in paging.cli("events", "--json").stdout
     for movable in movables:
         movable.end()

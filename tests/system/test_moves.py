@@ -41,6 +41,16 @@ class Movable:
         assert self.process.wait(20) == 0, self.process.stderr.read()
 
 
+def assert_good_in_turns(movables):
+    """Each has its bytes, one after the other and all at once."""
+    for _ in range(2):
+        for movable in movables:
+            assert movable.ask("check") == "good"
+    for movable in movables:
+        movable.send("check")
+    assert [movable.read() for movable in movables] == ["good"] * len(movables)
+
+
 @pytest.fixture
 def start(daemon, product, reap):
     """start(BUFFERS, BYTES, *OPTIONS) runs movable with `gpuslice run --oversubscribe OPTIONS`."""
@@ -240,12 +250,7 @@ def test_sessions_that_do_not_fit_together_take_turns(daemon, start):
     """Of 1 GiB each may have 800 MiB, and each uses some 600."""
     movables = [start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ab"]
     assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == 800 * MIB
-    for _ in range(2):
-        for movable in movables:
-            assert movable.ask("check") == "good"
-    for movable in movables:  # both at once
-        movable.send("check")
-    assert [movable.read() for movable in movables] == ["good"] * 2
+    assert_good_in_turns(movables)
     events_of = [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))]
     assert "session.suspended" in events_of and "session.resumed" in events_of and "session.move_failed" not in events_of
     for movable in movables:
