@@ -320,6 +320,7 @@ static void take_away(struct arbiter *arbiter)
 {
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         if (session->closing) {
+            session->has_left |= arbiter_leaves_at(session) <= arbiter->now;
             if (arbiter->now >= session->closes_at)
                 give_up_closing(session);
             continue;
@@ -498,8 +499,8 @@ static uint64_t next_of(const struct arbiter_session *session)
     double rate = (double)session->share.max / SHARE_WHOLE;
     uint64_t next = NEVER;
     if (session->closing) {
-        uint64_t leaves = arbiter_leaves_at(session);
-        return leaves > arbiter->now && leaves < session->closes_at ? leaves : session->closes_at;
+        uint64_t leaves = session->has_left ? NEVER : arbiter_leaves_at(session);
+        return leaves < session->closes_at ? leaves : session->closes_at;
     }
     if (session->lease == LEASE_LOOSE)
         return session->retry_at;

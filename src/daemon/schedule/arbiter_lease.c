@@ -33,7 +33,7 @@ uint64_t arbiter_leaves_at(const struct arbiter_session *session)
 
 bool arbiter_is_in_the_way(const struct arbiter_session *session)
 {
-    if (arbiter_leaves_at(session) <= session->arbiter->now)
+    if (session->has_left)
         return false;
     return session->lease == LEASE_EXCLUSIVE || (session->lease == LEASE_FREE && session->closing);
 }
@@ -103,7 +103,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
 {
     struct arbiter *arbiter = session->arbiter;
     session->lease = lease;
-    session->leaves = false;
+    session->leaves = session->has_left = false;
     session->since = session->charged_at = session->told_at = arbiter->now;
     session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
     session->busy_ns = session->spent_ns = session->lease_busy_ns = 0;

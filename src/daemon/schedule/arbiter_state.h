@@ -132,8 +132,9 @@ struct arbiter_session {
     double lag;
 
     enum arbiter_lease lease;
-    /* `leaves`: of its own accord. */
-    bool closing, leaves;
+    /* `leaves`: of its own accord. `has_left`: what it closes with was so little once that the next one may have begun; what
+     * its steps add does not bring it back. */
+    bool closing, leaves, has_left;
     /* Its processes seem to wait for each other's work, as those of a collective do: for so many closings to come it is taken
      * for granted; and whether it is for this one. */
     unsigned entangled;

@@ -242,6 +242,18 @@ static void a_session_that_has_needed_steps_takes_them_sooner(void **state)
     assert_in_range(known_ns, MS, unknown_ns / 2);
 }
 
+/* Its own step may leave more before the GPU than it had when it was done. */
+static void who_was_let_in_stays_so_whatever_steps_leave(void **state)
+{
+    (void)state;
+    closed(&first, 0);
+    drain(&second);
+    assert_true(other.open);
+    assert_int_not_equal(stall(LONG_NS), 0);
+    closed(&second, 3 * MS);
+    assert_true(other.open && !other.revoked);
+}
+
 /* --- Of its own accord ----------------------------------------------------------------------------- */
 
 /* The pair's turn has just begun. */
@@ -292,6 +304,7 @@ int main(void)
         TEST(a_closing_that_steps_do_not_end_goes_on_without),
         TEST(nobody_is_let_in_early_while_a_session_has_needed_steps),
         TEST(a_session_that_has_needed_steps_takes_them_sooner),
+        TEST(who_was_let_in_stays_so_whatever_steps_leave),
         TEST(a_turn_goes_on_without_a_process_that_leaves),
         TEST(who_leaves_last_is_followed_before_it_has_drained),
     };
