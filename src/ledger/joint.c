@@ -262,9 +262,5 @@ unsigned ledger_joint_holders(const struct ledger_usage *usage, uint32_t joint,
 
 uint64_t ledger_joint_stamp(const struct ledger_usage *usage, unsigned gpu)
 {
-    uint64_t sum = 0;
-    uint32_t end = usage_joint_end(usage);
-    for (uint32_t place = LEDGER_SLOTS; place < end && gpu < LEDGER_GPUS; place++)
-        sum += usage_load(&usage->gpus[gpu].words[place].high);
-    return sum;
+    return gpu < LEDGER_GPUS ? usage_sum_stamps(usage, gpu, LEDGER_SLOTS, usage_joint_end(usage)) : 0;
 }

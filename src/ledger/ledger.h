@@ -201,10 +201,16 @@ unsigned ledger_joint_holders(const struct ledger_usage *usage, uint32_t joint,
 /* Another number after each change of what joint places stand for on `gpu`. */
 uint64_t ledger_joint_stamp(const struct ledger_usage *usage, unsigned gpu);
 
-/* Bytes of this slot, and of the whole session, on `gpu`. The sum is of each slot at some moment of the call,
- * saturating. */
+/* Bytes of this slot, and of the whole session, on `gpu`. The sum saturates, and is of one moment of the call, unless others
+ * change what they hold all the while: then of each slot at some moment. */
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu);
+
+/* Another number after each change of what any slot or joint place has on `gpu`. What is added up between two that are equal is
+ * of one moment; what is not may have the bytes that one process freed and those that another got for them. */
+uint64_t ledger_stamp(const struct ledger_usage *usage, unsigned gpu);
+/* How often to add up anew before a sum of several moments has to do. */
+#define LEDGER_SUMS 16u
 
 /* --- Handing slots out and taking them back -------------------------------------------------------- */
 /* For the daemon, or where there is none for any process that maps the region: all of these are safe to call

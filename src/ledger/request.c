@@ -314,5 +314,20 @@ uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu)
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu)
 {
     const struct ledger_usage *usage = ledger->usage;
-    return gpu < LEDGER_GPUS ? sum_granted(usage, gpu) : 0;
+    uint64_t sum, stamp;
+    unsigned sums = 0;
+    if (gpu >= LEDGER_GPUS)
+        return 0;
+    do {
+        stamp = ledger_stamp(usage, gpu);
+        sum = sum_granted(usage, gpu);
+    } while (ledger_stamp(usage, gpu) != stamp && ++sums < LEDGER_SUMS);
+    return sum;
+}
+
+uint64_t ledger_stamp(const struct ledger_usage *usage, unsigned gpu)
+{
+    if (gpu >= LEDGER_GPUS)
+        return 0;
+    return usage_sum_stamps(usage, gpu, 0, usage_slots_marked(usage)) + ledger_joint_stamp(usage, gpu);
 }

@@ -206,6 +206,17 @@ static inline uint64_t usage_sum_words(const struct ledger_usage *usage, unsigne
     return sum;
 }
 
+/* Of the same words: another number after each change of any of them. */
+static inline uint64_t usage_sum_stamps(const struct ledger_usage *usage, unsigned gpu, uint32_t first,
+                                        uint32_t end)
+{
+    const struct word128 *words = usage->gpus[gpu].words;
+    uint64_t sum = 0;
+    for (uint32_t index = first; index < end; index++)
+        sum += usage_load(&words[index].high);
+    return sum;
+}
+
 /* slot.c: raise `*marked`, the end of what was ever used, above `index`; the same moment of both halves of an
  * owner, or false if somebody scribbles too fast; and ledger_slot_reap() of any place. */
 void usage_mark(_Atomic uint32_t *marked, uint32_t index);

@@ -25,13 +25,27 @@ uint64_t session_used(const struct session *session, unsigned policy_gpu)
     return sum;
 }
 
-uint64_t session_charged(const struct session *session, unsigned policy_gpu)
+static uint64_t add_charged(const struct session *session, unsigned policy_gpu)
 {
-    uint64_t sum = session->ledger.usage ? ledger_joint_total_bytes(session->ledger.usage, policy_gpu) : 0;
+    uint64_t sum = ledger_joint_total_bytes(session->ledger.usage, policy_gpu);
     for (const struct process *process = session->processes; process; process = process->next)
         if (__builtin_add_overflow(sum, ledger_slot_bytes(session->ledger.usage, process->slot, policy_gpu),
                                    &sum))
             return UINT64_MAX;
+    return sum;
+}
+
+uint64_t session_charged(const struct session *session, unsigned policy_gpu)
+{
+    const struct ledger_usage *usage = session->ledger.usage;
+    uint64_t sum, stamp;
+    unsigned sums = 0;
+    if (!usage)
+        return 0;
+    do {
+        stamp = ledger_stamp(usage, policy_gpu);
+        sum = add_charged(session, policy_gpu);
+    } while (ledger_stamp(usage, policy_gpu) != stamp && ++sums < LEDGER_SUMS);
     return sum;
 }
 

@@ -276,6 +276,46 @@ static void closing_the_policy_refuses_what_a_stopped_process_asked_before(void 
     assert_int_equal(ledger_used(&other.ledger, 0), 7);
 }
 
+/* Two that hand half of the limit to and fro, as far from each other as slots can be. */
+struct changer {
+    pthread_t id;
+    struct ledger_slot slot;
+    atomic_bool *ending;
+};
+
+static void *change(void *argument)
+{
+    struct changer *changer = argument;
+    while (!atomic_load(changer->ending))
+        if (ledger_reserve(&changer->slot, 0, GIB / 2 + 1))
+            ledger_release(&changer->slot, 0, GIB / 2 + 1);
+    return NULL;
+}
+
+static void what_is_used_is_never_more_than_there_was(void **state)
+{
+    struct fixture *fixture = *state;
+    struct changer changers[2];
+    atomic_bool ending = false;
+
+    changers[0].slot = fixture_slot(fixture);
+    for (unsigned i = 0; i < 500; i++)
+        changers[1].slot = fixture_slot(fixture);
+    for (unsigned i = 0; i < 2; i++) {
+        changers[i].ending = &ending;
+        assert_int_equal(pthread_create(&changers[i].id, NULL, change, &changers[i]), 0);
+    }
+    uint64_t most = 0;
+    for (unsigned i = 0; i < 60000; i++) {
+        uint64_t used = ledger_used(&changers[0].slot.ledger, 0);
+        most = used > most ? used : most;
+    }
+    atomic_store(&ending, true);
+    for (unsigned i = 0; i < 2; i++)
+        pthread_join(changers[i].id, NULL);
+    assert_in_range(most, 1, GIB);
+}
+
 struct racer {
     pthread_t id;
     struct ledger_slot slot;
@@ -344,6 +384,7 @@ int main(void)
         ROW(a_late_helpers_swap_changes_nothing),
         ROW(an_outdated_helper_decides_by_the_askers_limit),
         ROW(a_helper_with_the_current_policy_decides_by_the_limit_of_now),
+        ROW(what_is_used_is_never_more_than_there_was),
         ROW(closing_the_policy_refuses_what_a_stopped_process_asked_before),
         ROW(of_racing_requests_of_which_one_fits_one_succeeds),
     };
