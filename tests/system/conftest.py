@@ -24,6 +24,8 @@ from waiting import DEADLINE_S, wait_for
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 HELD = re.compile(r"one callback held the loop for ([0-9.]+) ms, and computed for ([0-9.]+) of them")
+FAULT = re.compile(r"this must be true and is not|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
+CRASHES = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -225,6 +227,11 @@ class Daemon:
         log = self.log_text() if (self.folder / "daemon.log").exists() else ""
         return [(float(ms), float(computing)) for ms, computing in HELD.findall(log)]
 
+    def faults(self):
+        """What this daemon, and those before it, said of a fault of their own before they ended."""
+        log = self.log_text() if (self.folder / "daemon.log").exists() else ""
+        return [line for line in log.splitlines() if FAULT.search(line)]
+
     def kill(self):
         """SIGKILL, as a crash."""
         self.process.kill()
@@ -313,8 +320,11 @@ def make_daemon(product, make_gpu):
     for daemon in made:
         daemon.stop()
     held = [hold for daemon in made for hold in daemon.long_holds()]
+    faults = [fault for daemon in made for fault in daemon.faults()]
+    ends = [daemon.process.returncode for daemon in made if daemon.process]
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+    assert not faults and not set(ends) & CRASHES, f"a daemon came to grief: {faults or ends}"
     assert not [hold for hold in held if hold[1] > product.hold_ms], f"a callback held a daemon's loop: {held} (ms, computing)"
 
 

@@ -100,7 +100,8 @@ class Chaos:
             _, now = self.clock.read()
             return [party for party in self.running()
                     if now.get(party.process.pid, 0) - before.get(party.process.pid, 0) < GOES_ON_NS]
-        wait_for(lambda: not late(), f"the others to go on {when}; {self.scheduler()}", GOES_ON_S)
+        wait_for(lambda: not late(), lambda: f"{[(party.session, party.process.pid) for party in late()]} to go on {when}: "
+                 f"{self.scheduler()}\n{self.daemon.log_text()}", GOES_ON_S)
         self.longest_s = max(self.longest_s, time.monotonic() - begin)
         assert all(party.process.poll() is None for party in self.parties), "one ended by itself"
 

@@ -88,7 +88,7 @@ class Soak:
     def look(self):
         """All programs that run meet this daemon. One that never did keeps the limits of the daemon before."""
         for program in self.programs():
-            program.puppet.get("info")
+            wait_for(lambda: self.has_met(program), "a program to meet the daemon")
         for program in self.programs(stopped=True):
             program.knows_limit = False
 
