@@ -531,6 +531,8 @@ int main(int count, char **arguments)
     }
     say_ready(&program);
     result = loop_run(daemon);
+    if (result < 0)
+        log_error("gpusliced ends: its loop cannot wait: %s", strerror(-result));
     stop(&program);
     return result < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

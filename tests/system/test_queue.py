@@ -332,11 +332,8 @@ def test_one_whom_his_own_sessions_keep_out_keeps_nobody_else_waiting(daemon):
 
 
 def test_a_step_of_the_wall_clock_ends_no_session(make_daemon):
-    """The daemon's timer for a session's end follows the time that passes."""
-    daemon = make_daemon()
-    daemon.config.mkdir(parents=True, exist_ok=True)
-    (daemon.config / "gpuslice.conf").write_text("[daemon]\nhistory-days = 0\n")  # which goes by the wall clock
-    daemon.start()
+    """No timer of the daemon's follows that clock, but the time that passes."""
+    daemon = make_daemon().start()
 
     def wall_clock_timers():
         folder = f"/proc/{daemon.process.pid}/fdinfo"

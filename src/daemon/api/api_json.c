@@ -12,6 +12,7 @@
 #include "daemon/api/user_names.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
+#include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/residency/moves.h"
@@ -213,7 +214,9 @@ json_t *api_session_head_json(const struct session *session)
         bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
         time_json(session->created_at), "queue_position",
         is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
-        time_json(session->updated_at), "expires_at", time_json(session->expires_at_ms / 1000), "gpus", gpus);
+        time_json(session->updated_at), "expires_at",
+        time_json(session->expires_at_ms ? (session->expires_at_ms + clock_wall_ahead_ms()) / 1000 : 0),
+        "gpus", gpus);
     json_object_set_new(json, "owner", text_json(user_name_of(session->daemon, session->owner)));
     json_object_set_new(json, "ttl_action", json_string(session->kills_at_ttl ? "kill" : "none"));
     const char *when_full = when_full_name(session->when_full);

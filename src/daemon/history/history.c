@@ -345,7 +345,8 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct history *history = userdata;
     begin_pass(history);
-    /* At the begin of the next second of the wall clock: ticks end where minutes do. */
+    /* At the begin of the next second of the wall clock: ticks end where minutes do. By a timer that does not wait for what
+     * that clock was set back. */
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     sd_event_source_set_time_relative(source, SECOND_USEC - (uint64_t)now.tv_nsec / 1000);
@@ -417,7 +418,7 @@ int history_start(struct daemon *daemon, struct error *error)
     int result =
         worker_start(&history->worker, daemon->loop, "gpusliced-past", run_jobs, history->file, error);
     if (result == 0) {
-        result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_REALTIME, SECOND_USEC,
+        result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_MONOTONIC, SECOND_USEC,
                                             ACCURACY_USEC, on_timer, history);
         if (result >= 0)
             result = soon_new(daemon->loop, on_next_part, history, &history->next_part);

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/queue.h>
-#include <time.h>
 
 #include "daemon/loop/changes.h"
+#include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
@@ -133,8 +133,8 @@ double queue_seconds_left(const struct session *session)
     for (unsigned looked = 0; looked < ENDS_LOOKED_AT && (ends = next_to_end(daemon, ends)); looked++) {
         take_out(ends, &state);
         if (admission_plan(&state, NULL, &first->request, &admission, NULL) == 0 && !admission.waits) {
-            double seconds = (double)ends->expires_at_ms / 1e3 - (double)time(NULL);
-            return seconds > 0 ? seconds : 0;
+            int64_t left_ms = ends->expires_at_ms - clock_machine_ms();
+            return left_ms > 0 ? (double)left_ms / 1e3 : 0;
         }
     }
     return -1;

@@ -63,7 +63,7 @@ struct session {
     struct round_task look, burial; /* at the end of the loop's round (session_life.c) */
     bool is_declared;               /* by sessions.conf, which alone may change it (declared.h) */
     int64_t created_at, updated_at; /* seconds since 1970 */
-    int64_t expires_at_ms;          /* milliseconds since 1970; 0: never */
+    int64_t expires_at_ms;          /* of the machine's time (clocks.h); 0: never */
     uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
     bool kills_at_ttl;              /* its programs are ended when it expires (release.h) */
     sd_event_source *expiry;

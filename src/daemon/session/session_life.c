@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/loop/changes.h"
+#include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
@@ -84,20 +85,13 @@ static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Once it is known how long a session has, the time that passes counts, also while the machine sleeps; not what
  * the wall clock is set to. */
 static int watch_expiry(struct session *session, struct error *error)
 {
     if (!session->expires_at_ms || session->state == SESSION_EXPIRED)
         return 0;
-    int64_t left_ms = session->expires_at_ms - now_ms();
+    int64_t left_ms = session->expires_at_ms - clock_machine_ms();
     int result = sd_event_add_time_relative(session->daemon->loop, &session->expiry, CLOCK_BOOTTIME,
                                             left_ms > 0 ? (uint64_t)left_ms * 1000 : 0, EXPIRY_ACCURACY_USEC,
                                             on_expiry, session);
@@ -180,7 +174,7 @@ void session_drop_idle_ledger(struct session *session)
 static int begin(struct session *session, struct error *error)
 {
     if (session->ttl_seconds)
-        session->expires_at_ms = now_ms() + (int64_t)session->ttl_seconds * 1000;
+        session->expires_at_ms = clock_machine_ms() + (int64_t)session->ttl_seconds * 1000;
     int result = session->has_own_socket ? own_socket_open(session, error) : 0;
     return result < 0 ? result : watch_expiry(session, error);
 }
@@ -204,7 +198,7 @@ int session_restart_expiry(struct session *session, uint64_t ttl_seconds, struct
     sd_event_source *old = session->expiry;
     int64_t old_ms = session->expires_at_ms;
     session->expiry = NULL;
-    session->expires_at_ms = ttl_seconds ? now_ms() + (int64_t)ttl_seconds * 1000 : 0;
+    session->expires_at_ms = ttl_seconds ? clock_machine_ms() + (int64_t)ttl_seconds * 1000 : 0;
     int result = watch_expiry(session, error);
     if (result < 0) {
         session->expiry = old;
@@ -333,7 +327,8 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
             close(pidfd);
     }
     /* Before a program can attach. */
-    if (session->state == SESSION_ACTIVE && session->expires_at_ms && session->expires_at_ms <= now_ms())
+    if (session->state == SESSION_ACTIVE && session->expires_at_ms &&
+        session->expires_at_ms <= clock_machine_ms())
         expire(session, "expired");
     return watch_expiry(session, error);
 }

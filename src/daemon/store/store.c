@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
+#include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
@@ -26,7 +27,7 @@
 #include "daemon/store/store_reserve.h"
 
 #define STOP_SECONDS 30
-#define VALUES_MAX 23 /* of one statement */
+#define VALUES_MAX 24 /* of one statement */
 
 struct store {
     struct daemon *daemon;
@@ -259,14 +260,16 @@ static void put_session(const struct session *session, bool is_new)
         job,
         "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
         " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
-        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl)"
-        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
-        " name=excluded.name, expired=excluded.expired, updated_at=excluded.updated_at,"
+        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl,"
+        " wall_ahead_ms) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
+        "ON CONFLICT(id) DO UPDATE SET name=excluded.name, expired=excluded.expired, "
+        "updated_at=excluded.updated_at,"
         " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
         " compute_max=excluded.compute_max, priority=excluded.priority, own_socket=excluded.own_socket,"
         " namespace=excluded.namespace, pod=excluded.pod, container=excluded.container,"
         " host_memory_bytes=excluded.host_memory_bytes, idle_suspend_seconds=excluded.idle_suspend_seconds,"
-        " suspended=excluded.suspended, kills_at_ttl=excluded.kills_at_ttl");
+        " suspended=excluded.suspended, kills_at_ttl=excluded.kills_at_ttl,"
+        " wall_ahead_ms=excluded.wall_ahead_ms");
     bind_text(put, session->id);
     bind_text(put, session->name);
     bind_number(put, session->owner);
@@ -274,7 +277,8 @@ static void put_session(const struct session *session, bool is_new)
     bind_number(put, session->state == SESSION_EXPIRED);
     bind_number(put, session->created_at);
     bind_number(put, session->updated_at);
-    bind_number(put, session->expires_at_ms);
+    int64_t ahead_ms = clock_wall_ahead_ms();
+    bind_number(put, session->expires_at_ms ? session->expires_at_ms + ahead_ms : 0);
     bind_number(put, session->runner.pid);
     bind_number(put, (int64_t)session->runner.start_ticks);
     bind_number(put, session->compute.min);
@@ -291,6 +295,7 @@ static void put_session(const struct session *session, bool is_new)
     bind_number(put, (int64_t)session->idle_suspend_seconds);
     bind_number(put, session->is_suspended);
     bind_number(put, session->kills_at_ttl);
+    bind_number(put, ahead_ms);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         struct statement *gpu =

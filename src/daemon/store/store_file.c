@@ -16,7 +16,7 @@
 /* The layout's number is SQLite's user_version; 0 is a new file. Daemons from STORE_LAYOUT_OLDEST on can use
  * a file of STORE_LAYOUT too, as columns with defaults are all that was added since: they find the first of
  * both in `meta`. */
-#define STORE_LAYOUT 7
+#define STORE_LAYOUT 8
 #define STORE_LAYOUT_OLDEST 3
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -30,7 +30,8 @@ static const char schema[] =
     "'',"
     " container TEXT NOT NULL DEFAULT '', engine INTEGER NOT NULL DEFAULT 0,"
     " host_memory_bytes INTEGER NOT NULL DEFAULT 0, idle_suspend_seconds INTEGER NOT NULL DEFAULT 0,"
-    " suspended INTEGER NOT NULL DEFAULT 0, kills_at_ttl INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    " suspended INTEGER NOT NULL DEFAULT 0, kills_at_ttl INTEGER NOT NULL DEFAULT 0,"
+    " wall_ahead_ms INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
@@ -58,6 +59,7 @@ static const char *const migrations[STORE_LAYOUT] = {
           "ALTER TABLE sessions ADD COLUMN idle_suspend_seconds INTEGER NOT NULL DEFAULT 0;"
           "ALTER TABLE sessions ADD COLUMN suspended INTEGER NOT NULL DEFAULT 0;",
     [6] = "ALTER TABLE sessions ADD COLUMN kills_at_ttl INTEGER NOT NULL DEFAULT 0;",
+    [7] = "ALTER TABLE sessions ADD COLUMN wall_ahead_ms INTEGER NOT NULL DEFAULT 0;",
     [2] = "ALTER TABLE processes ADD COLUMN wire_version INTEGER NOT NULL DEFAULT 0;",
 };
 
@@ -271,9 +273,9 @@ int store_file_open(const struct paths *paths, bool fresh, sqlite3 **database, s
 
 /* --- Its epoch ------------------------------------------------------------------------------------- */
 
-/* Pids mean nothing after a reboot: forget the processes, and the sessions that were to end with one. The
- * epoch is the time at least (microseconds since 1970): a copy of the file that is put back later does not
- * count the same again. */
+/* Pids mean nothing after a reboot, nor does the machine's time: forget the processes, the sessions that
+ * were to end with one, and how far the wall clock was ahead. The epoch is the time at least (microseconds
+ * since 1970): a copy of the file that is put back later does not count the same again. */
 int store_file_begin_epoch(sqlite3 *database, const struct paths *paths, uint64_t *epoch, struct error *error)
 {
     char boot_id[64] = "";
@@ -287,11 +289,13 @@ int store_file_begin_epoch(sqlite3 *database, const struct paths *paths, uint64_
         "DELETE FROM processes WHERE EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND value<>%Q);"
         "DELETE FROM sessions WHERE run_pid<>0 AND EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND "
         "value<>%Q);"
+        "UPDATE sessions SET wall_ahead_ms=0 WHERE EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND "
+        "value<>%Q);"
         "INSERT OR REPLACE INTO meta VALUES('boot_id',%Q);"
         "INSERT INTO meta VALUES('epoch',%lld) ON CONFLICT(key) DO UPDATE SET"
         " value=max(CAST(value AS INTEGER)+1, CAST(excluded.value AS INTEGER));"
         "COMMIT",
-        boot_id, boot_id, boot_id, (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+        boot_id, boot_id, boot_id, boot_id, (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
     int64_t number;
     int result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
     sqlite3_free(sql);

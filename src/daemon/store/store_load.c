@@ -5,9 +5,12 @@
 #include <string.h>
 
 #include "daemon/gpu/gpu.h"
+#include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/session/session.h"
+
+#define TIME_MS_MAX (INT64_C(1) << 53)
 
 static void copy_column(sqlite3_stmt *row, int column, char *text, size_t bytes)
 {
@@ -87,6 +90,18 @@ static void copy_label(sqlite3_stmt *row, int column, char *text, size_t bytes)
         *text = '\0';
 }
 
+/* By the machine's time, what the file says by the wall clock. How far that was ahead then is known within one start of the
+ * machine; else (0) what it shows now has to do. What a damaged file has may be no time at all. */
+static int64_t expiry_of(int64_t wall_ms, int64_t ahead_ms)
+{
+    if (wall_ms == 0)
+        return 0;
+    if (ahead_ms == 0 || llabs(ahead_ms / 2) > TIME_MS_MAX / 2)
+        ahead_ms = clock_wall_ahead_ms();
+    wall_ms = wall_ms < 0 ? 0 : wall_ms < TIME_MS_MAX ? wall_ms : TIME_MS_MAX;
+    return wall_ms > ahead_ms ? wall_ms - ahead_ms : 1;
+}
+
 static bool read_session(sqlite3_stmt *row, struct session *session)
 {
     copy_column(row, 0, session->id, sizeof(session->id));
@@ -96,7 +111,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->state = sqlite3_column_int(row, 4) ? SESSION_EXPIRED : SESSION_ACTIVE;
     session->created_at = sqlite3_column_int64(row, 5);
     session->updated_at = sqlite3_column_int64(row, 6);
-    session->expires_at_ms = sqlite3_column_int64(row, 7);
+    session->expires_at_ms = expiry_of(sqlite3_column_int64(row, 7), sqlite3_column_int64(row, 23));
     session->runner.pid = sqlite3_column_int(row, 8);
     session->runner.start_ticks = (uint64_t)sqlite3_column_int64(row, 9);
     session->compute =
@@ -140,8 +155,8 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
         database,
         "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
         " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
-        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl"
-        " FROM sessions ORDER BY created_at, id",
+        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl,"
+        " wall_ahead_ms FROM sessions ORDER BY created_at, id",
         -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
