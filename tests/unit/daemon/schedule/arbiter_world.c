@@ -101,8 +101,20 @@ static bool waits_at_gate(const struct member *member)
 
 /* --- Its agent ------------------------------------------------------------------------------------- */
 
+/* Its next report. */
+static void draw_report(struct member *member)
+{
+    struct world *world = member->world;
+    member->report_due = WIRE_REPORT_NS;
+    if (!world->late_ns)
+        return;
+    world->chance = world->chance * 6364136223846793005u + 1442695040888963407u;
+    member->report_due += (world->chance >> 33) % world->late_ns;
+}
+
 static void forget_measure(struct member *member)
 {
+    draw_report(member);
     member->busy_ns = member->begun_ns = member->calls = member->counted = 0;
     member->reported_at = member->world->now;
 }
@@ -119,6 +131,7 @@ static void tell_measure(struct member *member)
         member->gap_ns = passed > busy ? (passed - busy) / member->calls : 0;
     member->busy_ns = member->calls = member->counted = 0;
     member->reported_at = member->world->now;
+    draw_report(member);
 }
 
 static void give_back(struct member *member, uint32_t outcome)
@@ -204,7 +217,7 @@ static void tend(struct member *member)
             member->gate_open = false;
             give_back(member, WIRE_OUTCOME_IDLE);
         } else if ((member->flags & WIRE_LEASE_REPORT) && member->calls &&
-                   world->now - member->reported_at >= WIRE_REPORT_NS) {
+                   world->now - member->reported_at >= member->report_due) {
             tell_measure(member);
         }
     } else if (!member->gate_open && !member->has_asked && waits_at_gate(member)) {
@@ -366,6 +379,18 @@ void world_kill(struct member *member)
 {
     member->is_dead = true;
     arbiter_process_remove(member->process, member->world->now);
+}
+
+void world_start_again(struct member *member)
+{
+    struct world *world = member->world;
+    assert_true(member->is_dead);
+    *member = (struct member){.world = world,
+                              .session = member->session,
+                              .program = member->program,
+                              .device_ns = member->device_ns};
+    member->process = arbiter_process_add(member->session, member, world->now);
+    assert_non_null(member->process);
 }
 
 void world_end(struct world *world)

@@ -60,6 +60,7 @@ struct member {
     struct mailbox inbox, outbox;
     bool gate_open, is_free, is_draining, has_asked, had_work;
     bool told_burst;
+    uint64_t report_due; /* since the last one */
     uint64_t lease, idle_since, revoked_at, calls, gap_ns, ahead_ns, reported_at;
     uint64_t busy_ns, begun_ns,
         counted; /* with work in flight: until the last piece was done, and since then */
@@ -72,6 +73,8 @@ struct world {
     uint64_t now;
     uint64_t latency_ns; /* of a message */
     bool is_starved;     /* the daemon is not run */
+    /* An agent may be so much late with what it tells of its own accord: by chance. */
+    uint64_t late_ns, chance;
     struct member members[WORLD_PROCESSES];
     unsigned member_count;
     unsigned gpu_count;           /* those that anybody uses */
@@ -91,4 +94,6 @@ struct member *world_add_of(struct world *world, uint64_t user, const char *shar
 struct member *world_add_process(struct world *world, struct arbiter_session *session,
                                  struct program program);
 void world_kill(struct member *member);
+/* One that is dead: another process, of the same program, in its place. */
+void world_start_again(struct member *member);
 void world_run(struct world *world, uint64_t ns);

@@ -33,6 +33,10 @@
 #define CHARGE_PART 0.02
 /* In which everybody who wants the GPU, and stands below nobody, has some of it: docs/sharing.md. */
 #define STARVED_S 5u
+/* For so long processes are stopped and killed; and how far apart that is. */
+#define UPSETS_S 8u
+#define UPSETS_APART_MS 200u
+#define REPORTS_LATE_NS (10 * MS)
 
 /* What a mix has beside programs: a set. */
 enum kind {
@@ -45,10 +49,12 @@ enum kind {
     KIND_PROCESSES = 32, /* several of a session */
     KIND_NO_MINIMA = 64, /* of some */
     KIND_DELAYS = 128,   /* messages late, the daemon and programs kept from running at times */
+    KIND_UPSETS = 256,  /* processes are stopped, go on, are killed and come again, and then are left alone */
+    KIND_MEDLEYS = 512, /* each process of a session runs a program of its own */
 };
 
 struct drawn {
-    struct program program, later;
+    struct program program, later, others[PROCESSES];
     unsigned processes, priority;
     double min, max, alone, alone_later;
     unsigned arrives_s, leaves_s, changes_s;
@@ -83,11 +89,18 @@ static struct program any_program(uint64_t gpus)
     return program;
 }
 
+/* Of a session's process with that number. */
+static struct program program_of(const struct drawn *drawn, struct program program, unsigned process)
+{
+    return drawn->others[process].piece_ns ? drawn->others[process] : program;
+}
+
 static void enter(struct drawn *drawn, struct program program, const char *share)
 {
     drawn->members[0] = world_add(&world, share, drawn->priority, program);
     for (unsigned i = 1; i < drawn->processes; i++)
-        drawn->members[i] = world_add_process(&world, drawn->members[0]->session, program);
+        drawn->members[i] =
+            world_add_process(&world, drawn->members[0]->session, program_of(drawn, program, i));
 }
 
 static uint64_t computed_by(const struct drawn *drawn)
@@ -102,7 +115,8 @@ static uint64_t computed_by(const struct drawn *drawn)
 static double speed_alone(const struct drawn *drawn, struct program program)
 {
     struct world kept = world;
-    struct drawn alone = {.processes = drawn->processes, .priority = ARBITER_PRIORITY_NORMAL};
+    struct drawn alone = *drawn;
+    alone.priority = ARBITER_PRIORITY_NORMAL;
     world_begin(&world);
     enter(&alone, program, "0%..100%");
     world_run(&world, SECOND / 4);
@@ -139,12 +153,14 @@ static void draw_one(struct drawn *drawn, double left, bool is_last, unsigned ki
         drawn->processes = 2 + (unsigned)chance(PROCESSES - 1);
     uint64_t gpus = (kind & KIND_TWO_GPUS) ? gpu_sets[chance(5)] : 0;
     drawn->program = any_program(gpus);
+    for (unsigned i = 1; (kind & KIND_MEDLEYS) && i < drawn->processes; i++)
+        drawn->others[i] = any_program(gpus);
     drawn->alone = speed_alone(drawn, drawn->program);
     if (kind & KIND_ARRIVALS)
         drawn->arrives_s = chance(2) ? 0 : (unsigned)chance(10);
     if ((kind & KIND_ARRIVALS) && chance(4) == 0)
         drawn->leaves_s = drawn->arrives_s + 1 + (unsigned)chance(10);
-    drawn->since_s = drawn->arrives_s;
+    drawn->since_s = (kind & KIND_UPSETS) ? UPSETS_S + SETTLES_S : drawn->arrives_s;
     if ((kind & KIND_CHANGES) && chance(2) == 0) {
         drawn->changes_s = 1 + drawn->arrives_s + (unsigned)chance(10);
         drawn->later = any_program(gpus);
@@ -181,7 +197,7 @@ static void move_on(struct drawn *drawn, unsigned second)
     if (second != drawn->changes_s || drawn->has_left)
         return;
     for (unsigned i = 0; i < drawn->processes; i++) {
-        drawn->members[i]->program = drawn->later;
+        drawn->members[i]->program = program_of(drawn, drawn->later, i);
         drawn->members[i]->pieces = 0;
     }
     drawn->alone = drawn->alone_later;
@@ -264,9 +280,42 @@ static void run_with_delays(void)
     }
 }
 
-static void run_second(unsigned kind)
+/* One that is stopped goes on or is killed, one that was killed comes again. */
+static void upset(struct member *member)
 {
-    if ((kind & KIND_DELAYS) && world.member_count)
+    bool is_killed = chance(member->is_stopped ? 2 : 3) == 0;
+    if (member->is_dead)
+        world_start_again(member);
+    else if (is_killed)
+        world_kill(member);
+    else
+        member->is_stopped = !member->is_stopped;
+}
+
+static void run_with_upsets(void)
+{
+    for (uint64_t end = world.now + SECOND; world.now < end;) {
+        world_run(&world, MS * (1 + chance(UPSETS_APART_MS)));
+        upset(&world.members[chance(world.member_count)]);
+    }
+}
+
+static void end_upsets(void)
+{
+    for (unsigned i = 0; i < world.member_count; i++) {
+        world.members[i].is_stopped = false;
+        if (world.members[i].is_dead)
+            world_start_again(&world.members[i]);
+    }
+}
+
+static void run_second(unsigned kind, unsigned second)
+{
+    if ((kind & KIND_UPSETS) && second == UPSETS_S)
+        end_upsets();
+    if ((kind & KIND_UPSETS) && second < UPSETS_S)
+        run_with_upsets();
+    else if ((kind & KIND_DELAYS) && world.member_count)
         run_with_delays();
     else
         world_run(&world, SECOND);
@@ -277,6 +326,7 @@ static void try_mix(uint64_t seed, unsigned kind)
     struct drawn mix[SESSIONS];
     unsigned was_broken = broken;
     world_begin(&world);
+    world.late_ns = (kind & KIND_UPSETS) ? REPORTS_LATE_NS : 0;
     unsigned count = draw(mix, seed, kind);
     for (unsigned second = 0; second < SECONDS && broken == was_broken; second++) {
         for (unsigned i = 0; i < count; i++)
@@ -284,7 +334,7 @@ static void try_mix(uint64_t seed, unsigned kind)
         if (has_change(mix, count, second))
             for (unsigned i = 0; i < count; i++)
                 mix[i].since_s = second + SETTLES_S;
-        run_second(kind);
+        run_second(kind, second);
         for (unsigned i = 0; i < count && broken == was_broken; i++) {
             if (!mix[i].members[0])
                 continue;
@@ -326,7 +376,11 @@ int main(int count, char **words)
                                KIND_PRIORITIES | KIND_MAXIMA | KIND_ARRIVALS,
                                KIND_PRIORITIES | KIND_NO_MINIMA | KIND_CHANGES,
                                KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS,
-                               KIND_DELAYS | KIND_MAXIMA | KIND_ARRIVALS};
+                               KIND_DELAYS | KIND_MAXIMA | KIND_ARRIVALS,
+                               KIND_PROCESSES | KIND_MEDLEYS,
+                               KIND_UPSETS,
+                               KIND_UPSETS | KIND_PROCESSES,
+                               KIND_UPSETS | KIND_PROCESSES | KIND_MEDLEYS};
     static const char *const names[] = {"any mix",
                                         "maxima beside minima",
                                         "programs that come and go",
@@ -339,7 +393,11 @@ int main(int count, char **words)
                                         "priorities, maxima, coming and going",
                                         "priorities, no minima, changes",
                                         "several processes, maxima, two GPUs",
-                                        "delays, maxima, coming and going"};
+                                        "delays, maxima, coming and going",
+                                        "sessions of several programs",
+                                        "stops and kills",
+                                        "stops and kills of several processes",
+                                        "stops and kills of several programs"};
     enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
     struct CMUnitTest tests[KINDS];
     for (unsigned i = 0; i < KINDS; i++)
