@@ -20,6 +20,7 @@ import waiting  # noqa: E402, it is there
 MIB = 1 << 20
 OUT, KIT = os.environ.get("GPUSLICE_TEST_NODE"), os.environ.get("GPUSLICE_TEST_NODE_KIT")
 DRIVER = "gpu.gpuslice.io"
+OURS = ("gpusliced", "gpuslice-kubelet")
 IMAGE = "localhost/gpuslice-test:1"
 GPU_MIB, GPUS = 1000, 2
 OUT_OF_MEMORY = 2
@@ -62,6 +63,11 @@ class Node:
         text = "\n---\n".join(one if isinstance(one, str) else json.dumps(one) for one in documents)
         return self.inside("kubectl", "apply", "-f", "-", input=text, **more)
 
+    def apply_rights(self):
+        """What the chart has beside its DaemonSet."""
+        documents = (SOURCE / "packaging/kubernetes/gpuslice.yaml").read_text().split("\n---\n")
+        self.apply(*[document for document in documents if "kind: DaemonSet" not in document])
+
     # --- Programs of the node itself ---
 
     def pid(self, name):
@@ -76,6 +82,14 @@ class Node:
     def wait_ready(self):
         wait_for(lambda: self.inside("kubectl", "wait", "--for=condition=Ready", f"node/{self.name}", "--timeout=5s",
                                      check=False).returncode == 0, "the node to be ready", deadline_s=120)
+
+    def end(self, name):
+        """Kill it, Kubernetes' own or ours; it starts again."""
+        if name in OURS:
+            self.stop(name)
+            self.start_again(name)
+        else:
+            self.restart(name)
 
     # --- Ours, started by hand ---
 
