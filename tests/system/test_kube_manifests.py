@@ -42,7 +42,9 @@ def test_the_plain_manifests_are_the_chart_with_its_own_values():
 
 @pytest.mark.parametrize("values, there, not_there", [
     ({"mode": "device-plugin", "resource": "nvshare.com/gpu"}, ["--mode=device-plugin", "--resource=nvshare.com/gpu"],
-     ["kind: DeviceClass", "kind: Namespace"]),
+     ["kind: DeviceClass", "kind: Namespace", "--slice-memory", "--slice-compute"]),
+    ({"mode": "both", "slices": "4", "sliceMemory": "4GiB", "sliceCompute": "20%"},
+     ["--slices=4", "--slice-memory=4GiB", "--slice-compute=20%"], []),
     ({"createNamespace": True, "simulated": "true"}, ["kind: Namespace", 'value: "1"'], ['value: "0"', "--without-driver"]),
     ({"withoutDriver": "true", "kubeletDir": "/srv/kubelet"}, ["--without-driver", "path: /srv/kubelet/plugins,"],
      ["/var/lib/kubelet"]),
