@@ -69,6 +69,19 @@ class Podman:
         """The command that runs `more`, in a container of `root`; without entering the mount namespace."""
         return [*map(str, self.podman), *self.options(), "-i", "--rootfs", str(root), *map(str, more)]
 
+    def bring_up(self, composition, *services):
+        """podman-compose's `up`, in a network namespace of its own, where it may make what networks it likes."""
+        settings = [*map(str, self.podman), "--network-config-dir", str(self.folder / "net")]
+        return subprocess.run([*self.enter, "unshare", "--net", "podman-compose", "--podman-args", " ".join(settings[1:]),
+                               "--podman-run-args", " ".join(["--cgroups", "disabled", *self.limits]), "-f", str(composition), "up",
+                               *services], capture_output=True, text=True, timeout=120)
+
+    def import_image(self, root, name, *changes):
+        archive = self.folder / "image.tar"
+        subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True, timeout=60)
+        subprocess.run([*self.enter, *self.podman, "import", *(f"--change={one}" for one in changes), archive, name], check=True,
+                       capture_output=True, timeout=120)
+
     def check(self, root):
         result = subprocess.run([*self.enter, *self.words("env", root=root)], capture_output=True, text=True, timeout=120)
         if result.returncode != 0:

@@ -2,13 +2,15 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import stat
 import subprocess
 import tempfile
 
 import pytest
 
-from conftest import MIB, wait_for
+from conftest import MIB, SOURCE, wait_for
 from podman_host import NoPodman, Podman, make_root
 from test_quota import OUT_OF_MEMORY, Puppet
 
@@ -119,6 +121,20 @@ def test_run_gives_the_container_a_session_that_ends_with_it(daemon, in_containe
     puppet.process.stdin.close()
     assert puppet.process.wait(60) == 0, puppet.process.stderr.read()
     wait_for(lambda: daemon.request("GET", "/v1/sessions")[1] == [], "the session to end")
+
+
+@pytest.mark.skipif(not shutil.which("podman-compose"), reason="podman-compose is not installed")
+def test_the_manuals_compose_file_runs(daemon, podman, product, tmp_path):
+    root = make_root(tmp_path, product, product.program("target_app"))
+    podman.import_image(root, "localhost/train:1", "ENV ALLOC_BYTES=" + str(20 * MIB), "ENV ITERATIONS=6", "CMD /bin/target_app")
+    daemon.cli("create", "--name", "train", "--memory", "64MiB")
+    podman.cdi.mkdir()
+    daemon.cli("cdi", "--to", podman.cdi, "train")
+    (text,) = re.findall(r"```yaml\n(services:\n.*?)```", (SOURCE / "docs/containers.md").read_text(), re.S)
+    composition = podman.folder / "compose.yaml"
+    composition.write_text(text.replace("IMAGE", "localhost/train:1"))
+    result = podman.bring_up(composition)
+    assert result.stdout.count("ALLOC_OK") == 3 and "of the limit 64MiB" in result.stdout + result.stderr, result
 
 
 def test_a_container_finds_the_daemon_that_was_restarted(daemon, in_container):
