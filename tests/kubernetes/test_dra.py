@@ -163,7 +163,7 @@ def test_a_claims_configuration_and_that_of_a_class(dra, space):
 def test_pods_that_need_more_together_than_the_gpu_has_take_turns(dra, space):
     """Of the 400 MiB beside a pod that stays, each is counted with 150, may have all, and uses some 270: every byte is looked at."""
     script = "{ while :; do echo check; /bin/sleep 1; done; } | /bin/movable 50 10485760"
-    space.apply(template("stays", request(memory="600Mi", **on_gpu(0)), config=[configuration(minimumShare="0%", maximumShare="100%")]),
+    space.apply(template("stays", request(memory="600Mi", cores="20", **on_gpu(0)), config=[configuration(minimumShare="0%", maximumShare="100%")]),
                 sharing("stays", "stays", puppet("context 0", f"alloc {600 * MIB}")))
     wait_for(lambda: len(answers(space.log("stays"))) == 2, lambda: f"its memory {space.log('stays')} {space.events()}")
     space.apply(template("share", request(memory="150Mi", cores="40", **on_gpu(0)), config=[
