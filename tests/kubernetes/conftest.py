@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from node import GPUS, IMAGE, KIT, OUT, SOURCE, Node, Space, product_of
+from node import GPUS, IMAGE, KIT, OUT, Node, Space, product_of
 
 
 def pytest_collection_modifyitems(items):
@@ -27,8 +27,7 @@ def node(tmp_path_factory):
                      "/usr/bin/id")
     subprocess.run([f"{KIT}/image", folder / "image.tar", IMAGE, root, "/bin/sh"], check=True, timeout=120)
     made.inside("ctr", "-n", "k8s.io", "images", "import", folder / "image.tar")
-    documents = (SOURCE / "packaging/kubernetes/gpuslice.yaml").read_text().split("\n---\n")
-    made.apply(*[document for document in documents if "kind: DaemonSet" not in document])
+    made.apply_rights()
     yield made
     made.stop_all()
 

@@ -1,4 +1,7 @@
-"""As a cluster's operator does it: an image of our own files, the manifests as they are shipped, rights, upgrade, uninstall."""
+"""As a cluster's operator does it: an image of our own files, the manifests as they are shipped, rights, upgrade, uninstall.
+
+With GPUSLICE_TEST_HELM, a `helm` that runs in the node, the chart is installed, upgraded and uninstalled by it; otherwise the tests'
+own renderer stands for `helm template`, and kubectl for the rest."""
 import json
 import os
 import pathlib
@@ -10,6 +13,7 @@ import pytest
 from node import DRIVER, IMAGE, KIT, MIB, OUT, SLEEP, SOURCE, allocations, container, granted, pod, request, template, wait_for
 
 FOLDER = SOURCE / "packaging" / "kubernetes"
+HELM = os.environ.get("GPUSLICE_TEST_HELM")
 MEMORY = "656Mi"  # four pieces of 100, beside the context of the simulated GPU as it is without settings
 PROGRAMS = ("sh", "cat", "cp", "ln", "mv", "rm", "mkdir", "readlink", "sleep", "nsenter", "sed")
 
@@ -43,6 +47,22 @@ def render(**values):
                           text=True, check=True, timeout=60, env={**os.environ, "NODE_PATH": modules.stdout.strip()}).stdout
 
 
+def install(node, **values):
+    """The chart with these values, for the first time or again."""
+    if HELM:
+        node.inside(HELM, "upgrade", "--install", "gpuslice", FOLDER / "chart", "--namespace", "gpuslice", "--take-ownership",
+                    *(f"--set={name}={value}" for name, value in values.items()))
+    else:
+        node.apply(render(createNamespace=True, **values))
+
+
+def uninstall(node):
+    if HELM:
+        node.inside(HELM, "uninstall", "gpuslice", "--namespace", "gpuslice", "--ignore-not-found")
+    else:
+        node.kubectl("delete", "daemonset", "-n", "gpuslice", "gpuslice", "--ignore-not-found", timeout=180)
+
+
 def daemon_pods(node):
     return [one for one in node.get("pods", "-n", "gpuslice") if not one["metadata"].get("deletionTimestamp")]
 
@@ -62,10 +82,11 @@ def shipped(node, tmp_path_factory):
     node.inside("rm", "-rf", "/opt/gpuslice")
     folder = tmp_path_factory.mktemp("images")
     node.first, node.second = (make_image(node, folder, bundle, version) for version in ("1.0.0", "2.0.0"))
-    node.apply(render(simulated="true", image=node.first, createNamespace=True))
+    install(node, simulated="true", image=node.first)
     wait_rolled_out(node)
     yield node
-    node.kubectl("delete", "daemonset", "-n", "gpuslice", "gpuslice", "--ignore-not-found")
+    uninstall(node)
+    node.apply_rights()
 
 
 def our_sessions(node):
@@ -148,7 +169,7 @@ def test_an_upgrade_keeps_sessions_and_the_old_versions_files(shipped, space):
                     claims={"gpu": "share"}))
     wait_for(lambda: granted(space.log("before")) >= 4, lambda: f"memory to be had {logs(shipped)}")
     (session,) = our_sessions(shipped)
-    shipped.apply(render(simulated="true", image=shipped.second, createNamespace=True))
+    install(shipped, simulated="true", image=shipped.second)
     wait_rolled_out(shipped)
     wait_for(lambda: shipped.inside("readlink", "/opt/gpuslice/current").stdout.strip() == "2.0.0", "the new version")
     assert shipped.inside("ls", "/opt/gpuslice").stdout.split() == ["1.0.0", "2.0.0", "current"]
@@ -163,14 +184,14 @@ def test_uninstalling_leaves_no_trace_in_the_cluster(shipped, space):
     space.wait_phase("main", "Running")
     space.delete("pods", "--all")
     wait_for(lambda: our_sessions(shipped) == [], "no session to be left")
-    shipped.kubectl("delete", "daemonset", "-n", "gpuslice", "gpuslice", timeout=180)
+    uninstall(shipped)
     wait_for(lambda: shipped.get("pods", "-n", "gpuslice") == [], "its pods to end")
     wait_for(lambda: shipped.slices() == [], lambda: "the slice to go", deadline_s=120)
     assert [name for name in shipped.inside("ls", "/run/cdi").stdout.split() if "gpuslice" in name] == []
 
 
 def test_a_node_without_a_gpu_publishes_nothing(shipped):
-    shipped.apply(render(image=shipped.first, createNamespace=True))
+    install(shipped, image=shipped.first)
     wait_for(lambda: any("no NVIDIA driver" in shipped.inside("kubectl", "-n", "gpuslice", "logs", one["metadata"]["name"], "-c", "daemon",
                                                               check=False).stdout for one in daemon_pods(shipped)), "it to say so")
     assert shipped.slices() == []
