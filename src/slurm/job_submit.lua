@@ -3,19 +3,23 @@
 --
 --     local gpuslice = dofile("PREFIX/lib/gpuslice/slurm/job_submit.lua")
 --     function slurm_job_submit(job, partitions, uid) return gpuslice.submit(job) end
+--     function slurm_job_modify(job, record, partitions, uid) return gpuslice.modify(job, record) end
+--
+-- Slurm takes a job whose script fails here: what is read is checked before it is counted with.
 
 local gpuslice = {}
-local factors = {[""] = 1, B = 1, K = 2^10, M = 2^20, G = 2^30, T = 2^40}
+local factors = {[""] = 1, K = 2^10, M = 2^20, G = 2^30, T = 2^40, P = 2^50}
+local fields = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres"}
 
+-- Sizes and shares are as gpuslice run takes them.
 local function mebibytes(text)
-    local number, unit = text:match("^(%d+%.?%d*)([KMGTB]?)i?B?$")
-    if not number or not factors[unit] then return nil end
-    return math.ceil(tonumber(number) * factors[unit] / 2^20)
+    local number, unit = text:upper():match("^(%d+%.?%d*)([KMGTP]?)I?B?$")
+    return number and math.ceil(tonumber(number) * factors[unit] / 2^20)
 end
 
 -- What is kept for the session while others want the GPU: the first number.
 local function hundredths(text)
-    local number = text:match("^(%d+%.?%d*)%%$") or text:match("^(%d+%.?%d*)%%%.%.%d+%.?%d*%%$")
+    local number = text:match("^(%d+%.?%d*)%%?$") or text:match("^(%d+%.?%d*)%%?%.%.%d+%.?%d*%%?$")
     return number and math.ceil(tonumber(number))
 end
 
@@ -32,16 +36,21 @@ local function find_option(job)
 end
 
 local function refuse(text)
-    slurm.log_user("gpuslice: " .. text)
+    slurm.log_user("%s", "gpuslice: " .. text) -- the first is a format
     return slurm.ERROR
+end
+
+local function names_ours(job)
+    for _, field in ipairs(fields) do
+        if tostring(job[field] or ""):find("gpuslice_", 1, true) then return true end
+    end
+    return false
 end
 
 function gpuslice.submit(job)
     local option, count = find_option(job)
-    for _, field in ipairs({"tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres"}) do
-        if tostring(job[field] or ""):find("gpuslice_") then
-            return refuse("--gres=gpuslice_... is not for users; say --gpuslice=memory=SIZE,compute=SHARE")
-        end
+    if names_ours(job) then
+        return refuse("--gres=gpuslice_... is not for users; say --gpuslice=memory=SIZE,compute=SHARE")
     end
     if not option then return slurm.SUCCESS end
     if count > 1 then return refuse("--gpuslice is given twice; expected it once") end
@@ -64,13 +73,25 @@ function gpuslice.submit(job)
     return slurm.SUCCESS
 end
 
+-- What a job is counted with stays what its session gets, which was said when it was submitted.
+function gpuslice.modify(job, record)
+    local changes = false
+    for _, field in ipairs(fields) do
+        changes = changes or job[field] ~= nil
+    end
+    if names_ours(job) or (changes and names_ours(record)) then
+        return refuse("what a job has by --gpuslice cannot be changed; cancel the job and submit it again")
+    end
+    return slurm.SUCCESS
+end
+
 -- As a site's whole job_submit.lua.
 function slurm_job_submit(job, partitions, uid)
     return gpuslice.submit(job)
 end
 
 function slurm_job_modify(job, record, partitions, uid)
-    return slurm.SUCCESS
+    return gpuslice.modify(job, record)
 end
 
 return gpuslice

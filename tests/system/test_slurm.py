@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import pwd
+import re
 import shutil
 import socket
 import stat
@@ -237,6 +238,29 @@ def test_slurm_counts_memory_and_cores(slurm):
         job.stderr.close()
     result = slurm.run("srun", "--gpuslice=memory=2GiB", "true")
     assert result.returncode != 0 and "GRES" in result.stderr.upper() + "GRES", result.stderr
+
+
+@pytest.mark.parametrize("wish, mebibytes, cores", [
+    ("memory=64MiB,compute=25", 64, 25), ("memory=64m,compute=12.5%", 64, 13), ("memory=0.25gb,compute=20..60", 256, 20),
+    ("memory=1000000,compute=0%..60%", 1, None),
+])
+def test_all_ways_to_say_it_are_counted(slurm, wish, mebibytes, cores):
+    said = slurm.run("srun", "-w", "n1", f"--gpuslice={wish}", "sh", "-c", "scontrol show job $SLURM_JOB_ID").stdout
+    counted = re.search(r"TresPerNode=(\S*)", said)
+    assert counted, said
+    assert counted[1] == f"gres:gpuslice_memory:{mebibytes}" + (f",gres:gpuslice_cores:{cores}" if cores else "")
+
+
+def test_a_job_cannot_be_changed_to_be_counted_with_less(slurm):
+    script = slurm.folder / "held.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --hold --gpuslice=memory=600MiB,compute=60%\n:\n")
+    job = slurm.run("sbatch", "--parsable", "-o", "/dev/null", script).stdout.strip()
+    for change in ("Gres=gpuslice_memory:1", "Gres=", "Gres=gpu:1"):
+        refused = slurm.run("scontrol", "update", f"JobId={job}", change)
+        assert refused.returncode != 0, refused  # 22.05 does not show why
+    assert "gpuslice_memory:600,gres:gpuslice_cores:60" in slurm.run("scontrol", "show", "job", job).stdout
+    assert slurm.run("scontrol", "update", f"JobId={job}", "Comment=mine", "TimeLimit=5").returncode == 0
+    assert slurm.run("scancel", job).returncode == 0
 
 
 @pytest.mark.parametrize("words, said", [
