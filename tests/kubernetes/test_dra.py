@@ -206,6 +206,48 @@ def test_admin_access_sees_the_gpus_and_takes_nothing(dra, space):
     assert [one["pod"] for one in space.sessions()] == ["main"]
 
 
+@pytest.fixture
+def taint(dra, space):
+    """taint(DEVICE, EFFECT) by an administrator's rule; it is gone after the test."""
+    if "devicetaintrules" not in dra.kubectl("api-resources", "--api-group=resource.k8s.io", "-o", "name"):
+        pytest.skip("needs the feature gates DRADeviceTaints and DRADeviceTaintRules, and the API resource.k8s.io/v1alpha3")
+
+    def make(device, effect):
+        dra.apply({"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceTaintRule", "metadata": {"name": space.name}, "spec": {
+            "deviceSelector": {"driver": DRIVER, "pool": dra.name, "device": device},
+            "taint": {"key": "example.com/broken", "effect": effect}}})
+
+    yield make
+    dra.kubectl("delete", "devicetaintrule", space.name, "--ignore-not-found")
+
+
+def names_by_index(node):
+    return {one["attributes"]["index"]["int"]: one["name"] for one in node.wait_published()}
+
+
+def test_a_tainted_gpu_takes_no_more_pods_and_keeps_those_it_has(dra, space, taint):
+    space.apply(template("share", request(**on_gpu(0))), sharing("before"))
+    space.wait_phase("before", "Running")
+    taint(names_by_index(dra)[0], "NoSchedule")
+    space.apply(sharing("after"))
+    space.wait_event("cannot allocate all claims")
+    assert limits(space) == {"before": [400]} and space.phases() == {"before": "Running", "after": "Pending"}
+    dra.kubectl("delete", "devicetaintrule", space.name)
+    space.wait_phase("after", "Running")
+
+
+def test_pods_of_a_gpu_that_is_tainted_for_good_are_evicted_and_leave_nothing(dra, space, taint):
+    one = sharing("-")["spec"]
+    space.apply(template("share"), {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "main"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": {"app": "main"}}, "template": {
+            "metadata": {"labels": {"app": "main"}}, "spec": {**one, "restartPolicy": "Always"}}}})
+    (session,) = wait_for(space.sessions, lambda: f"a session {space.events()}")
+    gpu = session["gpus"][0]["index"]
+    taint(names_by_index(dra)[gpu], "NoExecute")
+    wait_for(lambda: [each["gpus"][0]["index"] for each in space.sessions()] == [1 - gpu],
+             lambda: f"another pod on the other GPU {space.sessions()} {space.events()} {dra.log()}")
+
+
 # --- Who shares a claim ------------------------------------------------------------------------------------
 
 def test_containers_of_a_pod_share_its_claim(dra, space):
