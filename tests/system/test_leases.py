@@ -13,8 +13,8 @@ from conftest import MIB, wait_for
 class Party:
     """A session with a share, a process in it (ourselves), and its agent."""
 
-    def __init__(self, daemon, name, **more):
-        status, made = daemon.request("POST", "/v1/sessions", {"name": name, "memory_bytes": 64 * MIB, **more})
+    def __init__(self, daemon, name, memory_bytes=64 * MIB, **more):
+        status, made = daemon.request("POST", "/v1/sessions", {"name": name, "memory_bytes": memory_bytes, **more})
         assert status == 201, made
         self.daemon, self.session = daemon, made["session_id"]
         self.attach()
@@ -263,6 +263,19 @@ def test_the_scheduler_shows_who_holds_and_who_waits(daemon):
     assert daemon.session("a")["gpus"][0]["gpu_seconds"] > 0.005
     assert daemon.session("b")["lease"] == "exclusive"
     assert daemon.request("GET", "/v1/scheduler")[1]["gpus"][0]["handovers"] == 1
+
+
+def test_the_scheduler_shows_all_of_many_sessions_on_each_gpu(make_daemon, make_gpu):
+    """The answer is written in pieces, of a few sessions each."""
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2)).start()
+    parties = [Party(daemon, f"s{number}", MIB, gpus=[{"gpu": "0"}, {"gpu": "1"}]) for number in range(50)]
+    gone = parties.pop(20)
+    gone.agent.close()
+    shown = wait_for(lambda: len(daemon.request("GET", "/v1/scheduler")[1]["gpus"][1]["sessions"]) == len(parties)
+                     and daemon.request("GET", "/v1/scheduler")[1], "one to have gone")
+    for gpu in shown["gpus"]:
+        assert [one["session_id"] for one in gpu["sessions"]] == [party.session for party in parties]
+        assert {one["lease"] for one in gpu["sessions"]} == {"free"}
 
 
 def test_the_quantum_is_set_and_automatic_again(daemon):

@@ -15,26 +15,6 @@
 
 /* A process on one GPU is a part of an answer: so many are written at once. */
 #define PARTS_AT_ONCE 64
-#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(12))
-
-/* False: out of memory. */
-static bool dump(json_t *json, FILE *out)
-{
-    bool is_dumped = json && json_dumpf(json, out, DUMP_FLAGS) == 0;
-    json_decref(json);
-    return is_dumped;
-}
-
-/* An object without its end, and the begin of a list in it. */
-static bool dump_open(json_t *json, const char *list, FILE *out)
-{
-    char *text = json ? json_dumps(json, DUMP_FLAGS) : NULL;
-    json_decref(json);
-    if (text)
-        fprintf(out, "%.*s,\"%s\":[", (int)strlen(text) - 1, text, list);
-    free(text);
-    return text;
-}
 
 /* --- One session ----------------------------------------------------------------------------------- */
 
@@ -68,7 +48,7 @@ static enum pieces_next write_processes(const struct session *session, struct se
     for (unsigned parts = 0; process && parts < PARTS_AT_ONCE; parts += 1 + session->gpu_count) {
         if (text->has_process)
             fputc(',', out);
-        if (!dump(api_process_json(process), out))
+        if (!api_dump(api_process_json(process), out))
             return PIECES_FAILED;
         text->has_process = true;
         text->process = process->number;
@@ -93,7 +73,7 @@ static enum pieces_next write_session(const struct daemon *daemon, struct sessio
     json_t *head = api_session_head_json(session);
     if (as_gslice)
         api_write_as_gslice(head);
-    if (!dump_open(head, "processes", out))
+    if (!api_dump_open(head, "processes", out))
         return PIECES_FAILED;
     return write_processes(session, text, out);
 }
@@ -200,7 +180,7 @@ static enum pieces_next write_gpu_processes(struct gpu_listing *listing, const s
         if (listing->has_process)
             fputc(',', out);
         listing->has_process = true;
-        if (!dump(process, out))
+        if (!api_dump(process, out))
             return PIECES_FAILED;
     }
     return listing->process < gpu->process_count ? PIECES_MORE : PIECES_END;
@@ -216,7 +196,7 @@ static enum pieces_next write_gpus(void *context, FILE *out)
     }
     if (!listing->is_in_gpu) {
         fputs(listing->is_begun ? ",\n" : "[\n", out);
-        if (!dump_open(api_gpu_head_json(listing->daemon, gpu), "processes", out))
+        if (!api_dump_open(api_gpu_head_json(listing->daemon, gpu), "processes", out))
             return PIECES_FAILED;
         listing->is_begun = listing->is_in_gpu = true;
         listing->has_process = false;

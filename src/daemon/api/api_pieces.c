@@ -1,12 +1,13 @@
 #include "daemon/api/api_pieces.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "daemon/http/http.h"
+
+#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(12))
 
 struct pieces {
     enum pieces_next (*write)(void *context, FILE *out);
@@ -76,4 +77,21 @@ void api_reply_pieces(struct http_request *request, unsigned status, const char 
     }
     *pieces = (struct pieces){.write = write, .context = context, .next = PIECES_MORE};
     http_reply_stream(request, status, type, on_read, on_gone, pieces);
+}
+
+bool api_dump(json_t *json, FILE *out)
+{
+    bool is_dumped = json && json_dumpf(json, out, DUMP_FLAGS) == 0;
+    json_decref(json);
+    return is_dumped;
+}
+
+bool api_dump_open(json_t *json, const char *list, FILE *out)
+{
+    char *text = json ? json_dumps(json, DUMP_FLAGS) : NULL;
+    json_decref(json);
+    if (text)
+        fprintf(out, "%.*s,\"%s\":[", (int)strlen(text) - 1, text, list);
+    free(text);
+    return text;
 }

@@ -2,6 +2,8 @@
  * others are served in between. */
 #pragma once
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 struct http_request;
@@ -13,3 +15,7 @@ enum pieces_next { PIECES_MORE, PIECES_END, PIECES_FAILED };
  * write nothing. `context` is given to free() at the end, or, if the answer cannot be begun, at once. */
 void api_reply_pieces(struct http_request *request, unsigned status, const char *type,
                       enum pieces_next (*write)(void *context, FILE *out), void *context);
+
+/* Write a value, which is let go; and an object without its end, and the begin of a list in it. False: out of memory. */
+bool api_dump(json_t *json, FILE *out);
+bool api_dump_open(json_t *json, const char *list, FILE *out);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "daemon/api/api.h"
+#include "daemon/api/api_pieces.h"
 #include "daemon/gpu/card.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/daemon.h"
@@ -17,6 +18,8 @@
 #include "daemon/session/session_find.h"
 
 #define NS_PER_SECOND 1e9
+/* So many are looked at for a piece of the answer. */
+#define SESSIONS_AT_ONCE 16
 
 static json_t *standing_json(const struct session *session, unsigned policy_gpu)
 {
@@ -31,40 +34,101 @@ static json_t *standing_json(const struct session *session, unsigned policy_gpu)
     return json;
 }
 
-static json_t *leases_json(const struct http_request *request, unsigned gpu)
+/* How far the answer is written. What ends meanwhile is left out. */
+struct scheduler_text {
+    const struct daemon *daemon;
+    uid_t uid;
+    unsigned gpu;
+    bool is_begun, is_in_gpu, has_session;
+    /* The session that was looked at last; 0: none. */
+    uint64_t number;
+    char id[SESSION_ID_TEXT];
+};
+
+/* A session that holds no lease and waits for none is not shown. */
+static bool write_standing(struct scheduler_text *text, const struct session *session, FILE *out)
 {
-    json_t *leases = json_array();
-    for (const struct session *at = request->daemon->sessions; at; at = at->next) {
-        struct agents_standing standing = agents_standing(at);
-        if ((standing.lease == LEASE_NONE && !standing.waits) || !session_is_visible(at, request->peer.uid))
+    struct agents_standing standing = agents_standing(session);
+    if ((standing.lease == LEASE_NONE && !standing.waits) || !session_is_visible(session, text->uid))
+        return true;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        if (session->gpus[i].gpu != (int)text->gpu)
             continue;
-        for (unsigned i = 0; i < at->gpu_count; i++)
-            if (at->gpus[i].gpu == (int)gpu)
-                json_array_append_new(leases, standing_json(at, i));
+        if (text->has_session)
+            fputc(',', out);
+        text->has_session = true;
+        if (!api_dump(standing_json(session, i), out))
+            return false;
     }
-    return leases;
+    return true;
+}
+
+static enum pieces_next write_standings(struct scheduler_text *text, FILE *out)
+{
+    const struct session *session = session_behind(text->daemon, text->id, text->number);
+    for (unsigned count = 0; session && count < SESSIONS_AT_ONCE; session = session->next, count++) {
+        if (!write_standing(text, session, out))
+            return PIECES_FAILED;
+        text->number = session->number;
+        strcpy(text->id, session->id);
+    }
+    return session ? PIECES_MORE : PIECES_END;
+}
+
+static json_t *settings_json(const struct daemon *daemon)
+{
+    const struct arbiter *arbiter = agents_arbiter(daemon);
+    uint64_t turn_ns = moves_turns_ns(daemon);
+    return json_pack("{s:o,s:s,s:b,s:f,s:f}", "memory_quantum_seconds",
+                     turn_ns ? json_real((double)turn_ns / NS_PER_SECOND) : json_null(), "anti_thrash",
+                     moves_anti_thrash_name(moves_anti_thrash(daemon)), "quantum_auto",
+                     arbiter_quantum_is_auto(arbiter), "quantum_seconds",
+                     (double)arbiter_quantum(arbiter) / NS_PER_SECOND, "handover_gap_seconds",
+                     (double)arbiter_gap(arbiter) / NS_PER_SECOND);
+}
+
+static json_t *gpu_json(const struct daemon *daemon, unsigned gpu)
+{
+    return json_pack("{s:i,s:s,s:s,s:I}", "index", (int)daemon->gpus[gpu].index, "uuid",
+                     daemon->gpus[gpu].uuid_text, "mode",
+                     moves_takes_turns(daemon, gpu) ? "turns" : agents_mode_name(agents_mode(daemon, gpu)),
+                     "handovers", (json_int_t)arbiter_handovers(agents_arbiter(daemon), gpu));
+}
+
+static enum pieces_next write_scheduler(void *context, FILE *out)
+{
+    struct scheduler_text *text = context;
+    if (!text->is_begun && !api_dump_open(settings_json(text->daemon), "gpus", out))
+        return PIECES_FAILED;
+    text->is_begun = true;
+    if (text->gpu == text->daemon->gpu_count) {
+        fputs("]}\n", out);
+        return PIECES_END;
+    }
+    if (!text->is_in_gpu) {
+        if (text->gpu > 0)
+            fputc(',', out);
+        if (!api_dump_open(gpu_json(text->daemon, text->gpu), "sessions", out))
+            return PIECES_FAILED;
+        text->is_in_gpu = true;
+        text->has_session = false;
+        text->number = 0;
+    }
+    enum pieces_next next = write_standings(text, out);
+    if (next == PIECES_END) {
+        fputs("]}", out);
+        text->is_in_gpu = false;
+        text->gpu++;
+    }
+    return next == PIECES_FAILED ? PIECES_FAILED : PIECES_MORE;
 }
 
 void api_show_scheduler(struct http_request *request, const char *id)
 {
-    const struct daemon *daemon = request->daemon;
-    const struct arbiter *arbiter = agents_arbiter(daemon);
-    json_t *gpus = json_array();
-    for (unsigned i = 0; i < daemon->gpu_count; i++)
-        json_array_append_new(
-            gpus, json_pack("{s:i,s:s,s:s,s:I,s:o}", "index", (int)daemon->gpus[i].index, "uuid",
-                            daemon->gpus[i].uuid_text, "mode",
-                            moves_takes_turns(daemon, i) ? "turns" : agents_mode_name(agents_mode(daemon, i)),
-                            "handovers", (json_int_t)arbiter_handovers(arbiter, i), "sessions",
-                            leases_json(request, i)));
-    uint64_t turn_ns = moves_turns_ns(daemon);
-    http_reply_json(request, 200,
-                    json_pack("{s:o,s:s,s:b,s:f,s:f,s:o}", "memory_quantum_seconds",
-                              turn_ns ? json_real((double)turn_ns / NS_PER_SECOND) : json_null(),
-                              "anti_thrash", moves_anti_thrash_name(moves_anti_thrash(daemon)),
-                              "quantum_auto", arbiter_quantum_is_auto(arbiter), "quantum_seconds",
-                              (double)arbiter_quantum(arbiter) / NS_PER_SECOND, "handover_gap_seconds",
-                              (double)arbiter_gap(arbiter) / NS_PER_SECOND, "gpus", gpus));
+    struct scheduler_text *text = malloc(sizeof(*text));
+    if (text)
+        *text = (struct scheduler_text){.daemon = request->daemon, .uid = request->peer.uid};
+    api_reply_pieces(request, 200, "application/json", write_scheduler, text);
 }
 
 static int parse_quantum(const json_t *value, struct scheduler_wish *wish, struct error *error)
