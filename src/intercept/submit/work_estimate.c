@@ -2,6 +2,8 @@
 
 #define CHUNKS_AHEAD 3u
 #define CHUNK_MOST 1024u
+/* The estimate is a mean: so many calls weigh as much as all that was known before. */
+#define CALLS_BEFORE 7u
 /* Of its part above the least, what a stream may have before it loses with each wait that was not too long. */
 #define AHEAD_DECAY 256u
 
@@ -22,8 +24,9 @@ void work_estimate_measured(struct work_estimate *estimate, uint64_t pieces, uin
 {
     uint64_t piece_ns = work_estimate_piece_ns(estimate), chunk = work_estimate_chunk(estimate);
     uint64_t each_ns = took_ns / pieces ? took_ns / pieces : 1;
+    uint64_t mean_ns = (piece_ns * CALLS_BEFORE + each_ns * pieces) / (CALLS_BEFORE + pieces);
     /* Where the program left a gap, it measures too much: believe in growth step by step. */
-    piece_ns = piece_ns && each_ns > 2 * piece_ns ? 2 * piece_ns : each_ns;
+    piece_ns = !piece_ns ? each_ns : mean_ns > 2 * piece_ns ? 2 * piece_ns : mean_ns ? mean_ns : 1;
     uint64_t fitting = ahead_ns / CHUNKS_AHEAD / piece_ns;
     set(estimate, piece_ns, fitting > chunk * 4 ? chunk * 4 : fitting);
 }

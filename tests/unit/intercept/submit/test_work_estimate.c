@@ -22,16 +22,39 @@ static void a_chunk_becomes_a_third_of_what_may_be_ahead(void **state)
     assert_int_equal(work_estimate_chunk(&estimate), AHEAD_LEAST_NS / 3 / 50000);
 }
 
-static void longer_pieces_are_believed_step_by_step_and_shorter_ones_at_once(void **state)
+static void longer_pieces_are_believed_step_by_step(void **state)
 {
     struct work_estimate estimate;
     (void)state;
     work_estimate_reset(&estimate);
     work_estimate_measured(&estimate, 1, MS, AHEAD_LEAST_NS);
-    work_estimate_measured(&estimate, 1, 10 * MS, AHEAD_LEAST_NS);
+    work_estimate_measured(&estimate, 1, 100 * MS, AHEAD_LEAST_NS);
     assert_int_equal(work_estimate_piece_ns(&estimate), 2 * MS);
-    work_estimate_measured(&estimate, 10, MS, AHEAD_LEAST_NS);
-    assert_int_equal(work_estimate_piece_ns(&estimate), MS / 10);
+    for (unsigned i = 0; i < 40; i++)
+        work_estimate_measured(&estimate, 1, 100 * MS, AHEAD_LEAST_NS);
+    assert_in_range(work_estimate_piece_ns(&estimate), 95 * MS, 100 * MS);
+}
+
+static void many_pieces_are_believed_more_than_one(void **state)
+{
+    struct work_estimate estimate;
+    (void)state;
+    work_estimate_reset(&estimate);
+    work_estimate_measured(&estimate, 1, MS, AHEAD_LEAST_NS);
+    work_estimate_measured(&estimate, 97, 97 * MS / 10, AHEAD_LEAST_NS);
+    assert_int_equal(work_estimate_piece_ns(&estimate), (7 * MS + 97 * MS / 10) / 104);
+}
+
+/* As of a program that copies a little before each kernel: a mark is due after so much work, not after so many copies. */
+static void marks_follow_the_mean_of_pieces_that_differ(void **state)
+{
+    struct work_estimate estimate;
+    (void)state;
+    work_estimate_reset(&estimate);
+    for (unsigned i = 0; i < 100; i++)
+        work_estimate_measured(&estimate, 1, i % 2 ? MS / 2 : 2000, AHEAD_LEAST_NS);
+    assert_in_range(work_estimate_piece_ns(&estimate), MS / 8, MS / 2);
+    assert_in_range(work_estimate_chunk(&estimate), 1, 4);
 }
 
 static void what_has_an_upper_bound_alone_is_never_taken_for_longer(void **state)
@@ -76,7 +99,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_becomes_a_third_of_what_may_be_ahead),
-        cmocka_unit_test(longer_pieces_are_believed_step_by_step_and_shorter_ones_at_once),
+        cmocka_unit_test(longer_pieces_are_believed_step_by_step),
+        cmocka_unit_test(many_pieces_are_believed_more_than_one),
+        cmocka_unit_test(marks_follow_the_mean_of_pieces_that_differ),
         cmocka_unit_test(what_has_an_upper_bound_alone_is_never_taken_for_longer),
         cmocka_unit_test(what_is_left_takes_as_long_as_what_was_seen),
         cmocka_unit_test(a_stream_that_ran_dry_may_have_more_ahead_for_a_while),
