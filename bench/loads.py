@@ -106,21 +106,23 @@ class Loads:
             visitor.end()
             self.bench.end([visitor.process])
 
-    def _window(self, loads, account, visit):
+    def _window(self, loads, account, visit, clocks=None):
         """What the loads of each session did in a window, with their percent of the compute engine's time in `gpu` and, where
-        `account` tells what they were charged, in `charged`."""
+        `account` tells what they were charged, in `charged`. `clocks`: of each session's machine, where each has its own."""
+        clocks = clocks or [self.clock]
         for window_s in (SETTLE_S, self.window_s):
-            charged_before, (before_ns, before) = account(), self.clock.read()
+            charged_before, before = account(), [clock.read() for clock in clocks]
             with self.cpu_clock() as cpus:
                 for load in itertools.chain(*loads):
                     load.begin(window_s)
                 visit(window_s)
                 ended = [[load.end() for load in members] for members in loads]
-            charged, (after_ns, after) = account(), self.clock.read()
+            charged, after = account(), [clock.read() for clock in clocks]
         results = []
         for number, members in enumerate(loads):
+            (before_ns, used_before), (after_ns, used_after) = before[number % len(clocks)], after[number % len(clocks)]
             pids = [load.process.pid for load in members]
-            ns = sum(after.get(pid, 0) - before.get(pid, 0) for pid in pids)
+            ns = sum(used_after.get(pid, 0) - used_before.get(pid, 0) for pid in pids)
             result = {"gpu": 100 * ns / (after_ns - before_ns), "p50": statistics.median(one["p50"] for one in ended[number]),
                       "p99": max(one["p99"] for one in ended[number])}
             if charged:
@@ -145,12 +147,15 @@ class Loads:
         made = [self.bench.session(1 << 30, gpus=party.gpus, compute=party.compute, priority=party.priority) for party in parties]
         return [session for session, _ in made], [environment for _, environment in made]
 
-    def _inside(self, case):
-        sessions, environments = self._sessions(case.parties)
-
+    def _account(self, sessions):
+        """A function that tells what each session was charged until now."""
         def account():
             documents = [self.bench.request("GET", f"/v1/sessions/{session}")[1] for session in sessions]
             return [document["gpus"][0]["gpu_seconds"] for document in documents]
+        return account
+
+    def _inside(self, case):
+        sessions, environments = self._sessions(case.parties)
 
         def visit(window_s):
             end = time.monotonic() + window_s - VISIT_S
@@ -158,7 +163,7 @@ class Loads:
                 session, environment = self.bench.session(1 << 30)
                 self._visits(environment, case.visitor, 0.01 + time.monotonic())
                 self.bench.release(session)
-        results, cpus = self._together(case.parties, environments, account, visit)
+        results, cpus = self._together(case.parties, environments, self._account(sessions), visit)
         for session in sessions:
             self.bench.release(session)
         return results, cpus

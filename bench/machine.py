@@ -82,5 +82,9 @@ class Machine:
                   "LD_PRELOAD": str(self.prefix / "lib/gpuslice/libgpuslice.so")}
         return session["session_id"], inside
 
+    def apart(self, number):
+        """The environment of a program on another machine like this, without GPU Slice: its GPU is its own."""
+        return {**self.outside, "FAKECUDA_NAME": f"{self.name}-{number}"}
+
     def release(self, session_id):
         self.request("DELETE", f"/v1/sessions/{session_id}")
