@@ -122,13 +122,15 @@ static void describe_card(struct nvml *nvml, nvmlDevice_t device, struct nvml_ca
         snprintf(card->compute_capability, sizeof(card->compute_capability), "%d.%d", major, minor);
 }
 
-/* Add one GPU to the list, unless it is full. False, with the list's error set, when NVML
+/* Add one GPU to the list; what does not fit is counted. False, with the list's error set, when NVML
  * does not name it. */
 static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t whole, nvmlDevice_t device,
                      unsigned index, int mig_index)
 {
-    if (list->count == LEDGER_GPUS)
+    if (list->count == LEDGER_GPUS) {
+        list->left_out++;
         return true;
+    }
     struct nvml_card *card = &list->cards[list->count];
     card->index = index;
     card->mig_index = mig_index;
@@ -187,7 +189,7 @@ static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
         error_set(&list->error, ENODEV, NULL, "NVML does not start: %s", nvml->error_string(result));
         return;
     }
-    for (unsigned i = 0; i < count && i < LEDGER_GPUS; i++) {
+    for (unsigned i = 0; i < count; i++) {
         nvmlDevice_t device;
         result = nvml->handle(i, &device);
         if (result != NVML_SUCCESS) {

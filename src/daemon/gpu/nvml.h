@@ -63,8 +63,8 @@ int nvml_load(struct nvml **nvml, const char *library, struct error *error);
 struct nvml_list_job {
     struct worker_job job;
     struct gpu_sampler *sampler;
-    struct error error; /* status 0: done */
-    unsigned count;
+    struct error error;       /* status 0: done */
+    unsigned count, left_out; /* in `cards`, and beyond */
     struct nvml_card cards[LEDGER_GPUS];
     char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
 };

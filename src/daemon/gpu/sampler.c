@@ -326,6 +326,9 @@ static void on_listed(struct worker_job *worker_job)
         memcpy(gpu->compute_capability, list->cards[i].compute_capability, sizeof(gpu->compute_capability));
         gpu->healthy = true;
     }
+    if (list->left_out)
+        log_warning("the machine has %u GPUs and MIG instances, and sessions can have the first %u",
+                    list->count + list->left_out, list->count);
     daemon->gpu_count = list->count;
     memcpy(daemon->driver_version, list->driver_version, sizeof(daemon->driver_version));
     sampler->list_error = list->error;

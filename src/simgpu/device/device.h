@@ -22,7 +22,7 @@
 #include "base/error.h"
 
 #define DEVICE_CARDS 16u    /* most cards there can be */
-#define DEVICE_GPUS 64u     /* most GPUs: cards, and MIG instances of them (mig.h) */
+#define DEVICE_GPUS 128u    /* most GPUs: cards, and MIG instances of them (mig.h) */
 #define DEVICE_SLOTS 1024u  /* most processes at a time */
 #define DEVICE_SHARES 1024u /* most shares of a GPU */
 #define DEVICE_NAME "GPU Slice Simulated GPU"

@@ -55,7 +55,7 @@ struct shared_header {
         _Atomic uint64_t paged_bytes[DEVICE_GPUS];  /* managed memory that it brought there (paging.h) */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 11u
+#define SHARED_LAYOUT 12u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

@@ -22,9 +22,15 @@
 struct team {
     uint64_t object_bytes, handle_types;
     uint32_t device_count;
-    _Atomic uint64_t gpus; /* a bit for each that was added */
+    _Atomic uint64_t gpus; /* a bit for each card that was added */
 };
-_Static_assert(DEVICE_GPUS <= 64, "bits of a team");
+_Static_assert(DEVICE_CARDS <= 64, "bits of a team");
+
+/* 0 for a MIG instance, which reaches no other GPU. */
+static uint64_t team_bit(unsigned gpu)
+{
+    return device_shape(gpu)->instance == DEVICE_WHOLE ? UINT64_C(1) << device_shape(gpu)->card : 0;
+}
 
 struct binding {
     LIST_ENTRY(binding) entry;
@@ -144,9 +150,11 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle object, CUdevice devi
     CUresult result = handle && handle->multicast ? device_check(device) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         struct team *team = handle->multicast->team;
-        uint64_t own = UINT64_C(1) << simulator.visible[device], gpus = atomic_load(&team->gpus);
+        uint64_t own = team_bit(simulator.visible[device]), gpus = atomic_load(&team->gpus);
         do {
-            if (gpus & own || (unsigned)__builtin_popcountll(gpus) == team->device_count)
+            if (!own)
+                result = CUDA_ERROR_NOT_SUPPORTED;
+            else if (gpus & own || (unsigned)__builtin_popcountll(gpus) == team->device_count)
                 result = CUDA_ERROR_INVALID_VALUE; /* once each, and no more than there is room for */
         } while (result == CUDA_SUCCESS && !atomic_compare_exchange_weak(&team->gpus, &gpus, gpus | own));
     }
@@ -185,7 +193,7 @@ static CUresult bind(struct handle *object, uint64_t offset, struct handle *memo
     struct multicast *multicast = object->multicast;
     SIM_REQUIRE(!multicast->is_shareable ||
                 memory->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE);
-    if (!(atomic_load(&multicast->team->gpus) >> memory->gpu & 1))
+    if (!(atomic_load(&multicast->team->gpus) & team_bit(memory->gpu)))
         return CUDA_ERROR_INVALID_DEVICE;
     const struct binding *other;
     LIST_FOREACH (other, &multicast->bindings, entry)

@@ -30,7 +30,7 @@ struct CUmemPoolHandle_st {
     uint64_t release_threshold_bytes;
     int reuse_event, reuse_opportunistic, reuse_internal;
     bool is_destroyed;       /* gives back whatever is freed at once */
-    uint64_t peer_access[2]; /* bit per GPU: may read, may write */
+    uint64_t peer_access[2]; /* a bit for each of the process's devices: may read, may write */
 };
 
 static inline uint64_t pool_grains(uint64_t bytes)

@@ -264,9 +264,9 @@ static CUresult access_set(CUmemoryPool pool, const CUmemAccessDesc *access)
     }
     for (unsigned bit = 0; bit < 2; bit++)
         if ((unsigned)access->flags >> bit & 1)
-            pool->peer_access[bit] |= UINT64_C(1) << gpu;
+            pool->peer_access[bit] |= UINT64_C(1) << access->location.id;
         else
-            pool->peer_access[bit] &= ~(UINT64_C(1) << gpu);
+            pool->peer_access[bit] &= ~(UINT64_C(1) << access->location.id);
     return CUDA_SUCCESS;
 }
 
@@ -301,7 +301,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
     SIM_TRY(device_check(location->id));
     unsigned gpu = simulator.visible[location->id];
     pthread_mutex_lock(&pool->lock);
-    uint64_t value = (pool->peer_access[0] >> gpu & 1) | (pool->peer_access[1] >> gpu & 1) << 1;
+    uint64_t value = (pool->peer_access[0] >> location->id & 1) | (pool->peer_access[1] >> location->id & 1) << 1;
     pthread_mutex_unlock(&pool->lock);
     bool own = pool->place == POOL_MANAGED || (pool->place == POOL_ON_DEVICE && gpu == pool->gpu);
     *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : (CUmemAccess_flags)value;
