@@ -380,6 +380,12 @@ enum arbiter_lease arbiter_session_lease(const struct arbiter_session *session)
     return session->lease;
 }
 
+uint64_t arbiter_session_asked(const struct arbiter_session *session, unsigned *steps)
+{
+    *steps = session->closing ? session->steps : 0;
+    return session->closing ? session->closing_at : 0;
+}
+
 bool arbiter_session_waits(const struct arbiter_session *session)
 {
     return arbiter_is_waiting(session);

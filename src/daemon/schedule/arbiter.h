@@ -85,6 +85,8 @@ uint64_t arbiter_handovers(const struct arbiter *arbiter, unsigned gpu);
 
 /* What a session got and how it stands. `used` and `achieved` are measured while shares count alone. */
 enum arbiter_lease arbiter_session_lease(const struct arbiter_session *session);
+/* When its lease was asked back, 0: it was not; and how many steps were taken since. */
+uint64_t arbiter_session_asked(const struct arbiter_session *session, unsigned *steps);
 bool arbiter_session_waits(const struct arbiter_session *session);
 bool arbiter_session_is_undrainable(const struct arbiter_session *session);
 uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu); /* of GPU time, in all */

@@ -316,6 +316,13 @@ static uint64_t until_throttled(const struct arbiter_session *holder)
     return next;
 }
 
+static void take_steps(struct arbiter *arbiter)
+{
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        if (session->closes_alone)
+            arbiter_step(session);
+}
+
 static void take_away(struct arbiter *arbiter)
 {
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
@@ -500,6 +507,7 @@ static uint64_t next_of(const struct arbiter_session *session)
     uint64_t next = NEVER;
     if (session->closing) {
         uint64_t leaves = session->has_left ? NEVER : arbiter_leaves_at(session);
+        earlier(&leaves, arbiter_steps_at(session));
         return leaves < session->closes_at ? leaves : session->closes_at;
     }
     if (session->lease == LEASE_LOOSE)
@@ -539,6 +547,7 @@ void arbiter_decide(struct arbiter *arbiter)
     arbiter_find_roles(arbiter);
     change_roles(arbiter);
     take_away(arbiter);
+    take_steps(arbiter);
     give(arbiter);
     note_waiting(arbiter);
     open_gates(arbiter);

@@ -13,6 +13,8 @@
 #define SLICE_NS UINT64_C(2000000)
 /* Closings for which processes are thought to wait for each other's work once a step was needed. */
 #define ENTANGLED_CLOSINGS 16u
+/* What work is late by where it is thought to wait for another process's. */
+#define LATE_NS UINT64_C(700000)
 #define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
@@ -171,6 +173,7 @@ void arbiter_begin_closing(struct arbiter_session *session)
         return;
     session->closing = true;
     session->closing_at = arbiter->now;
+    session->steps = 0;
     session->closes_alone = session->entangled > 0;
     session->entangled -= session->closes_alone;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
@@ -220,30 +223,65 @@ static uint64_t neighbours(const struct arbiter_process *process, bool own)
     return count;
 }
 
+/* Of a session that closes alone: what its processes have in flight the GPU does by turns, so none of it is late before all
+ * of it should be done. */
+static void expect_all_drained(struct arbiter_process *process, uint64_t left_ns)
+{
+    uint64_t now = process->session->arbiter->now, done_at = now + left_ns;
+    if (process->done_at != NEVER && process->done_at > done_at)
+        done_at = process->done_at;
+    process->stalls_at = done_at + (neighbours(process, false) ? SLICE_NS : LATE_NS);
+    for (struct arbiter_process *at = process->session->processes; at; at = at->next)
+        if (at->gate == PROCESS_CLOSING && at->stalls_at > now && at->stalls_at < process->stalls_at)
+            at->stalls_at = process->stalls_at;
+}
+
 void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns)
 {
-    const struct arbiter *arbiter = process->session->arbiter;
-    uint64_t others = neighbours(process, false);
+    uint64_t others = neighbours(process, false) + neighbours(process, true);
     process->stalls = false;
     if (process->session->closes_alone)
-        process->stalls_at = arbiter->now + left_ns + (others ? SLICE_NS : 0);
+        expect_all_drained(process, left_ns);
     else
-        process->stalls_at = arbiter->now + (others + neighbours(process, true) + 1) * (left_ns + SLICE_NS);
+        process->stalls_at = process->session->arbiter->now + (others + 1) * (left_ns + SLICE_NS);
+}
+
+/* It says so; or nobody waits for that, as its session has needed steps of late. */
+static bool told_left(const struct arbiter_process *process)
+{
+    return process->session->closes_alone && process->done_at != NEVER;
 }
 
 static bool any_stalls(const struct arbiter_session *session)
 {
+    uint64_t now = session->arbiter->now;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == PROCESS_CLOSING && at->stalls)
+        if (at->gate == PROCESS_CLOSING && (at->stalls || (told_left(at) && now >= at->stalls_at)))
             return true;
     return false;
+}
+
+static bool may_step(const struct arbiter_session *session)
+{
+    return session->closing && session->arbiter->now - session->closing_at <= STEPS_FOR_NS &&
+           arbiter_has_waiting_process(session);
+}
+
+uint64_t arbiter_steps_at(const struct arbiter_session *session)
+{
+    uint64_t next = NEVER;
+    if (!may_step(session))
+        return NEVER;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at->gate == PROCESS_CLOSING && told_left(at) && at->stalls_at < next)
+            next = at->stalls_at;
+    return next;
 }
 
 void arbiter_step(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
-    if (!session->closing || arbiter->now - session->closing_at > STEPS_FOR_NS ||
-        !arbiter_has_waiting_process(session) || !any_stalls(session))
+    if (!may_step(session) || !any_stalls(session))
         return;
     if (!session->closes_alone) /* there steps are taken too soon to tell anything */
         session->entangled = ENTANGLED_CLOSINGS;
@@ -251,6 +289,7 @@ void arbiter_step(struct arbiter_session *session)
         at->stalls = false;
         if (!arbiter_process_is_waiting(at))
             continue;
+        session->steps++;
         at->gate = PROCESS_CLOSING;
         at->wants = false;
         at->done_at = arbiter->now; /* so little that the next one does not wait for it */

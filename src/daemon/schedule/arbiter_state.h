@@ -139,6 +139,8 @@ struct arbiter_session {
      * for granted; and whether it is for this one. */
     unsigned entangled;
     bool closes_alone;
+    /* Of this closing. */
+    unsigned steps;
     /* The lease's GPUs. */
     uint64_t held;
     /* Of the lease, as granted. */
@@ -395,5 +397,7 @@ void arbiter_become_loose(struct arbiter_session *session);
 void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns);
 /* While a process cannot drain, those of its session that have take one call each, which the first may wait for. */
 void arbiter_step(struct arbiter_session *session);
+/* When such a step is due without anybody saying so; UINT64_MAX: never. */
+uint64_t arbiter_steps_at(const struct arbiter_session *session);
 /* Note whether its maximum keeps it from having a lease now. */
 void arbiter_throttle(struct arbiter_session *session);

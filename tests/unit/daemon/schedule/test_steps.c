@@ -167,10 +167,15 @@ static void who_has_drained_takes_a_step_where_work_outlives_the_slices_of_other
     assert_true(second.open && second.revoked); /* it is waited for at once */
     assert_int_equal(second.steps, 1);
     /* And another, as soon as it has drained again and that was not enough. */
+    unsigned steps;
+    uint64_t asked = arbiter_session_asked(pair, &steps);
+    assert_in_range(asked, 1, now - 3 * MS);
+    assert_int_equal(steps, 1);
     drain(&second);
     assert_in_range(stall(LONG_NS), 1, MS);
     drain(&second);
     drain(&first);
+    assert_int_equal(arbiter_session_asked(pair, &steps), 0);
     pass_ms();
     assert_true(other.open);
     assert_int_equal(second.steps, 2);
@@ -242,6 +247,40 @@ static void a_session_that_has_needed_steps_takes_them_sooner(void **state)
     assert_in_range(known_ns, MS, unknown_ns / 2);
 }
 
+/* Nobody says anything: how long until the second takes a step, or 0. */
+static uint64_t wait_for_step(uint64_t ns)
+{
+    uint64_t from = now;
+    unsigned before = second.steps;
+    while (now - from < ns && second.steps == before) {
+        uint64_t next = arbiter_next(arbiter);
+        now = next > now && next < now + MS ? next : now + MS;
+        arbiter_tick(arbiter, now);
+    }
+    return second.steps == before ? 0 : now - from;
+}
+
+static void a_session_that_has_needed_steps_takes_them_when_work_is_late(void **state)
+{
+    (void)state;
+    closed(&first, MS);
+    drain(&second);
+    assert_int_equal(wait_for_step(LONG_NS), 0); /* it has not needed any yet */
+    assert_int_not_equal(stall(LONG_NS), 0);
+    drain(&second);
+    drain(&first);
+    run_to_closing();
+    closed(&first, MS);
+    drain(&second);
+    unsigned before = second.steps;
+    assert_in_range(wait_for_step(LONG_NS), MS, 3 * MS);
+    drain(&second); /* that was not enough */
+    assert_int_equal(second.steps, before + 2);
+    drain(&first);
+    drain(&second);
+    assert_int_equal(wait_for_step(LONG_NS), 0);
+}
+
 /* Its own step may leave more before the GPU than it had when it was done. */
 static void who_was_let_in_stays_so_whatever_steps_leave(void **state)
 {
@@ -304,6 +343,7 @@ int main(void)
         TEST(a_closing_that_steps_do_not_end_goes_on_without),
         TEST(nobody_is_let_in_early_while_a_session_has_needed_steps),
         TEST(a_session_that_has_needed_steps_takes_them_sooner),
+        TEST(a_session_that_has_needed_steps_takes_them_when_work_is_late),
         TEST(who_was_let_in_stays_so_whatever_steps_leave),
         TEST(a_turn_goes_on_without_a_process_that_leaves),
         TEST(who_leaves_last_is_followed_before_it_has_drained),
