@@ -1,6 +1,7 @@
 """Gates that close while work waits for other work or for threads: everything ends, and nothing is changed by it. A worker
 with a share of its own has leases go to and fro every millisecond meanwhile."""
 import os
+import statistics
 
 import pytest
 
@@ -119,10 +120,17 @@ def test_a_rank_whose_other_rank_is_closed_can_drain(rivals, reap):
     """The other one takes a step, and another, until it can; else closings fail, one in a hundred here, after 100 ms each."""
     daemon = rivals(1)
     daemon.cli("create", "--name", "ranks", "--gpu", 0, *SHARE)
+    session = daemon.session("ranks")
     ranks = start_ranks(daemon, reap, ["ranks", "ranks"], 1)
-    before = handovers(daemon)
-    while handovers(daemon) - before < 4 * REVOKES:
+    closings, since = [], 0
+    while len(closings) < 2 * REVOKES:
         round_of(ranks)
+        answer = daemon.request("GET", f"/v1/scheduler/turns?since_seconds={since}")[1]
+        since = answer["now_seconds"]
+        closings += [turn["end_seconds"] - turn["asked_seconds"] for turn in answer["turns"]
+                     if turn["session_id"] == session["session_id"] and turn["asked_seconds"] and turn["end_seconds"]]
     assert daemon.session("ranks")["overruns"] <= REVOKES // 100
+    half = len(closings) // 2
+    assert statistics.median(closings[half:]) < 10 * statistics.median(closings[:half]), "they take longer and longer"
     for rank in ranks:
         finish(rank)

@@ -219,6 +219,11 @@ struct turn_list {
     json_t *turns;
 };
 
+static json_t *time_or_null(uint64_t ns)
+{
+    return ns ? json_real((double)ns / NS_PER_SECOND) : json_null();
+}
+
 static void add_turn(const struct turn *turn, void *context)
 {
     struct turn_list *list = context;
@@ -226,13 +231,14 @@ static void add_turn(const struct turn *turn, void *context)
     bool is_visible = uid == 0 || uid == turn->owner;
     for (unsigned i = 0; i < list->request->daemon->gpu_count; i++)
         if (turn->gpus >> i & 1)
-            json_array_append_new(
-                list->turns,
-                json_pack("{s:s,s:s?,s:s,s:f,s:o}", "uuid", list->request->daemon->gpus[i].uuid_text,
-                          "session_id", is_visible ? turn->session_id : NULL, "lease",
-                          agents_lease_name(turn->lease), "begin_seconds",
-                          (double)turn->begin_ns / NS_PER_SECOND, "end_seconds",
-                          turn->end_ns ? json_real((double)turn->end_ns / NS_PER_SECOND) : json_null()));
+            json_array_append_new(list->turns,
+                                  json_pack("{s:s,s:s?,s:s,s:f,s:o,s:o,s:I}", "uuid",
+                                            list->request->daemon->gpus[i].uuid_text, "session_id",
+                                            is_visible ? turn->session_id : NULL, "lease",
+                                            agents_lease_name(turn->lease), "begin_seconds",
+                                            (double)turn->begin_ns / NS_PER_SECOND, "asked_seconds",
+                                            time_or_null(turn->asked_ns), "end_seconds",
+                                            time_or_null(turn->end_ns), "steps", (json_int_t)turn->steps));
 }
 
 void api_show_turns(struct http_request *request, const char *id)

@@ -72,6 +72,7 @@ static void note_turn(struct leases *leases, const struct session *session, enum
     for (unsigned i = 0; i < session->gpu_count; i++)
         if (session->gpus[i].gpu >= 0)
             turn.gpus |= UINT64_C(1) << session->gpus[i].gpu;
+    turn.asked_ns = arbiter_session_asked(session->arbitrated, &turn.steps);
     strcpy(turn.session_id, session->id);
     turns_note(leases->turns, &turn, monotonic_ns());
 }
@@ -143,6 +144,8 @@ static void on_revoke(void *owner, uint64_t lease, uint64_t patience_ns)
 {
     struct wire_message message = {.header.type = WIRE_REVOKE,
                                    .revoke = {.lease = lease, .patience_ns = patience_ns}};
+    const struct agent *agent = owner;
+    touch(agent->leases, agent->process->session);
     post(owner, &message);
 }
 

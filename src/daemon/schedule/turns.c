@@ -29,6 +29,13 @@ static struct turn *find_open(const struct turns *turns, uint64_t session)
     return NULL;
 }
 
+/* What was asked back, and is held without being asked for, was given again in between. */
+static bool is_same(const struct turn *open, const struct turn *news)
+{
+    return open->lease == news->lease && open->gpus == news->gpus &&
+           (!open->asked_ns || open->asked_ns == news->asked_ns);
+}
+
 static void end_turn(struct turns *turns, struct turn *turn, uint64_t now)
 {
     turn->end_ns = now;
@@ -39,8 +46,11 @@ static void end_turn(struct turns *turns, struct turn *turn, uint64_t now)
 void turns_note(struct turns *turns, const struct turn *news, uint64_t now)
 {
     struct turn *open = find_open(turns, news->session);
-    if (open && open->lease == news->lease && open->gpus == news->gpus)
+    if (open && is_same(open, news)) {
+        open->asked_ns = news->asked_ns;
+        open->steps = news->steps;
         return;
+    }
     if (open)
         end_turn(turns, open, now);
     if (news->lease == LEASE_NONE || news->lease == LEASE_FREE)

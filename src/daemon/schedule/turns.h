@@ -23,14 +23,17 @@ struct turn {
     uint64_t gpus; /* bits, of the daemon's GPUs */
     enum arbiter_lease lease;
     uint64_t begin_ns, end_ns; /* end 0: it goes on */
+    /* When the daemon asked for it back (0: it did not), and the steps that were taken from then on. */
+    uint64_t asked_ns;
+    unsigned steps;
 };
 
 /* NULL without memory. */
 struct turns *turns_new(void);
 void turns_free(struct turns *turns);
 
-/* `turn`'s session holds its lease now (LEASE_NONE and LEASE_FREE: no turn), which may be news. Its times are
- * not looked at. */
+/* `turn`'s session holds its lease now (LEASE_NONE and LEASE_FREE: no turn), which may be news. When it began and ended
+ * is not looked at. */
 void turns_note(struct turns *turns, const struct turn *turn, uint64_t now);
 
 /* Call `take` for each turn that went on after `since_ns`, in the order of their ends, then for those that

@@ -55,6 +55,31 @@ static void a_turn_goes_from_its_first_notice_to_another_lease(void **state)
     turns_free(turns);
 }
 
+static void note_asked(struct turns *turns, uint64_t asked, unsigned steps, uint64_t now)
+{
+    const struct turn turn = {
+        .session = 1, .gpus = 1, .lease = LEASE_EXCLUSIVE, .asked_ns = asked, .steps = steps};
+    turns_note(turns, &turn, now);
+}
+
+static void a_turn_knows_when_it_was_asked_back(void **state)
+{
+    (void)state;
+    struct turns *turns = turns_new();
+    note_asked(turns, 0, 0, 10);
+    note_asked(turns, 30, 0, 30);
+    note_asked(turns, 30, 2, 31);
+    note_asked(turns, 0, 0, 35); /* given again at once */
+    struct seen seen = list(turns, 0);
+    assert_int_equal(seen.count, 2);
+    assert_int_equal(seen.turns[0].asked_ns, 30);
+    assert_int_equal(seen.turns[0].steps, 2);
+    assert_int_equal(seen.turns[0].end_ns, 35);
+    assert_int_equal(seen.turns[1].begin_ns, 35);
+    assert_int_equal(seen.turns[1].asked_ns, 0);
+    turns_free(turns);
+}
+
 static void a_free_gpu_has_no_turns(void **state)
 {
     struct turns *turns = turns_new();
@@ -81,6 +106,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_turn_goes_from_its_first_notice_to_another_lease),
+        cmocka_unit_test(a_turn_knows_when_it_was_asked_back),
         cmocka_unit_test(a_free_gpu_has_no_turns),
         cmocka_unit_test(the_oldest_are_forgotten),
     };
