@@ -59,7 +59,8 @@ void check_machine(const struct check *check)
                         getenv("KUBERNETES_SERVICE_HOST")
                     ? "yes"
                     : "no sign of one");
-    figure_text("kernel_module", "%s", first_line("/proc/driver/nvidia/version"));
+    const char *module = first_line("/proc/driver/nvidia/version");
+    figure_text("kernel_module", "%s", *module ? module : "none seen");
     tell_library("libcuda", "libcuda.so.1", "cuInit");
     tell_library("libnvidia-ml", "libnvidia-ml.so.1", "nvmlInit_v2");
     figure_text("driver_version", "%s", nvml_driver_version());

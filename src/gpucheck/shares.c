@@ -85,7 +85,7 @@ static double work_alone(void)
     start_worker(&part, NULL);
     work_together(&part, 1, ALONE_S, &got, NULL);
     part_end(&part);
-    figure("alone_without_us", got, "%");
+    figure("alone_outside", got, "%");
     return got;
 }
 
