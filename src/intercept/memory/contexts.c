@@ -64,6 +64,8 @@ static void enter(struct charge *charge, CUcontext context)
             ledger_charge(session_slot(), charge->gpu, charge->bytes);
     }
     charge_keep(charge, RECORD_CONTEXT, key_of(context), 0);
+    if (engine_of_process()->meet_context)
+        engine_of_process()->meet_context(context);
 }
 
 /* The daemon compares with the card, and threads forget which GPU a context is on. */

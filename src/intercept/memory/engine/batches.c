@@ -4,6 +4,7 @@
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
+#define DIGESTER_TRIES 4u               /* the first extent has left before the fourth batch is prepared */
 #define PIECE_BYTES (UINT64_C(8) << 20) /* of one copy: the link begins while the next is submitted */
 
 /* Where it can be copied from and to. */
@@ -26,8 +27,8 @@ CUresult move_copy(struct move *move, struct extent *extent, bool is_out)
         uint64_t left = extent->bytes - at, place = extent->place + at;
         bytes = arena_in_one_chunk(arena, place, left < PIECE_BYTES ? left : PIECE_BYTES);
         void *host = arena->base + place;
-        result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, from + at, bytes, move->stream)
-                        : real(cuMemcpyHtoDAsync_v2)(from + at, host, bytes, move->stream);
+        result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, from + at, bytes, move->tools->copies)
+                        : real(cuMemcpyHtoDAsync_v2)(from + at, host, bytes, move->tools->copies);
     }
     return result;
 }
@@ -38,13 +39,25 @@ bool move_takes(const struct move *move, const struct direction *direction, uint
     return extent->is_used && move_goes_this_way(move, extent) && direction->is_to_move(extent);
 }
 
+/* Digests need a little memory of the card. Where it is full, there is some when the first extent has left: so batches are
+ * of one extent until there are digests, or it was tried often enough. */
+static void try_digester(struct move *move, const struct direction *direction)
+{
+    if (!direction->prepare || move->digester.results || !move->digester_tries)
+        return;
+    digester_begin(&move->digester, move->tools, move->swap->extents.end);
+    move->digester_tries = move->digester.results ? 0 : move->digester_tries - 1;
+}
+
 /* The extents behind `last` that move, up to the batch's size. What they need before their copies is done while those of
  * `last` still run. */
 static struct batch next_batch(struct move *move, const struct direction *direction, const struct batch *last)
 {
     const struct extents *extents = &move->swap->extents;
     struct batch batch = {.begin = last->end, .end = last->end};
-    for (; batch.end < extents->end && batch.bytes < move->batch_bytes; batch.end++)
+    try_digester(move, direction);
+    uint64_t most_bytes = direction->prepare && move->digester_tries ? 1 : move->batch_bytes;
+    for (; batch.end < extents->end && batch.bytes < most_bytes; batch.end++)
         if (move_takes(move, direction, batch.end))
             batch.bytes += extents->table[batch.end].bytes;
     if (direction->prepare && batch.bytes)
@@ -60,7 +73,7 @@ static CUresult submit_batch(struct move *move, const struct direction *directio
         if (move_takes(move, direction, i))
             result = direction->submit(move, &move->swap->extents.table[i]);
     if (result == CUDA_SUCCESS)
-        result = real(cuEventRecord)(done, move->stream);
+        result = real(cuEventRecord)(done, move->tools->copies);
     if (result == CUDA_SUCCESS && direction->go_on)
         direction->go_on(move, batch);
     return result;
@@ -84,12 +97,12 @@ static CUresult move_batches(struct move *move, const struct direction *directio
     struct batch last = {0}, batch = next_batch(move, direction, &last), next;
     CUresult result = CUDA_SUCCESS;
     for (unsigned number = 0; result == CUDA_SUCCESS && (batch.bytes || last.bytes); number++) {
-        result = submit_batch(move, direction, &batch, move->done[number % 2]);
+        result = submit_batch(move, direction, &batch, move->tools->done[number % 2]);
         if (result != CUDA_SUCCESS)
             break;
         next = next_batch(move, direction, &batch);
         if (last.bytes)
-            result = finish_batch(move, direction, &last, move->done[(number + 1) % 2]);
+            result = finish_batch(move, direction, &last, move->tools->done[(number + 1) % 2]);
         last = batch;
         batch = next;
     }
@@ -99,25 +112,16 @@ static CUresult move_batches(struct move *move, const struct direction *directio
 /* When this returns, nothing of it goes on. */
 static CUresult go(struct move *move, const struct direction *direction)
 {
-    CUresult result = real(cuStreamCreate)(&move->stream, CU_STREAM_NON_BLOCKING), ended;
+    CUresult result = tools_find(move->way->context, &move->tools), ended;
     if (result != CUDA_SUCCESS)
         return result;
-    unsigned made = 0;
-    while (made < 2 && result == CUDA_SUCCESS) {
-        result = real(cuEventCreate)(&move->done[made], CU_EVENT_DISABLE_TIMING);
-        made += result == CUDA_SUCCESS;
-    }
     arena_lock_pages(&move->swap->arena, move->way->context);
-    digester_begin(&move->digester, direction->prepare ? move->swap->extents.end : 0);
-    if (result == CUDA_SUCCESS)
-        result = move_batches(move, direction);
+    move->digester_tries = move->swap->clean_mode == CLEAN_COPY ? 0 : DIGESTER_TRIES;
+    result = move_batches(move, direction);
     digester_end(&move->digester);
-    ended = real(cuStreamSynchronize)(move->stream);
+    ended = real(cuStreamSynchronize)(move->tools->copies);
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
         mapping_close(extent); /* where something failed */
-    while (made-- > 0)
-        real(cuEventDestroy_v2)(move->done[made]);
-    real(cuStreamDestroy_v2)(move->stream);
     return result == CUDA_SUCCESS ? ended : result;
 }
 

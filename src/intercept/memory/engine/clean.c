@@ -1,70 +1,93 @@
 #include "intercept/memory/engine/clean.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "intercept/memory/engine/digest_ptx.h"
-#include "intercept/memory/engine/state.h"
 #include "intercept/resolve/real.h"
+#include "intercept/resolve/report.h"
 
 #define BLOCKS 1024u /* several for each multiprocessor of the largest cards */
 #define THREADS 256u
 
-/* The kernel in the current context, loaded at the first use. */
-static bool find_function(CUcontext context, CUfunction *function)
+#define COMPARED_BYTES (UINT64_C(8) << 20) /* at a time */
+
+enum clean_mode clean_mode_read(void)
 {
-    struct swap_digester *known = swap_state()->digesters;
-    CUmodule module;
-    unsigned free_place = SWAP_DIGESTERS;
-    for (unsigned i = 0; i < SWAP_DIGESTERS; i++) {
-        if (known[i].context == context) {
-            *function = known[i].function;
-            return true;
-        }
-        if (!known[i].context && free_place == SWAP_DIGESTERS)
-            free_place = i;
+    static atomic_bool said;
+    static const char *const names[] = {
+        [CLEAN_TRUST] = "trust", [CLEAN_VERIFY] = "verify", [CLEAN_COPY] = "copy"};
+    const char *text = secure_getenv("GPUSLICE_UNCHANGED");
+    if (!text || !*text)
+        return CLEAN_TRUST;
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(text, names[i]) == 0)
+            return (enum clean_mode)i;
+    report_once(
+        &said,
+        "GPUSLICE_UNCHANGED is '%s'; expected 'trust', 'verify' or 'copy': all memory is copied each time it "
+        "leaves the GPU",
+        text);
+    return CLEAN_COPY;
+}
+
+bool clean_is_same(const struct swap_tools *tools, CUdeviceptr address, const struct arena *arena,
+                   uint64_t place, uint64_t bytes)
+{
+    unsigned char *seen =
+        mmap(NULL, COMPARED_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED)
+        return false;
+    bool is_same = true;
+    for (uint64_t at = 0; at < bytes && is_same; at += COMPARED_BYTES) {
+        uint64_t part = bytes - at < COMPARED_BYTES ? bytes - at : COMPARED_BYTES;
+        is_same = real(cuMemcpyDtoHAsync_v2)(seen, address + at, part, tools->digests) == CUDA_SUCCESS &&
+                  real(cuStreamSynchronize)(tools->digests) == CUDA_SUCCESS &&
+                  memcmp(seen, arena->base + place + at, part) == 0;
     }
-    if (free_place == SWAP_DIGESTERS || !real(cuModuleLoadData) || !real(cuModuleGetFunction) ||
+    munmap(seen, COMPARED_BYTES);
+    return is_same;
+}
+
+/* The kernel in the current context, loaded at the first use. */
+static bool find_function(struct swap_tools *tools)
+{
+    CUmodule module;
+    if (tools->digest)
+        return true;
+    if (!real(cuModuleLoadData) || !real(cuModuleGetFunction) ||
         real(cuModuleLoadData)(&module, digest_ptx) != CUDA_SUCCESS)
         return false;
-    if (real(cuModuleGetFunction)(function, module, DIGEST_KERNEL) != CUDA_SUCCESS) {
-        real(cuModuleUnload)(module);
-        return false;
-    }
-    known[free_place].context = context;
-    known[free_place].function = *function;
-    return true;
-}
-
-void digester_forget_context(CUcontext context)
-{
-    struct swap_digester *known = swap_state()->digesters;
-    for (unsigned i = 0; i < SWAP_DIGESTERS; i++)
-        if (known[i].context == context)
-            known[i].context = NULL;
-}
-
-static bool begin(struct digester *digester)
-{
-    CUcontext context;
-    size_t bytes = digester->room * sizeof(struct digest);
-    if (real(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !find_function(context, &digester->function) ||
-        real(cuStreamCreate)(&digester->stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-        return false;
-    void *seen = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (seen != MAP_FAILED && real(cuMemAlloc_v2)(&digester->results, bytes) == CUDA_SUCCESS) {
-        digester->seen = seen;
+    if (real(cuModuleGetFunction)(&tools->digest, module, DIGEST_KERNEL) == CUDA_SUCCESS)
         return true;
-    }
-    if (seen != MAP_FAILED)
-        munmap(seen, bytes);
-    real(cuStreamDestroy_v2)(digester->stream);
+    tools->digest = NULL;
+    real(cuModuleUnload)(module);
     return false;
 }
 
-void digester_begin(struct digester *digester, uint32_t room)
+static bool begin(struct digester *digester, struct swap_tools *tools)
+{
+    size_t bytes = digester->room * sizeof(struct digest);
+    if (!find_function(tools))
+        return false;
+    void *seen = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED)
+        return false;
+    if (real(cuMemAlloc_v2)(&digester->results, bytes) != CUDA_SUCCESS) {
+        munmap(seen, bytes);
+        return false;
+    }
+    digester->seen = seen;
+    digester->function = tools->digest;
+    digester->stream = tools->digests;
+    return true;
+}
+
+void digester_begin(struct digester *digester, struct swap_tools *tools, uint32_t room)
 {
     *digester = (struct digester){.room = room};
-    if (!room || !begin(digester))
+    if (!room || !begin(digester, tools))
         *digester = (struct digester){0};
 }
 
@@ -73,7 +96,6 @@ void digester_end(struct digester *digester)
     if (!digester->results)
         return;
     real(cuMemFree_v2)(digester->results);
-    real(cuStreamDestroy_v2)(digester->stream);
     munmap(digester->seen, digester->room * sizeof(struct digest));
     *digester = (struct digester){0};
 }

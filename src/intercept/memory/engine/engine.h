@@ -63,6 +63,8 @@ struct engine {
     /* What the driver would do and answer. `context`: that the memory goes with. */
     CUresult (*allocate)(const struct allocation *wanted, CUcontext context);
     CUresult (*release)(enum release_way way, uint64_t key, CUstream stream);
+    /* There is a new context, and the program has nothing in it yet. NULL: nothing is to be done. */
+    void (*meet_context)(CUcontext context);
     /* The context is gone, and the records of all that was its own with it. NULL: nothing is left to be done. */
     void (*forget_context)(CUcontext context);
     /* Whether it put physical memory of its own there, of which the program knows nothing. NULL: it has none. */

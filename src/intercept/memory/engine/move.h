@@ -1,6 +1,6 @@
 /* move.h - how memory of the swap engine moves, in either direction: context by context, in batches.
  *
- * way        a context whose extents move, with a stream for the copies
+ * way        a context whose extents move, by what the engine has there for that (tools.h)
  * batch      extents that follow each other in the table, of 128 MiB or an eighth of all: when its copies
  *            are done, and those of the next one run, its memory is given back (or told of as restored)
  * direction  what out and in do differently (swap_move.c)
@@ -12,7 +12,7 @@
 #include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/state.h"
 
-#define WAYS_MAX 64u
+#define WAYS_MAX SWAP_CONTEXTS_MAX
 
 struct way {
     CUcontext context;
@@ -28,9 +28,9 @@ struct move {
     uint64_t batch_bytes;
     /* The way that is gone at present. */
     const struct way *way;
-    CUstream stream;
-    CUevent done[2]; /* a batch's copies, of every other one */
+    struct swap_tools *tools; /* of its context */
     struct digester digester;
+    unsigned digester_tries; /* that are left, where it could not begin */
 };
 
 /* Indices in the table, from `begin` up to `end`. */

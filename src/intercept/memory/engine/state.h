@@ -6,8 +6,10 @@
 
 #include "intercept/memory/area.h"
 #include "intercept/memory/engine/arena.h"
+#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/extents.h"
 #include "intercept/memory/engine/pool_blocks.h"
+#include "intercept/memory/engine/tools.h"
 
 /* --- Mappings of the program's own (mappings.h) ---------------------------------------------------- */
 
@@ -83,13 +85,6 @@ struct swap_imports {
 
 /* --- The whole ------------------------------------------------------------------------------------- */
 
-/* The kernel of digests, in a context (clean.h). */
-#define SWAP_DIGESTERS 16u
-struct swap_digester {
-    CUcontext context; /* NULL: none */
-    CUfunction function;
-};
-
 struct swap {
     pthread_mutex_t lock;
     struct extents extents;
@@ -101,7 +96,8 @@ struct swap {
     struct program program;
     struct swap_pools pools;
     struct swap_imports imports;
-    struct swap_digester digesters[SWAP_DIGESTERS];
+    enum clean_mode clean_mode; /* of the process */
+    struct swap_tools *tools;   /* of SWAP_CONTEXTS_MAX; NULL: no context was met yet */
     /* Of each device, by ordinal: a bit for each that may reach its extents (cuCtxEnablePeerAccess). */
     uint64_t open_to[LEDGER_GPUS];
     /* No extent is resident, and new ones are born so. Changed under the lock. */

@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/as_driver.h"
-#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/mover.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_answers.h"
@@ -13,6 +12,7 @@
 
 void swap_begin(void)
 {
+    swap_state()->clean_mode = clean_mode_read();
     mover_register();
     atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
 }
@@ -201,6 +201,19 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     return result;
 }
 
+/* What it moves memory by: tools.h says why so early. Where the card has no room for it, it is made with the first move. */
+static void swap_meet_context(CUcontext context)
+{
+    struct own_calls calls;
+    struct swap_tools *tools;
+    if (!own_calls_begin(&calls, context))
+        return;
+    pthread_mutex_lock(&swap_state()->lock);
+    tools_find(context, &tools);
+    pthread_mutex_unlock(&swap_state()->lock);
+    own_calls_end(&calls);
+}
+
 static void swap_forget_context(CUcontext context)
 {
     struct extents *extents = &swap_state()->extents;
@@ -209,7 +222,7 @@ static void swap_forget_context(CUcontext context)
         if (extent->context == context)
             extent_end(extent);
     arena_forget_context(&swap_state()->arena, context);
-    digester_forget_context(context);
+    tools_forget_context(context);
     swap_pool_forget_context(context);
     swap_ipc_forget_context(context);
     pthread_mutex_unlock(&swap_state()->lock);
@@ -219,6 +232,7 @@ const struct engine engine_swap = {
     .uses_ranges = true,
     .allocate = swap_allocate,
     .release = swap_release,
+    .meet_context = swap_meet_context,
     .forget_context = swap_forget_context,
     .has_physical_memory = swap_has_physical_memory,
     .address_range = swap_address_range,

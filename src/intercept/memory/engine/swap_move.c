@@ -8,6 +8,7 @@
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
+#include "intercept/resolve/report.h"
 
 #define BATCH_BYTES (UINT64_C(128) << 20)
 #define BATCH_PART 8
@@ -197,6 +198,22 @@ static void take_digests(struct move *move, const struct batch *batch, bool have
     }
 }
 
+/* In verify mode nothing is taken for unchanged that is not. */
+static void verify_clean(struct move *move, const struct batch *batch)
+{
+    static atomic_bool said;
+    for (uint32_t i = batch->begin; i < batch->end; i++) {
+        struct extent *extent = &move->swap->extents.table[i];
+        if (!move_takes(move, &out, i) || !extent->is_clean ||
+            clean_is_same(move->tools, move_address(extent), &move->swap->arena, extent->place,
+                          extent->bytes))
+            continue;
+        extent->is_clean = false;
+        report_once(&said, "memory that had changed has the digest of what it held before: it was copied, as "
+                           "GPUSLICE_UNCHANGED is 'verify'; please report this");
+    }
+}
+
 /* Which are as their copies in the arena are: known before they would be copied. What is copied has a digest again once
  * its copy is whole: finish_out(). */
 static void find_clean(struct move *move, const struct batch *batch)
@@ -212,6 +229,8 @@ static void find_clean(struct move *move, const struct batch *batch)
     }
     if (has_any)
         take_digests(move, batch, true);
+    if (has_any && move->swap->clean_mode == CLEAN_VERIFY)
+        verify_clean(move, batch);
     for (uint32_t i = batch->begin; i < batch->end; i++)
         if (move_takes(move, &out, i))
             move->swap->extents.table[i].has_digest &= move->swap->extents.table[i].is_clean;

@@ -55,6 +55,7 @@ void move_end_own_ways(struct move *move)
         if (!move->ways[i].is_own)
             continue;
         arena_forget_context(&move->swap->arena, move->ways[i].context);
+        tools_forget_context(move->ways[i].context);
         real(cuCtxDestroy_v2)(move->ways[i].context);
     }
 }

@@ -598,6 +598,131 @@ static void what_has_not_changed_since_its_restore_is_not_copied_out_again(void 
     assert_int_equal(byte, 77);
 }
 
+/* A digest that tells nothing of the bytes, as one of a kernel with a fault would. */
+static void memory_is_compared_with_its_copy_where_that_is_asked_for(void **state)
+{
+    enum { BYTES = 20 << 20 };
+    CUdeviceptr address = take(BYTES), other = take(BYTES);
+    driver_out = real(cuMemcpyDtoHAsync_v2);
+    fill(address, BYTES, 1);
+    fill(other, BYTES, 2);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    /* The last byte of the first one's copy, so the digest is that of something else. */
+    struct extent *extent = extents_find(&swap_state()->extents, address);
+    swap_state()->arena.base[extent->place + BYTES - 1] ^= 1;
+    swap_state()->clean_mode = CLEAN_VERIFY;
+    copied_bytes = 0;
+    SET(cuMemcpyDtoHAsync_v2, count_out);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    SET(cuMemcpyDtoHAsync_v2, driver_out);
+    assert_int_equal(copied_bytes, 3 * BYTES); /* both to be compared, and one away */
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, BYTES, 1);
+    check(other, BYTES, 2);
+    swap_state()->clean_mode = CLEAN_TRUST;
+}
+
+static void all_is_copied_where_that_is_asked_for(void **state)
+{
+    enum { BYTES = 20 << 20 };
+    CUdeviceptr address = take(BYTES);
+    driver_out = real(cuMemcpyDtoHAsync_v2);
+    fill(address, BYTES, 1);
+    swap_state()->clean_mode = CLEAN_COPY;
+    SET(cuMemcpyDtoHAsync_v2, count_out);
+    for (unsigned round = 0; round < 2; round++) {
+        copied_bytes = 0;
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(copied_bytes, BYTES);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    }
+    SET(cuMemcpyDtoHAsync_v2, driver_out);
+    swap_state()->clean_mode = CLEAN_TRUST;
+    check(address, BYTES, 1);
+}
+
+static void the_environment_says_what_is_trusted(void **state)
+{
+    setenv("GPUSLICE_UNCHANGED", "verify", 1);
+    assert_int_equal(clean_mode_read(), CLEAN_VERIFY);
+    setenv("GPUSLICE_UNCHANGED", "copy", 1);
+    assert_int_equal(clean_mode_read(), CLEAN_COPY);
+    setenv("GPUSLICE_UNCHANGED", "perhaps", 1);
+    assert_int_equal(clean_mode_read(), CLEAN_COPY);
+    unsetenv("GPUSLICE_UNCHANGED");
+    assert_int_equal(clean_mode_read(), CLEAN_TRUST);
+}
+
+/* There is no room for digests on the card until something has left it. */
+static void unchanged_memory_is_known_on_a_card_without_room(void **state)
+{
+    enum { COUNT = 16 };
+    CUdeviceptr addresses[COUNT];
+    uint64_t bytes = card_free() / COUNT;
+    driver_out = real(cuMemcpyDtoHAsync_v2);
+    for (unsigned i = 0; i < COUNT; i++) {
+        addresses[i] = take(bytes);
+        fill(addresses[i], bytes, i);
+    }
+    assert_int_equal(card_free(), 0);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(card_free(), 0);
+    copied_bytes = 0;
+    SET(cuMemcpyDtoHAsync_v2, count_out);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    SET(cuMemcpyDtoHAsync_v2, driver_out);
+    assert_true(copied_bytes <= 3 * bytes);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    for (unsigned i = 0; i < COUNT; i++)
+        check(addresses[i], bytes, i);
+}
+
+/* What moves memory is there before the program has any: a stream of its own that it destroys is not met again. */
+static void moves_make_no_stream_once_there_is_a_context(void **state)
+{
+    CUdeviceptr address = take(4 * MIB);
+    CUstream streams[4];
+    fill(address, 4 * MIB, 1);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(real(cuStreamCreate)(&streams[i], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(real(cuStreamDestroy_v2)(streams[i]), CUDA_SUCCESS);
+    for (unsigned round = 0; round < 3; round++) {
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        for (unsigned i = 0; i < 4; i++)
+            assert_int_equal(real(cuStreamQuery)(streams[i]), CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    }
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(real(cuStreamQuery)(streams[i]), CUDA_ERROR_INVALID_HANDLE);
+    check(address, 4 * MIB, 1);
+}
+
+/* A program that destroys what it destroyed before, and whose handles were given out again meanwhile. */
+static void what_the_program_destroys_by_mistake_is_made_anew(void **state)
+{
+    CUdeviceptr address = take(4 * MIB);
+    struct swap_tools *tools;
+    fill(address, 4 * MIB, 1);
+    for (unsigned round = 0; round < 4; round++) {
+        assert_int_equal(tools_find(context, &tools), CUDA_SUCCESS);
+        CUstream stream = round % 2 ? tools->copies : tools->digests;
+        assert_int_equal(real(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+        assert_int_equal(real(cuEventDestroy_v2)(tools->done[round % 2]), CUDA_SUCCESS);
+        /* It may have it as its own by now, and capture it. */
+        if (round > 1) {
+            assert_int_equal(real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+            assert_int_equal(real(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                             CUDA_SUCCESS);
+        }
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        check(address, 4 * MIB, 1);
+    }
+}
+
 /* The copy of changed memory breaks off: what was in the arena before is no copy of it any more. */
 static void a_copy_that_broke_off_is_taken_for_none(void **state)
 {
@@ -724,6 +849,12 @@ int main(void)
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
+        TEST(memory_is_compared_with_its_copy_where_that_is_asked_for),
+        TEST(all_is_copied_where_that_is_asked_for),
+        TEST(the_environment_says_what_is_trusted),
+        TEST(unchanged_memory_is_known_on_a_card_without_room),
+        TEST(moves_make_no_stream_once_there_is_a_context),
+        TEST(what_the_program_destroys_by_mistake_is_made_anew),
         TEST(a_copy_that_broke_off_is_taken_for_none),
         TEST(a_peer_reaches_memory_that_has_come_back),
         TEST(no_byte_is_wrong_after_random_moves),

@@ -1,0 +1,61 @@
+#include "intercept/memory/engine/tools.h"
+
+#include "intercept/memory/engine/state.h"
+#include "intercept/resolve/real.h"
+
+/* A program that destroys a stream or an event twice may have meant one of ours the second time, and have got its handle
+ * since: then that is left to it. */
+static bool is_stream_ours(CUstream stream)
+{
+    CUstreamCaptureStatus status;
+    return stream && real(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool is_event_ours(CUevent event)
+{
+    CUresult result = event ? real(cuEventQuery)(event) : CUDA_ERROR_INVALID_HANDLE;
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY;
+}
+
+/* Make what is not there. What is made is kept, whatever fails. */
+static CUresult make(struct swap_tools *tools)
+{
+    CUstream *streams[] = {&tools->copies, &tools->digests};
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < 2 && result == CUDA_SUCCESS; i++) {
+        if (!is_stream_ours(*streams[i]))
+            result = real(cuStreamCreate)(streams[i], CU_STREAM_NON_BLOCKING);
+        if (result == CUDA_SUCCESS && !is_event_ours(tools->done[i]))
+            result = real(cuEventCreate)(&tools->done[i], CU_EVENT_DISABLE_TIMING);
+    }
+    return result;
+}
+
+CUresult tools_find(CUcontext current, struct swap_tools **tools)
+{
+    struct swap *swap = swap_state();
+    struct swap_tools *place = NULL;
+    if (!swap->tools)
+        swap->tools = extents_make_table(SWAP_CONTEXTS_MAX * sizeof(struct swap_tools));
+    for (unsigned i = 0; swap->tools && i < SWAP_CONTEXTS_MAX; i++) {
+        struct swap_tools *known = &swap->tools[i];
+        if (known->context == current || (!known->context && !place))
+            place = known;
+        if (known->context == current)
+            break;
+    }
+    if (!place)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    place->context = current;
+    *tools = place;
+    return make(place);
+}
+
+void tools_forget_context(CUcontext context)
+{
+    struct swap_tools *table = swap_state()->tools;
+    for (unsigned i = 0; table && i < SWAP_CONTEXTS_MAX; i++)
+        if (table[i].context == context)
+            table[i] = (struct swap_tools){0};
+}
