@@ -321,11 +321,12 @@ def make_daemon(product, make_gpu):
         daemon.stop()
     held = [hold for daemon in made for hold in daemon.long_holds()]
     faults = [fault for daemon in made for fault in daemon.faults()]
+    logs = "\n".join(daemon.log_text()[-4000:] for daemon in made if daemon.long_holds())
     ends = [daemon.process.returncode for daemon in made if daemon.process]
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
     assert not faults and not set(ends) & CRASHES, f"a daemon came to grief: {faults or ends}"
-    assert not [hold for hold in held if hold[1] > product.hold_ms], f"a callback held a daemon's loop: {held} (ms, computing)"
+    assert not [hold for hold in held if hold[1] > product.hold_ms], f"a callback held a daemon's loop: {held} (ms, computing); {logs}"
 
 
 @pytest.fixture
