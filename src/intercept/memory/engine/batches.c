@@ -1,4 +1,5 @@
 /* batches.c - one context's extents move, batch by batch (move.h). */
+#include "base/clock.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/move.h"
 #include "intercept/resolve/own_calls.h"
@@ -6,6 +7,29 @@
 
 #define DIGESTER_TRIES 4u               /* the first extent has left before the fourth batch is prepared */
 #define PIECE_BYTES (UINT64_C(8) << 20) /* of one copy: the link begins while the next is submitted */
+
+#define BATCH_PART 32 /* of all, to begin with */
+#define BATCH_LEAST_BYTES (UINT64_C(4) << 20)
+#define BATCH_LARGE_BYTES (UINT64_C(128) << 20)
+#define BATCH_LARGE_PART 8
+#define BATCH_SHORT_NS UINT64_C(8000000)
+
+void move_size_batches(struct move *move, uint64_t all_bytes)
+{
+    uint64_t part = all_bytes / BATCH_PART, large = all_bytes / BATCH_LARGE_PART;
+    move->batch_bytes = part > BATCH_LEAST_BYTES ? part : BATCH_LEAST_BYTES;
+    move->batch_most_bytes = large > BATCH_LARGE_BYTES ? large : BATCH_LARGE_BYTES;
+}
+
+/* The copies of one are done. What was not copied says nothing about how long copies take. */
+static void resize_batches(struct move *move, const struct batch *batch)
+{
+    uint64_t now_ns = monotonic_ns();
+    bool was_short = move->batch_done_ns && now_ns - move->batch_done_ns < BATCH_SHORT_NS;
+    if (was_short && batch->copied_bytes >= batch->bytes / 2 && move->batch_bytes < move->batch_most_bytes)
+        move->batch_bytes *= 2;
+    move->batch_done_ns = now_ns;
+}
 
 /* Where it can be copied from and to. */
 CUresult move_open(struct extent *extent)
@@ -29,6 +53,7 @@ CUresult move_copy(struct move *move, struct extent *extent, bool is_out)
         void *host = arena->base + place;
         result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, from + at, bytes, move->tools->copies)
                         : real(cuMemcpyHtoDAsync_v2)(from + at, host, bytes, move->tools->copies);
+        move->copied_bytes += bytes;
     }
     return result;
 }
@@ -65,13 +90,15 @@ static struct batch next_batch(struct move *move, const struct direction *direct
     return batch;
 }
 
-static CUresult submit_batch(struct move *move, const struct direction *direction, const struct batch *batch,
+static CUresult submit_batch(struct move *move, const struct direction *direction, struct batch *batch,
                              CUevent done)
 {
     CUresult result = CUDA_SUCCESS;
+    uint64_t copied_bytes = move->copied_bytes;
     for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++)
         if (move_takes(move, direction, i))
             result = direction->submit(move, &move->swap->extents.table[i]);
+    batch->copied_bytes = move->copied_bytes - copied_bytes;
     if (result == CUDA_SUCCESS)
         result = real(cuEventRecord)(done, move->tools->copies);
     if (result == CUDA_SUCCESS && direction->go_on)
@@ -83,6 +110,7 @@ static CUresult finish_batch(struct move *move, const struct direction *directio
                              CUevent done)
 {
     CUresult result = real(cuEventSynchronize)(done);
+    resize_batches(move, batch);
     for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++) {
         if (move_takes(move, direction, i))
             result = direction->finish(&move->swap->extents.table[i]);

@@ -1,12 +1,14 @@
 /* move.h - how memory of the swap engine moves, in either direction: context by context, in batches.
  *
  * way        a context whose extents move, by what the engine has there for that (tools.h)
- * batch      extents that follow each other in the table, of 128 MiB or an eighth of all: when its copies
- *            are done, and those of the next one run, its memory is given back (or told of as restored)
+ * batch      extents that follow each other in the table: when its copies are done, and those of the next one run, its
+ *            memory is given back (or told of as restored)
  * direction  what out and in do differently (swap_move.c)
  *
- * cuMemUnmap may wait for all that runs in the context (measure): then the link is idle from the end of the next
- * batch's copies until those of the one after are submitted. So batches are large, and that is short beside them. */
+ * Who comes while this process leaves comes into what is given back, so it is two batches behind: batches are a small
+ * part of all. But cuMemUnmap may wait for all that runs in the context (measure), and then the link is idle from the end of
+ * the next batch's copies until those of the one after are submitted. So batches are never so small that this is long
+ * beside them: those that took less than some milliseconds are followed by larger ones. */
 #pragma once
 
 #include "intercept/memory/engine/clean.h"
@@ -25,7 +27,9 @@ struct move {
     void (*progress)(void);
     struct way ways[WAYS_MAX];
     uint32_t way_count;
-    uint64_t batch_bytes;
+    uint64_t batch_bytes, batch_most_bytes;
+    uint64_t batch_done_ns; /* when the copies of the last one were done; 0: of none yet */
+    uint64_t copied_bytes;  /* submitted, of all batches */
     /* The way that is gone at present. */
     const struct way *way;
     struct swap_tools *tools; /* of its context */
@@ -36,7 +40,7 @@ struct move {
 /* Indices in the table, from `begin` up to `end`. */
 struct batch {
     uint32_t begin, end;
-    uint64_t bytes;
+    uint64_t bytes, copied_bytes;
 };
 
 struct direction {
@@ -78,6 +82,9 @@ void move_end_own_ways(struct move *move);
 bool move_goes_this_way(const struct move *move, const struct extent *extent);
 
 /* --- batches.c ------------------------------------------------------------------------------------- */
+
+/* Of a move of so much at most. */
+void move_size_batches(struct move *move, uint64_t all_bytes);
 
 /* Where it can be copied from and to: it has to be opened for that. */
 CUresult move_open(struct extent *extent);

@@ -10,18 +10,13 @@
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 
-#define BATCH_BYTES (UINT64_C(128) << 20)
-#define BATCH_PART 8
-
 static void begin(struct move *move, void (*progress)(void))
 {
     struct swap *swap = swap_state();
     *move = (struct move){.swap = swap, .progress = progress};
     move_find_ways(move);
-    uint64_t part = (atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed) +
-                     atomic_load_explicit(&swap->evicted_bytes, memory_order_relaxed)) /
-                    BATCH_PART;
-    move->batch_bytes = part > BATCH_BYTES ? part : BATCH_BYTES;
+    move_size_batches(move, atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed) +
+                                atomic_load_explicit(&swap->evicted_bytes, memory_order_relaxed));
 }
 
 /* --- In -------------------------------------------------------------------------------------------- */
