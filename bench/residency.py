@@ -157,9 +157,10 @@ class Residency:
         return [("two that fit together, of without GPU Slice", 100 * inside / without, "%", 101,
                  {"seconds": round(inside, 3), "without": round(without, 3)})]
 
-    def _exchange(self):
-        """From when an idle session's successor wants the GPU until it has it: 90 % of the card each way at once."""
-        card = self._card(link_gbps=LINK_GBPS / 8)
+    def _exchange_waits(self, **more):
+        """From when an idle session's successor wants the GPU until it has it, and how long one way takes: 90 % of the card each
+        way."""
+        card = self._card(link_gbps=LINK_GBPS / 8, **more)
         first, second = (card.job(0.9, KERNEL_MS, 0) for _ in range(2))
         for job in (first, second):  # host memory is there now
             job.run()
@@ -169,9 +170,16 @@ class Residency:
             time.sleep(1)
             waits.append(job.run() - KERNEL_MS / 1e3)
         card.close()
-        way = first.bytes / (LINK_GBPS / 8 * 1e9)
-        return [("exchange of 90 % of the card, of the longer way", statistics.median(waits) / way, "times", 1.15,
-                 {"seconds": [round(wait, 2) for wait in waits], "way": round(way, 2)})]
+        return waits, first.bytes / (LINK_GBPS / 8 * 1e9)
+
+    def _exchange(self):
+        rows = []
+        for text, least_ways, budget, more in (("link duplex, of the longer way", 1, 1.15, {}),
+                                               ("link shared by both ways, of their sum", 2, 1.05, {"FAKECUDA_LINK_DUPLEX": "0"})):
+            waits, way = self._exchange_waits(**more)
+            rows.append((f"exchange of 90 % of the card, {text}", statistics.median(waits) / (least_ways * way), "times", budget,
+                         {"seconds": [round(wait, 2) for wait in waits], "way": round(way, 2)}))
+        return rows
 
     def _at_chance(self, jobs, idle_s, window_s, seed):
         """Each job's cycles begin at chance times, `idle_s` apart on the average; how long each took from when it was due."""

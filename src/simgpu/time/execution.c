@@ -248,6 +248,8 @@ static struct timeline_marks submit_marked(CUcontext context, CUstream stream, e
 struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
                                            uint64_t duration_ns)
 {
+    if (engine == TIMELINE_COPY_OUT && !constant_whole(SIM_LINK_DUPLEX))
+        engine = TIMELINE_COPY_IN; /* both ways share the link */
     if (engine < TIMELINE_HOST) {
         execution_lock(context->gpu);
         struct timeline_marks marks = stream_marks(context, stream);
