@@ -83,42 +83,83 @@ static uint64_t machine_room(void)
     return without_spare(total << 10, available << 10);
 }
 
-/* Of the cgroup at `folder`: what it may still take, and what it would have back at once, as it only keeps files. */
-static uint64_t cgroup_room(const char *folder)
+/* Where the kernel keeps a process's memory cgroup (cgroups(7)), and what its files are called. */
+static const struct cgroups {
+    const char *controller; /* in /proc/self/cgroup; "": the one hierarchy of version 2 */
+    const char *root, *max, *current, *inactive, *active;
+} cgroups[] = {
+    {"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ", "active_file "},
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     "total_inactive_file ", "total_active_file "},
+};
+
+static bool read_number_in(const char *folder, const char *file, const char *name, uint64_t *number)
 {
     char path[PATH_MAX + 64];
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    return read_line_number(path, name, number);
+}
+
+/* Of the cgroup at `folder`: what it may still take, and what it would have back at once, as it only keeps files. */
+static uint64_t cgroup_room(const struct cgroups *kind, const char *folder)
+{
     uint64_t max, current, inactive = 0, active = 0;
-    snprintf(path, sizeof(path), "%s/memory.max", folder);
-    if (!read_line_number(path, "", &max)) /* "max", or the root, which has none */
+    if (!read_number_in(folder, kind->max, "", &max) || /* "max", or the root, which has none */
+        !read_number_in(folder, kind->current, "", &current))
         return UINT64_MAX;
-    snprintf(path, sizeof(path), "%s/memory.current", folder);
-    if (!read_line_number(path, "", &current))
-        return UINT64_MAX;
-    snprintf(path, sizeof(path), "%s/memory.stat", folder);
-    read_line_number(path, "inactive_file ", &inactive);
-    read_line_number(path, "active_file ", &active);
+    read_number_in(folder, "memory.stat", kind->inactive, &inactive);
+    read_number_in(folder, "memory.stat", kind->active, &active);
     uint64_t files = inactive + active;
     uint64_t used = current > files ? current - files : 0;
     return without_spare(max, max > used ? max - used : 0);
 }
 
-/* The least of the daemon's cgroup and those around it. */
-static uint64_t cgroups_room(void)
+/* Whether the line of /proc/self/cgroup, "5:cpu,cpuacct:/path", is of that controller; then `*path`. */
+static bool is_line_of(char *line, const char *controller, const char **path)
 {
-    char line[PATH_MAX], folder[PATH_MAX + 32] = "";
-    uint64_t least = UINT64_MAX;
+    char *controllers = strchr(line, ':'), *end = controllers ? strchr(controllers + 1, ':') : NULL, *rest;
+    if (!end)
+        return false;
+    *end = '\0';
+    *path = end + 1;
+    if (!controller[0])
+        return controllers[1] == '\0';
+    for (char *name = strtok_r(controllers + 1, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
+        if (strcmp(name, controller) == 0)
+            return true;
+    return false;
+}
+
+/* The folder of the daemon's cgroup there; false where it has none. */
+static bool find_cgroup(const struct cgroups *kind, char *folder, size_t size)
+{
+    char line[PATH_MAX];
+    bool found = false;
     FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file && !folder[0] && fgets(line, sizeof(line), file)) {
+    while (file && !found && fgets(line, sizeof(line), file)) {
+        const char *path;
         line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::/", 4) == 0)
-            snprintf(folder, sizeof(folder), "/sys/fs/cgroup%s", line + 3);
+        found = is_line_of(line, kind->controller, &path);
+        if (found)
+            snprintf(folder, size, "%s%s", kind->root, path);
     }
     if (file)
         fclose(file);
-    while (strlen(folder) >= strlen("/sys/fs/cgroup")) {
-        uint64_t room = cgroup_room(folder);
-        least = room < least ? room : least;
-        *strrchr(folder, '/') = '\0';
+    return found;
+}
+
+/* The least of the daemon's cgroup and those around it. */
+static uint64_t cgroups_room(void)
+{
+    char folder[PATH_MAX + 32];
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < sizeof(cgroups) / sizeof(cgroups[0]); i++) {
+        bool found = find_cgroup(&cgroups[i], folder, sizeof(folder));
+        while (found && strlen(folder) >= strlen(cgroups[i].root)) {
+            uint64_t room = cgroup_room(&cgroups[i], folder);
+            least = room < least ? room : least;
+            *strrchr(folder, '/') = '\0';
+        }
     }
     return least;
 }
