@@ -298,7 +298,7 @@ struct wire_arena {
 struct wire_evict {
     uint64_t order;       /* a number that MOVED tells; not 0 */
     uint64_t patience_ns; /* how long to wait for the work in flight, beyond the longest piece seen */
-    /* Not 0: only if the process has given the GPU nothing for so long. */
+    /* Not 0: only if the process is idle (WIRE_MOVED_IDLE), and has given the GPU nothing for so long. */
     uint64_t idle_ns;
 };
 
@@ -345,11 +345,11 @@ struct wire_room {
     uint32_t reserved;
 };
 
-#define WIRE_IDLE_NS UINT64_C(200000000)
 enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
     WIRE_MOVED_WAITS = 2, /* and work waits there */
-    WIRE_MOVED_IDLE = 4,  /* for WIRE_IDLE_NS it gave the GPU nothing; all is done, and no thread waits */
+    WIRE_MOVED_IDLE =
+        4, /* all is done, no thread waits, and so it will be for some time, by its gaps so far */
     WIRE_MOVED_PARTS = 8, /* the process knows RESTORE_PART */
 };
 

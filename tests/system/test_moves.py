@@ -170,6 +170,55 @@ def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
     movable.end()
 
 
+@pytest.fixture
+def memory_cgroup():
+    """memory_cgroup(PROCESS, BYTES) puts a process into a memory cgroup of its own with that bound; the answer says how often its
+    OOM killer was at work. Skipped where this machine lets nobody make one."""
+    made = []
+
+    def processes_now(folder):
+        return (folder / "cgroup.procs").read_text().split()
+
+    def make(process, most):
+        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            root = pathlib.Path("/sys/fs/cgroup") / ("memory" if controllers else "") / path.lstrip("/")
+            bound = "memory.limit_in_bytes" if controllers else "memory.max"
+            if controllers.split(",") not in (["memory"], [""]) or not os.access(root, os.W_OK):
+                continue
+            with contextlib.suppress(OSError):
+                folder = root / f"gpuslice-{process.pid}"
+                folder.mkdir()
+                made.append(folder)
+                (folder / bound).write_text(str(most))
+                (folder / "cgroup.procs").write_text(str(process.pid))
+                events = folder / ("memory.oom_control" if controllers else "memory.events")
+                return lambda: int(dict(line.split() for line in events.read_text().splitlines()).get("oom_kill", 0))
+        pytest.skip("no memory cgroup can be made here")
+
+    yield make
+    for folder in made:
+        for pid in processes_now(folder):
+            with contextlib.suppress(OSError):
+                (folder.parent / "cgroup.procs").write_text(pid)
+        folder.rmdir()
+
+
+def test_a_memory_cgroup_that_is_too_small_refuses_before_its_bound(daemon, start, memory_cgroup):
+    """The OOM killer has nothing to do, and the session stays as it was."""
+    kills = memory_cgroup(daemon.process, 300 * MIB)
+    large = start(60, 10 * MIB, "--name", "large", "--memory", "700MiB")
+    refused = daemon.cli("suspend", "large", check=False)
+    assert refused.returncode == 1 and "there is no host memory for it" in refused.stderr and "can spare" in refused.stderr
+    assert daemon.session("large")["residency"] == "resident" and daemon.session("large")["host_memory_bytes"] == 0
+    small = start(10, 8 * MIB, "--name", "small", "--memory", "200MiB")
+    daemon.cli("suspend", "small")
+    daemon.cli("resume", "small")
+    assert large.ask("check") == "good" and small.ask("check") == "good" and kills() == 0
+    for movable in (large, small):
+        movable.end()
+
+
 def test_an_idle_session_leaves_and_comes_back_by_itself(daemon, start):
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "512MiB", "--idle-suspend", "1s")
     wait_for(lambda: daemon.session("a")["residency"] == "away", "the idle session to leave")
@@ -393,6 +442,20 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
     assert movables[0].read() == "good"  # b has no work any more
     for movable in movables:
         assert movable.ask("check") == "good"
+        movable.end()
+
+
+def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, product, reap):
+    """Both ways of the link are in use: the second half of one still leaves when the first half of the other has come."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.2)).start()
+    movables = [Movable(reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "300MiB", "--",
+                                          product.program("movable"), "40", str(10 * MIB)))) for name in "ab"]
+    whole = {name: sum(daemon.session(name)[key] for key in ("movable_bytes", "evicted_bytes")) for name in "ab"}
+    movables[0].send("check")
+    wait_for(lambda: daemon.session("a")["movable_bytes"] > whole["a"] / 3 and daemon.session("b")["movable_bytes"] > whole["b"] / 4,
+             "some of both to be there")
+    assert movables[0].read() == "good" and movables[1].ask("check") == "good"
+    for movable in movables:
         movable.end()
 
 

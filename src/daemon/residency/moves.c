@@ -14,7 +14,6 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 
-#define TICK_USEC UINT64_C(100000)
 #define FIRST_BYTES_PER_SECOND UINT64_C(10000000000)
 /* Who says nothing for so long while it is to move is stopped, or stuck. */
 #define SILENCE_USEC UINT64_C(10000000)
@@ -85,6 +84,7 @@ static void take(void *context, const struct change *change)
         free(change->process->move);
         change->process->move = NULL;
         moves_advance(session);
+        moves_look_again(session->daemon->moves, daemon_now_usec()); /* what it had is free */
         break;
     case CHANGE_SESSION_GONE:
         free(session->move);
@@ -259,7 +259,7 @@ int moves_start(struct daemon *daemon, struct error *error)
     moves->daemon = daemon;
     moves->bytes_per_second = FIRST_BYTES_PER_SECOND;
     moves->observer = (struct observer){.take = take, .context = moves};
-    int result = sd_event_add_time_relative(daemon->loop, &moves->timer, CLOCK_MONOTONIC, TICK_USEC, 1,
+    int result = sd_event_add_time_relative(daemon->loop, &moves->timer, CLOCK_MONOTONIC, MOVES_TICK_USEC, 1,
                                             on_timer, moves);
     if (result < 0) {
         free(moves);

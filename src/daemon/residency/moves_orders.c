@@ -16,10 +16,11 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
-#define TICK_USEC UINT64_C(100000)
 /* How long an agent waits for work in flight. */
 #define PATIENCE_NS UINT64_C(2000000000)
 #define IDLE_PATIENCE_NS UINT64_C(20000000)
+/* What comes ahead in one piece at least: so much of the process's memory, and no more than so many bytes. */
+#define AHEAD_LEAST_PART 32
 #define AHEAD_LEAST_BYTES (UINT64_C(64) << 20)
 
 /* A chunk is being made for this process, which may end meanwhile. */
@@ -49,9 +50,8 @@ static void order_out(struct process *process)
     struct wire_message message = {.header.type = WIRE_EVICT,
                                    .evict.patience_ns = is_idle ? IDLE_PATIENCE_NS : PATIENCE_NS};
     if (is_idle)
-        message.evict.idle_ns = session->move->cause == MOVE_BY_IDLE
-                                    ? session->idle_suspend_seconds * UINT64_C(1000000000)
-                                    : WIRE_IDLE_NS;
+        message.evict.idle_ns =
+            session->move->cause == MOVE_BY_IDLE ? session->idle_suspend_seconds * UINT64_C(1000000000) : 1;
     give_order(process, &message, &message.evict.order);
 }
 
@@ -69,7 +69,9 @@ static void order_part(struct process *process)
     uint64_t bytes = move->now.evicted_bytes;
     if (session_move->ahead_bytes < bytes)
         bytes = session_move->ahead_bytes;
-    if (bytes == 0 || (bytes < AHEAD_LEAST_BYTES && bytes < move->now.evicted_bytes))
+    uint64_t least = (move->now.evicted_bytes + move->now.resident_bytes) / AHEAD_LEAST_PART;
+    least = least < AHEAD_LEAST_BYTES ? least : AHEAD_LEAST_BYTES;
+    if (bytes == 0 || (bytes < least && bytes < move->now.evicted_bytes))
         return;
     struct wire_message message = {.header.type = WIRE_RESTORE_PART, .restore_part.most_bytes = bytes};
     give_order(process, &message, &message.restore_part.order);
@@ -189,13 +191,20 @@ static void tell_state(struct session *session)
                    has_left ? "%s left the card" : "%s are back on the card", bytes);
 }
 
-void moves_set_timer(struct moves *moves)
+void moves_look_again(struct moves *moves, uint64_t usec)
 {
     int enabled;
-    if (sd_event_source_get_enabled(moves->timer, &enabled) >= 0 && enabled != SD_EVENT_OFF)
+    uint64_t set_usec;
+    if (sd_event_source_get_enabled(moves->timer, &enabled) >= 0 && enabled != SD_EVENT_OFF &&
+        sd_event_source_get_time(moves->timer, &set_usec) >= 0 && set_usec <= usec)
         return;
-    sd_event_source_set_time_relative(moves->timer, TICK_USEC);
+    sd_event_source_set_time(moves->timer, usec);
     sd_event_source_set_enabled(moves->timer, SD_EVENT_ONESHOT);
+}
+
+void moves_set_timer(struct moves *moves)
+{
+    moves_look_again(moves, daemon_now_usec() + MOVES_TICK_USEC);
 }
 
 void moves_advance(struct session *session)

@@ -18,6 +18,11 @@
 /* What is left free of the card, for small allocations of those who work. */
 #define AHEAD_SPARE_PART 32
 #define TURNS_USEC UINT64_C(2000000)
+/* Of the time that leaving and coming back takes: so long there must have been no work. An agent tells it after so long; and it is not
+ * waited for more than that. */
+#define IDLE_PART 16
+#define IDLE_TOLD_USEC UINT64_C(40000)
+#define IDLE_MOST_USEC UINT64_C(160000)
 
 /* What a session has on the card, or will have when it has come. */
 static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
@@ -44,9 +49,11 @@ static void count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY
 {
     bool has_paged[RESIDENCY_GPUS] = {false};
     memset(free_bytes, 0, RESIDENCY_PLACES * sizeof(free_bytes[0]));
-    for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++)
-        free_bytes[gpu] = (int64_t)admission_unreserved(daemon->gpus[gpu].total_bytes, MOVES_SLACK_BYTES,
-                                                        promises_outside_bytes(daemon, gpu));
+    for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
+        uint64_t total = daemon->gpus[gpu].total_bytes, slack = total / MOVES_SLACK_PART;
+        slack = slack < MOVES_SLACK_BYTES ? slack : MOVES_SLACK_BYTES;
+        free_bytes[gpu] = (int64_t)admission_unreserved(total, slack, promises_outside_bytes(daemon, gpu));
+    }
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++) {
             int gpu = session->gpus[i].gpu;
@@ -99,6 +106,18 @@ static void see_right_to_work(const struct session *session, struct residency_pa
                                                             .missing_bytes = comes};
 }
 
+/* Since when it has no work; UINT64_MAX: it has, or had a moment ago, beside how long its memory takes to leave and come back. */
+static uint64_t rests_since(const struct session *session, uint64_t move_ns)
+{
+    uint64_t idle_usec = moves_idle_since(session), wait_usec = move_ns / 1000 / IDLE_PART;
+    wait_usec = wait_usec > IDLE_TOLD_USEC ? wait_usec - IDLE_TOLD_USEC : 0;
+    wait_usec = wait_usec < IDLE_MOST_USEC ? wait_usec : IDLE_MOST_USEC;
+    if (idle_usec == UINT64_MAX || daemon_now_usec() >= idle_usec + wait_usec)
+        return idle_usec;
+    moves_look_again(session->daemon->moves, idle_usec + wait_usec);
+    return UINT64_MAX;
+}
+
 static bool has_part_order(const struct session *session)
 {
     for (const struct process *process = session->processes; process; process = process->next)
@@ -120,7 +139,7 @@ static bool can_come_in_parts(const struct session *session)
 static struct residency_session see(const struct session *session, struct residency_part *parts)
 {
     const struct move *move = session->move;
-    uint64_t idle = moves_idle_since(session), since = moves_needs_since(session), moving = 0;
+    uint64_t since = moves_needs_since(session), moving = 0;
     bool comes = moves_wants_to_come(session);
     uint64_t coming = moves_coming_bytes(session), ahead = comes ? MOVES_SUM(session, resident_bytes) : 0;
     struct residency_session seen = {
@@ -135,7 +154,7 @@ static struct residency_session see(const struct session *session, struct reside
         .min_share = session->compute.min,
         .waits_since_ns = (comes && move->wants_usec < since ? move->wants_usec : since) * 1000,
         .came_ns = move->came_usec * 1000,
-        .idle_since_ns = idle == UINT64_MAX ? 0 : idle * 1000,
+        .paused_ns = move->paused_usec * 1000,
     };
     for (unsigned i = 0; i < session->gpu_count; i++) {
         if (session->gpus[i].gpu < 0)
@@ -154,20 +173,43 @@ static struct residency_session see(const struct session *session, struct reside
         }
         moving += part->here_bytes + part->missing_bytes;
     }
+    seen.move_ns = (uint64_t)(2e9 * (double)moving / (double)session->daemon->moves->bytes_per_second);
+    uint64_t rests = rests_since(session, seen.move_ns);
+    seen.idle_since_ns = rests == UINT64_MAX ? 0 : rests * 1000;
     if (session->daemon->moves->anti_thrash == ANTI_THRASH_ON && session_can_move(session))
         see_right_to_work(session, parts, &seen);
-    seen.move_ns = (uint64_t)(2e9 * (double)moving / (double)session->daemon->moves->bytes_per_second);
     return seen;
 }
 
-static void obey(struct session *session, const struct residency_session *seen)
+/* Everybody, as residency.h sees them. */
+struct view {
+    unsigned count;
+    struct residency_session *seen;
+    struct session **sessions;
+    struct residency_part *parts, **first_part; /* of all; of each session */
+};
+
+/* What is to stay free of a GPU while somebody works there: nothing where one leaves for who comes. */
+static uint64_t spare_bytes(const struct view *view, unsigned gpu, uint64_t total_bytes)
 {
+    for (unsigned i = 0; i < view->count; i++)
+        for (unsigned j = 0; j < view->seen[i].part_count && view->seen[i].is_leaving; j++)
+            if (view->seen[i].parts[j].gpu == gpu)
+                return 0;
+    return total_bytes / AHEAD_SPARE_PART;
+}
+
+static void obey(const struct view *view, unsigned number)
+{
+    struct session *session = view->sessions[number];
+    const struct residency_session *seen = &view->seen[number];
     enum residency_verdict verdict = seen->verdict;
     struct move *move = session->move;
     if (verdict == RESIDENCY_LEAVES && seen->is_ahead) {
         moves_drop_ahead(session);
     } else if (verdict == RESIDENCY_COMES_AHEAD) {
-        uint64_t spare = session->daemon->gpus[seen->parts[0].gpu].total_bytes / AHEAD_SPARE_PART;
+        unsigned gpu = seen->parts[0].gpu;
+        uint64_t spare = spare_bytes(view, gpu, session->daemon->gpus[gpu].total_bytes);
         if (seen->ahead_bytes > spare)
             moves_come_ahead(session, seen->ahead_bytes - spare);
     } else if (verdict == RESIDENCY_LEAVES) {
@@ -194,14 +236,6 @@ static bool has_something_to_decide(const struct daemon *daemon)
             return true;
     return false;
 }
-
-/* Everybody, as residency.h sees them. */
-struct view {
-    unsigned count;
-    struct residency_session *seen;
-    struct session **sessions;
-    struct residency_part *parts, **first_part; /* of all; of each session */
-};
 
 static void see_all(const struct daemon *daemon, struct view *view)
 {
@@ -301,13 +335,16 @@ static void decide_on(struct daemon *daemon, struct view *view)
     see_all(daemon, view);
     count_rights(view, free_bytes);
     refuse_the_hopeless(view, free_bytes);
-    residency_decide(view->seen, view->count, free_bytes, &turns, daemon_now_usec() * 1000);
+    uint64_t again_ns =
+        residency_decide(view->seen, view->count, free_bytes, &turns, daemon_now_usec() * 1000);
     for (unsigned i = 0; i < view->count; i++) {
         const struct residency_session *seen = &view->seen[i];
         view->sessions[i]->move->due_usec = seen->due_ns / 1000;
         note_turns(moves, seen);
-        obey(view->sessions[i], seen);
+        obey(view, i);
     }
+    if (again_ns != UINT64_MAX)
+        moves_look_again(moves, again_ns / 1000 + 1);
 }
 
 void moves_decide(struct daemon *daemon)

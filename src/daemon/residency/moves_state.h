@@ -20,8 +20,11 @@
 
 struct process;
 
-/* What is not counted among what the card holds, as parts of blocks. */
+/* What is not counted among what the card holds, as parts of blocks: so much, and no more than this part of a small card. */
 #define MOVES_SLACK_BYTES (UINT64_C(16) << 20)
+#define MOVES_SLACK_PART 64
+/* How often what no message tells is looked for, while anything moves or waits. */
+#define MOVES_TICK_USEC UINT64_C(100000)
 
 /* What one process says of its memory, and was told. */
 struct process_move {
@@ -50,6 +53,7 @@ struct move {
     uint64_t
         wants_usec; /* of one that is away: since when it is to come as soon as there is room; 0: it is not */
     uint64_t came_usec;   /* when it was on the card as a whole last */
+    uint64_t paused_usec; /* when it was seen without work last; 0: never */
     bool is_ahead;        /* of one that is away: some of it may be on the card already */
     uint64_t ahead_bytes; /* so much more of it may come */
     bool is_told_away;    /* that it left was told, and not yet that it is back */
@@ -119,8 +123,9 @@ void moves_drop_ahead(struct session *session);
 void moves_want_back(struct session *session);
 /* A session is to be suspended until somebody resumes it, or not any more. */
 void moves_set_suspended(struct session *session, bool is_suspended);
-/* Time is looked at soon. */
+/* Time is looked at with the next tick; or by then at the latest. */
 void moves_set_timer(struct moves *moves);
+void moves_look_again(struct moves *moves, uint64_t usec);
 
 /* --- moves_room.c ---------------------------------------------------------------------------------- */
 

@@ -85,17 +85,25 @@ static void lose_agent(struct process *process)
     process->move->given_bytes = process->move->now.arena_bytes;
 }
 
+static void note_pause(struct session *session)
+{
+    if (moves_idle_since(session) != UINT64_MAX)
+        session->move->paused_usec = daemon_now_usec();
+}
+
 static void take_moved(struct process *process, const struct wire_moved *moved)
 {
     struct session *session = process->session;
     struct process_move *move = process->move;
     bool is_first = !move->has_said;
+    note_pause(session); /* which may end now */
     move->has_said = true;
     move->now = *moved;
     if (!(moved->flags & WIRE_MOVED_IDLE))
         move->idle_usec = 0;
     else if (!move->idle_usec)
         move->idle_usec = daemon_now_usec();
+    note_pause(session);
     if (process_move_is_partly_away(move))
         move->need.number = 0; /* what is made now needs no room */
     session->move->has_moved |= process_move_is_partly_away(move);

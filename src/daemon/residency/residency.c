@@ -4,6 +4,8 @@
 
 #define LONGER_TURNS 8u /* the longest turn for what was promised, beside the shortest */
 #define TURNS_A_MOVE 9u /* so much longer is a turn than the moves that it costs */
+#define PAUSE_PART 10u  /* of a turn: so much longer a pause of the program's is waited for, */
+#define PAUSE_TURNS 8u  /* where it has paused within so many turns */
 
 /* What is free of each GPU; and what will be, once those who leave have left. */
 struct room {
@@ -65,6 +67,15 @@ static uint64_t turn_of(const struct question *question, const struct residency_
     return residency_turn_ns(session, question->sessions, question->count, question->turns);
 }
 
+/* Until when it may work in its turn. Who is sent away right before it would have paused of itself has to come back for the
+ * rest, and pauses later. */
+static uint64_t turn_end_ns(const struct question *question, const struct residency_session *session)
+{
+    uint64_t turn_ns = turn_of(question, session);
+    bool pauses = session->paused_ns && question->now_ns - session->paused_ns < PAUSE_TURNS * turn_ns;
+    return session->came_ns + turn_ns + (pauses ? turn_ns / PAUSE_PART : 0);
+}
+
 /* It has waited longer than the others' part of the time beside its turns is. */
 static bool is_owed(const struct question *question, const struct residency_session *session)
 {
@@ -121,7 +132,7 @@ static bool has_turn(const struct question *question, const struct residency_ses
     for (unsigned i = 0; i < session->part_count; i++)
         is_here |= session->parts[i].here_bytes > 0;
     return is_here && session->can_leave && !session->is_ahead && !session->idle_since_ns &&
-           session->came_ns + turn_of(question, session) > question->now_ns;
+           turn_end_ns(question, session) > question->now_ns;
 }
 
 /* Who comes first of two that wait. */
@@ -173,7 +184,7 @@ static struct residency_session *find_victim(const struct question *question,
         if (at == first || !at->can_leave || at->is_leaving || at->verdict != RESIDENCY_STAYS ||
             !helps(at, first, room) || is_kept_from(question, at, first))
             continue;
-        uint64_t over_ns = at->idle_since_ns || at->is_ahead ? 0 : at->came_ns + turn_of(question, at);
+        uint64_t over_ns = at->idle_since_ns || at->is_ahead ? 0 : turn_end_ns(question, at);
         if (over_ns > question->now_ns)
             *end_ns = over_ns < *end_ns ? over_ns : *end_ns;
         else if (!best || leaves_before(at, best))

@@ -5,11 +5,13 @@
  * measure.c      how busy the process keeps the GPUs
  * lease.c        what a GRANT and a REVOKE do, and what a lease is given back for
  * move.c         the process's memory leaves the card, and comes back
+ * idleness.c     whether a program without work will have some soon; pure
  * room.c         what a thread does where the card is full
  * silence.c      a daemon that hangs
  * alone.c        a cap of the environment's, where there is no daemon */
 #pragma once
 
+#include "intercept/agent/idleness.h"
 #include "intercept/session/attach.h"
 #include "intercept/submit/cap_bucket.h"
 #include "intercept/submit/gate_area.h"
@@ -61,10 +63,9 @@ struct agent_state {
         uint64_t told_ns;
         /* The order that is being carried out. */
         uint64_t order;
-        /* How much the process had submitted, when that was last seen to have changed. */
-        uint64_t submitted, submitted_ns;
-        /* Nothing since, for WIRE_IDLE_NS at least, and all is done. */
-        bool is_idle;
+        /* How much the process had submitted at the last look, and what follows from such looks. */
+        uint64_t submitted;
+        struct idleness idleness;
     } move;
     /* Alone: there is no daemon, and a cap of the environment's is all there is to keep. */
     bool alone;

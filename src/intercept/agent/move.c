@@ -15,6 +15,7 @@
 #define TELL_NS UINT64_C(1000000000)   /* of what changes by itself */
 #define PROGRESS_NS UINT64_C(10000000) /* of a move: others come into what has left */
 #define NAP_NS UINT64_C(20000)         /* while a call ends that names addresses */
+#define LOOK_NS UINT64_C(10000000)     /* how often to look whether there is work */
 #define END_SECONDS 30                 /* a process that ends waits no longer for a move */
 
 static const struct agent_mover *_Atomic mover;
@@ -48,9 +49,9 @@ static struct wire_moved memory_now(const struct gate *gate)
 {
     struct agent_memory memory = {0};
     agent_mover()->count(&memory);
-    uint32_t flags = agent.move.is_away   ? WIRE_MOVED_AWAY | (has_waiter(gate) ? WIRE_MOVED_WAITS : 0)
-                     : agent.move.is_idle ? WIRE_MOVED_IDLE
-                                          : 0;
+    uint32_t flags = agent.move.is_away ? WIRE_MOVED_AWAY | (has_waiter(gate) ? WIRE_MOVED_WAITS : 0)
+                     : agent.move.idleness.is_idle ? WIRE_MOVED_IDLE
+                                                   : 0;
     return (struct wire_moved){
         .resident_bytes = memory.resident_bytes,
         .evicted_bytes = memory.evicted_bytes,
@@ -92,18 +93,16 @@ static void tell_progress(void)
 
 static void look_for_work(struct gate *gate, uint64_t now_ns)
 {
+    struct idleness *idleness = &agent.move.idleness;
     uint64_t submitted = in_flight_submitted(gate);
-    if (submitted == agent.move.submitted && agent.move.submitted_ns && !has_waiter(gate)) {
-        if (agent.move.is_idle || now_ns - agent.move.submitted_ns < WIRE_IDLE_NS)
-            return;
-        agent.move.is_idle = in_flight_is_finished(gate);
-        if (agent.move.is_idle)
-            return;
-    } else {
-        agent.move.is_idle = false;
-    }
+    bool rests = submitted == agent.move.submitted && idleness->worked_ns && !has_waiter(gate);
     agent.move.submitted = submitted;
-    agent.move.submitted_ns = now_ns;
+    if (rests && (idleness->is_idle || now_ns - idleness->worked_ns < LOOK_NS / 2))
+        return;
+    if (rests && in_flight_is_finished(gate))
+        idleness_rest(idleness, now_ns);
+    else
+        idleness_work(idleness, now_ns);
 }
 
 void agent_serve_memory(struct gate *gate)
@@ -122,7 +121,9 @@ uint64_t agent_move_pause_ns(void)
 {
     if (!agent_has_mover())
         return UINT64_MAX;
-    return agent.move.is_idle || agent.move.is_away ? TELL_NS : WIRE_IDLE_NS;
+    const struct idleness *idleness = &agent.move.idleness;
+    bool has_rested = idleness->is_idle && monotonic_ns() - idleness->worked_ns >= 2 * IDLENESS_MOST_NS;
+    return has_rested || agent.move.is_away ? TELL_NS : LOOK_NS;
 }
 
 /* --- Orders ---------------------------------------------------------------------------------------- */
@@ -211,7 +212,8 @@ static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
     if (agent.move.is_away && memory_now(gate).resident_bytes == 0)
         return WIRE_MOVE_DONE;
     look_for_work(gate, now_ns);
-    if (order->idle_ns && (!agent.move.is_idle || now_ns - agent.move.submitted_ns < order->idle_ns))
+    if (order->idle_ns &&
+        (!agent.move.idleness.is_idle || now_ns - agent.move.idleness.worked_ns < order->idle_ns))
         return WIRE_MOVE_BUSY;
     if (!was_away && !leave_gpu(gate, order->patience_ns))
         return WIRE_MOVE_BUSY;
@@ -235,8 +237,7 @@ static enum wire_move restore(struct gate *gate, const struct wire_restore *orde
     if (result < 0)
         return result_of(result);
     agent_move_in(gate);
-    agent.move.is_idle = false; /* what it came for it has not done yet */
-    agent.move.submitted_ns = monotonic_ns();
+    idleness_work(&agent.move.idleness, monotonic_ns()); /* what it came for it has not done yet */
     reopen(gate);
     return WIRE_MOVE_DONE;
 }

@@ -84,6 +84,25 @@ static void a_turn_is_kept(void **state)
     assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
 }
 
+static void who_pauses_now_and_then_may_work_until_it_does(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 9, 0), waiting(1, 50, 2)};
+    sessions[0].move_ns = SECOND; /* its turn is nine seconds */
+    sessions[0].paused_ns = NOW - 9 * SECOND;
+    assert_int_equal(decide(sessions, 2, 0), NOW + 9 * SECOND / 10);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    sessions[0].idle_since_ns = NOW; /* it does */
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+    sessions[0].idle_since_ns = 0, sessions[0].came_ns = NOW - 10 * SECOND; /* it did not in time */
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+    sessions[0].came_ns = NOW - 9 * SECOND,
+    sessions[0].paused_ns = NOW - 80 * SECOND; /* it has not for long */
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+}
+
 static void turns_have_bounds(void **state)
 {
     struct residency_session session = {.move_ns = 0};
@@ -239,6 +258,7 @@ int main(void)
         cmocka_unit_test(the_longest_idle_leaves_first_and_just_enough),
         cmocka_unit_test(small_ones_are_spared_where_a_large_one_is_enough),
         cmocka_unit_test(a_turn_is_kept),
+        cmocka_unit_test(who_pauses_now_and_then_may_work_until_it_does),
         cmocka_unit_test(turns_have_bounds),
         cmocka_unit_test(nobody_with_work_leaves_for_a_lower_priority),
         cmocka_unit_test(nobody_leaves_in_vain),
