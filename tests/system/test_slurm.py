@@ -323,6 +323,15 @@ def test_each_job_of_an_array_has_a_session(slurm, product):
     assert all("ALLOC_FAIL at iteration 1 code=2" in output for output in outputs)
 
 
+def test_each_part_of_a_heterogeneous_job_has_what_it_asked_for(slurm, product):
+    def part(node, mebibytes):
+        return ["-w", node, f"--gpuslice=memory={mebibytes}MiB", "sh", "-c",
+                f"echo $SLURMD_NODENAME; {' '.join(map(str, allocating(product, 30, 4)))} >{slurm.folder}/part-{node}"]
+    result = slurm.run("srun", *part("n1", 100), ":", *part("n2", 64))
+    assert sorted(result.stdout.split()) == ["n1", "n2"], (result, slurm.log())
+    assert [(slurm.folder / f"part-{node}").read_text().count("ALLOC_OK") for node in ("n1", "n2")] == [3, 2]
+
+
 def test_a_job_that_is_requeued_lets_its_session_go(slurm):
     """Slurm lets it begin again after two minutes, which is too long for a test."""
     script = slurm.folder / "again.sh"
