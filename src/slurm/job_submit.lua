@@ -2,6 +2,7 @@
 -- count-only GRES gpuslice_memory and gpuslice_cores of each node. Sites with a job_submit.lua of their own load this one from it:
 --
 --     local gpuslice = dofile("PREFIX/lib/gpuslice/slurm/job_submit.lua")
+--     gpuslice.default = "memory=2GiB" -- as plugstack.conf has it behind default=, so that such jobs are counted too
 --     function slurm_job_submit(job, partitions, uid) return gpuslice.submit(job) end
 --     function slurm_job_modify(job, record, partitions, uid) return gpuslice.modify(job, record) end
 --
@@ -49,13 +50,14 @@ end
 
 function gpuslice.submit(job)
     local option, count = find_option(job)
+    local wish = option or gpuslice.default
     if names_ours(job) then
         return refuse("--gres=gpuslice_... is not for users; say --gpuslice=memory=SIZE,compute=SHARE")
     end
-    if not option then return slurm.SUCCESS end
+    if not wish then return slurm.SUCCESS end
     if count > 1 then return refuse("--gpuslice is given twice; expected it once") end
     local memory, cores
-    for part in option:gmatch("[^,]+") do
+    for part in wish:gmatch("[^,]+") do
         local key, value = part:match("^(%w+)=(.+)$")
         if key == "memory" then
             memory = mebibytes(value)
@@ -69,7 +71,7 @@ function gpuslice.submit(job)
     if cores and cores > 0 then wanted = wanted .. ",gres:gpuslice_cores:" .. cores end
     local before = job.tres_per_node
     job.tres_per_node = (before and before ~= "") and before .. "," .. wanted or wanted
-    if not job.comment or job.comment == "" then job.comment = "gpuslice: " .. option end
+    if not job.comment or job.comment == "" then job.comment = "gpuslice: " .. wish end
     return slurm.SUCCESS
 end
 

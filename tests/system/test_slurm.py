@@ -50,7 +50,8 @@ class Slurm:
             (self.folder / name).mkdir(parents=True)
         self.folder.chmod(0o755)
         tree = product.prefix / "lib" / "gpuslice"
-        shutil.copy(tree / "slurm" / "job_submit.lua", self.folder)
+        self.write_job_submit(tree / "slurm" / "job_submit.lua",
+                              next((word.removeprefix("default=") for word in plugin_words if "memory" in word), None))
         words = " ".join([f"library={tree}/libgpuslice.so", f"runtime_dir={daemon.runtime}", "simulated", *plugin_words])
         (self.folder / "plugstack.conf").write_text(f"required {tree}/slurm/gpuslice_spank.so {words}\n")
         (self.folder / "gres.conf").write_text(
@@ -92,6 +93,18 @@ StateSaveLocation={self.folder}/spool/ctld
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=8 RealMemory=1000 {gres}
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=8 RealMemory=1000 {gres}
 PartitionName=main Nodes=n1,n2 Default=YES State=UP
+""")
+
+    def write_job_submit(self, ours, default):
+        """Ours as it is, or a site's own that loads it."""
+        if default is None:
+            shutil.copy(ours, self.folder)
+            return
+        (self.folder / "job_submit.lua").write_text(f"""
+local gpuslice = dofile("{ours}")
+gpuslice.default = "{default}"
+function slurm_job_submit(job, partitions, uid) return gpuslice.submit(job) end
+function slurm_job_modify(job, record, partitions, uid) return gpuslice.modify(job, record) end
 """)
 
     def environment(self):
@@ -380,8 +393,10 @@ def test_without_a_daemon_the_tasks_say_why_and_the_node_stays(slurm):
 
 def test_a_site_can_set_what_jobs_get_that_ask_for_nothing(cluster, product):
     slurm = cluster("default=memory=64MiB")
-    result = slurm.run("srun", "-w", "n1", *allocating(product, 40, 2))
+    result = slurm.run("srun", "-w", "n1", "sh", "-c",
+                       f"scontrol show job $SLURM_JOB_ID; {' '.join(map(str, allocating(product, 40, 2)))}")
     assert "ALLOC_FAIL at iteration 1 code=2" in result.stdout, result
+    assert "TresPerNode=gres:gpuslice_memory:64\n" in result.stdout, "it is counted too"
     slurm = cluster("default=deny")
     result = slurm.run("srun", "-w", "n1", *allocating(product, 1, 1))
     assert "ALLOC_OK" not in result.stdout, result
