@@ -63,10 +63,18 @@ class Node:
         text = "\n---\n".join(one if isinstance(one, str) else json.dumps(one) for one in documents)
         return self.inside("kubectl", "apply", "-f", "-", input=text, **more)
 
+    @staticmethod
+    def shipped_documents(but):
+        documents = (SOURCE / "packaging/kubernetes/gpuslice.yaml").read_text().split("\n---\n")
+        return "\n---\n".join(one for one in documents if not any(f"\nkind: {kind}\n" in one for kind in but))
+
     def apply_rights(self):
         """What the chart has beside its DaemonSet."""
-        documents = (SOURCE / "packaging/kubernetes/gpuslice.yaml").read_text().split("\n---\n")
-        self.apply(*[document for document in documents if "kind: DaemonSet" not in document])
+        self.apply(self.shipped_documents(but=["DaemonSet"]))
+
+    def remove_rights(self):
+        """All but the namespace."""
+        self.inside("kubectl", "delete", "-f", "-", input=self.shipped_documents(but=["DaemonSet", "Namespace"]))
 
     # --- Programs of the node itself ---
 

@@ -50,7 +50,7 @@ def render(**values):
 def install(node, **values):
     """The chart with these values, for the first time or again."""
     if HELM:
-        node.inside(HELM, "upgrade", "--install", "gpuslice", FOLDER / "chart", "--namespace", "gpuslice", "--take-ownership",
+        node.inside(HELM, "upgrade", "--install", "gpuslice", FOLDER / "chart", "--namespace", "gpuslice", "--create-namespace",
                     *(f"--set={name}={value}" for name, value in values.items()))
     else:
         node.apply(render(createNamespace=True, **values))
@@ -82,6 +82,8 @@ def shipped(node, tmp_path_factory):
     node.inside("rm", "-rf", "/opt/gpuslice")
     folder = tmp_path_factory.mktemp("images")
     node.first, node.second = (make_image(node, folder, bundle, version) for version in ("1.0.0", "2.0.0"))
+    if HELM:
+        node.remove_rights()  # Helm takes nothing over that somebody else has made
     install(node, simulated="true", image=node.first)
     wait_rolled_out(node)
     yield node
