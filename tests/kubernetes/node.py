@@ -198,9 +198,9 @@ class Space:
                         lambda: f"{name} to say '{text}': {self.log(name, *more)}\n{self.events()}\n{self.node.log()}", deadline_s=120)
 
     def wait_end(self, name):
-        """Its log, when it has ended."""
+        """The log of `allocations` that ended; the container runtime can write the last lines later than that."""
         self.wait_phase(name, "Succeeded", "Failed")
-        return self.log(name)
+        return self.wait_log(name, "ALLOC_FAIL")
 
     def events(self):
         return self.kubectl("get", "events", "-o", "custom-columns=ON:.involvedObject.name,WHY:.reason,WHAT:.message")
