@@ -60,6 +60,20 @@ int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *w
  * it is when it is written. */
 void api_list_sessions(struct http_request *request, const char *id);
 
+/* Handlers of what else is done with sessions. */
+void api_create_session(struct http_request *request, const char *id);
+void api_show_session(struct http_request *request, const char *id);
+void api_change_session(struct http_request *request, const char *id);
+void api_release_session(struct http_request *request, const char *id);
+void api_show_environment(struct http_request *request, const char *id);
+void api_give_socket(struct http_request *request, const char *id);
+void api_suspend_session(struct http_request *request, const char *id);
+void api_resume_session(struct http_request *request, const char *id);
+/* The same as gslice has them. */
+void api_create_gslice_session(struct http_request *request, const char *id);
+void api_list_gslice_sessions(struct http_request *request, const char *id);
+void api_show_gslice_session(struct http_request *request, const char *id);
+
 /* Answer with the session. */
 void api_reply_session(struct http_request *request, unsigned status, const struct session *session);
 

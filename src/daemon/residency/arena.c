@@ -167,8 +167,8 @@ static uint64_t cgroups_room(void)
 /* What the machine and the daemon's cgroup could give now, and keep enough for others. Takes milliseconds. */
 static uint64_t room_bytes_now(void)
 {
-    uint64_t machine = machine_room(), cgroups = cgroups_room();
-    return machine < cgroups ? machine : cgroups;
+    uint64_t machine = machine_room(), allowed = cgroups_room();
+    return machine < allowed ? machine : allowed;
 }
 
 /* --- Making, in the helper ------------------------------------------------------------------------- */

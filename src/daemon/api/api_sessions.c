@@ -1,0 +1,349 @@
+/* Handlers of /v1/sessions, and of gslice's /sessions. */
+#include "daemon/api/api.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/http/http.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/peer.h"
+#include "daemon/process/release.h"
+#include "daemon/residency/moves.h"
+#include "daemon/session/admit.h"
+#include "daemon/session/declared.h"
+#include "daemon/session/process.h"
+#include "daemon/session/queue.h"
+#include "daemon/session/request.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+#include "daemon/session/session_life.h"
+#include "daemon/store/store.h"
+
+#define WAIT_SECONDS_MAX 20 /* below http.c's idle time */
+
+static void internal_error(struct http_request *request, const char *what, const char *message)
+{
+    struct error error;
+    error_set(&error, EIO, "ERR_INTERNAL", "%s: %s", what, message);
+    http_reply_error(request, &error);
+}
+
+/* The session that a stored change was about; it may have ended meanwhile. Answers if so. */
+static struct session *find_changed(struct http_request *request)
+{
+    struct session *session = session_find_id(request->daemon, request->session_id);
+    struct error error;
+    if (session)
+        return session;
+    error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND", "session %s has just ended", request->session_id);
+    http_reply_error(request, &error);
+    return NULL;
+}
+
+static void on_created(void *argument, int result, const char *message)
+{
+    struct http_request *request = argument;
+    if (result < 0) {
+        internal_error(request, "the session could not be stored and was not made", message);
+        return;
+    }
+    const struct session *session = find_changed(request);
+    if (!session)
+        return;
+    json_t *json = api_session_json(session);
+    if (request->as_gslice)
+        api_write_as_gslice(json);
+    json_object_set_new(json, "environment", api_environment_json(session));
+    http_reply_json(request, request->as_gslice ? 200 : 201, json);
+}
+
+static void create(struct http_request *request, struct session_request *wanted)
+{
+    struct error error;
+    struct session *session;
+    if (wanted->has_owner && wanted->owner != request->peer.uid && request->peer.uid != 0) {
+        error_set(&error, EACCES, "ERR_FORBIDDEN",
+                  "only root makes sessions of other users; leave owner_uid out");
+        http_reply_error(request, &error);
+        return;
+    }
+    if (!wanted->has_owner)
+        wanted->owner = request->peer.uid;
+    admit_apply_defaults(request->daemon, wanted);
+    if (!wanted->has_ttl && !wanted->ttl_seconds)
+        wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
+    int result = admit_new(request->daemon, wanted, &session, &error);
+    if (result < 0) {
+        change_publish(request->daemon, &(struct change){CHANGE_SESSION_REFUSED, .uid = wanted->owner}, "%s",
+                       error.message);
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    if (session->state == SESSION_QUEUED)
+        http_reply_json(request, 202, api_session_json(session));
+    else
+        store_await(request->daemon, session->id, on_created, request);
+}
+
+void api_create_session(struct http_request *request, const char *id)
+{
+    struct session_request wanted = {.run_pidfd = -1};
+    struct error error;
+    json_t *document;
+    int result = api_parse_session(request->daemon, request->body, request->body_bytes, true, &document,
+                                   &wanted, &error);
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    if (!wanted.has_owner)
+        wanted.owner = request->peer.uid;
+    admit_choose_when_full(request->daemon, &wanted);
+    if (wanted.run || wanted.wait) {
+        struct peer peer;
+        result = wanted.run_parent
+                     ? peer_parent(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks)
+                     : peer_identity(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks);
+        wanted.run_pid = peer.pid;
+        if (result < 0)
+            error_set(&error, -result, "ERR_BAD_REQUEST",
+                      "'run' or 'wait' is true, but the process that asks cannot be seen from here: %s",
+                      strerror(-result));
+    }
+    if (result < 0)
+        http_reply_error(request, &error);
+    else
+        create(request, &wanted);
+    if (wanted.run_pidfd >= 0)
+        close(wanted.run_pidfd);
+    json_decref(document);
+}
+
+void api_create_gslice_session(struct http_request *request, const char *id)
+{
+    struct session_request wanted = {.run_pidfd = -1};
+    struct error error;
+    request->as_gslice = true;
+    if (api_parse_gslice(request->body, request->body_bytes, &wanted, &error) < 0)
+        http_reply_error(request, &error);
+    else
+        create(request, &wanted);
+}
+
+void api_list_gslice_sessions(struct http_request *request, const char *id)
+{
+    request->as_gslice = true;
+    api_list_sessions(request, id);
+}
+
+/* The session in the path; NULL: answered. */
+static struct session *find_session(struct http_request *request, const char *id)
+{
+    struct session *session;
+    struct error error;
+    if (session_find(request->daemon, request->peer.uid, id, &session, &error) == 0)
+        return session;
+    http_reply_error(request, &error);
+    return NULL;
+}
+
+void api_show_session(struct http_request *request, const char *id)
+{
+    const struct session *session = find_session(request, id);
+    const char *position = http_argument(request, "queue_position"),
+               *wait = http_argument(request, "wait_seconds");
+    uint64_t place, seconds;
+    struct error error, cause;
+    if (!session)
+        return;
+    if (!position && !wait) {
+        api_reply_session(request, 200, session);
+        return;
+    }
+    if (!position || !wait || units_parse_number(position, UINT32_MAX, &place, &cause) < 0 ||
+        units_parse_number(wait, WAIT_SECONDS_MAX, &seconds, &cause) < 0) {
+        error_set(&error, EINVAL, "ERR_BAD_REQUEST",
+                  "the query is wrong; expected both queue_position and wait_seconds, the latter up to %d",
+                  WAIT_SECONDS_MAX);
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    api_await_place(request, (unsigned)place, (unsigned)seconds);
+}
+
+void api_show_gslice_session(struct http_request *request, const char *id)
+{
+    const struct session *session = find_session(request, id);
+    request->as_gslice = true;
+    if (session)
+        api_reply_session(request, 200, session);
+}
+
+void api_show_environment(struct http_request *request, const char *id)
+{
+    const struct session *session = find_session(request, id);
+    struct error error;
+    if (session && session->state == SESSION_QUEUED) {
+        error_set(&error, EBUSY, "ERR_SESSION_QUEUED", "session %s waits to be admitted, at place %u",
+                  session->id, queue_position(session));
+        http_reply_error(request, &error);
+    } else if (session && session->state == SESSION_EXPIRED) {
+        error_set(&error, EBUSY, "ERR_SESSION_EXPIRED",
+                  "session %s has expired and takes no new program; create another", session->id);
+        http_reply_error(request, &error);
+    } else if (session)
+        http_reply_json(request, 200, api_environment_json(session));
+}
+
+static void on_changed(void *argument, int result, const char *message)
+{
+    struct http_request *request = argument;
+    if (result < 0) {
+        internal_error(request, "the change is in force, but could not be stored and ends with this daemon",
+                       message);
+        return;
+    }
+    const struct session *session = find_changed(request);
+    if (session)
+        api_reply_session(request, 200, session);
+}
+
+void api_change_session(struct http_request *request, const char *id)
+{
+    struct session *session = find_session(request, id);
+    struct session_request wanted = {.run_pidfd = -1};
+    struct error error;
+    json_t *document;
+    if (!session)
+        return;
+    int result = declared_check_free(session, &error);
+    if (result == 0)
+        result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
+                                   &wanted, &error);
+    if (result == 0) {
+        result = admit_change(session, &wanted, &error);
+        json_decref(document);
+    }
+    if (result < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    log_info("session %s '%s' changed by uid %u", session->id, session->name, (unsigned)request->peer.uid);
+    strcpy(request->session_id, session->id);
+    store_await(request->daemon, session->id, on_changed, request);
+}
+
+/* Also of declared sessions: it changes nothing of what they are. */
+void api_give_socket(struct http_request *request, const char *id)
+{
+    struct session *session = find_session(request, id);
+    struct error error;
+    if (!session)
+        return;
+    if (session_give_socket(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    store_await(request->daemon, session->id, on_changed, request);
+}
+
+/* It has left, or is on its way. */
+static void on_suspended(void *argument, int result, const char *message)
+{
+    struct http_request *request = argument;
+    const struct session *session = find_changed(request);
+    if (result < 0)
+        log_error("session %s: that it is suspended could not be stored: %s", request->session_id, message);
+    if (!session)
+        return;
+    enum move_state state = moves_standing(session).state;
+    api_reply_session(request, state == MOVE_LEAVING || state == MOVE_COMING ? 202 : 200, session);
+}
+
+static void order_move(struct http_request *request, const char *id,
+                       int (*order)(struct session *session, struct error *error))
+{
+    struct session *session = find_session(request, id);
+    struct error error;
+    if (!session)
+        return;
+    if (order(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    strcpy(request->session_id, session->id);
+    store_await(request->daemon, session->id, on_suspended, request);
+}
+
+void api_suspend_session(struct http_request *request, const char *id)
+{
+    order_move(request, id, moves_suspend);
+}
+
+void api_resume_session(struct http_request *request, const char *id)
+{
+    order_move(request, id, moves_resume);
+}
+
+static void on_released(void *argument, int result, const char *message)
+{
+    if (result < 0)
+        internal_error(
+            argument,
+            "the session is released, but is still in the state file and returns with the next daemon",
+            message);
+    else
+        http_reply_json(argument, 204, NULL);
+}
+
+static void on_processes_ended(void *argument, const struct error *why)
+{
+    struct http_request *request = argument;
+    if (why)
+        http_reply_error(request, why);
+    else
+        store_await(request->daemon, request->session_id, on_released, request);
+}
+
+void api_release_session(struct http_request *request, const char *id)
+{
+    struct session *session = find_session(request, id);
+    struct error error;
+    if (!session)
+        return;
+    if (declared_check_free(session, &error) < 0) {
+        http_reply_error(request, &error);
+        return;
+    }
+    const char *kill = http_argument(request, "kill");
+    if (session->processes && kill && strcmp(kill, "true") == 0) {
+        log_info("session %s '%s': uid %u ends its processes, %u", session->id, session->name,
+                 (unsigned)request->peer.uid, session->process_count);
+        strcpy(request->session_id, session->id);
+        if (release_begin(session, request->peer.uid, on_processes_ended, request, &error) < 0)
+            http_reply_error(request, &error);
+        return;
+    }
+    if (session->processes) {
+        error_set(&error, EBUSY, "ERR_SESSION_BUSY",
+                  "%u process%s attached to session %s, the newest is %d (%s); end them first, or "
+                  "release it with --kill",
+                  session->process_count, session->process_count == 1 ? " is" : "es are", session->id,
+                  (int)session->processes->pid, session->processes->command);
+        http_reply_error(request, &error);
+        return;
+    }
+    log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
+    strcpy(request->session_id, session->id);
+    change_publish(request->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
+                   "released by uid %u", (unsigned)request->peer.uid);
+    session_end(session, "released");
+    store_await(request->daemon, request->session_id, on_released, request);
+}
