@@ -96,8 +96,8 @@ struct in_flight_entry {
          * measured. */
         uint64_t least_ns, measured;
     } counts;
-    /* Single calls of late, and what they took. */
-    uint64_t recent, recent_ns;
+    /* What single calls took on average in the last report in which there were any. */
+    uint64_t sample_ns;
     uint32_t chance;
     /* Index of the oldest mark that is not reached. */
     uint32_t first;

@@ -109,25 +109,6 @@ uint64_t in_flight_submitted(struct gate *gate)
     return sum;
 }
 
-/* After so many, older ones count half. */
-#define RECENT_SAMPLES 32u
-
-static void note_samples(struct in_flight_entry *entry, uint64_t calls, uint64_t ns)
-{
-    if (entry->recent >= RECENT_SAMPLES) {
-        entry->recent /= 2;
-        entry->recent_ns /= 2;
-    }
-    entry->recent += calls;
-    entry->recent_ns += ns;
-}
-
-/* What a call takes that was not measured. */
-static uint64_t usual_ns(const struct in_flight_entry *entry)
-{
-    return entry->recent ? entry->recent_ns / entry->recent : work_estimate_piece_ns(&entry->estimate);
-}
-
 /* What an entry has to tell, with what is reached by now. Under its lock. */
 static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
 {
@@ -144,10 +125,13 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     if (counts.measured && (!done->measured || counts.least_ns < done->least_ns))
         done->least_ns = counts.least_ns;
     done->measured += counts.measured;
-    note_samples(entry, counts.sampled, counts.sampled_ns);
+    if (counts.sampled)
+        entry->sample_ns = counts.sampled_ns / counts.sampled;
+    else if (!entry->sample_ns)
+        entry->sample_ns = work_estimate_piece_ns(&entry->estimate);
     entry->counts = (struct in_flight_counts){0};
     done->calls += calls;
-    done->ns += counts.chained_ns + counts.sampled_ns + counts.others * usual_ns(entry);
+    done->ns += counts.chained_ns + counts.sampled_ns + counts.others * entry->sample_ns;
 }
 
 struct in_flight_done in_flight_take_done(struct gate *gate)
