@@ -6,7 +6,7 @@ import random
 from loads import Load, Loads, Party
 
 KINDS = {  # of so many in ten
-    "dense": 3, "light": 4, "periodic": 3, "launches": 1, "graphs": 1, "tailed": 1, "processes": 1,
+    "dense": 3, "light": 4, "periodic": 3, "launches": 1, "graphs": 1, "tailed": 1, "copies": 1, "processes": 1,
 }
 USUAL = range(1, 7)  # where nobody asks for others
 
@@ -31,6 +31,8 @@ def _program(chance, kind):
         return f"kernel={_between(chance, 5, 100)} graph={_between(chance, 5, 40)} gap={_between(chance, 100, 5000)}", 1
     if kind == "tailed":
         return f"kernel=20-8000 threads={chance.randint(1, 3)} copy=64 gap={_between(chance, 100, 5000)}", 1
+    if kind == "copies":
+        return f"kernel={_between(chance, 20, 2000)} copy={_between(chance, 4, 64)} gap={_between(chance, 50, 2000)}", 1
     return f"kernel={_between(chance, 50, 2000)} gap={_between(chance, 200, 2000)}", chance.randint(2, 3)
 
 
@@ -84,8 +86,9 @@ class Chance(Loads):
             self.bench.row(f"chance {number}: {text}", value, "", budget, cpus, at_least=at_least, mix=number,
                            what=name)
         for party, one, before, after in zip(parties, alone, without, inside):
-            print(f"      {party.words:44} {party.compute:10} {party.priority:6} x{party.processes}  alone {one['gpu']:6.2f} without {before['gpu']:6.2f} "
-                  f"inside {after['gpu']:6.2f} charged {after['charged']:6.2f}  p99 {before['p99']:7.2f} {after['p99']:7.2f}", flush=True)
+            print(f"      {party.words:44} {party.compute:10} {party.priority:6} x{party.processes}  alone {one['gpu']:6.2f} "
+                  f"without {before['gpu']:6.2f} inside {after['gpu']:6.2f} charged {after['charged']:6.2f}  "
+                  f"p99 {before['p99']:7.2f} {after['p99']:7.2f}", flush=True)
 
 
 def judge(parties, alone, without, inside, window_s):
@@ -101,7 +104,8 @@ def judge(parties, alone, without, inside, window_s):
             yield "capped", after["gpu"], most + 1 + 7 / window_s, False, f"{party.words}: of the GPU, maximum {most:g} %"
         yield ("charged", abs(after["charged"] - after["gpu"]), max(0.5, 0.02 * after["gpu"]), False,
                f"{party.words}: |charged - used|")
-    # Where everybody has the minimum without GPU Slice, and nobody needs more than the maximum or is of another priority, all is as without.
+    # Where everybody has the minimum without GPU Slice, needs no more than the maximum, and has the same priority, all is as
+    # without.
     needed = any(most < min(100, 1.2 * one["gpu"]) for most, one in zip(maxima, alone))
     has_all = all(100 * before["gpu"] / one["gpu"] >= least + 2 for least, one, before in zip(minima, alone, without))
     if not has_all or needed or len({party.priority for party in parties}) > 1:

@@ -1,6 +1,7 @@
 """The bench's rows on programs as they are: light, periodic, launch-bound, heavy-tailed, capped, and mixes of them, each beside the
 same programs without GPU Slice in the same run. What each one got is the simulated GPU's own account of it."""
 import itertools
+import pathlib
 import statistics
 import subprocess
 import time
@@ -85,6 +86,18 @@ class Load:
         return {"p50": p50_ns / 1e6, "p99": p99_ns / 1e6}
 
 
+def agents_of(pids):
+    """How often the agents of these processes slept, and how many seconds of a CPU they took; nothing where there are none."""
+    sleeps, cpu_s = 0, 0.0
+    for task in itertools.chain(*(pathlib.Path(f"/proc/{pid}/task").iterdir() for pid in pids)):
+        if (task / "comm").read_text() != "gpuslice-agent\n":
+            continue
+        status = dict(line.split(":\t") for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        sleeps += int(status["voluntary_ctxt_switches"])
+        cpu_s += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return sleeps, cpu_s
+
+
 class Loads:
     def __init__(self, bench, cpu_clock, clock, window_s):
         self.bench, self.cpu_clock, self.clock, self.window_s = bench, cpu_clock, clock, window_s
@@ -112,11 +125,14 @@ class Loads:
         clocks = clocks or [self.clock]
         for window_s in (SETTLE_S, self.window_s):
             charged_before, before = account(), [clock.read() for clock in clocks]
+            agents_before, begin_s = [agents_of(load.process.pid for load in members) for members in loads], time.monotonic()
             with self.cpu_clock() as cpus:
                 for load in itertools.chain(*loads):
                     load.begin(window_s)
                 visit(window_s)
                 ended = [[load.end() for load in members] for members in loads]
+            passed_s = time.monotonic() - begin_s
+            agents = [agents_of(load.process.pid for load in members) for members in loads]
             charged, after = account(), [clock.read() for clock in clocks]
         results = []
         for number, members in enumerate(loads):
@@ -126,6 +142,9 @@ class Loads:
             result = {"gpu": 100 * ns / (after_ns - before_ns), "p50": statistics.median(one["p50"] for one in ended[number]),
                       "p99": max(one["p99"] for one in ended[number])}
             if charged:
+                sleeps, cpu_s = (now - then for now, then in zip(agents[number], agents_before[number]))
+                result["agent_wakes"] = sleeps / passed_s / len(members)
+                result["agent_cpu"] = 100 * cpu_s / passed_s / len(members)
                 result["charged"] = 1e11 * (charged[number] - charged_before[number]) / (after_ns - before_ns)
             results.append(result)
         return results, cpus
@@ -200,6 +219,10 @@ class Loads:
                           alone=round(solo, 2))
             self._row(key, "charged", f"{party.words}: |charged - used|", abs(after["charged"] - after["gpu"]), "pp",
                       max(0.5, 0.02 * after["gpu"]), cpus, charged=round(after["charged"], 2), used=round(after["gpu"], 2))
+
+        wakes = max(after["agent_wakes"] for after in inside)
+        self._row(key, "agent", "an agent's part of a CPU", max(after["agent_cpu"] for after in inside), "%", 1, cpus,
+                  wakes=round(wakes))
 
     def _repeats(self):
         """State that the daemon keeps from earlier sessions makes later ones no slower."""

@@ -29,11 +29,16 @@ class Load:
 
 @pytest.fixture
 def together(daemon, reap):
-    """together([words], [options of run]): what each load did in a window, with its percent of the GPU's time in `gpu`; without
-    options, outside GPU Slice."""
+    """together([words], [options of run]): what each load did in a window, with its percent of the GPU's time in `gpu`, and of
+    what it was charged in `charged`; without options, outside GPU Slice."""
     pipes = {"text": True, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     program = daemon.product.program("load")
     clock = Clock(reap(subprocess.Popen([daemon.product.program("gpu_clock")], env=daemon.gpu.environment(), **pipes)))
+
+    def charged():
+        """Seconds, by the pids of sessions' programs."""
+        sessions = daemon.request("GET", "/v1/sessions")[1]
+        return {process["pid"]: one["gpus"][0]["gpu_seconds"] for one in sessions for process in one["processes"]}
 
     def run(loads, options=None):
         if options:
@@ -41,14 +46,15 @@ def together(daemon, reap):
         else:
             started = [Load(reap(subprocess.Popen([program, *words], env=daemon.gpu.environment(), **pipes))) for words in loads]
         for window_ms in (SETTLE_MS, WINDOW_MS):
-            before_ns, before = clock.read()
+            charged_before, (before_ns, before) = charged(), clock.read()
             for load in started:
                 load.begin(window_ms)
             results = [load.end() for load in started]
-            after_ns, after = clock.read()
+            charged_after, (after_ns, after) = charged(), clock.read()
         for load, result in zip(started, results):
             pid = load.process.pid
             result["gpu"] = 100 * (after.get(pid, 0) - before.get(pid, 0)) / (after_ns - before_ns)
+            result["charged"] = 1e11 * (charged_after.get(pid, 0) - charged_before.get(pid, 0)) / (after_ns - before_ns)
             load.process.stdin.close()
             load.process.wait()
         return results
@@ -95,6 +101,15 @@ def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words
         without = sum(load["gpu"] for load in together([words] * 2))
         within = sum(load["gpu"] for load in together([words] * 2, compute("50%..100%", "50%..100%")))
         return within >= 0.95 * without, (within, without)
+    holds(try_once)
+
+
+def test_a_kernel_behind_each_small_copy_is_charged_for(together):
+    words = ("kernel=600", "copy=64", "gap=500")
+
+    def try_once():
+        within = together([words, ("kernel=100", "gap=400")], compute("40%..100%", "20%..100%"))
+        return all(abs(load["charged"] - load["gpu"]) <= 0.1 * load["gpu"] for load in within), within
     holds(try_once)
 
 
