@@ -401,7 +401,7 @@ def test_turns_of_memory_are_seen_and_set(daemon, start):
     shown = scheduler(daemon)
     assert shown["memory_quantum_seconds"] == 20 and shown["quantum_auto"] and shown["anti_thrash"] == "auto"
     movables = [start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ab"]
-    assert daemon.session("a")["residency"] == "away"  # without work, it left for b
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
     for movable in reversed(movables):
         movable.send("work 6000")
     waits = wait_for(lambda: ((now := daemon.session("a"))["wait_seconds_left"] or 0) > 5 and now, "a to wait for its turn")
