@@ -476,6 +476,20 @@ def test_with_anti_thrash_one_works_at_a_time(daemon, start):
         movable.end()
 
 
+def test_contexts_that_stay_on_the_card_count_at_admission(make_daemon, make_gpu):
+    """What a session may have is there for it also while all others hold no more than their contexts."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=1000 * MIB, FAKECUDA_CONTEXT_BYTES=256 * MIB)).start()
+    daemon.cli("create", "--name", "a", "--oversubscribe", "--memory", "750MiB")
+    refused = daemon.cli("create", "--oversubscribe", "--memory", "750MiB", check=False)
+    assert refused.returncode == 1 and "contexts that stay while other sessions' memory is away take 256MiB" in refused.stderr
+    assert "leaves 744MiB" in refused.stderr
+    refused = daemon.cli("create", "--oversubscribe", "--memory", "740MiB", check=False)
+    assert refused.returncode == 1 and "its context of 256MiB would stay" in refused.stderr and "needs 494MiB" in refused.stderr
+    daemon.cli("set", "a", "--memory", "740MiB")
+    daemon.cli("create", "--oversubscribe", "--memory", "740MiB")
+    assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == (256 + 740) * MIB
+
+
 def test_whoever_cannot_move_makes_others_leave(daemon, start, product, reap):
     """What is reserved for a plain session is there when it asks, whoever used it meanwhile."""
     movable = start(100, 10 * MIB, "--name", "moves", "--memory", "600MiB")

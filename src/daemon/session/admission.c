@@ -17,22 +17,36 @@ uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes, uin
                : total_bytes - taken;
 }
 
-static uint64_t left_on(const struct admission_gpu *gpu)
+static uint64_t add(uint64_t a, uint64_t b)
 {
-    return admission_unreserved(gpu->total_bytes, gpu->reserved_bytes, gpu->outside_bytes);
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-/* What of a limit has to have room there. */
+static uint64_t left_on(const struct admission_gpu *gpu)
+{
+    return admission_unreserved(gpu->total_bytes, add(gpu->reserved_bytes, gpu->staying_bytes),
+                                gpu->outside_bytes);
+}
+
+uint64_t admission_moving_bytes(uint64_t limit_bytes, uint64_t staying_bytes)
+{
+    return limit_bytes > staying_bytes ? limit_bytes - staying_bytes : 0;
+}
+
+/* What of a limit has to have room there: beside contexts that stay, of one that the driver pages. */
 static uint64_t on_card(const struct admission_gpu *gpu, uint64_t limit_bytes, bool may_pass_card)
 {
-    return may_pass_card && limit_bytes > gpu->total_bytes ? gpu->total_bytes : limit_bytes;
+    uint64_t most = gpu->total_bytes > gpu->staying_bytes ? gpu->total_bytes - gpu->staying_bytes : 0;
+    return may_pass_card && limit_bytes > most ? most : limit_bytes;
 }
 
 /* Whether `wanted_bytes` may be reserved there. */
 static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, struct error *error)
 {
     char wanted[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], reserved[UNITS_BYTES_TEXT],
-        left[UNITS_BYTES_TEXT], others[UNITS_BYTES_TEXT], outside[UNITS_BYTES_TEXT + 64] = "";
+        left[UNITS_BYTES_TEXT], others[UNITS_BYTES_TEXT],
+        outside[UNITS_BYTES_TEXT + 64] = "", stay[UNITS_BYTES_TEXT], staying[UNITS_BYTES_TEXT + 96] = "";
     uint64_t unreserved = left_on(gpu);
     if (wanted_bytes <= unreserved)
         return 0;
@@ -46,13 +60,35 @@ static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, s
     if (gpu->outside_bytes)
         snprintf(outside, sizeof(outside), " and processes in no session here hold %s",
                  units_format_bytes(gpu->outside_bytes, others));
+    if (gpu->staying_bytes)
+        snprintf(staying, sizeof(staying),
+                 ", contexts that stay while other sessions' memory is away take %s",
+                 units_format_bytes(gpu->staying_bytes, stay));
     return error_set(
         error, EBUSY, "ERR_ADMISSION",
         "%s (%" PRIu64
-        " bytes) does not fit on GPU %s: of %s, other sessions reserved %s%s, which leaves %s (%" PRIu64
+        " bytes) does not fit on GPU %s: of %s, other sessions reserved %s%s%s, which leaves %s (%" PRIu64
         " bytes); ask for less or release a session",
-        wanted, wanted_bytes, gpu->label, total, units_format_bytes(gpu->reserved_bytes, reserved), outside,
-        units_format_bytes(unreserved, left), unreserved);
+        wanted, wanted_bytes, gpu->label, total, units_format_bytes(gpu->reserved_bytes, reserved), staying,
+        outside, units_format_bytes(unreserved, left), unreserved);
+}
+
+/* Whether the largest of the others whose memory can leave still fits, beside the context of one more, which stays. */
+static int check_context(const struct admission_gpu *gpu, struct error *error)
+{
+    char context[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], largest[UNITS_BYTES_TEXT],
+        staying[UNITS_BYTES_TEXT];
+    if (!gpu->movable_bytes || add(gpu->movable_bytes, gpu->context_bytes) <= left_on(gpu))
+        return 0;
+    return error_set(error, EBUSY, "ERR_ADMISSION",
+                     "one more session does not fit on GPU %s: its context of %s would stay there while its "
+                     "memory is away, and the "
+                     "largest of the others needs %s of the %s, beside contexts of %s; release a session, or "
+                     "lower its limit",
+                     gpu->label, units_format_bytes(gpu->context_bytes, context),
+                     units_format_bytes(gpu->movable_bytes, largest),
+                     units_format_bytes(gpu->total_bytes, total),
+                     units_format_bytes(gpu->staying_bytes, staying));
 }
 
 /* Whether a minimum share of `wanted` may be promised there. */
@@ -197,6 +233,8 @@ static int allot_gpu(const struct admission_state *state, const struct session_r
     };
     uint64_t bytes = on_card(card, allotted->limit_bytes, request->may_pass_card);
     int result = allotted->reserved ? check_bytes(card, bytes, error) : 0;
+    if (result == 0 && allotted->reserved && request->engine != LEDGER_ENGINE_PLAIN)
+        result = check_context(card, error);
     return result < 0 ? result : check_share(card, minimum_of(request), error);
 }
 
@@ -316,9 +354,10 @@ static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, 
 static void reserve_for_movable(struct admission_state *state)
 {
     for (unsigned i = 0; i < state->gpu_count; i++)
-        if (__builtin_add_overflow(state->gpus[i].reserved_bytes, state->gpus[i].movable_bytes,
-                                   &state->gpus[i].reserved_bytes))
-            state->gpus[i].reserved_bytes = UINT64_MAX;
+        state->gpus[i].reserved_bytes =
+            add(state->gpus[i].reserved_bytes, state->gpus[i].movable_bytes > state->gpus[i].paged_bytes
+                                                   ? state->gpus[i].movable_bytes
+                                                   : state->gpus[i].paged_bytes);
 }
 
 int admission_plan(const struct admission_state *given, const struct allotment *held,
@@ -351,10 +390,12 @@ void admission_promise(struct admission_state *state, const struct allotment *al
         struct admission_gpu *promised = &state->gpus[gpu->gpu];
         promised->promised_share += allotment->compute.min;
         if (gpu->reserved && allotment->can_move) {
-            if (gpu->limit_bytes > promised->movable_bytes)
-                promised->movable_bytes = gpu->limit_bytes;
-        } else if (gpu->reserved && __builtin_add_overflow(promised->reserved_bytes, gpu->limit_bytes,
-                                                           &promised->reserved_bytes))
-            promised->reserved_bytes = UINT64_MAX;
+            uint64_t moving = admission_moving_bytes(gpu->limit_bytes, promised->context_bytes);
+            promised->staying_bytes = add(promised->staying_bytes, promised->context_bytes);
+            uint64_t *most = allotment->may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
+            *most = moving > *most ? moving : *most;
+        } else if (gpu->reserved) {
+            promised->reserved_bytes = add(promised->reserved_bytes, gpu->limit_bytes);
+        }
     }
 }

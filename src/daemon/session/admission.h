@@ -23,7 +23,10 @@ struct admission_gpu {
     const char *label; /* what people call it */
     uint64_t total_bytes;
     uint64_t reserved_bytes; /* promised to others than who asks, and stays there */
-    uint64_t movable_bytes;  /* the largest limit of others whose memory can leave the card for each other */
+    uint64_t movable_bytes;  /* the largest limit of others whose memory can leave the card for each other, */
+    uint64_t paged_bytes;    /* or, the same, where the driver pages what does not fit; but for contexts: */
+    uint64_t staying_bytes;  /* one of each of them, which stays there while the rest is away */
+    uint64_t context_bytes;  /* what one takes; 0: not known */
     uint64_t outside_bytes;  /* held by processes in no session, and left to them */
     uint32_t promised_share; /* the sum of others' minima, in ten-thousandths */
     unsigned waiting;        /* how many sessions wait for room here, and come first */
@@ -74,3 +77,6 @@ bool admission_may_reserve(const struct session_request *request, unsigned gpu);
 /* What is left of a card of `total_bytes` of which `reserved_bytes` are promised, and `others_bytes` held by
  * processes in no session. Never below 0. */
 uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes, uint64_t others_bytes);
+
+/* What of a limit can leave the card, where so much of it stays. */
+uint64_t admission_moving_bytes(uint64_t limit_bytes, uint64_t staying_bytes);

@@ -41,6 +41,15 @@ static uint64_t session_on_card(const struct session *session, unsigned policy_g
     return session->may_pass_card && gpu->limit_bytes > card ? card : gpu->limit_bytes;
 }
 
+static void add_movable(const struct session *session, unsigned policy_gpu, struct admission_gpu *promised)
+{
+    uint64_t stays = session->daemon->gpus[session->gpus[policy_gpu].gpu].context_bytes;
+    uint64_t limit = session_on_card(session, policy_gpu);
+    promised->staying_bytes = add(promised->staying_bytes, stays < limit ? stays : limit);
+    uint64_t *most = session->may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
+    *most = larger(*most, admission_moving_bytes(limit, stays));
+}
+
 static void add_session(const struct session *session, struct admission_state *state)
 {
     for (unsigned i = 0; i < session->gpu_count; i++) {
@@ -50,7 +59,7 @@ static void add_session(const struct session *session, struct admission_state *s
         struct admission_gpu *promised = &state->gpus[gpu->gpu];
         promised->promised_share += session->compute.min;
         if (gpu->reserved && session_can_move(session))
-            promised->movable_bytes = larger(promised->movable_bytes, session_on_card(session, i));
+            add_movable(session, i, promised);
         else if (gpu->reserved)
             promised->reserved_bytes = add(promised->reserved_bytes, gpu->limit_bytes);
     }
@@ -64,6 +73,7 @@ void promises_gather(const struct daemon *daemon, const struct session *except, 
             .label = daemon->gpus[i].label,
             .total_bytes = daemon->gpus[i].total_bytes,
             .outside_bytes = promises_outside_bytes(daemon, i),
+            .context_bytes = daemon->gpus[i].context_bytes,
         };
     for (const struct session *at = daemon->sessions; at; at = at->next)
         if (at != except)
@@ -75,7 +85,8 @@ void promises_gather_own(const struct daemon *daemon, uid_t owner, struct admiss
     *state = (struct admission_state){.gpu_count = daemon->gpu_count};
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         state->gpus[i] = (struct admission_gpu){.label = daemon->gpus[i].label,
-                                                .total_bytes = daemon->gpus[i].total_bytes};
+                                                .total_bytes = daemon->gpus[i].total_bytes,
+                                                .context_bytes = daemon->gpus[i].context_bytes};
     for (const struct session *at = daemon->sessions; at; at = at->next)
         if (at->owner == owner)
             add_session(at, state);
@@ -124,15 +135,16 @@ void promises_to(const struct session *session, struct allotment *allotment)
 
 uint64_t promises_reserved_bytes(const struct daemon *daemon, unsigned gpu)
 {
-    uint64_t sum = 0, movable = 0;
+    struct admission_gpu promised = {0};
     for (const struct session *at = daemon->sessions; at; at = at->next)
         for (unsigned i = 0; i < at->gpu_count; i++) {
             if (at->gpus[i].gpu != (int)gpu || !at->gpus[i].reserved)
                 continue;
-            if (at->engine != LEDGER_ENGINE_PLAIN)
-                movable = larger(movable, session_on_card(at, i));
+            if (session_can_move(at))
+                add_movable(at, i, &promised);
             else
-                sum = add(sum, at->gpus[i].limit_bytes);
+                promised.reserved_bytes = add(promised.reserved_bytes, at->gpus[i].limit_bytes);
         }
-    return add(sum, movable);
+    return add(add(promised.reserved_bytes, promised.staying_bytes),
+               larger(promised.movable_bytes, promised.paged_bytes));
 }

@@ -104,6 +104,40 @@ static void one_larger_than_the_card_needs_no_more_room_than_that(void **state_u
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
 }
 
+static void contexts_stay_while_memory_is_away(void **state_unused)
+{
+    struct admission_state state = state_of(1);
+    struct session_request first = memory(6 * GIB), second = memory(6 * GIB + 1), paged = memory(9 * GIB),
+                           small = memory(2 * GIB);
+    struct admission admission;
+    struct error error = {0};
+    state.gpus[0].context_bytes = GIB;
+    first.engine = second.engine = small.engine = LEDGER_ENGINE_SWAP;
+    paged.engine = LEDGER_ENGINE_MANAGED;
+    paged.may_pass_card = true;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(admission_plan(&state, NULL, &first, &admission, &error), 0);
+        admission_promise(&state, &admission.allotment);
+    }
+    /* Two contexts stay, which leaves 6 GiB. */
+    assert_int_equal(admission_plan(&state, NULL, &second, &admission, &error), -EBUSY);
+    assert_string_equal(error.code, "ERR_ADMISSION");
+    assert_non_null(
+        strstr(error.message, "contexts that stay while other sessions' memory is away take 2GiB"));
+    assert_non_null(strstr(error.message, "leaves 6GiB"));
+    assert_int_equal(admission_plan(&state, NULL, &paged, &admission, &error), 0);
+    assert_int_equal(admission_plan(&state, NULL, &first, &admission, &error), 0);
+    admission_promise(&state, &admission.allotment);
+    /* With three, the 5 GiB that the largest moves fill the card: a fourth context has no room. */
+    assert_int_equal(admission_plan(&state, NULL, &small, &admission, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "its context of 1GiB"));
+    assert_non_null(strstr(error.message, "the largest of the others needs 5GiB"));
+    /* One that stays has what the three leave. */
+    small.engine = LEDGER_ENGINE_PLAIN;
+    assert_int_equal(admission_plan(&state, NULL, &small, &admission, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "leaves 0"));
+}
+
 static void minimum_shares_are_promised_up_to_the_whole(void **state_unused)
 {
     struct admission_state state = state_of(3);
@@ -366,6 +400,7 @@ int main(void)
         cmocka_unit_test(what_processes_outside_hold_is_left_to_them),
         cmocka_unit_test(more_than_the_card_is_refused_as_such),
         cmocka_unit_test(one_larger_than_the_card_needs_no_more_room_than_that),
+        cmocka_unit_test(contexts_stay_while_memory_is_away),
         cmocka_unit_test(minimum_shares_are_promised_up_to_the_whole),
         cmocka_unit_test(an_overbooked_card_has_nothing_left),
         cmocka_unit_test(without_a_gpu_it_is_the_roomiest_the_first_of_equals),
