@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <systemd/sd-event.h>
 
+#include "base/engine.h"
 #include "base/paths.h"
 #include "base/units.h"
 #include "client/container.h"
@@ -24,13 +25,13 @@ struct slices;
 
 struct kubelet_options {
     bool simulated;
-    bool slices, dra;           /* which roads are open */
-    const char *node;           /* the node's name */
-    const char *resource;       /* what slices are called in pods */
-    unsigned slice_count;       /* a GPU's */
-    uint64_t slice_bytes;       /* 0: an equal part of the GPU's memory */
-    bool slice_oversubscribe;   /* their memory can leave the card */
-    struct share slice_compute; /* max 0: from an equal part of its time on */
+    bool slices, dra;                /* which roads are open */
+    const char *node;                /* the node's name */
+    const char *resource;            /* what slices are called in pods */
+    unsigned slice_count;            /* a GPU's */
+    uint64_t slice_bytes;            /* 0: an equal part of the GPU's memory */
+    enum ledger_engine slice_engine; /* how their memory can leave the card */
+    struct share slice_compute;      /* max 0: from an equal part of its time on */
     enum container_driver driver;
     const char *kubelet_dir, *cdi_dir, *device_dir;
     struct api_place api;

@@ -32,8 +32,8 @@ static const struct {
     {"slice-memory", "SIZE", 'M', "memory of a slice; without it, an equal part of the GPU's"},
     {"slice-compute", "SHARE", 'C',
      "share of a container with slices; without it, an equal part for each, up to 100%"},
-    {"slice-oversubscribe", NULL, 'o',
-     "the memory of containers with slices can leave the card, while they idle or are suspended"},
+    {"slice-oversubscribe", "[=ENGINE]", 'o',
+     "the memory of containers with slices can leave the card: swap (without ENGINE), managed, or none"},
     {"without-driver", NULL, 'w', "containers get the NVIDIA driver otherwise, as by nvidia.com/gpu"},
     {"kubelet-dir", "FOLDER", 'k', "the kubelet's folder (/var/lib/kubelet)"},
     {"cdi-dir", "FOLDER", 'c', "where CDI specifications are written (/var/run/cdi)"},
@@ -47,13 +47,24 @@ static const struct {
 };
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 
+static bool is_optional(const char *argument)
+{
+    return argument[0] == '[';
+}
+
+static int has_argument(const char *argument)
+{
+    return !argument ? no_argument : is_optional(argument) ? optional_argument : required_argument;
+}
+
 static void print_help(void)
 {
     puts("Usage: gpuslice-kubelet [OPTION]...\n"
          "Offers this node's GPUs, as GPU Slice shares them, to the node's kubelet.\n");
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         char left[40];
-        snprintf(left, sizeof(left), "--%s%s%s", options[i].name, options[i].argument ? " " : "",
+        bool is_spaced = options[i].argument && !is_optional(options[i].argument);
+        snprintf(left, sizeof(left), "--%s%s%s", options[i].name, is_spaced ? " " : "",
                  options[i].argument ? options[i].argument : "");
         printf("  %-22s %s\n", left, options[i].help);
     }
@@ -89,8 +100,11 @@ static int take_option(struct kubelet_options *chosen, int letter, const char *v
                    ? wrong("slice-compute", error.message)
                    : -1;
     case 'o':
-        chosen->slice_oversubscribe = true;
-        return -1;
+        if (!value || strcmp(value, "true") == 0) /* as the chart's value may be */
+            value = "swap";
+        return session_engine_parse(value, &chosen->slice_engine)
+                   ? -1
+                   : wrong("slice-oversubscribe", "expected swap, managed or none");
     case 'n':
         chosen->node = value;
         return -1;
@@ -135,9 +149,8 @@ static int parse_options(struct kubelet_options *chosen, int count, char **argum
     struct option table[OPTION_COUNT + 1] = {0};
     int status = -1;
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        table[i] = (struct option){.name = options[i].name,
-                                   .has_arg = options[i].argument ? required_argument : no_argument,
-                                   .val = options[i].letter};
+        table[i] = (struct option){
+            .name = options[i].name, .has_arg = has_argument(options[i].argument), .val = options[i].letter};
     opterr = 0; /* we say it, in one line */
     for (int letter; status == -1 && (letter = getopt_long(count, arguments, ":", table, NULL)) != -1;) {
         if (letter == ':' || letter == '?') {

@@ -68,8 +68,9 @@ static int fill_gpus(const struct kubelet *kubelet, char *const *ids, size_t cou
     if (!compute.max)
         compute = (struct share){(uint32_t)(most * SHARE_WHOLE / kubelet->options.slice_count), SHARE_WHOLE};
     json_object_set_new(body, "compute", json_string(units_format_share(compute, share)));
-    if (kubelet->options.slice_oversubscribe)
-        json_object_set_new(body, "oversubscribe", json_string("swap"));
+    if (kubelet->options.slice_engine != LEDGER_ENGINE_PLAIN)
+        json_object_set_new(body, "oversubscribe",
+                            json_string(session_engine_name(kubelet->options.slice_engine)));
     return 0;
 }
 

@@ -64,6 +64,7 @@ def test_switches_are_values_of_either_kind():
     switches = ("simulated", "withoutDriver", "sliceOversubscribe")
     on, as_text = (manifests("render", json.dumps(dict.fromkeys(switches, value))).stdout for value in (True, "true"))
     assert on == as_text and "--slice-oversubscribe" in on
+    assert "--slice-oversubscribe=managed" in manifests("render", json.dumps({"sliceOversubscribe": "managed"})).stdout
     off = manifests("render", json.dumps({**dict.fromkeys(switches, "false"), "createNamespace": True})).stdout
     assert off == manifests("render").stdout
 

@@ -150,11 +150,11 @@ def test_a_containers_slices_are_one_session_with_their_memory_and_time(machine,
 
 
 def test_size_and_share_of_a_slice_can_be_set(machine, kubelet, make_plugin):
-    make_plugin(machine, "--slice-memory", "64MiB", "--slice-compute", "5%..20%").start()
+    make_plugin(machine, "--slice-memory", "64MiB", "--slice-compute", "5%..20%", "--slice-oversubscribe=managed").start()
     _, devices = registered(kubelet)
     allocate(kubelet, *sorted(ids_of(devices))[:2])
     (session,) = sessions(machine)
-    assert session["vram_limit_bytes"] == 128 * MIB
+    assert session["vram_limit_bytes"] == 128 * MIB and session["oversubscribe"] == "managed"
     assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.05, 0.2)
 
 
