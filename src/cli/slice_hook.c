@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "cli/slice_device.h"
 #include "client/container.h"
+#include "client/oci.h"
 #include "client/session_fields.h"
 
 #define TMPFS_MAGIC_NUMBER 0x01021994 /* linux/magic.h */
@@ -23,33 +24,16 @@
 
 /* --- The container -------------------------------------------------------------------------------- */
 
-static int read_state(FILE *from, json_t **state, struct error *error)
-{
-    json_error_t why;
-    *state = json_loadf(from, 0, &why);
-    if (*state && *session_text(*state, "id") && *session_text(*state, "bundle"))
-        return 0;
-    json_decref(*state);
-    *state = NULL;
-    return error_set(
-        error, EINVAL, NULL,
-        "stdin does not say which container it is about; this is for container runtimes, which call "
-        "it for the devices that 'gpuslice cdi --slice' writes");
-}
-
 /* The folder that is to become the container's root. */
-static int open_root(const json_t *state, int *fd, struct error *error)
+static int open_root(const struct oci_state *state, int *fd, struct error *error)
 {
-    char path[PATH_MAX], root[PATH_MAX];
-    const char *bundle = session_text(state, "bundle");
-    snprintf(path, sizeof(path), "%s/config.json", bundle);
+    char path[PATH_MAX + 16], root[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/config.json", state->bundle);
     json_t *config = json_load_file(path, 0, NULL);
-    const char *named = session_text(json_object_get(config, "root"), "path");
-    snprintf(root, sizeof(root), "%s%s%s", *named == '/' ? "" : bundle, *named == '/' ? "" : "/", named);
-    bool is_named = *named;
+    int result = oci_root(state, config, root, error);
     json_decref(config);
-    if (!is_named)
-        return error_set(error, EINVAL, NULL, "%.500s does not say where the container's root is", path);
+    if (result < 0)
+        return result;
     *fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return *fd < 0 ? error_set_errno(error, errno, "cannot open the container's root %.500s", root) : 0;
 }
@@ -102,7 +86,8 @@ static int mount_folder(int root, const char *folder, struct error *error)
 
 /* --- Its session ---------------------------------------------------------------------------------- */
 
-static int make_session(struct client *client, const json_t *state, json_t **session, struct error *error)
+static int make_session(struct client *client, const struct oci_state *state, json_t **session,
+                        struct error *error)
 {
     const char *text = getenv(SLICE_DEVICE_VARIABLE);
     char container[CONTAINER_NAME_CHARACTERS + 1];
@@ -114,7 +99,7 @@ static int make_session(struct client *client, const json_t *state, json_t **ses
             SLICE_DEVICE_VARIABLE
             " does not say what the slice is; write the device anew with 'gpuslice cdi --slice'");
     }
-    snprintf(container, sizeof(container), "%s", session_text(state, "id"));
+    snprintf(container, sizeof(container), "%s", state->id);
     json_object_set_new(body, "container", json_string(container));
     int result = client_request(client, "POST", "/v1/sessions", body, session, error);
     json_decref(body);
@@ -125,12 +110,13 @@ int slice_hook_run(struct client *client, FILE *from, struct error *error)
 {
     char folder[PATH_MAX];
     cleanup_close int root = -1;
-    json_t *state = NULL, *session = NULL;
-    int result = read_state(from, &state, error);
+    struct oci_state state;
+    json_t *session = NULL;
+    int result = oci_read_state(from, &state, error);
     if (result == 0)
-        result = open_root(state, &root, error);
+        result = open_root(&state, &root, error);
     if (result == 0)
-        result = make_session(client, state, &session, error);
+        result = make_session(client, &state, &session, error);
     if (result == 0) {
         snprintf(folder, sizeof(folder), "%s", session_text(session, "own_socket"));
         char *slash = strrchr(folder, '/');
@@ -142,7 +128,6 @@ int slice_hook_run(struct client *client, FILE *from, struct error *error)
                                    NULL);
     }
     json_decref(session);
-    json_decref(state);
     if (result < 0) /* crun keeps what hooks print to itself */
         syslog(LOG_ERR, "a container with a slice does not start: %s", error->message);
     return result;

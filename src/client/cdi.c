@@ -24,11 +24,13 @@ json_t *cdi_specification(const char *kind, const char *const *names, unsigned c
     return json_pack("{s:s,s:s,s:o}", "cdiVersion", CDI_VERSION, "kind", kind, "devices", devices);
 }
 
-/* A device's name begins and ends with a letter or digit. */
+/* A device's name begins and ends with a letter or digit; between there are also these. */
 static bool is_device_name(const char *name)
 {
+    static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
     size_t length = strlen(name);
-    return length > 0 && isalnum((unsigned char)name[0]) && isalnum((unsigned char)name[length - 1]);
+    return length > 0 && name[strspn(name, characters)] == '\0' && isalnum((unsigned char)name[0]) &&
+           isalnum((unsigned char)name[length - 1]);
 }
 
 json_t *cdi_session(const json_t *session, const json_t *parts)

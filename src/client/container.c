@@ -209,7 +209,7 @@ static int add_session(json_t *parts, const json_t *session, struct error *error
 {
     char folder[PATH_MAX];
     const char *socket = session_text(session, "own_socket");
-    if (!*socket)
+    if (*socket != '/')
         return error_set(error, EPROTO, NULL,
                          "session %s has no socket of its own; restart the daemon, its sessions stay",
                          session_text(session, "session_id"));
