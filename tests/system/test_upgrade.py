@@ -12,6 +12,7 @@ import pytest
 from attach_client import BAD_VERSION, Client, Refused
 from conftest import MIB, Product, wait_for
 from test_quota import OK, OUT_OF_MEMORY, Puppet, in_session
+from workers import Worker
 
 LIMIT = 64 * MIB
 
@@ -176,6 +177,45 @@ def test_an_agent_does_not_press_a_daemon_that_knows_none(make_daemon, previous,
     replace(daemon, product)
     puppet.get("alloc", MIB)
     wait_for(lambda: daemon.session("s")["lease"] == "free", "its agent to be back")
+
+
+@pytest.mark.parametrize("ends", ["terminate", "kill"])
+def test_daemons_of_two_releases_take_each_other_s_place_under_load(make_daemon, previous, product, reap, ends):
+    """Programs of both allocate and free as fast as they can meanwhile, and one works under a share."""
+    daemon = make_daemon().start()
+    session, shared = create(daemon), create(daemon, name="shared", compute="10%..50%")
+    storms = [reap(subprocess.Popen([product.program("storm"), "2", str(seed)], stderr=subprocess.PIPE, text=True,
+                                    env={**in_session(daemon, session), "LD_PRELOAD": str(release.interceptor)}))
+              for seed, release in enumerate((previous, product))]
+    worker = Worker(reap(daemon.spawn("run", "--session", "shared", "--", product.program("worker"), "500")))
+    worker.begin(600_000)
+
+    def attached():
+        return sorted(process["pid"] for process in daemon.session("s")["processes"])
+
+    def gpu_seconds():
+        return daemon.session("shared")["gpus"][0]["gpu_seconds"]
+    wait_for(lambda: len(attached()) == 2, "both storms")
+    for release in (previous, product) * 2:
+        getattr(daemon.process, ends)()
+        daemon.process.wait()
+        daemon.product = release
+        daemon.start()
+        wait_for(lambda: attached() == sorted(storm.pid for storm in storms), "both storms to be attached")
+        assert [storm.poll() for storm in storms] == [None, None]
+        assert [process["pid"] for process in daemon.session("shared")["processes"]] == [worker.process.pid]
+    wait_for(lambda: gpu_seconds() > 0, "the worker to be charged again")
+    worker.process.kill()
+    for storm in storms:
+        storm.terminate()
+    for storm in storms:
+        assert storm.wait(20) == 0, storm.stderr.read()
+    wait_for(lambda: not daemon.session("s")["processes"] and daemon.session("s")["used_bytes"] == 0, "all bytes to be back")
+    puppet = Puppet(product, in_session(daemon, session))
+    reap(puppet.process)
+    puppet.get("context", 0)
+    check_quota(daemon, puppet, 0)
+    assert daemon.session(shared["session_id"])["used_bytes"] == 0
 
 
 def test_a_newer_state_file_that_older_daemons_can_use_is_used(daemon):
