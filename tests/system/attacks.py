@@ -182,6 +182,33 @@ def crowd(say, control, attach):
         say(1000)
 
 
+def crowd_tcp(say, address, text):
+    """As many connections over TCP as there can be, and more, that send this a byte at a time; those that are closed are made
+    again."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))
+    crowd, count = {}, 0  # how many bytes each has sent
+    while True:
+        while len(crowd) < 1500:
+            try:
+                connection = socket.create_connection(address, timeout=1)
+            except OSError:
+                break
+            connection.setblocking(False)
+            crowd[connection] = 0
+        for connection, sent in list(crowd.items()):
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    crowd[connection] += connection.send(text[sent:sent + 1])
+                with contextlib.suppress(BlockingIOError):
+                    if not connection.recv(4096, socket.MSG_PEEK):
+                        raise ConnectionResetError
+            except OSError:
+                del crowd[connection]
+                connection.close()
+        count += 1
+        say(count)
+
+
 # --- Descriptors that are slow to close ----------------------------------------------------------------------------
 
 def lingering(linger_s=60):

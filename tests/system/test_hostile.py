@@ -12,7 +12,8 @@ import time
 import pytest
 
 import attach_client
-from attacks import BODY_BYTES, OTHER_USER, attack, crowd, dawdle, http, send_bodies, send_frames, send_lingering
+from attacks import (BODY_BYTES, OTHER_USER, attack, crowd, dawdle, http, map_much, queue_the_impossible, scribble, send_bodies,
+                     send_frames, send_lingering)
 from conftest import MIB, wait_for
 from test_daemon_api import as_user
 
@@ -297,3 +298,51 @@ def test_notices_are_taken_up_at_a_bounded_rate(opened):
     assert longest_hold_s(opened) < LONGEST_HOLD_S
     for client in clients:
         client.socket.close()
+
+
+@pytest.mark.parametrize("action, rounds", [(map_much, 5), (scribble, 3), (queue_the_impossible, 50)],
+                         ids=lambda value: value.__name__ if callable(value) else "")
+def test_the_loop_is_not_held_by_what_a_tenant_made_long(opened, action, rounds):
+    """A process of 30,000 mappings that comes and goes; joint memory that was written over; waiting for what cannot come."""
+    with attack(action, opened) as count:
+        count(2)
+        serve_well(opened, 10)
+        count(2 + rounds)
+    assert longest_hold_s(opened) < LONGEST_HOLD_S
+
+
+def give_notice(say, path, sessions, count):
+    """So many processes' connections, so to speak, that give notice as fast as they can."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    connections, rounds = [], 0
+    for number in range(count):
+        client = attach_client.Client(path).attach(sessions[number % len(sessions)], map_it=False)
+        for fd in client.fds:
+            os.close(fd)
+        client.socket.setblocking(False)
+        connections.append(client.socket)
+    notice = attach_client.packet(6, struct.pack("<II", 1, 0))
+    while True:
+        for connection in connections:
+            with contextlib.suppress(OSError):  # it is full, or was cut off
+                for _ in range(20):
+                    connection.send(notice)
+        rounds += 1
+        say(rounds)
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 16_384, reason="needs more descriptors")
+def test_notices_on_a_thousand_connections_hold_nobody_up(opened):
+    def make():
+        return [opened.request("POST", "/v1/sessions", {"memory_bytes": MIB})[1]["session_id"] for _ in range(2)]
+    uid = OTHER_USER if os.getuid() == 0 else os.getuid()
+    sessions = as_user(uid, make) if os.getuid() == 0 else make()
+    alone = serve_well(opened, 20)
+    with attack(give_notice, opened.attach_socket, sessions, 1000, uid=uid) as rounds:
+        rounds(2)
+        beside = serve_well(opened, 20)
+        rounds(3)
+    assert statistics.median(beside) <= max(0.1, 10 * statistics.median(alone)), (alone, beside)
+    assert max(beside) < 5
+    wait_for(lambda: not opened.session(sessions[0])["processes"], "the attacker's slots to be free")

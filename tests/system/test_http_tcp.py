@@ -4,10 +4,13 @@ import os
 import pathlib
 import socket
 import stat
+import statistics
 import subprocess
+import time
 
 import pytest
 
+from attacks import attack, crowd_tcp
 from conftest import MIB, read_answer
 
 
@@ -147,3 +150,18 @@ def test_a_port_in_use_is_named(make_daemon, variable):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = start_in_vain(make_daemon(**{variable: address}))
         assert f"({variable}) {address}: Address already in use; expected an address of this machine" in line
+
+
+@pytest.mark.parametrize("text", [b"", b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 10_000, b"GET /metrics HTTP/1.0\r\n\r\n"],
+                         ids=["silent", "byte_by_byte", "whole"])
+def test_a_crowd_on_tcp_keeps_nobody_out(tcp, text):
+    """There is no room for so many: the oldest that asked nothing goes."""
+    with attack(crowd_tcp, ("127.0.0.1", tcp.port), text) as rounds:
+        rounds(3)
+        took = []
+        for _ in range(10):
+            begin = time.monotonic()
+            assert tcp.ask("GET", "/v1/sessions", token=tcp.bearer())[0] == 200
+            took.append(time.monotonic() - begin)
+        assert statistics.median(took) < 1, took
+    assert tcp.daemon.request("GET", "/healthz")[0] == 200

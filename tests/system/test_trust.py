@@ -77,3 +77,27 @@ def test_another_sites_page_does_not_read_the_metrics(make_daemon):
         assert ask_metrics(address, host) == 200, host
     for host in ("evil.example", f"evil.example:{address[1]}", f"127.0.0.1.evil.example:{address[1]}"):
         assert ask_metrics(address, host) == 403, host
+
+
+IN_STATE = ["state.db-journal", "state.db-wal", "state.reserve", "history.db", "audit.log"]
+
+
+@pytest.mark.parametrize("folder, names, starts", [
+    ("runtime", ["control.sock", "attach.sock"], True), ("runtime", ["lock"], False), ("runtime", ["ledgers"], False),
+    ("state", IN_STATE, True), ("state", ["state.db"], False)], ids=str)
+def test_links_in_the_place_of_the_daemons_files_are_not_followed(make_daemon, tmp_path, folder, names, starts):
+    daemon = make_daemon()
+    place = {"runtime": daemon.runtime, "state": daemon.state}[folder] / "simulated"
+    place.mkdir(mode=0o700, parents=True)
+    for name in names:
+        (tmp_path / name).write_text("another's")
+        (place / name).symlink_to(tmp_path / name)
+    if starts:
+        daemon.start()
+        assert daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})[0] == 201
+        daemon.stop()
+    else:
+        assert daemon.spawn_daemon().wait(20) == 1
+        assert str(place / names[0]) in daemon.log_text().splitlines()[-1]
+    assert {(tmp_path / name).read_text() for name in names} == {"another's"}
+    assert all(path.stat().st_size == len("another's") for path in tmp_path.iterdir() if path.name in names)

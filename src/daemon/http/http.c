@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/http/http_connection.h"
+#include "daemon/http/http_crowd.h"
 #include "daemon/http/http_relay.h"
 #include "daemon/http/http_tcp.h"
 #include "daemon/loop/closer.h"
@@ -22,8 +23,8 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
 
-/* On TCP, and for the control socket beyond what descriptor_bounds.h allows. */
-#define CONNECTIONS_MAX 512
+/* Beyond what http_crowd.h and, for the control socket, descriptor_bounds.h allow: those of root, and those that are about to go. */
+#define MORE_CONNECTIONS_MAX 512u
 #define IDLE_SECONDS 30
 #define TURNED_AWAY_MAX 16
 #define TURNED_AWAY_USEC UINT64_C(1000000)
@@ -35,8 +36,11 @@ struct server {
     struct daemon *daemon;
     struct MHD_Daemon *mhd;
     enum http_door door;
-    struct listener *listener;         /* of the control socket; libmicrohttpd listens on others itself */
-    struct peer entering;              /* whom on_enter() is about to hand over */
+    struct listener *listener;
+    struct http_crowd *crowd; /* of TCP */
+    struct http_guest
+        *entering_guest;  /* whom on_enter_tcp() is about to hand over; NULL: libmicrohttpd has it */
+    struct peer entering; /* whom on_enter() is */
     struct http_relay *entering_relay; /* NULL: that one needs none, or libmicrohttpd has it */
     int turned_away[TURNED_AWAY_MAX];  /* the last ones, with 1 added; 0: none */
     unsigned turned_away_count;
@@ -85,17 +89,30 @@ bool http_has_run_long(const struct http_request *request)
     return daemon_now_usec() - http->run_began_usec > RUN_USEC && !http->is_stopping;
 }
 
-/* What a connection of the control socket is known by in on_connection(). */
+/* What a connection is known by in on_connection(). */
 struct entered {
+    struct http_guest *guest; /* over TCP; NULL: of the control socket, by `uid` */
     uid_t uid;
     struct http_relay *relay; /* NULL: libmicrohttpd has the client's own connection */
 };
 
-int http_socket(const struct http_request *request)
+static const struct entered *entered_by(const struct http_request *request)
 {
     const union MHD_ConnectionInfo *context =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    const struct entered *entered = context ? context->socket_context : NULL;
+    return context ? context->socket_context : NULL;
+}
+
+static void set_asking(const struct http_request *request, bool asks)
+{
+    const struct entered *entered = entered_by(request);
+    if (entered && entered->guest)
+        http_crowd_set_asking(entered->guest, asks);
+}
+
+int http_socket(const struct http_request *request)
+{
+    const struct entered *entered = entered_by(request);
     if (entered && entered->relay)
         return http_relay_client(entered->relay);
     const union MHD_ConnectionInfo *info =
@@ -182,6 +199,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return queue_answer(request);
     request->path = url; /* it lives as long as the request */
     request->method = method;
+    set_asking(request, true);
     http_wait_for_turn(request);
     return MHD_YES;
 }
@@ -202,6 +220,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     struct http_request *request = *state;
     if (!request)
         return;
+    set_asking(request, false);
     if (request->response)
         MHD_destroy_response(request->response);
     http_turns_leave(request->daemon->http->turns, &request->turn);
@@ -225,30 +244,38 @@ static void on_mhd_log(void *context, const char *format, va_list arguments)
     log_debug("http: %s", text);
 }
 
-/* --- Who connects to the control socket -------------------------------------------------------------- */
+/* --- Who connects ------------------------------------------------------------------------------------ */
+
+static struct entered enter_as(struct server *server)
+{
+    struct entered entered = {
+        .guest = server->entering_guest, .uid = server->entering.uid, .relay = server->entering_relay};
+    server->entering_guest = NULL;
+    server->entering_relay = NULL;
+    return entered;
+}
 
 /* From when libmicrohttpd has a connection until it closes it, it counts as its user's; one that is relayed, as the relay
- * says. */
+ * says; one over TCP, as a guest. */
 static void on_connection(void *context, struct MHD_Connection *connection, void **state,
                           enum MHD_ConnectionNotificationCode what)
 {
     struct server *server = context;
     struct entered *entered = *state;
-    if (server->door != HTTP_CONTROL)
-        return;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         *state = entered = calloc(1, sizeof(*entered));
         if (!entered)
             return;
-        *entered = (struct entered){.uid = server->entering.uid, .relay = server->entering_relay};
-        server->entering_relay = NULL;
-        if (!entered->relay)
+        *entered = enter_as(server);
+        if (!entered->relay && !entered->guest)
             user_add(server->daemon, entered->uid, USER_REQUEST);
         return;
     }
     if (!entered)
         return;
-    if (entered->relay)
+    if (entered->guest)
+        http_crowd_leave(entered->guest);
+    else if (entered->relay)
         http_relay_end(entered->relay);
     else
         user_remove(server->daemon, entered->uid, USER_REQUEST);
@@ -319,6 +346,23 @@ static void on_enter(void *context, int fd)
     server->entering_relay = NULL;
 }
 
+static void on_enter_tcp(void *context, int fd)
+{
+    struct server *server = context;
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    if (getpeername(fd, (struct sockaddr *)&address, &length) == 0)
+        server->entering_guest = http_crowd_enter(server->crowd, fd, (struct sockaddr *)&address);
+    if (!server->entering_guest) { /* it has gone already, or there is no memory */
+        close(fd);
+        return;
+    }
+    MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, length); /* or closes it */
+    if (server->entering_guest)
+        http_crowd_leave(server->entering_guest);
+    server->entering_guest = NULL;
+}
+
 /* --- In the loop ----------------------------------------------------------------------------------- */
 
 static int run(struct server *server)
@@ -367,19 +411,19 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
     server->door = door;
     bool is_control = door == HTTP_CONTROL;
     server->mhd = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-            (is_control ? MHD_USE_NO_LISTEN_SOCKET : 0),
-        0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
-        MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_CONNECTION_LIMIT,
-        CONNECTIONS_MAX + (is_control ? USER_ALL_CONNECTIONS_MAX : 0), MHD_OPTION_CONNECTION_TIMEOUT,
-        IDLE_SECONDS, is_control ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_END);
-    if (!server->mhd) {
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET, 0, NULL,
+        NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL, MHD_OPTION_UNESCAPE_CALLBACK,
+        on_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_CONNECTION_LIMIT,
+        MORE_CONNECTIONS_MAX + (is_control ? USER_ALL_CONNECTIONS_MAX : HTTP_CROWD_MAX),
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_END);
+    server->crowd = is_control ? NULL : http_crowd_new();
+    if (!server->mhd || !(is_control || server->crowd)) {
         close(fd);
         return error_set(error, EIO, NULL, "libmicrohttpd does not start");
     }
-    if (is_control &&
-        listener_open(daemon, fd, "control.sock", on_enter, server, &server->listener, error) < 0) {
+    if (listener_open(daemon, fd, is_control ? "control.sock" : "TCP", is_control ? on_enter : on_enter_tcp,
+                      server, &server->listener, error) < 0) {
         close(fd);
         return -ENOMEM;
     }
@@ -477,6 +521,7 @@ static void stop_server(struct server *server)
     sd_event_source_disable_unref(server->timer);
     run(server);
     MHD_stop_daemon(server->mhd);
+    http_crowd_free(server->crowd);
     soon_free(server->due);
     server->due = NULL;
 }

@@ -12,7 +12,6 @@
 
 #include "base/cleanup.h"
 
-#define BACKLOG 128
 #define HOST_TEXT 256
 
 static bool is_loopback(const struct sockaddr *address)
@@ -62,7 +61,7 @@ int http_tcp_listen(const char *setting, const char *address, bool loopback_only
     int on = 1;
     int status = 0;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0)
+        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, SOMAXCONN) < 0)
         status = errno;
     freeaddrinfo(found);
     if (status)

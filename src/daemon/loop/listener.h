@@ -1,4 +1,4 @@
-/* listener.h - a listening Unix socket in the loop: who connects is handed on. */
+/* listener.h - a listening socket in the loop: who connects is handed on. */
 #pragma once
 
 #include "base/error.h"
