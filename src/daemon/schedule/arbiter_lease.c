@@ -11,8 +11,10 @@
 #define STEPS_FOR_NS UINT64_C(50000000)
 /* Of the card, when it serves several processes: about. */
 #define SLICE_NS UINT64_C(2000000)
-/* Closings for which processes are thought to wait for each other's work once a step was needed. */
+/* Closings for which processes are thought to wait for each other's work once a step was needed; each next time for twice as
+ * many. */
 #define ENTANGLED_CLOSINGS 16u
+#define ENTANGLED_MOST 1024u
 /* What work is late by where it is thought to wait for another process's. */
 #define LATE_NS UINT64_C(700000)
 #define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
@@ -278,13 +280,22 @@ uint64_t arbiter_steps_at(const struct arbiter_session *session)
     return next;
 }
 
+static void note_entangled(struct arbiter_session *session)
+{
+    if (!session->entangled_for)
+        session->entangled_for = ENTANGLED_CLOSINGS;
+    session->entangled = session->entangled_for;
+    if (session->entangled_for < ENTANGLED_MOST)
+        session->entangled_for *= 2;
+}
+
 void arbiter_step(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
     if (!may_step(session) || !any_stalls(session))
         return;
     if (!session->closes_alone) /* there steps are taken too soon to tell anything */
-        session->entangled = ENTANGLED_CLOSINGS;
+        note_entangled(session);
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         at->stalls = false;
         if (!arbiter_process_is_waiting(at))

@@ -136,8 +136,8 @@ struct arbiter_session {
      * its steps add does not bring it back. */
     bool closing, leaves, has_left;
     /* Its processes seem to wait for each other's work, as those of a collective do: for so many closings to come it is taken
-     * for granted; and whether it is for this one. */
-    unsigned entangled;
+     * for granted, and for so many the next time; and whether it is for this one. */
+    unsigned entangled, entangled_for;
     bool closes_alone;
     /* Of this closing. */
     unsigned steps;

@@ -210,11 +210,10 @@ static void a_closing_that_steps_do_not_end_goes_on_without(void **state)
     assert_in_range(now - from, 50 * MS, 50 * MS + 2 * LONG_NS);
 }
 
-/* Each step would wait for a slice of whoever was let in. */
-static void nobody_is_let_in_early_while_a_session_has_needed_steps(void **state)
+/* A closing that needs a step, before the first has drained; then how many there are until the other is let in early again. */
+static unsigned closings_alone(void)
 {
     unsigned closings = 0;
-    (void)state;
     closed(&first, MS);
     drain(&second);
     assert_int_not_equal(stall(LONG_NS), 0);
@@ -229,7 +228,22 @@ static void nobody_is_let_in_early_while_a_session_has_needed_steps(void **state
         drain(&second);
         drain(&first);
     }
-    assert_in_range(closings, 10, 30);
+    return closings;
+}
+
+/* Each step would wait for a slice of whoever was let in. */
+static void nobody_is_let_in_early_while_a_session_has_needed_steps(void **state)
+{
+    (void)state;
+    assert_in_range(closings_alone(), 10, 30);
+}
+
+static void a_session_that_needs_steps_again_is_thought_to_for_longer(void **state)
+{
+    (void)state;
+    unsigned closings = closings_alone();
+    run_to_closing();
+    assert_in_range(closings_alone(), closings + 10, 2 * closings);
 }
 
 static void a_session_that_has_needed_steps_takes_them_sooner(void **state)
@@ -342,6 +356,7 @@ int main(void)
         TEST(work_that_ends_in_time_needs_no_step),
         TEST(a_closing_that_steps_do_not_end_goes_on_without),
         TEST(nobody_is_let_in_early_while_a_session_has_needed_steps),
+        TEST(a_session_that_needs_steps_again_is_thought_to_for_longer),
         TEST(a_session_that_has_needed_steps_takes_them_sooner),
         TEST(a_session_that_has_needed_steps_takes_them_when_work_is_late),
         TEST(who_was_let_in_stays_so_whatever_steps_leave),
