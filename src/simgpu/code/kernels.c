@@ -215,7 +215,7 @@ static const struct sim_kernel kernels[] = {
     {"gs_relaunch_u32", 1, {8}, run_relaunch_u32, NULL},
     {"gs_saxpy_f32", 4, {8, 4, 8, 8}, run_saxpy_f32, NULL},
     {"gs_set_conditional_u32", 2, {8, 4}, run_set_conditional, NULL},
-    {"gs_spin_us", 1, {8}, run_spin_us, duration_spin_us},
+    {"gs_spin_us", 1, {8}, run_spin_us, duration_spin_us, .watches_clock = true},
     {"gs_steps_u32", 2, {8, 8}, run_steps_u32, duration_steps_u32},
 };
 

@@ -8,7 +8,7 @@
  *   gs_saxpy_f32(u64 count, f32 a, u64 x, u64 y)             y[i] = fma(a, x[i], y[i])
  *   gs_checksum_u32(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^32
  *   gs_checksum_u64(u64 pointer, u64 count, u64 out)         *out += the sum of the words, modulo 2^64
- *   gs_spin_us(u64 microseconds)                             takes that long
+ *   gs_spin_us(u64 microseconds)                             watches the GPU's timer for that long
  *   gs_steps_u32(u64 steps, u64 out)                         takes 20 ns a step; out, unless 0: see the PTX
  *
  * Of libgpuslice.so's own PTX (src/intercept/memory/engine/digest_ptx.h):
@@ -54,6 +54,9 @@ struct sim_kernel {
 
     /* How long the launch takes on an idle device; NULL: no longer than launching it does. */
     uint64_t (*duration_ns)(const struct sim_launch *launch, void *const *arguments);
+
+    /* It takes that long by the GPU's timer, not by what it computes. */
+    bool watches_clock;
 };
 
 /* The built-in kernel of that name, or NULL. Who found one compares parameter sizes with the loaded image's

@@ -79,7 +79,9 @@ static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfun
         given = arguments;
     }
     SIM_REQUIRE(given || image->parameter_count == 0);
-    *duration_ns = kernel->duration_ns ? kernel->duration_ns(&shape, given) : 0;
+    *duration_ns = kernel->duration_ns ? kernel->duration_ns(&shape, given) & ~TIMELINE_BY_CLOCK : 0;
+    if (kernel->watches_clock && constant_whole(SIM_TIMER_RUNS_ON))
+        *duration_ns |= TIMELINE_BY_CLOCK;
     CUresult result = kernel->run(&shape, given);
     if (result != CUDA_SUCCESS)
         atomic_store(&context->sticky, (int)result); /* told by whatever the program calls next */

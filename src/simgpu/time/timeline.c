@@ -66,6 +66,24 @@ static struct timeline_entry *turn_take(struct timeline_state *state, const stru
     return next;
 }
 
+static uint64_t length_of(const struct timeline_operation *operation)
+{
+    return __atomic_load_n(&operation->duration_ns, __ATOMIC_RELAXED) & ~TIMELINE_BY_CLOCK;
+}
+
+/* It is served now. Returns its length. */
+static uint64_t begin_operation(const struct timeline_state *state, const struct timeline_slot *slots,
+                                struct timeline_entry *entry, unsigned engine)
+{
+    const struct timeline_operation *operation = queue_head(slots, entry, engine);
+    if (engine == TIMELINE_COMPUTE && (operation->duration_ns & TIMELINE_BY_CLOCK)) {
+        if (!entry->begun_ns)
+            entry->begun_ns = state->time_ns;
+        entry->engine[engine].progress_ns = state->time_ns - entry->begun_ns;
+    }
+    return length_of(operation);
+}
+
 static void operation_complete(struct timeline_state *state, struct timeline_entry *entry, unsigned engine)
 {
     struct timeline_progress *progress = &entry->engine[engine];
@@ -78,6 +96,8 @@ static void operation_complete(struct timeline_state *state, struct timeline_ent
     };
     progress->served++;
     progress->progress_ns = 0;
+    if (engine == TIMELINE_COMPUTE)
+        entry->begun_ns = 0;
 }
 
 static bool entry_is_idle(const struct timeline_entry *entry)
@@ -134,7 +154,7 @@ static bool advance_step(struct timeline_state *state, const struct timeline *ti
                 step_ns = state->turn[engine].switching_ns;
             continue;
         }
-        uint64_t duration_ns = queue_head(slots, running[engine], engine)->duration_ns;
+        uint64_t duration_ns = begin_operation(state, slots, running[engine], engine);
         uint64_t progress_ns = running[engine]->engine[engine].progress_ns;
         uint64_t left_ns = duration_ns > progress_ns ? duration_ns - progress_ns : 0;
         if (left_ns == 0) {
@@ -167,7 +187,7 @@ static bool advance_step(struct timeline_state *state, const struct timeline *ti
         uint64_t *left_ns = &state->turn[engine].left_ns;
         *left_ns = *left_ns > step_ns ? *left_ns - step_ns : 0;
         /* Now, not when its turn comes again. */
-        if (progress->progress_ns >= queue_head(slots, running[engine], engine)->duration_ns)
+        if (progress->progress_ns >= length_of(queue_head(slots, running[engine], engine)))
             operation_complete(state, running[engine], engine);
     }
     return true;
@@ -532,7 +552,7 @@ uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum t
     bool is_full = true;
     for (uint64_t position = submitted; position-- > 0 && submitted - position <= TIMELINE_RING;) {
         const struct timeline_operation *operation = &queue->ring[engine][position % TIMELINE_RING];
-        uint64_t duration_ns = __atomic_load_n(&operation->duration_ns, __ATOMIC_RELAXED);
+        uint64_t duration_ns = length_of(operation);
         struct word128 done = word128_load(&operation->done);
         /* Of one that is not done yet the place remembers when the one before it there was; that took as long, about. */
         if (done.high != position + 1 && done.high + TIMELINE_RING != position + 1) {

@@ -41,6 +41,10 @@ enum timeline_engine {
     1024u /* operations of one process that an engine can have before it; as the driver's queue */
 #define TIMELINE_COMPLETIONS 64u
 
+/* In an operation's duration: it watches a clock, and is over so long after it began, whoever was served meanwhile, at its
+ * process's next turn. */
+#define TIMELINE_BY_CLOCK (UINT64_C(1) << 63)
+
 struct timeline_marks {
     uint64_t at[TIMELINE_ENGINES];
 };
@@ -72,7 +76,8 @@ struct timeline_operation {
 struct timeline_slot {
     uint64_t submitted[TIMELINE_ENGINES]; /* by the owner alone; the next owner goes on from behind them */
     struct timeline_marks known_served;   /* by the owner alone: what timeline_look() told last */
-    uint64_t computed_ns; /* of the compute engine's time, by all owners; written by the process that finds out, and only up */
+    uint64_t
+        computed_ns; /* of the compute engine's time, by all owners; written by the process that finds out, and only up */
     struct timeline_operation ring[TIMELINE_ENGINES][TIMELINE_RING];
 };
 
@@ -84,6 +89,7 @@ struct timeline_entry {
         uint64_t progress_ns;       /* of the first that is not done */
     } engine[TIMELINE_ENGINES];
     uint64_t computed_ns; /* of the compute engine's time, by all of the slot's owners */
+    uint64_t begun_ns;    /* the first of the compute engine's, if it watches a clock; 0: it has not */
 };
 
 /* An operation that the last change found done, or, for engine TIMELINE_ENGINES, one that it dropped. Written

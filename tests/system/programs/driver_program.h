@@ -10,7 +10,12 @@
 
 /* The text of a module with these entries; the simulated GPU has kernels of these names built in. */
 #define PTX(entries) ".version 7.0\n.target sm_70\n.address_size 64\n" entries
-#define PTX_SPIN ".visible .entry gs_spin_us(.param .u64 us)\n{\n ret;\n}\n"
+/* Needs the GPU's time, where a kernel that watches a clock is over though another process had the GPU meanwhile. */
+#define PTX_STEPS ".visible .entry gs_steps_u32(.param .u64 steps, .param .u64 out)\n{\n ret;\n}\n"
+#define STEPS_KERNEL "gs_steps_u32"
+/* For so many microseconds of the simulated GPU, on which a step is 20 ns. */
+#define STEPS_FOR_US(us)                                                                                   \
+    ((void *[]){&(unsigned long long){50ULL * (unsigned long long)(us)}, &(unsigned long long){0}})
 #define PTX_NOTHING ".visible .entry nothing()\n{\n ret;\n}\n"
 
 /* Say which call failed, and end. */

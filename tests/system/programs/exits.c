@@ -19,12 +19,12 @@
 #include "driver_program.h"
 
 static CUcontext context;
-static CUfunction spin;
+static CUfunction work;
 static unsigned long long kernel_us;
 
 static CUresult launch(void)
 {
-    return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&kernel_us}, NULL);
+    return cuLaunchKernel(work, 1, 1, 1, 1, 1, 1, 0, NULL, STEPS_FOR_US(kernel_us), NULL);
 }
 
 static void *rest(void *unused)
@@ -91,7 +91,7 @@ int main(int count, char **words)
         make_threads(threads, rest);
     CHECK(cuInit(0));
     context = use_gpu(0);
-    spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
+    work = find_kernel(load_module(PTX(PTX_STEPS)), STEPS_KERNEL);
     if (strcmp(how, "atexit") == 0)
         atexit(work_to_the_end);
     if (inside)

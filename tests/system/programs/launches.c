@@ -12,13 +12,13 @@
 
 #include "driver_program.h"
 
-static CUfunction spin;
+static CUfunction work;
 static CUstream stream;
 
 static void launch(long count, unsigned long long kernel_us)
 {
     for (long i = 0; i < count; i++)
-        CHECK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&kernel_us}, NULL));
+        CHECK(cuLaunchKernel(work, 1, 1, 1, 1, 1, 1, 0, stream, STEPS_FOR_US(kernel_us), NULL));
 }
 
 static CUstream make_stream(void)
@@ -46,7 +46,7 @@ int main(int count, char **words)
     unsigned long long kernel_us = strtoull(words[3], NULL, 10);
     CHECK(cuInit(0));
     use_gpu(0);
-    spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
+    work = find_kernel(load_module(PTX(PTX_STEPS)), STEPS_KERNEL);
     choose_stream(count > 4 ? words[4] : "");
     launch(launches, kernel_us);
     for (long round = 0; round < rounds; round++) {

@@ -90,13 +90,12 @@ static void do_something_else(void)
 
 static void make_graph(struct worker *worker)
 {
-    static unsigned long long lengths_us[GRAPH_MOST];
     CUgraph graph;
     CUgraphNode before = NULL;
     CHECK(cuGraphCreate(&graph, 0));
     for (long i = 0; i < with.graph; i++) {
-        lengths_us[i] = (unsigned long long)kernel_us(worker);
-        worker->graph_ns += (long)lengths_us[i] * 1000;
+        long us = kernel_us(worker);
+        worker->graph_ns += us * 1000;
         CUDA_KERNEL_NODE_PARAMS node = {.func = kernels[worker->gpu],
                                         .gridDimX = 1,
                                         .gridDimY = 1,
@@ -104,7 +103,7 @@ static void make_graph(struct worker *worker)
                                         .blockDimX = 1,
                                         .blockDimY = 1,
                                         .blockDimZ = 1,
-                                        .kernelParams = (void *[]){&lengths_us[i]}};
+                                        .kernelParams = STEPS_FOR_US(us)};
         CHECK(cuGraphAddKernelNode_v2(&before, graph, i ? &(CUgraphNode){before} : NULL, i ? 1 : 0, &node));
     }
     CHECK(cuGraphInstantiateWithFlags(&worker->graph, graph, 0));
@@ -121,10 +120,10 @@ static long put_burst(struct worker *worker, long count)
             sum_ns += worker->graph_ns;
             continue;
         }
-        unsigned long long us = (unsigned long long)kernel_us(worker);
-        CHECK(
-            cuLaunchKernel(kernels[worker->gpu], 1, 1, 1, 1, 1, 1, 0, worker->stream, (void *[]){&us}, NULL));
-        sum_ns += (long)us * 1000;
+        long us = kernel_us(worker);
+        CHECK(cuLaunchKernel(kernels[worker->gpu], 1, 1, 1, 1, 1, 1, 0, worker->stream, STEPS_FOR_US(us),
+                             NULL));
+        sum_ns += us * 1000;
     }
     return sum_ns;
 }
@@ -252,7 +251,7 @@ int main(int count, char **words)
     CHECK(cuInit(0));
     for (long i = with.gpus - 1; i >= 0; i--) {
         contexts[i] = use_gpu((int)i);
-        kernels[i] = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
+        kernels[i] = find_kernel(load_module(PTX(PTX_STEPS)), STEPS_KERNEL);
     }
     pthread_barrier_init(&begun, NULL, (unsigned)with.threads + 1);
     pthread_barrier_init(&ended, NULL, (unsigned)with.threads + 1);

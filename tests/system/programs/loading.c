@@ -7,14 +7,14 @@
 #include "driver_program.h"
 
 #define KERNELS 3
+#define KERNEL_US 200
 
 static void load_and_launch(void)
 {
-    unsigned long long us = 200;
-    CUmodule module = load_module(PTX(PTX_SPIN));
-    CUfunction spin = find_kernel(module, "gs_spin_us");
+    CUmodule module = load_module(PTX(PTX_STEPS));
+    CUfunction work = find_kernel(module, STEPS_KERNEL);
     for (unsigned i = 0; i < KERNELS; i++)
-        CHECK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&us}, NULL));
+        CHECK(cuLaunchKernel(work, 1, 1, 1, 1, 1, 1, 0, NULL, STEPS_FOR_US(KERNEL_US), NULL));
     CHECK(cuCtxSynchronize());
     CHECK(cuModuleUnload(module));
 }

@@ -32,7 +32,7 @@
 
 static CUcontext context;
 static CUmodule module;
-static CUfunction spin;
+static CUfunction work;
 static CUdeviceptr flags;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -44,8 +44,7 @@ static void pause_us(long us)
 
 static void launch(CUstream stream)
 {
-    unsigned long long us = KERNEL_US;
-    CHECK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&us}, NULL));
+    CHECK(cuLaunchKernel(work, 1, 1, 1, 1, 1, 1, 0, stream, STEPS_FOR_US(KERNEL_US), NULL));
 }
 
 static CUstream make_stream(void)
@@ -59,8 +58,8 @@ static void prepare(int gpu)
 {
     CHECK(cuInit(0));
     context = use_gpu(gpu);
-    module = load_module(PTX(PTX_SPIN ".visible .entry gs_relaunch_u32(.param .u64 left)\n{\n ret;\n}\n"));
-    spin = find_kernel(module, "gs_spin_us");
+    module = load_module(PTX(PTX_STEPS ".visible .entry gs_relaunch_u32(.param .u64 left)\n{\n ret;\n}\n"));
+    work = find_kernel(module, STEPS_KERNEL);
 }
 
 static void wait_for_go(void)
@@ -157,7 +156,7 @@ static void *relay_launches(void *stream)
     return NULL;
 }
 
-static CUgraphNode add_kernel(CUgraph graph, CUgraphNode after, CUfunction function, void *argument)
+static CUgraphNode add_kernel(CUgraph graph, CUgraphNode after, CUfunction function, void **arguments)
 {
     CUgraphNode node;
     const CUDA_KERNEL_NODE_PARAMS params = {.func = function,
@@ -167,7 +166,7 @@ static CUgraphNode add_kernel(CUgraph graph, CUgraphNode after, CUfunction funct
                                             .blockDimX = 1,
                                             .blockDimY = 1,
                                             .blockDimZ = 1,
-                                            .kernelParams = (void *[]){argument}};
+                                            .kernelParams = arguments};
     CHECK(cuGraphAddKernelNode_v2(&node, graph, &after, after ? 1 : 0, &params));
     return node;
 }
@@ -175,14 +174,13 @@ static CUgraphNode add_kernel(CUgraph graph, CUgraphNode after, CUfunction funct
 static void run_relay(long rounds)
 {
     CUstream waiting = make_stream(), passing = make_stream();
-    unsigned long long us = KERNEL_US;
     CUDA_HOST_NODE_PARAMS host = {pass_on, NULL};
     CUgraph graph;
     CUgraphNode node;
     CHECK(cuMemAlloc_v2(&flags, 4096));
     CHECK(cuMemsetD32_v2(flags, 0, 1024));
     CHECK(cuGraphCreate(&graph, 0));
-    node = add_kernel(graph, NULL, spin, &us);
+    node = add_kernel(graph, NULL, work, STEPS_FOR_US(KERNEL_US));
     CHECK(cuGraphAddHostNode(&node, graph, &node, 1, &host));
     CHECK(cuGraphInstantiateWithFlags(&relayed, graph, 0));
     sem_init(&relay, 0, 0);
@@ -202,13 +200,12 @@ static void run_relay(long rounds)
 static void run_relaunch(long rounds)
 {
     CUstream stream = make_stream();
-    unsigned long long us = KERNEL_US;
     CUgraph graph;
     CUgraphExec exec;
     CUfunction relaunch = find_kernel(module, "gs_relaunch_u32");
     CHECK(cuMemAlloc_v2(&flags, 4096));
     CHECK(cuGraphCreate(&graph, 0));
-    add_kernel(graph, add_kernel(graph, NULL, spin, &us), relaunch, &flags);
+    add_kernel(graph, add_kernel(graph, NULL, work, STEPS_FOR_US(KERNEL_US)), relaunch, (void *[]){&flags});
     CHECK(cuGraphInstantiateWithFlags(&exec, graph, 4 /* CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH */));
     wait_for_go();
     for (long round = 0; round < rounds; round++) {
@@ -278,7 +275,7 @@ static void run_captures(CUstreamCaptureMode mode, long rounds)
 /* What a rank has on a GPU. */
 static struct part {
     CUcontext context;
-    CUfunction spin;
+    CUfunction work;
     CUstream stream;
     CUdeviceptr flags; /* rank 0's first, then rank 1's */
 } parts[RANK_GPUS];
@@ -289,7 +286,7 @@ static void take_gpu(int gpu)
     struct part *part = &parts[gpu];
     prepare(gpu);
     part->context = context;
-    part->spin = spin;
+    part->work = work;
     part->stream = make_stream();
     launch(part->stream);
     CHECK(cuStreamSynchronize(part->stream));
@@ -340,7 +337,7 @@ static void run_rank(unsigned rank, long rounds, int gpus)
             for (int j = 0; j < gpus; j++) {
                 const struct part *part = &parts[rank == 0 ? j : gpus - 1 - j];
                 CHECK(cuCtxSetCurrent(part->context));
-                spin = part->spin;
+                work = part->work;
                 launch(part->stream);
                 CHECK(cuStreamWriteValue32(part->stream, part->flags + 4 * rank, round, 0));
                 CHECK(cuStreamWaitValue32(part->stream, part->flags + 4 * (1 - rank), round,

@@ -20,7 +20,7 @@
 #define AHEAD_NS 40000000L /* how much work is put before the GPU */
 #define BATCHES 4
 
-static CUfunction spin;
+static CUfunction kernel;
 static CUstream streams[STREAMS_MOST];
 static CUgraphExec graph;
 static long kernel_us, stream_count = 1, graph_kernels, busy_ms, idle_ms;
@@ -39,15 +39,14 @@ static void rest(long ms)
 
 static void launch_kernel(CUstream stream)
 {
-    unsigned long long us = (unsigned long long)kernel_us;
-    CHECK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&us}, NULL));
+    CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, STEPS_FOR_US(kernel_us), NULL));
 }
 
 static void prepare(void)
 {
     CHECK(cuInit(0));
     use_gpu(0);
-    spin = find_kernel(load_module(PTX(PTX_SPIN)), "gs_spin_us");
+    kernel = find_kernel(load_module(PTX(PTX_STEPS)), STEPS_KERNEL);
     for (long i = 0; i < stream_count && stream_count > 1; i++)
         CHECK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     for (unsigned b = 0; b < BATCHES; b++)

@@ -109,6 +109,25 @@ static void two_processes_get_half_of_the_engine_each_in_slices_of_2_ms(void **s
                      START + 26 * MS);
 }
 
+/* It is over when its process has the engine again. */
+static void what_watches_a_clock_goes_on_while_others_are_served(void **state)
+{
+    struct timeline_marks watching =
+        submit(*state, 3, TIMELINE_COMPUTE, 5 * MS | TIMELINE_BY_CLOCK, &nothing, START);
+    struct timeline_marks computing = submit(*state, 9, TIMELINE_COMPUTE, 5 * MS, &nothing, START);
+    struct timeline_marks behind =
+        submit(*state, 3, TIMELINE_COMPUTE, MS | TIMELINE_BY_CLOCK, &watching, START);
+    assert_true(is_reached(*state, 9, &computing, START + 10 * MS));
+    assert_true(is_reached(*state, 3, &behind, START + 10 * MS));
+    /* 3 has 0-2 and 4-6; 9 has 2-4 and 6-9. */
+    assert_int_equal(timeline_done_ns(*state, 3, TIMELINE_COMPUTE, watching.at[TIMELINE_COMPUTE]),
+                     START + 5 * MS);
+    assert_int_equal(timeline_done_ns(*state, 3, TIMELINE_COMPUTE, behind.at[TIMELINE_COMPUTE]),
+                     START + 6 * MS);
+    assert_int_equal(timeline_done_ns(*state, 9, TIMELINE_COMPUTE, computing.at[TIMELINE_COMPUTE]),
+                     START + 9 * MS);
+}
+
 static void many_short_operations_share_as_a_long_one_does(void **state)
 {
     struct timeline_marks last = nothing;
@@ -320,6 +339,7 @@ int main(void)
         TIMELINE_TEST(work_begins_after_what_it_depends_on_is_done),
         TIMELINE_TEST(a_process_that_waits_for_its_own_copy_leaves_the_engine_to_others),
         TIMELINE_TEST(two_processes_get_half_of_the_engine_each_in_slices_of_2_ms),
+        TIMELINE_TEST(what_watches_a_clock_goes_on_while_others_are_served),
         TIMELINE_TEST(many_short_operations_share_as_a_long_one_does),
         TIMELINE_TEST(looking_changes_nothing),
         TIMELINE_TEST(the_expected_time_is_when_it_happens),
