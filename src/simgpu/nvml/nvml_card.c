@@ -85,6 +85,26 @@ nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int
     return nvml_answer_text(text, serial, length);
 }
 
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
+{
+    unsigned count = 0;
+    nvmlReturn_t result = nvmlDeviceGetCount_v2(&count);
+    if (result != NVML_SUCCESS)
+        return result;
+    if (!serial || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned i = 0; i < count; i++) {
+        nvmlDevice_t card;
+        char have[16];
+        if (nvmlDeviceGetHandleByIndex_v2(i, &card) == NVML_SUCCESS &&
+            nvmlDeviceGetSerial(card, have, sizeof(have)) == NVML_SUCCESS && strcmp(have, serial) == 0) {
+            *device = card;
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
 nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *id)
 {
     unsigned gpu;

@@ -41,6 +41,17 @@ static void what_no_card_here_has_is_not_supported(void **state)
     assert_int_equal(call(card, NULL), NVML_ERROR_NOT_SUPPORTED);
 }
 
+static void a_card_is_found_by_its_serial_number(void **state)
+{
+    char serial[30];
+    nvmlDevice_t found = card;
+    assert_int_equal(nvmlDeviceGetSerial(other, serial, sizeof(serial)), NVML_SUCCESS);
+    assert_int_equal(nvmlDeviceGetHandleBySerial(serial, &found), NVML_SUCCESS);
+    assert_ptr_equal(found, other);
+    assert_int_equal(nvmlDeviceGetHandleBySerial("1", &found), NVML_ERROR_NOT_FOUND);
+    assert_int_equal(nvmlDeviceGetHandleBySerial(NULL, &found), NVML_ERROR_INVALID_ARGUMENT);
+}
+
 static void the_link_is_the_cards(void **state)
 {
     unsigned value;
@@ -179,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_function_is_there_and_waits_for_init),
         CARD_TEST(what_no_card_here_has_is_not_supported),
+        CARD_TEST(a_card_is_found_by_its_serial_number),
         CARD_TEST(the_link_is_the_cards),
         CARD_TEST(throughput_is_that_of_copies),
         CARD_TEST(limits_are_the_cards),
