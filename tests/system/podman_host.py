@@ -82,6 +82,15 @@ class Podman:
         subprocess.run([*self.enter, *self.podman, "import", *(f"--change={one}" for one in changes), archive, name], check=True,
                        capture_output=True, timeout=120)
 
+    def build(self, context, name, file, *words):
+        subprocess.run([*self.enter, *map(str, self.podman), "build", "--isolation", "chroot", "--pull=never", "-t", name,
+                        *map(str, words), "-f", str(file), str(context)], check=True, capture_output=True, timeout=120)
+
+    def in_image(self, name, *words):
+        """What `words` print in a container of the image."""
+        return subprocess.run([*self.enter, *map(str, self.podman), *self.options(), name, *words], check=True, capture_output=True,
+                              text=True, timeout=120).stdout
+
     def check(self, root):
         result = subprocess.run([*self.enter, *self.words("env", root=root)], capture_output=True, text=True, timeout=120)
         if result.returncode != 0:

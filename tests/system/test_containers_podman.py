@@ -137,6 +137,23 @@ def test_the_manuals_compose_file_runs(daemon, podman, product, tmp_path):
     assert result.stdout.count("ALLOC_OK") == 3 and "of the limit 64MiB" in result.stdout + result.stderr, result
 
 
+def test_the_image_for_kubernetes_names_its_version_in_one_word(podman, product, tmp_path):
+    """On this machine's own programs in place of Debian's image, and a bundle of one program."""
+    programs = ("mv", "rmdir", "find", "sort", "xargs", "sha256sum", "cut", "sed")
+    base, context, bundle = (tmp_path / name for name in ("base", "context", "gpuslice-1-bundle"))
+    base.mkdir()
+    make_root(base, product, product.gpuslice, *map(shutil.which, programs))
+    (base / "usr/share").mkdir()
+    podman.import_image(base, "docker.io/library/debian:12-slim")
+    (bundle / "bin").mkdir(parents=True)
+    shutil.copy2(product.gpuslice, bundle / "bin")
+    shutil.copytree(SOURCE / "packaging/kubernetes", context / "packaging/kubernetes")
+    subprocess.run(["tar", "-C", tmp_path, "-czf", context / "bundle.tar.gz", bundle.name], check=True, timeout=60)
+    podman.build(context, "localhost/gpuslice:1", context / "packaging/kubernetes/Containerfile", "--build-arg", "BUNDLE=bundle.tar.gz")
+    said = podman.in_image("localhost/gpuslice:1", "cat", "/usr/share/gpuslice/version")
+    assert re.fullmatch(r"\d+\.\d+\.\d+-[0-9a-f]{8}\n", said), repr(said)
+
+
 def test_a_container_finds_the_daemon_that_was_restarted(daemon, in_container):
     puppet = in_container("--name", "s", "--memory", "64MiB")
     expect_limited(daemon, puppet)
