@@ -60,6 +60,8 @@ struct in_flight_mark {
     bool queued;
     /* Behind a mark right before its one call. */
     bool sample;
+    /* Of such a one: how long the call was under way to the GPU, which had reached the mark before and had nothing to do. */
+    uint64_t lead_ns;
 };
 /* One less before a stream: the last that was reached is kept, to measure from. */
 #define IN_FLIGHT_MARKS 8u
@@ -107,6 +109,8 @@ struct in_flight_entry {
     bool sampling;
     /* When the last mark was recorded, and when the last one was seen reached. */
     uint64_t recorded_ns, reached_ns;
+    /* The thread was not run while it recorded the last mark: nobody knows when the GPU had it. */
+    bool recorded_late;
     /* That one was not reached yet, a moment before. */
     bool reached_watched;
     struct in_flight_mark ring[IN_FLIGHT_MARKS];

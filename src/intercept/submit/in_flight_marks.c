@@ -5,6 +5,8 @@
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
+/* To record a mark takes less, unless the thread is not run. */
+#define RECORD_MOST_NS UINT64_C(50000)
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
 
 bool in_flight_is_capturing(CUstream stream)
@@ -52,13 +54,18 @@ bool in_flight_mark(struct in_flight_entry *entry, CUstream stream)
     if (marks == IN_FLIGHT_MARKS - 1)
         return false;
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
-    mark->sample = entry->sampling;
-    mark->queued = mark->sample || is_newest_pending(entry, marks);
+    uint64_t now_ns = monotonic_ns();
+    bool is_sample = entry->sampling, is_behind = is_newest_pending(entry, marks),
+         was_late = entry->recorded_late;
+    mark->lead_ns = is_sample && !is_behind ? now_ns - entry->recorded_ns : 0;
     entry->sampling = false;
     if (!put(entry, &mark->event, CU_EVENT_DEFAULT, stream))
         return false;
     mark->from_ns = entry->recorded_ns;
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
+    entry->recorded_late = mark->recorded_ns - now_ns > RECORD_MOST_NS;
+    mark->sample = is_sample;
+    mark->queued = is_sample ? !was_late && !entry->recorded_late : is_behind;
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
@@ -126,7 +133,8 @@ static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in
     if (!mark->queued || !before->event || !real(cuEventElapsedTime) ||
         real(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms > 0))
         return 0;
-    return (uint64_t)((double)ms * 1e6);
+    uint64_t ns = (uint64_t)((double)ms * 1e6);
+    return ns > mark->lead_ns ? ns - mark->lead_ns : 1;
 }
 
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns, bool is_sample)

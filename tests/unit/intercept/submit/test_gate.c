@@ -33,11 +33,14 @@ static atomic_bool capturing[STREAMS];
 static atomic_bool blocks_legacy;           /* one of those is a blocking stream */
 static atomic_uint touched_while_capturing; /* events recorded on, or questions about, a captured stream */
 static atomic_bool blocked;                 /* calls that submit do not return */
+static uint64_t way_ns;                     /* how long launches are under way to the GPU */
 static _Thread_local CUcontext current;
 static struct {
     CUstream stream;
     bool has_timing;
     _Atomic uint64_t at;
+    _Atomic uint64_t recorded_ns;
+    atomic_bool was_idle; /* the stream had nothing to do then */
 } events[8192];
 static atomic_uint event_count = 1;
 /* Of both kinds; and questions about streams. */
@@ -73,6 +76,8 @@ static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned g
         jumps_out = false;
         siglongjmp(way_out, 1);
     }
+    for (uint64_t from_ns = monotonic_ns(); way_ns && monotonic_ns() - from_ns < way_ns;)
+        ;
     put[number(stream ? stream : CU_STREAM_LEGACY)]++;
     return submit_any();
 }
@@ -172,6 +177,8 @@ static CUresult record_event(CUevent event, CUstream stream)
     touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
     events[(uintptr_t)event].stream = stream;
     events[(uintptr_t)event].at = put[number(stream)];
+    events[(uintptr_t)event].recorded_ns = monotonic_ns();
+    events[(uintptr_t)event].was_idle = done[number(stream)] >= put[number(stream)];
     if (events[(uintptr_t)event].has_timing)
         timed_records++;
     else
@@ -759,10 +766,13 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 
 static float piece_ms = 0.25f;
 
-/* By the number of calls between two events: each takes the GPU as long. */
+/* By the number of calls between two events: each takes the GPU as long. An idle one waits for the first of them. */
 static CUresult elapsed(float *ms, CUevent from, CUevent to)
 {
+    uint64_t from_ns = events[(uintptr_t)from].recorded_ns, to_ns = events[(uintptr_t)to].recorded_ns;
     *ms = piece_ms * (float)(events[(uintptr_t)to].at - events[(uintptr_t)from].at);
+    if (events[(uintptr_t)from].was_idle)
+        *ms += (float)(to_ns - from_ns) / (float)MS;
     return CUDA_SUCCESS;
 }
 
@@ -796,6 +806,20 @@ static void calls_on_an_idle_stream_are_measured_one_by_one(void **state)
     told = in_flight_take_done(gate);
     assert_int_equal(told.calls, 0);
     assert_int_equal(told.ns, 0);
+}
+
+/* The first of two events is reached before the call comes to the GPU. */
+static void the_way_to_an_idle_gpu_is_not_counted(void **state)
+{
+    (void)state;
+    way_ns = MS / 2;
+    for (unsigned i = 0; i < 20; i++)
+        launch_on(STREAM(29));
+    way_ns = 0;
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 20);
+    assert_in_range(told.ns, 20 * MS / 4 - MS / 2, 20 * MS / 4 + MS / 2);
 }
 
 static void streams_that_work_side_by_side_are_told_of(void **state)
@@ -1207,6 +1231,7 @@ int main(void)
         TEST(a_paced_stream_has_two_pieces_before_it),
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
+        MEASURES(the_way_to_an_idle_gpu_is_not_counted),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
         MEASURES(a_threads_own_stream_has_timed_events_only_where_marks_are_due),
