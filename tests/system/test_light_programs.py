@@ -104,15 +104,6 @@ def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words
     holds(try_once)
 
 
-def test_a_kernel_behind_each_small_copy_is_charged_for(together):
-    words = ("kernel=600", "copy=64", "gap=500")
-
-    def try_once():
-        within = together([words, ("kernel=100", "gap=400")], compute("40%..100%", "20%..100%"))
-        return all(abs(load["charged"] - load["gpu"]) <= 0.1 * load["gpu"] for load in within), within
-    holds(try_once)
-
-
 def test_periodic_bursts_beside_a_backlog_are_as_soon_done_as_without_shares(together):
     loads = [("kernel=700", "burst=2", "period=17000"), BACKLOG]
 
