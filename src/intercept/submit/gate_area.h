@@ -111,6 +111,8 @@ struct in_flight_entry {
     uint64_t recorded_ns, reached_ns;
     /* The thread was not run while it recorded the last mark: nobody knows when the GPU had it. */
     bool recorded_late;
+    /* When the last mark was seen not to be reached, right before the call that the next mark is for; 0: it was not. */
+    uint64_t behind_ns;
     /* That one was not reached yet, a moment before. */
     bool reached_watched;
     struct in_flight_mark ring[IN_FLIGHT_MARKS];

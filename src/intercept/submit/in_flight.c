@@ -45,7 +45,8 @@ void in_flight_begin_sample(struct gate *gate)
     in_flight_settle(gate, entry, false);
     /* What is before the stream has ended, but for what no mark is behind: a mark here is where the GPU begins
      * with this call. */
-    if (stream && atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+    entry->behind_ns = atomic_load_explicit(&entry->marks, memory_order_relaxed) ? monotonic_ns() : 0;
+    if (stream && !entry->behind_ns)
         entry->sampling = in_flight_mark(entry, stream);
     guard_unlock(&entry->lock);
     own_calls_end(&calls);

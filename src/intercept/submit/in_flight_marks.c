@@ -57,15 +57,19 @@ bool in_flight_mark(struct in_flight_entry *entry, CUstream stream)
     uint64_t now_ns = monotonic_ns();
     bool is_sample = entry->sampling, is_behind = is_newest_pending(entry, marks),
          was_late = entry->recorded_late;
+    /* A short piece may be done while the next is on its way: what is between them is no longer than that. */
+    bool was_behind = entry->behind_ns && now_ns - entry->behind_ns < RECORD_MOST_NS;
     mark->lead_ns = is_sample && !is_behind ? now_ns - entry->recorded_ns : 0;
     entry->sampling = false;
+    entry->behind_ns = 0;
     if (!put(entry, &mark->event, CU_EVENT_DEFAULT, stream))
         return false;
     mark->from_ns = entry->recorded_ns;
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     entry->recorded_late = mark->recorded_ns - now_ns > RECORD_MOST_NS;
     mark->sample = is_sample;
-    mark->queued = is_sample ? !was_late && !entry->recorded_late : is_behind;
+    mark->queued =
+        is_sample ? !was_late && !entry->recorded_late : is_behind || (was_behind && !entry->recorded_late);
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
