@@ -469,7 +469,8 @@ def test_with_anti_thrash_one_works_at_a_time(daemon, start):
     daemon.cli("scheduler", "--anti-thrash", "on")
     for movable in movables:
         movable.send("work 3000")
-    wait_for(lambda: "away" in [daemon.session(name)["residency"] for name in "ab"], "one of them to wait")
+    wait_for(lambda: any(session["residency"] == "away" and session["movable_bytes"] and not session["evicted_bytes"]
+                         for session in map(daemon.session, "ab")), "one of them to wait, with its memory there already")
     assert [movable.read()[:6] for movable in movables] == ["worked"] * 2
     for movable in movables:
         assert movable.ask("check") == "good"

@@ -235,7 +235,7 @@ static uint64_t make_room(const struct question *question, const struct residenc
 static void come_ahead(struct residency_session *session, const struct room *room)
 {
     const struct residency_part *part = session->parts;
-    if (!session->can_come_ahead || session->part_count != 1 || room->now[part->gpu] <= 0)
+    if (!session->can_come_ahead || session->part_count == 0 || room->now[part->gpu] <= 0)
         return;
     session->verdict = RESIDENCY_COMES_AHEAD;
     session->ahead_bytes = (uint64_t)room->now[part->gpu];

@@ -46,7 +46,7 @@ struct residency_session {
     bool can_leave;      /* it is on the card, it can move, and no order of it goes on */
     bool is_leaving;     /* its part of the card will be free soon */
     bool is_ahead;       /* what it has here came ahead: it waits, and can_leave */
-    bool can_come_ahead; /* in parts, while it waits; of those with memory on one GPU */
+    bool can_come_ahead; /* in parts, while it waits; of those with memory on one GPU, whose part is the first */
     bool waits;
     unsigned priority;
     uint32_t min_share; /* promised of the GPU, of RESIDENCY_SHARE_WHOLE */

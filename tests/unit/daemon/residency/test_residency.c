@@ -210,6 +210,22 @@ static void the_next_in_line_comes_ahead_into_free_room(void **state)
     assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
 }
 
+static void who_waits_for_the_right_to_work_comes_ahead(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 30, 5)};
+    const int64_t free[RESIDENCY_PLACES] = {40};
+    for (unsigned i = 0; i < 2; i++) {
+        parts[i][1] =
+            (struct residency_part){.gpu = RESIDENCY_GPUS, .here_bytes = i == 0, .missing_bytes = i == 1};
+        sessions[i].part_count = 2;
+    }
+    sessions[1].can_come_ahead = true;
+    residency_decide(sessions, 2, free, &turns, NOW);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_COMES_AHEAD);
+    assert_int_equal(sessions[1].ahead_bytes, 40);
+}
+
 static void what_came_ahead_makes_room_for_who_has_the_turn(void **state)
 {
     struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 30, 5)};
@@ -268,6 +284,7 @@ int main(void)
         cmocka_unit_test(promised_shares_are_kept_by_the_length_of_turns),
         cmocka_unit_test(who_is_owed_comes_before_a_higher_priority),
         cmocka_unit_test(the_next_in_line_comes_ahead_into_free_room),
+        cmocka_unit_test(who_waits_for_the_right_to_work_comes_ahead),
         cmocka_unit_test(what_came_ahead_makes_room_for_who_has_the_turn),
         cmocka_unit_test(where_more_is_there_than_fits_who_came_last_leaves),
         cmocka_unit_test(who_waits_is_told_when_it_should_be_there),
