@@ -129,6 +129,14 @@ static void refuse_oversubscribe(const struct reading *reading, const char *anno
                 annotation);
 }
 
+static void refuse_when_full(const struct reading *reading, const char *annotation, const char *text)
+{
+    add_problem(
+        reading->problems,
+        "%s has no effect: a slice's memory is set aside before its pod is known, so it never waits for room",
+        annotation);
+}
+
 static void refuse_gpu(const struct reading *reading, const char *annotation, const char *text)
 {
     add_problem(reading->problems,
@@ -160,6 +168,7 @@ static const struct {
     {"gpuslice.io/compute", set_compute},
     {"gpuslice.io/priority", set_priority},
     {"gpuslice.io/oversubscribe", refuse_oversubscribe},
+    {"gpuslice.io/when-full", refuse_when_full},
     {"gpuslice.io/host-memory", set_host_memory},
     {"gpuslice.io/idle-suspend", set_idle_suspend},
 };

@@ -69,6 +69,7 @@ static void what_cannot_be_read_is_left_out_and_said(void **state)
                "compute");
     check_wish("{\"gpuslice.io/priority\":\"urgent\"}", NULL, "urgent");
     check_wish("{\"gpuslice.io/oversubscribe\":\"true\"}", NULL, "--slice-oversubscribe");
+    check_wish("{\"gpuslice.io/when-full\":\"wait\"}", NULL, "never waits for room");
     check_wish("{\"gpuslice.io/host-memory\":\"much\"}", NULL, "host-memory");
     check_wish("{\"gpuslice.io/idle-suspend\":\"soon\"}", NULL, "idle-suspend");
     check_wish("{\"gpuslice.io/memory\":7}", NULL, "");
