@@ -6,7 +6,7 @@
 #include "intercept/resolve/real.h"
 
 #define DIGESTER_TRIES 4u               /* the first extent has left before the fourth batch is prepared */
-#define PIECE_BYTES (UINT64_C(8) << 20) /* of one copy: the link begins while the next is submitted */
+#define PIECE_BYTES (UINT64_C(2) << 20) /* of one copy: the link begins while the next is submitted */
 
 #define BATCH_PART 32 /* of all, to begin with */
 #define BATCH_LEAST_BYTES (UINT64_C(4) << 20)
