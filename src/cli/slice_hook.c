@@ -99,7 +99,7 @@ static int make_session(struct client *client, const struct oci_state *state, js
             SLICE_DEVICE_VARIABLE
             " does not say what the slice is; write the device anew with 'gpuslice cdi --slice'");
     }
-    snprintf(container, sizeof(container), "%s", state->id);
+    snprintf(container, sizeof(container), "%.*s", (int)sizeof(container) - 1, state->id);
     json_object_set_new(body, "container", json_string(container));
     int result = client_request(client, "POST", "/v1/sessions", body, session, error);
     json_decref(body);
