@@ -69,6 +69,15 @@ static double own_part(const struct arbiter_process *process, uint64_t from, dou
     return least < part * MOST_OF_PART ? part : least < busy ? least : busy;
 }
 
+/* When the first piece of what it tells since then began, at the earliest: a piece is told of as a whole, when it is done. */
+static uint64_t began_at(const struct arbiter_process *process, uint64_t from)
+{
+    uint64_t longest = process->longest_ns;
+    if (!process->open_since)
+        return from;
+    return from - process->open_since < longest ? process->open_since : from - longest;
+}
+
 /* Up to the time that passed since its gate opened: a process can claim no more. A long piece of work is told of as a
  * whole, when it is done. */
 static void take_measure(struct arbiter_process *process, const struct wire_work *work)
@@ -83,7 +92,8 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     session->waited_ns += told->waited_ns;
     if (!is_held(session))
         return;
-    if (session->company_at <= from)
+    bool is_alone = session->company_at <= began_at(process, from);
+    if (is_alone)
         least_note(&process->least, work->measured, (double)work->least_ns);
     double busy = (double)(told->busy_ns < most ? told->busy_ns : most);
     process->spare_ns = told->busy_ns < most ? most - told->busy_ns : 0;
@@ -91,7 +101,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     busy = own_part(process, from, busy, (double)told->calls);
     session->busy_ns += busy;
     session->said_ns += busy;
-    arbiter_learn(session, from, busy, (double)told->calls);
+    arbiter_learn(session, is_alone, busy, (double)told->calls);
 }
 
 /* It told nothing of what it did last. A turn was its own; a guest was what it has been of late. */

@@ -110,7 +110,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
     session->leaves = session->has_left = false;
     session->since = session->charged_at = session->told_at = arbiter->now;
     session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
-    session->busy_ns = session->spent_ns = session->lease_busy_ns = 0;
+    session->busy_ns = session->spent_ns = session->unspent_ns = session->lease_busy_ns = 0;
     arbiter_watch(session);
     FOR_GPUS (gpu, session->held) {
         session->use[gpu].open_ns = 0;
@@ -138,6 +138,10 @@ void arbiter_convert_lease(struct arbiter_session *session, enum arbiter_lease l
     if (session->lease == LEASE_EXCLUSIVE)
         arbiter_learn_turn(session, false);
     begin(session, lease);
+    /* What it did as a guest and has not told yet is charged with the turn. */
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at->gate == PROCESS_OPEN && at->reported_at < session->charged_at)
+            session->charged_at = at->reported_at;
 }
 
 void arbiter_throttle(struct arbiter_session *session)

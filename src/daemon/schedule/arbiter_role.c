@@ -281,9 +281,8 @@ static void judge_stretch(struct arbiter_session *session)
         arbiter_owe(session, -(1 - busy + used) * passed);
 }
 
-void arbiter_learn(struct arbiter_session *session, uint64_t from, double busy_ns, double calls)
+void arbiter_learn(struct arbiter_session *session, bool is_alone, double busy_ns, double calls)
 {
-    bool is_alone = session->company_at <= from;
     double spent = solo_cost_of(&session->cost, calls), most = busy_ns + solo_cost_of(&session->cost, 1);
     if (spent <= 0 || is_alone)
         spent = busy_ns;

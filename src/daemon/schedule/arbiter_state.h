@@ -154,8 +154,9 @@ struct arbiter_session {
     /* When closing is given up on; when it began. */
     uint64_t closes_at, closing_at;
     /* By its processes, since the last charge of a turn: how long they had work before the GPU, and what that work takes;
-     * and the first of these since the lease began. */
-    double busy_ns, spent_ns, lease_busy_ns;
+     * and the first of these since the lease began. Of the lease's time, what was not charged for such work: it may be told of
+     * later. */
+    double busy_ns, spent_ns, lease_busy_ns, unspent_ns;
     /* When another session's gate was open beside it last. */
     uint64_t company_at;
 
@@ -350,8 +351,8 @@ void arbiter_forget_need(struct arbiter_session *session);
 void arbiter_try_open(const struct arbiter_session *gone);
 /* A stretch of time begins in which it is watched. */
 void arbiter_watch(struct arbiter_session *session);
-/* A process told what it did since `from`. */
-void arbiter_learn(struct arbiter_session *session, uint64_t from, double busy_ns, double calls);
+/* A process told what it did; `is_alone`: beside nobody's open gate. */
+void arbiter_learn(struct arbiter_session *session, bool is_alone, double busy_ns, double calls);
 /* For `passed` ns its speed was that part of its speed alone. */
 void arbiter_note_progress(struct arbiter_session *session, double part, double passed);
 /* The turn is over; `gave_back`: because there was no work any more. */

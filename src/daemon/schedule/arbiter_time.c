@@ -310,12 +310,14 @@ double arbiter_charge(struct arbiter_session *session)
     if (!is_exclusive(session) || passed <= 0)
         return -1;
     double busy = session->busy_ns < passed ? session->busy_ns : passed;
-    double spent = session->spent_ns < passed ? session->spent_ns : passed;
+    double most_spent = passed + session->unspent_ns;
+    double spent = session->spent_ns < most_spent ? session->spent_ns : most_spent;
     /* Of calls that are not alike, and of several processes', what the turn's time was spent on tells more. */
     bool is_steady = solo_cost_is_steady(&session->cost);
     bool has_several = session->processes && session->processes->next;
     session->busy_ns -= busy;
     session->spent_ns = 0;
+    session->unspent_ns = most_spent - spent;
     FOR_GPUS (gpu, session->held) {
         struct use *use = &session->use[gpu];
         double guests = arbiter->gpus[gpu].guests_ns - use->guests_ns;
