@@ -166,6 +166,8 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
         return;
     }
     bool was_counted = process->gate != PROCESS_OVERDUE;
+    if (!was_counted) /* it is new, or was stopped */
+        arbiter_doubt(session);
     take_measure(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
                                                            .longest_ns = returned->longest_ns,
                                                            .waited_ns = returned->waited_ns}});
@@ -344,7 +346,9 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
         at = &(*at)->next;
     *at = process->next;
     free(process);
-    if (!session->processes)
+    if (session->processes)
+        arbiter_doubt(session);
+    else
         arbiter_try_open(session);
     arbiter_end_lease_if_returned(session, false);
     arbiter_decide(arbiter);

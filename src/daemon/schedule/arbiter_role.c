@@ -200,6 +200,15 @@ static void measure_again(struct arbiter_session *session, uint64_t *next, uint6
         *every *= 2;
 }
 
+void arbiter_doubt(struct arbiter_session *session)
+{
+    uint64_t soon = session->arbiter->now + DOUBT_FIRST_NS;
+    session->is_doubted = true;
+    session->doubt_every = DOUBT_FIRST_NS;
+    if (session->doubt_at > soon)
+        session->doubt_at = soon;
+}
+
 /* A long piece of work is told of when it is done, and the few pieces that are measured stand for others, which may have been
  * shorter: what is more than the time that passed counts in the stretches that follow, not at once. */
 static double with_late(struct arbiter_session *session, double busy, double passed)

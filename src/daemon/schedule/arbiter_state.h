@@ -345,6 +345,8 @@ double arbiter_overdraft(const struct arbiter_session *session);
 
 /* A new session, or one that changed so much that it is to be learned anew. */
 void arbiter_forget(struct arbiter_session *session);
+/* Other processes of it run than before: one came, ended, was stopped or goes on. What its calls take may be something else now. */
+void arbiter_doubt(struct arbiter_session *session);
 /* How it fared as a guest says nothing any more. */
 void arbiter_forget_need(struct arbiter_session *session);
 /* It ends, and took turns for long: who was needy beside it, or gave to it, may not be any more. */
