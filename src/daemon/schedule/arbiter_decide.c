@@ -178,20 +178,12 @@ static bool is_eligible(const struct arbiter_session *session)
     return session->is_backlogged && session->lease == LEASE_NONE;
 }
 
-/* A program with gaps of its own leaves the GPU idle in its turns. What is promised to it, it has as soon as it is due; of what
- * nobody is promised, others make more. */
-static bool leaves_the_rest(const struct arbiter_session *session)
-{
-    return session->is_known && !session->is_dense && !session->understates && session->share.min > 0 &&
-           arbiter_owed(session) <= 0;
-}
-
 static bool precedes(const struct arbiter_session *a, const struct arbiter_session *b)
 {
     if (standing(a) != standing(b))
         return standing(a) > standing(b);
-    if (leaves_the_rest(a) != leaves_the_rest(b))
-        return leaves_the_rest(b);
+    if (arbiter_leaves_the_rest(a) != arbiter_leaves_the_rest(b))
+        return arbiter_leaves_the_rest(b);
     if (a->lag != b->lag)
         return a->lag < b->lag;
     return a->waits_since != b->waits_since ? a->waits_since < b->waits_since : a->serial < b->serial;
@@ -201,7 +193,7 @@ static bool precedes(const struct arbiter_session *a, const struct arbiter_sessi
  * being measured. */
 static bool presses(const struct arbiter_session *waiter, const struct arbiter_session *holder)
 {
-    if (!is_eligible(waiter) || !(waiter->gpus & holder->held) || standing(waiter) < standing(holder))
+    if (!is_eligible(waiter) || !(waiter->gpus & holder->held))
         return false;
     return waiter->takes_turns ? precedes(waiter, holder) : is_measuring(holder);
 }
@@ -292,6 +284,14 @@ static uint64_t until_overtaken(const struct arbiter_session *holder)
 static uint64_t silent_at(const struct arbiter_session *holder)
 {
     return holder->told_at + SILENT_REPORTS * WIRE_REPORT_NS;
+}
+
+/* A program with gaps of its own that is due, and would wait after each of them for a long piece of another's, keeps its turn in
+ * them until it has caught up, or is silent. */
+static bool keeps_its_gaps(const struct arbiter_session *holder)
+{
+    return holder->is_due && holder->is_known && !holder->is_dense &&
+           holder->arbiter->now < silent_at(holder);
 }
 
 /* The part of its turn that the holder uses, as far as can be told. */
@@ -451,7 +451,8 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
     uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;
     *ahead_ns = 0;
-    if (session->lease == LEASE_EXCLUSIVE && (is_capped(session) || is_waited_for(session)))
+    if (session->lease == LEASE_EXCLUSIVE && (is_capped(session) || is_waited_for(session)) &&
+        !keeps_its_gaps(session))
         flags |= WIRE_LEASE_WANTED;
     if (session->processes && session->processes->next)
         flags |= WIRE_LEASE_STALLS;
@@ -519,6 +520,8 @@ static uint64_t next_of(const struct arbiter_session *session)
         earlier(&next, session->donor_until);
     if (session->lease == LEASE_EXCLUSIVE && is_capped(session))
         earlier(&next, until_throttled(session));
+    if (session->lease == LEASE_EXCLUSIVE && keeps_its_gaps(session))
+        earlier(&next, silent_at(session));
     if (arbiter_is_in_the_way(session) && is_waited_for(session))
         earlier(&next, session->turn_ends > arbiter->now ? session->turn_ends
                                                          : arbiter->now + arbiter_turn_ns(arbiter));

@@ -303,6 +303,9 @@ uint64_t arbiter_turn_ns(const struct arbiter *arbiter);
 void arbiter_settle(struct arbiter *arbiter, uint64_t now);
 /* Weights follow from shares and from who competes. */
 void arbiter_weigh(struct arbiter *arbiter);
+/* A program with gaps of its own leaves the GPU idle in its turns. What is promised to it, it has as soon as it is due; of what
+ * nobody is promised, others make more. */
+bool arbiter_leaves_the_rest(const struct arbiter_session *session);
 /* Advance the GPUs' clocks. */
 void arbiter_advance_clocks(struct arbiter *arbiter);
 /* One that comes back from idling, or is new on these GPUs: what it did not use is not owed. */

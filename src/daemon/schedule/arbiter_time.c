@@ -1,4 +1,5 @@
 /* The accounts: GPU time used and held, virtual time, what is owed, buckets. */
+#include <math.h>
 #include <string.h>
 
 #include "daemon/schedule/arbiter.h" /* what it tells */
@@ -206,25 +207,45 @@ static double virtual_now(const struct arbiter_session *session, uint64_t gpu)
     return session->use[gpu].vt + (is_exclusive(session) ? session->use[gpu].open_ns / session->weight : 0);
 }
 
-void arbiter_advance_clocks(struct arbiter *arbiter)
+bool arbiter_leaves_the_rest(const struct arbiter_session *session)
 {
+    return session->is_known && !session->is_dense && !session->understates && session->share.min > 0 &&
+           arbiter_owed(session) <= 0;
+}
+
+/* By those of one kind, where there are any; returns on which GPUs, for each priority. */
+static void find_clocks(struct arbiter *arbiter, bool leave_the_rest, uint64_t *found)
+{
+    uint64_t before[ARBITER_PRIORITIES];
     double least[ARBITER_GPUS][ARBITER_PRIORITIES];
-    uint64_t found[ARBITER_PRIORITIES] = {0};
+    memcpy(before, found, sizeof(before));
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         unsigned priority = session->priority;
-        if (!session->is_backlogged || !session->takes_turns || session->lease == LEASE_LOOSE)
+        if (!session->is_backlogged || !session->takes_turns || session->lease == LEASE_LOOSE ||
+            arbiter_leaves_the_rest(session) != leave_the_rest)
             continue;
-        FOR_GPUS (gpu, session->gpus) {
+        FOR_GPUS (gpu, session->gpus & ~before[priority]) {
             double at = virtual_now(session, gpu);
             if (!(found[priority] & UINT64_C(1) << gpu) || at < least[gpu][priority])
                 least[gpu][priority] = at;
+            found[priority] |= UINT64_C(1) << gpu;
         }
-        found[priority] |= session->gpus;
     }
     for (unsigned priority = 0; priority < ARBITER_PRIORITIES; priority++)
-        FOR_GPUS (gpu, found[priority])
+        FOR_GPUS (gpu, found[priority] & ~before[priority])
             if (least[gpu][priority] > arbiter->gpus[gpu].clock[priority])
                 arbiter->gpus[gpu].clock[priority] = least[gpu][priority];
+}
+
+/* Who leaves the rest to others does not hold up their clock meanwhile, and gets no credit for it. */
+void arbiter_advance_clocks(struct arbiter *arbiter)
+{
+    uint64_t found[ARBITER_PRIORITIES] = {0};
+    find_clocks(arbiter, false, found);
+    find_clocks(arbiter, true, found);
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (at->is_backlogged && at->takes_turns && arbiter_leaves_the_rest(at))
+            arbiter_come_back(at, at->gpus);
 }
 
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus)
@@ -267,14 +288,13 @@ static void reach_second(struct use *use, uint64_t second)
 }
 
 /* What it takes while others want nothing, it is not behind for when they do: it is ahead by a turn or two, or by the
- * lease that goes on, and beyond that by no more than it was. */
+ * lease that goes on, and beyond that by no more than it was. And never by more than a hundred turns of others. */
 static void advance(struct arbiter_session *session, uint64_t gpu, double held_ns)
 {
     struct use *use = &session->use[gpu];
-    double lease = (double)(session->arbiter->now - session->since),
-           turns = AHEAD_TURNS * quantum(session->arbiter);
-    double most = session->arbiter->gpus[gpu].clock[session->priority] +
-                  (lease > turns ? lease : turns) / session->weight;
+    double lease = (double)(session->arbiter->now - session->since), turn = quantum(session->arbiter);
+    double ahead = fmin(fmax(lease, AHEAD_TURNS * turn) / session->weight, fmax(lease, turn) / WEIGHT_LEAST);
+    double most = session->arbiter->gpus[gpu].clock[session->priority] + ahead;
     double vt = use->vt + held_ns / session->weight;
     if (use->vt < most)
         use->vt = vt < most ? vt : most;
