@@ -2,16 +2,12 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "daemon/schedule/arbiter.h" /* what it tells */
 #include "daemon/schedule/arbiter_state.h"
 
 /* What a stream may have before it where a session of a higher priority may have a burst at any time. */
 #define AHEAD_BELOW_NS UINT64_C(500000)
 #define EXTENSION_MIN_NS UINT64_C(1000000)
 
-/* What a session with gaps must be behind its minimum to cut another's turn short. */
-#define BEHIND_NS 4000000.0
-#define ROBBED_A_LITTLE_NS 20000000.0
 /* Reports that a holder at work may be late with. */
 #define SILENT_REPORTS 3
 
@@ -26,178 +22,6 @@ static uint64_t after(const struct arbiter *arbiter, double ns)
     return arbiter->now + (ns < 50000 ? UINT64_C(50000) : (uint64_t)ns + 1);
 }
 
-/* --- Who competes ---------------------------------------------------------------------------------- */
-
-static bool is_restricted(const struct arbiter_session *session)
-{
-    return session->share.min > 0 || is_capped(session) || session->priority != ARBITER_PRIORITY_NORMAL;
-}
-
-static uint64_t gpus_of(const struct arbiter_session *session)
-{
-    uint64_t gpus = 0;
-    for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        gpus |= at->gpus;
-    return gpus;
-}
-
-static void set_free(struct arbiter_session *session)
-{
-    if (session->lease == LEASE_FREE && !session->closing)
-        return;
-    arbiter_charge(session);
-    session->tries = 0;
-    arbiter_begin_lease(session, LEASE_FREE);
-    for (struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == PROCESS_OPEN)
-            arbiter_open_gate(at);
-}
-
-/* The GPUs on which shares count now: a session leases them as a whole. */
-static void set_gpus(struct arbiter_session *session, uint64_t gpus)
-{
-    uint64_t more = gpus & ~session->gpus;
-    if (more)
-        arbiter_come_back(session, more);
-    session->gpus = gpus;
-    if (session->lease == LEASE_FREE) {
-        session->held = gpus;
-        arbiter_begin_closing(session);
-    } else if (session->lease == LEASE_GUEST) {
-        session->held = gpus;
-    } else if (is_held(session) && (gpus & ~session->held)) {
-        arbiter_begin_closing(session);
-    } else if (is_held(session) && gpus != session->held) {
-        arbiter_charge(session);
-        session->held = gpus;
-    }
-}
-
-static void find_modes(struct arbiter *arbiter)
-{
-    uint64_t shares = 0;
-    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        if (is_restricted(session))
-            shares |= gpus_of(session);
-    uint64_t changed = shares ^ arbiter->shares;
-    arbiter->shares = shares;
-    FOR_GPUS (gpu, changed)
-        arbiter->calls->mode(arbiter->context, (unsigned)gpu,
-                             arbiter_mode(arbiter, (unsigned)gpu, arbiter->now));
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        uint64_t gpus = gpus_of(session);
-        if (!session->processes)
-            session->gpus = 0;
-        else if (gpus ? !(gpus & shares) : !is_restricted(session))
-            set_free(session);
-        else
-            set_gpus(session, gpus & shares);
-    }
-}
-
-static bool has_tokens(struct arbiter_session *session)
-{
-    if (!is_capped(session))
-        return true;
-    if (session->tokens <= 0) /* also of what it was charged for without a lease */
-        session->is_throttled = true;
-    else if (session->tokens >= bucket_start(session))
-        session->is_throttled = false;
-    return !session->is_throttled;
-}
-
-/* Whether a session of a higher priority wants one of its GPUs. */
-static bool is_outranked(const struct arbiter_session *session)
-{
-    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (at->priority > session->priority && at->is_backlogged && (at->gpus & session->gpus))
-            return true;
-    return false;
-}
-
-/* Whether another session on its GPUs takes turns and gets less than its minimum. */
-static bool is_at_cost_of_others(const struct arbiter_session *session)
-{
-    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (at != session && (at->gpus & session->gpus) && at->takes_turns &&
-            missing(at) > ROBBED_A_LITTLE_NS)
-            return true;
-    return false;
-}
-
-/* Whether others took from a session that takes turns what is its, whoever they are. */
-static bool is_robbed(const struct arbiter_session *session)
-{
-    double robbed = missing(session) - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
-    return session->takes_turns && robbed >= (session->is_robbed ? 0 : ROBBED_NS);
-}
-
-/* A minimum is kept whatever comes first. A needy session with gaps of its own makes less of its turns than they
- * take: it may have more of them, as long as others keep their minima. */
-static void find_due(struct arbiter_session *session)
-{
-    double owed = arbiter_owed(session);
-    bool is_needy = !session->is_dense && session->needy_until > session->arbiter->now;
-    session->is_robbed = is_robbed(session);
-    bool is_outrun = session->is_robbed || is_outranked(session);
-    if (owed <= 0 || (!is_outrun && (!is_needy || is_at_cost_of_others(session))))
-        session->is_due = false;
-    else if (owed >= (is_needy ? BEHIND_NS : (double)arbiter_turn_ns(session->arbiter)))
-        session->is_due = true;
-}
-
-/* Who of those with different ones goes first. */
-static unsigned standing(const struct arbiter_session *session)
-{
-    return session->priority + (session->is_due ? ARBITER_PRIORITIES : 0);
-}
-
-/* Notes who waits; those that neither waited nor held come back from idling. */
-static void find_backlogged(struct arbiter *arbiter)
-{
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        bool was = session->is_backlogged;
-        session->is_backlogged = is_held(session) || (arbiter_is_waiting(session) && has_tokens(session));
-        if (!session->is_backlogged || was)
-            continue;
-        session->waits_since = arbiter->now;
-    }
-    arbiter_weigh(arbiter);
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        if (session->is_backlogged && session->waits_since == arbiter->now && arbiter_is_waiting(session))
-            arbiter_come_back(session, session->gpus);
-    arbiter_advance_clocks(arbiter);
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        session->lag = arbiter_lag(session);
-        find_due(session);
-    }
-}
-
-static bool is_eligible(const struct arbiter_session *session)
-{
-    return session->is_backlogged && session->lease == LEASE_NONE;
-}
-
-static bool precedes(const struct arbiter_session *a, const struct arbiter_session *b)
-{
-    if (standing(a) != standing(b))
-        return standing(a) > standing(b);
-    if (arbiter_leaves_the_rest(a) != arbiter_leaves_the_rest(b))
-        return arbiter_leaves_the_rest(b);
-    if (a->lag != b->lag)
-        return a->lag < b->lag;
-    return a->waits_since != b->waits_since ? a->waits_since < b->waits_since : a->serial < b->serial;
-}
-
-/* Whether `waiter` may have `holder`'s turn taken away once it is over. A guest waits for those alone that are
- * being measured. */
-static bool presses(const struct arbiter_session *waiter, const struct arbiter_session *holder)
-{
-    if (!is_eligible(waiter) || !(waiter->gpus & holder->held))
-        return false;
-    return waiter->takes_turns ? precedes(waiter, holder) : is_measuring(holder);
-}
-
 /* --- Taking leases away ---------------------------------------------------------------------------- */
 
 /* Whether a session that would fall behind its minimum, because its bursts wait for whole turns, has the turn
@@ -205,7 +29,8 @@ static bool presses(const struct arbiter_session *waiter, const struct arbiter_s
 static bool is_cut_short(const struct arbiter_session *holder)
 {
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (presses(at, holder) && !at->is_dense && at->is_due && !holder->is_due && arbiter_owed(holder) < 0)
+        if (arbiter_presses(at, holder) && !at->is_dense && at->is_due && !holder->is_due &&
+            arbiter_owed(holder) < 0)
             return true;
     return false;
 }
@@ -213,7 +38,7 @@ static bool is_cut_short(const struct arbiter_session *holder)
 static bool is_pressed(const struct arbiter_session *holder)
 {
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (presses(at, holder))
+        if (arbiter_presses(at, holder))
             return true;
     return false;
 }
@@ -221,7 +46,7 @@ static bool is_pressed(const struct arbiter_session *holder)
 static bool is_waited_for(const struct arbiter_session *holder)
 {
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (is_eligible(at) && (at->gpus & holder->held) && (at->takes_turns || is_measuring(holder)))
+        if (arbiter_is_eligible(at) && (at->gpus & holder->held) && (at->takes_turns || is_measuring(holder)))
             return true;
     return false;
 }
@@ -273,7 +98,7 @@ static uint64_t until_overtaken(const struct arbiter_session *holder)
 {
     double ns = (double)arbiter_turn_ns(holder->arbiter);
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (is_eligible(at) && at->takes_turns && (at->gpus & holder->held) &&
+        if (arbiter_is_eligible(at) && at->takes_turns && (at->gpus & holder->held) &&
             at->priority == holder->priority && (at->lag - holder->lag) * holder->weight < ns)
             ns = (at->lag - holder->lag) * holder->weight;
     return ns < (double)EXTENSION_MIN_NS ? EXTENSION_MIN_NS : (uint64_t)ns;
@@ -360,7 +185,7 @@ static void take_away(struct arbiter *arbiter)
 static int compare(const void *a, const void *b)
 {
     const struct arbiter_session *const *left = a, *const *right = b;
-    return precedes(*left, *right) ? -1 : precedes(*right, *left);
+    return arbiter_precedes(*left, *right) ? -1 : arbiter_precedes(*right, *left);
 }
 
 /* A session that waits for several GPUs, of which some stand idle: they are kept for it, if those who hold
@@ -370,7 +195,8 @@ static bool keep_for(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
     for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if (arbiter_is_in_the_way(at) && (at->held & session->gpus) && !at->closing && !precedes(session, at))
+        if (arbiter_is_in_the_way(at) && (at->held & session->gpus) && !at->closing &&
+            !arbiter_precedes(session, at))
             return false;
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
         if (arbiter_is_in_the_way(at) && (at->held & session->gpus))
@@ -422,7 +248,7 @@ static void give(struct arbiter *arbiter)
     unsigned count = 0;
     arbiter->measured = 0;
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if (is_eligible(at))
+        if (arbiter_is_eligible(at))
             arbiter->order[count++] = at;
     if (count > 1)
         qsort(arbiter->order, count, sizeof(struct arbiter_session *), compare);
@@ -546,8 +372,8 @@ static void check(const struct arbiter *arbiter)
 
 void arbiter_decide(struct arbiter *arbiter)
 {
-    find_modes(arbiter);
-    find_backlogged(arbiter);
+    arbiter_find_modes(arbiter);
+    arbiter_find_backlogged(arbiter);
     arbiter_find_roles(arbiter);
     change_roles(arbiter);
     take_away(arbiter);

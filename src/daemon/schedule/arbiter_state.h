@@ -1,6 +1,6 @@
 /* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens,
  * arbiter_time.c keeps the accounts, arbiter_debt.c those of users, arbiter_role.c learns what sessions are like and says who takes turns,
- * arbiter_decide.c says who is to hold what, arbiter_lease.c gives and takes leases. */
+ * arbiter_order.c says who comes first, arbiter_decide.c who is to hold what, arbiter_lease.c gives and takes leases. */
 #pragma once
 
 #include "daemon/schedule/arbiter_types.h"
@@ -364,6 +364,19 @@ void arbiter_note_progress(struct arbiter_session *session, double part, double 
 void arbiter_learn_turn(struct arbiter_session *session, bool gave_back);
 /* Find out who takes turns now. */
 void arbiter_find_roles(struct arbiter *arbiter);
+
+/* --- arbiter_order.c ------------------------------------------------------------------------------- */
+
+/* On which GPUs shares count, and what sessions lease there. */
+void arbiter_find_modes(struct arbiter *arbiter);
+/* Notes who waits and who is due; those that neither waited nor held come back from idling. */
+void arbiter_find_backlogged(struct arbiter *arbiter);
+/* Whether it waits, and may be given a lease. */
+bool arbiter_is_eligible(const struct arbiter_session *session);
+bool arbiter_precedes(const struct arbiter_session *a, const struct arbiter_session *b);
+/* Whether `waiter` may have `holder`'s turn taken away once it is over. A guest waits for those alone that are being measured,
+ * whatever they stand before. */
+bool arbiter_presses(const struct arbiter_session *waiter, const struct arbiter_session *holder);
 
 /* --- arbiter_decide.c ------------------------------------------------------------------------------ */
 
