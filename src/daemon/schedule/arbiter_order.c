@@ -21,6 +21,7 @@ static uint64_t gpus_of(const struct arbiter_session *session)
 
 static void set_free(struct arbiter_session *session)
 {
+    session->gpus = 0;
     if (session->lease == LEASE_FREE && !session->closing)
         return;
     arbiter_charge(session);

@@ -999,6 +999,23 @@ static void who_is_away_keeps_nobody_waiting_as_shares_begin_to_count(void **sta
     assert_true(away->grants > 0);
 }
 
+/* A program that allocates and never computes, of which another one was a neighbour in its session. */
+static void who_has_no_work_is_in_nobodys_way_once_the_rest_of_its_session_has_gone(void **state)
+{
+    struct program dense = {.piece_ns = 500000};
+    struct member *works = world_add(&world, "0%..100%", NORMAL, dense);
+    struct member *rests = world_add_process(&world, works->session, dense);
+    rests->idle_until = UINT64_MAX;
+    world_run(&world, 10 * MS);
+    struct member *first = world_add(&world, "40%", NORMAL, dense);
+    world_run(&world, 200 * MS);
+    world_kill(works);
+    struct member *second = world_add(&world, "40%", NORMAL, dense);
+    world_run(&world, 500 * MS);
+    assert_true(first->grants > 0 && second->grants > 0);
+    assert_int_equal(arbiter_session_lease(rests->session), LEASE_FREE);
+}
+
 static void progress_is_told_of_guests_and_of_who_takes_turns(void **state)
 {
     struct program dense = {.piece_ns = 500000};
@@ -1074,6 +1091,7 @@ int main(void)
         T(progress_is_told_of_guests_and_of_who_takes_turns),
         T(who_is_away_is_given_nothing_and_is_owed_nothing),
         T(who_is_away_keeps_nobody_waiting_as_shares_begin_to_count),
+        T(who_has_no_work_is_in_nobodys_way_once_the_rest_of_its_session_has_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
