@@ -303,12 +303,12 @@ def test_notices_are_taken_up_at_a_bounded_rate(opened):
 @pytest.mark.parametrize("action, rounds", [(map_much, 5), (scribble, 3), (queue_the_impossible, 50)],
                          ids=lambda value: value.__name__ if callable(value) else "")
 def test_the_loop_is_not_held_by_what_a_tenant_made_long(opened, action, rounds):
-    """A process of 30,000 mappings that comes and goes; joint memory that was written over; waiting for what cannot come."""
+    """A process of 30,000 mappings that comes and goes; joint memory that was written over; waiting for what cannot come. What
+    callbacks compute is looked at as the test ends (conftest.py)."""
     with attack(action, opened) as count:
         count(2)
         serve_well(opened, 10)
         count(2 + rounds)
-    assert longest_hold_s(opened) < LONGEST_HOLD_S
 
 
 def give_notice(say, path, sessions, count):
