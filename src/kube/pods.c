@@ -1,5 +1,6 @@
 #include "kube/pods.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +8,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "client/cdi.h"
 #include "client/session_fields.h"
 #include "kube/messages.h"
 #include "kube/node.h"
@@ -291,6 +294,34 @@ static void compare_session(struct kubelet *kubelet, const json_t *session)
     }
 }
 
+static bool has_session(const json_t *sessions, const char *name)
+{
+    const json_t *session;
+    size_t i;
+    json_array_foreach((json_t *)sessions, i, session)
+    {
+        if (strcmp(session_text(session, "name"), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A CDI specification outlives its session where somebody else ended that, or where the daemon or the plug-in was killed while it did. */
+static void remove_stale_specifications(const struct kubelet *kubelet, const json_t *sessions)
+{
+    cleanup_dir DIR *folder = opendir(kubelet->options.cdi_dir);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char session[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
+        struct error error;
+        if (!slices_session_of(entry->d_name, session) || has_session(sessions, session) ||
+            json_object_get(pods.wanted, session))
+            continue;
+        slices_file_name(session, file);
+        if (cdi_remove(kubelet->options.cdi_dir, file, &error) < 0)
+            fprintf(stderr, "gpuslice-kubelet: %s\n", error.message);
+    }
+}
+
 /* A session that is made meanwhile is younger than GRACE_SECONDS. */
 static void compare(void *context)
 {
@@ -299,8 +330,10 @@ static void compare(void *context)
     struct task_lock lock;
     size_t i;
     task_lock(&lock, SLICES_LOCK);
-    if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0)
+    if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0) {
         json_array_foreach(sessions, i, session) compare_session(kubelet, session);
+        remove_stale_specifications(kubelet, sessions);
+    }
     json_decref(sessions);
     task_unlock(&lock);
     json_decref(pods.wanted);

@@ -34,6 +34,12 @@ void slices_file_name(const char *session, char file[static SLICES_FILE_TEXT])
     snprintf(file, SLICES_FILE_TEXT, "gpuslice-%.40s", session);
 }
 
+bool slices_session_of(const char *file, char session[static SLICES_NAME_TEXT])
+{
+    return sscanf(file, "gpuslice-%31[^.].json", session) == 1 &&
+           strncmp(session, SLICES_PREFIX, strlen(SLICES_PREFIX)) == 0;
+}
+
 void slice_ids_format(const char *uuid, unsigned number, char id[static SLICE_ID_TEXT])
 {
     snprintf(id, SLICE_ID_TEXT, "%.64s-slice-%u", uuid, number);

@@ -28,3 +28,6 @@ void slices_session_name(const char *const *ids, size_t count, char name[static 
 /* The file of its CDI specification, without ".json". */
 #define SLICES_FILE_TEXT 64
 void slices_file_name(const char *session, char file[static SLICES_FILE_TEXT]);
+
+/* Whose CDI specification the file is, of one in their folder; false where it is not a session's of slices. */
+bool slices_session_of(const char *file, char session[static SLICES_NAME_TEXT]);

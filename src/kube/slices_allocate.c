@@ -29,8 +29,7 @@ static int end_stale(struct kubelet *kubelet, char *const *ids, size_t count, st
         size_t i;
         json_t *device;
         bool is_stale = false;
-        if (sscanf(entry->d_name, "gpuslice-%31[^.].json", session) != 1 ||
-            strncmp(session, SLICES_PREFIX, strlen(SLICES_PREFIX)) != 0)
+        if (!slices_session_of(entry->d_name, session))
             continue;
         snprintf(path, sizeof(path), "%s/%s", folder_path, entry->d_name);
         json_t *specification = json_load_file(path, 0, NULL);

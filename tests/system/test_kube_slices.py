@@ -218,6 +218,19 @@ def test_a_session_is_called_after_its_pod_and_ends_with_it(machine, kubelet, pl
     wait_for(lambda: len(list(plugin.cdi.iterdir())) == 1, "its specification to be removed")
 
 
+def test_the_specification_of_a_session_that_somebody_else_ended_goes(machine, kubelet, plugin):
+    """As when the daemon or the plug-in is killed between the session's end and its specification's."""
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    allocate(kubelet, *ids[:2])
+    allocate(kubelet, *ids[2:4])
+    gone, stays = sessions(machine)
+    kubelet.must("pods", pods=[pod("stays", *ids[2:4])])
+    machine.cli("release", gone["session_id"])
+    wait_for(lambda: [path.name for path in plugin.cdi.iterdir()] == [f"gpuslice-{stays['name']}.json"],
+             lambda: f"the other's alone to be left: {[path.name for path in plugin.cdi.iterdir()]}", deadline_s=60)
+
+
 def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path):
     api = ApiServer(tmp_path)
     api.put("/api/v1/namespaces/team/pods/train-0", {"metadata": {"annotations": {
