@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "simgpu/device/checkpoints.h"
 #include "simgpu/device/faults.h"
 #include "simgpu/device/shared.h"
 
@@ -284,6 +285,7 @@ static void slot_begin(void)
         atomic_store(&slot->paged_bytes[gpu], 0);
         timeline_slot_begin(&view.gpus[gpu].timeline, view.slot, monotonic_ns());
     }
+    checkpoint_begin();
 }
 
 static void note_fork(void)

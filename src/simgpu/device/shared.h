@@ -53,6 +53,8 @@ struct shared_header {
         _Atomic uint64_t owner;      /* its pid, below the pid namespace that it is of: shared_slot_pid() */
         _Atomic uint64_t hidden_bytes[DEVICE_GPUS]; /* device_hide() */
         _Atomic uint64_t paged_bytes[DEVICE_GPUS];  /* managed memory that it brought there (paging.h) */
+        _Atomic uint32_t checkpoint_state;          /* CUprocessState (checkpoints.h) */
+        _Atomic uint64_t checkpointed_bytes[DEVICE_GPUS]; /* what it held as it was checkpointed */
     } slots[DEVICE_SLOTS];
 };
 #define SHARED_LAYOUT 12u

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda/uuid.h"
+#include "simgpu/device/checkpoints.h"
 #include "simgpu/device/constants.h"
 #include "simgpu/device/faults.h"
 #include "simgpu/driver/sim.h"
@@ -176,8 +177,10 @@ CUresult sim_ready(void)
 {
     if (atomic_load_explicit(&has_exited, memory_order_relaxed))
         return CUDA_ERROR_DEINITIALIZED;
-    return atomic_load_explicit(&simulator.initialised, memory_order_acquire) ? CUDA_SUCCESS
-                                                                              : CUDA_ERROR_NOT_INITIALIZED;
+    if (!atomic_load_explicit(&simulator.initialised, memory_order_acquire))
+        return CUDA_ERROR_NOT_INITIALIZED;
+    checkpoint_wait();
+    return CUDA_SUCCESS;
 }
 
 CUresult device_check(CUdevice device)
