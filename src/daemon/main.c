@@ -42,6 +42,7 @@
 #include "daemon/process/release.h"
 #include "daemon/process/uncovered.h"
 #include "daemon/residency/arena.h"
+#include "daemon/residency/checkpoint_run.h"
 #include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/schedule/heartbeat.h"
@@ -80,6 +81,7 @@ static const struct {
      "sessions"},
     {"idle-exit", "DURATION", 'i', "how long an on-demand daemon stays without sessions (30s)"},
     {"probe-context", "UUID", 'p', NULL}, /* context_probe.h: not for users */
+    {"checkpoint", "ORDER", 'c', NULL},   /* checkpoint_run.h: not for users */
     {"fresh", NULL, 'F', "keep a damaged state file aside, and begin without sessions"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
@@ -115,7 +117,7 @@ static bool is_set(const char *variable)
 
 /* Returns -1 to go on, else the exit status. */
 static int parse_options(struct daemon_options *chosen, const char **idle_exit, const char **probed,
-                         int count, char **arguments)
+                         const char **checkpoint, int count, char **arguments)
 {
     struct option table[OPTION_COUNT + 1] = {0};
     for (size_t i = 0; i < OPTION_COUNT; i++)
@@ -139,6 +141,9 @@ static int parse_options(struct daemon_options *chosen, const char **idle_exit, 
             break;
         case 'p':
             *probed = optarg;
+            break;
+        case 'c':
+            *checkpoint = optarg;
             break;
         case 'd':
             chosen->on_demand = true;
@@ -502,12 +507,14 @@ int main(int count, char **arguments)
     static struct program program = {.ready_fd = -1};
     struct daemon *daemon = &program.daemon;
     struct error error;
-    const char *idle_exit = NULL, *probed = NULL;
-    int status = parse_options(&daemon->options, &idle_exit, &probed, count, arguments);
+    const char *idle_exit = NULL, *probed = NULL, *checkpoint = NULL;
+    int status = parse_options(&daemon->options, &idle_exit, &probed, &checkpoint, count, arguments);
     if (status >= 0)
         return status;
     if (probed)
         return context_probe_run(probed, daemon->options.simulated);
+    if (checkpoint)
+        return checkpoint_run(checkpoint, daemon->options.simulated);
     leave_session(arguments);
     compat_remember(daemon);
     /* Should the interceptor be in every program of the machine: this one asks nobody for a session. */

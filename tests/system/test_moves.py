@@ -6,6 +6,7 @@ import pathlib
 import random
 import select
 import signal
+import subprocess
 import threading
 import time
 
@@ -155,6 +156,79 @@ def test_sessions_that_cannot_move_say_so(daemon):
     for verb in (["set", "a"], ["create"]):
         answer = daemon.cli(*verb, "--idle-suspend", "5s", check=False)
         assert answer.returncode == 1 and "--oversubscribe" in answer.stderr
+
+
+@pytest.fixture
+def start_plain(product, reap):
+    """start_plain(DAEMON, *OPTIONS) runs movable in a session whose memory is the driver's own."""
+    def begin(daemon, *options):
+        return Movable(reap(daemon.spawn("run", *options, "--", product.program("movable"), "40", str(8 * MIB))))
+    return begin
+
+
+def test_the_driver_takes_programs_of_other_sessions_off_the_card(daemon, start_plain):
+    """By cuCheckpointProcess*, of driver 570 and later: with the context, and all that is in it."""
+    plain = start_plain(daemon, "--name", "a", "--memory", "512MiB")
+    card = daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"]
+    before = free_bytes(daemon)
+    assert before < card
+    for _ in range(2):
+        daemon.cli("suspend", "a")
+        assert daemon.session("a")["residency"] == "away" and daemon.session("a")["suspended_by"] == "user"
+        assert free_bytes(daemon) == card
+        plain.send("check")
+        assert not plain.has_answered(0.2)
+        daemon.cli("resume", "a")
+        assert plain.read() == "good"
+        assert daemon.session("a")["residency"] == "resident" and free_bytes(daemon) == before
+    told = events(daemon, daemon.session("a"))
+    assert ("session.suspended", "its programs left the card as a whole") in told
+    assert ("session.resumed", "its programs are back on the card") in told
+    plain.end()
+
+
+def test_a_driver_without_checkpoints_refuses(make_daemon, make_gpu, start_plain):
+    daemon = make_daemon(make_gpu(FAKECUDA_DRIVER_VERSION="535.54.03")).start()
+    plain = start_plain(daemon, "--name", "a", "--memory", "512MiB")
+    refused = daemon.cli("suspend", "a", check=False)
+    assert refused.returncode == 1
+    assert "535.54.03" in refused.stderr and "570" in refused.stderr and "--oversubscribe" in refused.stderr
+    assert daemon.session("a")["residency"] == "resident" and plain.ask("check") == "good"
+    plain.end()
+
+
+def test_a_checkpointed_program_waits_for_room_that_others_took(daemon, start_plain, product, reap):
+    plain = start_plain(daemon, "--name", "a", "--memory", "512MiB")
+    daemon.cli("suspend", "a")
+    bytes_left = free_bytes(daemon)
+    other = Movable(reap(subprocess.Popen([product.program("movable"), "0", "1"], env=daemon.gpu.environment(), text=True,
+                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
+    taken = bytes_left - free_bytes(daemon)  # by its context
+    assert other.ask(f"alloc {bytes_left - taken}") == "allocated"
+    refused = daemon.cli("resume", "a", check=False)
+    assert refused.returncode == 1 and "no room" in refused.stderr
+    assert daemon.session("a")["residency"] == "away"
+    other.end()
+    daemon.cli("resume", "a")
+    assert plain.ask("check") == "good"
+    plain.end()
+
+
+def test_checkpointed_programs_outlive_the_daemon_and_die_whole(daemon, start_plain):
+    one, other = (start_plain(daemon, "--name", name, "--memory", "512MiB") for name in "ab")
+    for name in "ab":
+        daemon.cli("suspend", name)
+    daemon.kill()
+    daemon.start()
+    assert daemon.session("a")["residency"] == "away"
+    daemon.cli("resume", "a")
+    assert one.ask("check") == "good"
+    other.process.kill()
+    other.process.wait()
+    wait_for(lambda: [session["name"] for session in daemon.request("GET", "/v1/sessions")[1]] == ["a"], "the killed one's session to end")
+    one.end()
+    gpu = wait_for(lambda: (now := daemon.request("GET", "/v1/gpus")[1][0])["processes"] == [] and now, "the card to be empty")
+    assert gpu["free_bytes"] == gpu["total_bytes"]
 
 
 def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):

@@ -109,10 +109,10 @@ const struct cli_verb verb_suspend = {
     .operands_max = 1,
     .summary = "have a session's GPU memory leave the card",
     .text =
-        "For sessions made with --oversubscribe. Its GPU memory goes to host memory; programs in it go on "
-        "until they "
+        "Its GPU memory goes to host memory; programs in it go on until they "
         "touch the GPU, and then wait until 'gpuslice resume'. Returns when the memory has left the card, or "
-        "the session has ended.",
+        "the session has ended. Of a session that was not made with --oversubscribe the driver takes the "
+        "programs off the card as a whole, where it is 570 or later.",
     .examples = "  gpuslice create --name notebook --memory 4GiB --oversubscribe\n"
                 "  gpuslice suspend notebook",
     .options = options,

@@ -87,7 +87,8 @@ struct daemon {
     void (*on_own_socket)(struct daemon *daemon, int fd, struct session *session); /* own_socket.h */
     struct leases *leases;
     struct moves *moves;
-    struct worker *arena; /* arena.h */
+    struct worker *arena;       /* arena.h */
+    struct worker *checkpoints; /* moves_checkpoint.c; NULL: no session was moved by the driver yet */
     sd_event_source *heartbeat;
     struct http *http;
     struct queue *queue;

@@ -97,8 +97,7 @@ struct probe {
     uint64_t before_bytes, cost_bytes;
 };
 
-/* What programs see, but for what would make it one of a session's, or have it fail. */
-static char **probe_environment(void)
+char **context_probe_environment(void)
 {
     extern char **environ;
     static const char *const left_out[] = {
@@ -141,7 +140,7 @@ static int spawn(struct probe *probe, char *uuid, bool is_simulated)
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    char **environment = probe_environment();
+    char **environment = context_probe_environment();
     int result = environment
                      ? posix_spawn(&probe->pid, "/proc/self/exe", &actions, &attributes, words, environment)
                      : ENOMEM;

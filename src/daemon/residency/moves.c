@@ -89,6 +89,7 @@ static void take(void *context, const struct change *change)
     case CHANGE_SESSION_GONE:
         free(session->move);
         session->move = NULL;
+        moves_checkpoint_forget(session);
         break;
     default:
         break;
@@ -97,21 +98,12 @@ static void take(void *context, const struct change *change)
 
 /* --- What people ask ------------------------------------------------------------------------------- */
 
-static int check_moves(const struct session *session, struct error *error)
-{
-    if (session_can_move(session))
-        return 0;
-    return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
-                     "the memory of session %s cannot leave the card; make one that can with --oversubscribe",
-                     session->id);
-}
-
 int moves_suspend(struct session *session, struct error *error)
 {
-    int result = check_moves(session, error);
+    if (!session_can_move(session))
+        return moves_checkpoint_suspend(session, error);
     bool leaves = session->move && session->move->is_leaving;
-    if (result == 0 && !leaves)
-        result = moves_check_bounds(session, moves_chunk_bytes(session), error);
+    int result = leaves ? 0 : moves_check_bounds(session, moves_chunk_bytes(session), error);
     if (result < 0)
         return result;
     if (!moves_find(session, NULL))
@@ -132,9 +124,8 @@ int moves_suspend(struct session *session, struct error *error)
 
 int moves_resume(struct session *session, struct error *error)
 {
-    int result = check_moves(session, error);
-    if (result < 0)
-        return result;
+    if (!session_can_move(session))
+        return moves_checkpoint_resume(session, error);
     moves_set_suspended(session, false);
     if (!moves_find(session, NULL))
         return error_set_errno(error, ENOMEM, "cannot resume session %s", session->id);
@@ -158,7 +149,7 @@ struct moves_standing moves_standing(const struct session *session)
                                       .failure = "",
                                       .seconds_left = -1,
                                       .wait_seconds_left = -1};
-    if (!move)
+    if (moves_checkpoint_standing(session, &standing) || !move)
         return standing;
     standing = (struct moves_standing){
         .state = move->state,
@@ -277,6 +268,7 @@ void moves_stop(struct daemon *daemon)
         return;
     change_observe_no_more(daemon, &daemon->moves->observer);
     sd_event_source_disable_unref(daemon->moves->timer);
+    moves_checkpoint_stop(daemon);
     free(daemon->moves);
     daemon->moves = NULL;
 }

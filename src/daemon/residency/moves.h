@@ -28,7 +28,7 @@ enum move_cause {
 };
 
 /* Have the session leave, or come back. They return at once; moves_standing() tells how it goes. -EBUSY where nothing of
- * it can move, or where there is no room for it in host memory. */
+ * it can move, or where there is no room for it in host memory. Without an engine: moves_checkpoint.c. */
 int moves_suspend(struct session *session, struct error *error);
 int moves_resume(struct session *session, struct error *error);
 

@@ -4,6 +4,7 @@
  * moves_orders  what processes are told, and what a session comes to by that
  * moves_room    who comes and who leaves, as residency.h decides
  * moves_told    what processes say
+ * moves_checkpoint  sessions without an engine, by the driver
  * moves         what people ask, and what time brings */
 #pragma once
 
@@ -138,3 +139,15 @@ void moves_decide(struct daemon *daemon);
 struct move *moves_find(struct session *session, const struct wire_moved *moved);
 /* For agents_tell_memory(). */
 void moves_take_memory(struct process *process, const struct wire_message *message);
+
+/* --- moves_checkpoint.c ---------------------------------------------------------------------------- */
+
+/* Have a session without an engine leave, or come back. They return at once; moves_standing() tells how it goes. -EBUSY where it
+ * cannot. */
+int moves_checkpoint_suspend(struct session *session, struct error *error);
+int moves_checkpoint_resume(struct session *session, struct error *error);
+/* How it stands. False: it was never suspended under this daemon. */
+bool moves_checkpoint_standing(const struct session *session, struct moves_standing *standing);
+/* The session ends; the daemon does. */
+void moves_checkpoint_forget(struct session *session);
+void moves_checkpoint_stop(struct daemon *daemon);

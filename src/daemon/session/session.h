@@ -91,6 +91,8 @@ struct session {
     uint64_t idle_suspend_seconds; /* leaves the card after so long without work; 0: never by itself */
     bool is_suspended;             /* by somebody, until it is resumed */
     struct move *move;             /* NULL: nothing of it can move, or did yet (residency/moves.h) */
+    struct checkpoint
+        *checkpoint; /* NULL: the driver was not asked to move it (residency/moves_checkpoint.c) */
     struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */
     LIST_HEAD(, orphan) orphans;        /* driver_line.h */
     unsigned orphan_count;

@@ -1,0 +1,128 @@
+#include "daemon/residency/checkpoint_run.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/paths.h"
+#include "cuda/driver_more.h"
+
+#define LOCK_MS 10000
+
+static struct {
+    CUresult (*initialise)(unsigned);
+    CUresult (*get_state)(int, CUprocessState *);
+    CUresult (*lock)(int, CUcheckpointLockArgs *);
+    CUresult (*checkpoint)(int, CUcheckpointCheckpointArgs *);
+    CUresult (*restore)(int, CUcheckpointRestoreArgs *);
+    CUresult (*unlock)(int, CUcheckpointUnlockArgs *);
+} driver;
+
+static int find_driver(bool is_simulated)
+{
+    char path[PATH_MAX] = "libcuda.so.1";
+    struct error error;
+    const struct {
+        const char *name;
+        void *place;
+    } symbols[] = {{"cuInit", &driver.initialise},
+                   {"cuCheckpointProcessGetState", &driver.get_state},
+                   {"cuCheckpointProcessLock", &driver.lock},
+                   {"cuCheckpointProcessCheckpoint", &driver.checkpoint},
+                   {"cuCheckpointProcessRestore", &driver.restore},
+                   {"cuCheckpointProcessUnlock", &driver.unlock}};
+    if (is_simulated && paths_library("simulated/libcuda.so.1", path, &error) < 0) {
+        printf("%s", error.message);
+        return -1;
+    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        printf("%s", dlerror());
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *function = dlsym(library, symbols[i].name);
+        if (!function) {
+            printf("the driver has no %s; 570 and later have it", symbols[i].name);
+            return -1;
+        }
+        memcpy(symbols[i].place, &function, sizeof(function));
+    }
+    return 0;
+}
+
+static int say(const char *what, int pid, CUresult result)
+{
+    printf("the driver cannot %s process %d (%s answered %d)", what, pid, "cuCheckpointProcess*",
+           (int)result);
+    return 1;
+}
+
+static int take_out(int pid, CUprocessState state)
+{
+    CUcheckpointLockArgs lock = {.timeoutMs = LOCK_MS};
+    CUcheckpointCheckpointArgs checkpoint = {0};
+    CUcheckpointUnlockArgs unlock = {0};
+    CUresult result = state == CU_PROCESS_STATE_RUNNING ? driver.lock(pid, &lock) : CUDA_SUCCESS;
+    if (result == CUDA_ERROR_NOT_READY) {
+        printf("calls of process %d did not end within %d s", pid, LOCK_MS / 1000);
+        return 1;
+    }
+    if (result != CUDA_SUCCESS)
+        return say("lock", pid, result);
+    if (state == CU_PROCESS_STATE_CHECKPOINTED)
+        return 0;
+    result = driver.checkpoint(pid, &checkpoint);
+    if (result == CUDA_SUCCESS)
+        return 0;
+    driver.unlock(pid, &unlock);
+    return say("checkpoint", pid, result);
+}
+
+static int bring_back(int pid, CUprocessState state)
+{
+    CUcheckpointRestoreArgs restore = {0};
+    CUcheckpointUnlockArgs unlock = {0};
+    CUresult result = state == CU_PROCESS_STATE_CHECKPOINTED ? driver.restore(pid, &restore) : CUDA_SUCCESS;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        printf("the card has no room for process %d now", pid);
+        return 1;
+    }
+    if (result != CUDA_SUCCESS)
+        return say("restore", pid, result);
+    if (state == CU_PROCESS_STATE_RUNNING)
+        return 0;
+    result = driver.unlock(pid, &unlock);
+    return result == CUDA_SUCCESS ? 0 : say("unlock", pid, result);
+}
+
+int checkpoint_run(const char *order, bool is_simulated)
+{
+    CUprocessState state;
+    const char *number = strchr(order, ':');
+    int pid = number ? atoi(number + 1) : 0;
+    bool is_out = strncmp(order, "out:", 4) == 0;
+    if (pid <= 0 || (!is_out && strncmp(order, "in:", 3) != 0)) {
+        printf("'%s' is neither out:PID nor in:PID", order);
+        return 2;
+    }
+    if (find_driver(is_simulated) < 0)
+        return 1;
+    CUresult result = driver.initialise(0);
+    if (result != CUDA_SUCCESS) {
+        printf("cuInit answered %d", (int)result);
+        return 1;
+    }
+    result = driver.get_state(pid, &state);
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return 0; /* it does not use the GPU, and has nothing there */
+    if (result != CUDA_SUCCESS)
+        return say("tell the state of", pid, result);
+    if (state == CU_PROCESS_STATE_FAILED) {
+        printf("a checkpoint of process %d has failed for good; end it", pid);
+        return 1;
+    }
+    return is_out ? take_out(pid, state) : bring_back(pid, state);
+}

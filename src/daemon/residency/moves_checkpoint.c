@@ -1,0 +1,328 @@
+/* Sessions without an engine leave the card and come back process by process, by the driver's own means: cuCheckpointProcess*, of
+ * driver 570 and later.
+ *
+ * Those calls wait for the process's own, so they are made by a program of ours (checkpoint_run.h), one process after the other,
+ * which a helper thread waits for. It begins where the process stands, so what was broken off is gone on with by the next. While a
+ * process is checkpointed its threads wait inside the driver, the agent's too: it is given no lease. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/process.h"
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/worker.h"
+#include "daemon/process/context_probe.h"
+#include "daemon/residency/moves_state.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_find.h"
+
+#define DRIVER_LEAST 570
+/* A process's gigabytes go at the speed of the driver, which is some GB/s. */
+#define LIMIT_MS 300000
+#define STOP_SECONDS 5
+
+struct checkpoint {
+    enum move_state state;
+    bool is_out;      /* what goes on, or went on last */
+    unsigned pending; /* processes */
+    bool has_failed;  /* one of them */
+    uint64_t began_usec;
+    char failure[256];
+};
+
+struct checkpoint_job {
+    struct worker_job job;
+    struct daemon *daemon;
+    char session_id[SESSION_ID_TEXT];
+    pid_t pid;
+    uint64_t start_ticks;
+    bool is_out;
+    /* By the helper. */
+    bool is_done;
+    char why[200];
+};
+
+/* --- One process, in the helper -------------------------------------------------------------------- */
+
+/* Whatever it says until it ends; what takes too long is ended. */
+static void listen_to(struct checkpoint_job *job, pid_t program, int from)
+{
+    uint64_t end_usec = daemon_now_usec() + LIMIT_MS * UINT64_C(1000);
+    size_t length = 0;
+    for (;;) {
+        uint64_t now = daemon_now_usec();
+        struct pollfd wanted = {.fd = from, .events = POLLIN};
+        if (now >= end_usec || poll(&wanted, 1, (int)((end_usec - now) / 1000) + 1) == 0) {
+            kill(program, SIGKILL);
+            length = 0;
+            snprintf(job->why, sizeof(job->why), "the driver does not come to an end with process %d",
+                     (int)job->pid);
+            return;
+        }
+        ssize_t got = read(from, job->why + length, sizeof(job->why) - 1 - length);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return;
+        length += got > 0 ? (size_t)got : 0;
+        job->why[length] = '\0';
+        if (length == sizeof(job->why) - 1)
+            return;
+    }
+}
+
+static int spawn(const struct checkpoint_job *job, int to, pid_t *program)
+{
+    char order[32];
+    snprintf(order, sizeof(order), "%s:%d", job->is_out ? "out" : "in", (int)job->pid);
+    char *words[] = {"gpusliced", "--checkpoint", order,
+                     job->daemon->options.simulated ? "--simulated" : NULL, NULL};
+    char **environment = context_probe_environment();
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to, STDOUT_FILENO);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    int result = environment
+                     ? posix_spawn(program, "/proc/self/exe", &actions, &attributes, words, environment)
+                     : ENOMEM;
+    free(environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return result;
+}
+
+static void run(struct checkpoint_job *job)
+{
+    int ends[2], status = 0;
+    pid_t program;
+    job->is_done = !process_is_alive(job->pid, job->start_ticks);
+    if (job->is_done)
+        return;
+    int result = pipe2(ends, O_CLOEXEC) < 0 ? errno : 0;
+    if (result == 0) {
+        result = spawn(job, ends[1], &program);
+        close(ends[1]);
+        if (result != 0)
+            close(ends[0]);
+    }
+    if (result != 0) {
+        snprintf(job->why, sizeof(job->why), "no program can be started for it: %s", strerror(result));
+        return;
+    }
+    listen_to(job, program, ends[0]);
+    close(ends[0]);
+    while (waitpid(program, &status, 0) < 0 && errno == EINTR)
+        continue;
+    job->is_done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!job->is_done && !job->why[0])
+        snprintf(job->why, sizeof(job->why), "the program that has the driver do it failed");
+}
+
+static void run_jobs(struct worker_job *first, void *context)
+{
+    (void)context;
+    for (struct worker_job *at = first; at; at = at->next)
+        run((struct checkpoint_job *)at);
+}
+
+/* --- A session, in the loop ------------------------------------------------------------------------ */
+
+static void on_done(struct worker_job *job);
+
+static void submit(struct process *process, bool is_out)
+{
+    struct session *session = process->session;
+    struct checkpoint_job *job = calloc(1, sizeof(*job));
+    if (!job) {
+        snprintf(session->checkpoint->failure, sizeof(session->checkpoint->failure),
+                 "the daemon is out of memory");
+        return;
+    }
+    *job = (struct checkpoint_job){.job.done = on_done,
+                                   .daemon = session->daemon,
+                                   .pid = process->pid,
+                                   .start_ticks = process->start_ticks,
+                                   .is_out = is_out};
+    strcpy(job->session_id, session->id);
+    session->checkpoint->pending++;
+    worker_submit(session->daemon->checkpoints, &job->job);
+}
+
+static void begin(struct session *session, bool is_out)
+{
+    struct checkpoint *checkpoint = session->checkpoint;
+    checkpoint->is_out = is_out;
+    checkpoint->state = is_out ? MOVE_LEAVING : MOVE_COMING;
+    checkpoint->began_usec = daemon_now_usec();
+    for (struct process *process = session->processes; process; process = process->next) {
+        if (is_out)
+            agents_set_away(process, true);
+        submit(process, is_out);
+    }
+}
+
+static void tell_done(struct session *session)
+{
+    struct checkpoint *checkpoint = session->checkpoint;
+    double seconds = (double)(daemon_now_usec() - checkpoint->began_usec) / 1e6;
+    const char *what =
+        checkpoint->is_out ? "its programs left the card as a whole" : "its programs are back on the card";
+    checkpoint->state = checkpoint->is_out ? MOVE_AWAY : MOVE_RESIDENT;
+    for (struct process *process = session->processes; process && !checkpoint->is_out;
+         process = process->next)
+        agents_set_away(process, false);
+    if (*checkpoint->failure) /* what had left came back, and that was told */
+        return;
+    log_info("session %s: %s (%.3f s)", session->id, what, seconds);
+    change_publish(session->daemon,
+                   &(struct change){checkpoint->is_out ? CHANGE_SESSION_SUSPENDED : CHANGE_SESSION_RESUMED,
+                                    .session = session, .seconds = seconds},
+                   "%s", what);
+}
+
+/* What has left comes back; what could not come back stays away, until it is asked for again. */
+static void tell_failure(struct session *session)
+{
+    struct checkpoint *checkpoint = session->checkpoint;
+    log_warning("session %s: its programs could not %s the card: %s", session->id,
+                checkpoint->is_out ? "leave" : "come back to", checkpoint->failure);
+    change_publish(session->daemon, &(struct change){CHANGE_MOVE_FAILED, .session = session},
+                   "it could not %s: %s", checkpoint->is_out ? "leave the card" : "come back to the card",
+                   checkpoint->failure);
+    moves_set_suspended(session, !checkpoint->is_out);
+    if (checkpoint->is_out)
+        begin(session, false);
+    else
+        checkpoint->state = MOVE_AWAY;
+}
+
+static void go_on(struct session *session, bool has_failed)
+{
+    if (session->checkpoint->pending > 0)
+        return;
+    if (has_failed)
+        tell_failure(session);
+    else
+        tell_done(session);
+    if (session->checkpoint->pending == 0 && session->checkpoint->state == MOVE_COMING)
+        tell_done(session); /* its last process has gone meanwhile */
+}
+
+static void on_done(struct worker_job *worker_job)
+{
+    struct checkpoint_job *job = (struct checkpoint_job *)worker_job;
+    struct session *session = session_find_id(job->daemon, job->session_id);
+    if (session && session->checkpoint && session->checkpoint->pending > 0) {
+        struct checkpoint *checkpoint = session->checkpoint;
+        checkpoint->pending--;
+        if (!job->is_done && process_is_alive(job->pid, job->start_ticks)) {
+            checkpoint->has_failed = true;
+            snprintf(checkpoint->failure, sizeof(checkpoint->failure), "%s", job->why);
+        }
+        bool has_failed = checkpoint->has_failed && checkpoint->pending == 0;
+        checkpoint->has_failed &= !has_failed;
+        go_on(session, has_failed);
+    }
+    free(job);
+}
+
+/* --- What people ask ------------------------------------------------------------------------------- */
+
+static int refuse(const struct session *session, struct error *error, const char *why)
+{
+    return error_set(
+        error, EBUSY, "ERR_NOT_MOVABLE",
+        "the memory of session %s cannot leave the card: %s; a session made with --oversubscribe "
+        "can leave it at any time",
+        session->id, why);
+}
+
+/* The session's state, and the helper. */
+static int prepare(struct session *session, struct error *error)
+{
+    struct daemon *daemon = session->daemon;
+    if (!session->checkpoint && !(session->checkpoint = calloc(1, sizeof(*session->checkpoint))))
+        return error_set_errno(error, ENOMEM, "cannot move session %s", session->id);
+    if (!daemon->checkpoints &&
+        worker_start(&daemon->checkpoints, daemon->loop, "gpusliced-check", run_jobs, NULL, error) < 0)
+        return -error->status;
+    return session->checkpoint->pending > 0
+               ? error_set(error, EBUSY, "ERR_SESSION_BUSY", "session %s is just %s the card; try again",
+                           session->id, session->checkpoint->is_out ? "leaving" : "coming back to")
+               : 0;
+}
+
+int moves_checkpoint_suspend(struct session *session, struct error *error)
+{
+    char why[160];
+    const char *version = session->daemon->driver_version;
+    if (atoi(version) < DRIVER_LEAST) {
+        snprintf(why, sizeof(why), "driver %s cannot checkpoint processes, as %d and later can", version,
+                 DRIVER_LEAST);
+        return refuse(session, error, why);
+    }
+    if (!session->processes)
+        return refuse(session, error, "it has no programs, and only programs that run can be checkpointed");
+    if (session->is_suspended)
+        return 0;
+    int result = prepare(session, error);
+    if (result < 0)
+        return result;
+    session->checkpoint->failure[0] = '\0';
+    moves_set_suspended(session, true);
+    begin(session, true);
+    return 0;
+}
+
+int moves_checkpoint_resume(struct session *session, struct error *error)
+{
+    if (!session->is_suspended)
+        return refuse(session, error, "it is on the card, as nobody has suspended it");
+    int result = prepare(session, error);
+    if (result < 0)
+        return result;
+    session->checkpoint->failure[0] = '\0';
+    moves_set_suspended(session, false);
+    begin(session, false);
+    go_on(session, false);
+    return 0;
+}
+
+bool moves_checkpoint_standing(const struct session *session, struct moves_standing *standing)
+{
+    if (!session->checkpoint)
+        return false;
+    standing->state = session->checkpoint->state;
+    standing->cause = MOVE_BY_USER;
+    standing->failure = session->checkpoint->failure;
+    return true;
+}
+
+void moves_checkpoint_forget(struct session *session)
+{
+    free(session->checkpoint);
+    session->checkpoint = NULL;
+}
+
+void moves_checkpoint_stop(struct daemon *daemon)
+{
+    if (daemon->checkpoints && !worker_stop(daemon->checkpoints, STOP_SECONDS))
+        log_warning("a process was still being taken off the card, or brought back");
+    daemon->checkpoints = NULL;
+}
