@@ -10,6 +10,8 @@ PROCESSES, THREADS = 8, 4
 LIMIT = 96 * MIB
 ENDED = (0, -signal.SIGTERM)  # in its own time, or before it could catch the signal; anything else is a fault it saw
 
+SHOWN = ("used_bytes", "driver_bytes", "orphan_bytes", "processes", "gpus")
+
 
 def session_of(daemon):
     return daemon.session("stress")
@@ -45,7 +47,7 @@ def test_killed_and_stopped_programs_leave_no_bytes_and_hold_nobody_up(daemon, p
         elif stopped:
             stopped.pop(chance.randrange(len(stopped))).send_signal(signal.SIGCONT)
         session = session_of(daemon)
-        assert session["used_bytes"] <= LIMIT, session
+        assert session["used_bytes"] <= LIMIT, f"{ {what: session[what] for what in SHOWN} }\n{daemon.log_text()[-2000:]}"
     assert kills > 20
 
     # With all but one stopped at whatever they were doing, that one still gets through to its end.

@@ -65,6 +65,8 @@ static void on_turn(void *context)
 
 void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn, void *owner)
 {
+    if (turn->user)
+        return;
     struct http_user *user = find_user(turns, uid);
     turn->owner = owner;
     if (!user) {

@@ -24,7 +24,7 @@ struct http_turns *http_turns_start(struct daemon *daemon, void (*take)(void *ow
 /* No request waits for its turn. */
 void http_turns_stop(struct http_turns *turns);
 
-/* Wait for a turn, among those of user `uid`. Without memory for it, it comes at once. */
+/* Wait for a turn, among those of user `uid`; whoever waits already has its place. Without memory for it, it comes at once. */
 void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn, void *owner);
 /* The owner has gone. Nothing if it does not wait. */
 void http_turns_leave(struct http_turns *turns, struct http_turn *turn);
