@@ -68,6 +68,15 @@ bool shared_slot_is_alive(uint32_t slot)
            lock_is_held(shared_fd, LOCK_OPEN(slot));
 }
 
+bool shared_slot_is_taken_anew(uint32_t slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_SLOT(slot), .l_len = 1};
+    uint64_t owner = atomic_load(&view.header->slots[slot].owner);
+    return slot != view.slot && fcntl(shared_fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
+           lock.l_pid > 0 && owner >> 32 == (own_namespace & UINT32_MAX) &&
+           (pid_t)(uint32_t)owner != lock.l_pid;
+}
+
 /* What tells one pid namespace from another; 0 without /proc. */
 static uint64_t pid_namespace(void)
 {

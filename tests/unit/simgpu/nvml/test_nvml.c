@@ -1,4 +1,5 @@
 /* Tests of NVML over the shared simulated device; other processes are real children. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -216,6 +217,47 @@ static void processes_are_listed_while_they_live(void **state)
                      NVML_ERROR_INVALID_ARGUMENT);
 }
 
+/* A child that has taken every free place among those that use the GPU, and its name stands at none yet. */
+static pid_t start_newcomer(void)
+{
+    char path[256], byte;
+    int ready[2];
+    snprintf(path, sizeof(path), "/dev/shm/fakecuda-%u-%s", (unsigned)geteuid(), getenv("FAKECUDA_NAME"));
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(path, O_RDWR);
+        for (off_t place = 1; fd >= 0 && place <= 16; place++)
+            fcntl(fd, F_SETLK,
+                  &(struct flock){.l_type = F_WRLCK,
+                                  .l_whence = SEEK_SET,
+                                  .l_start = place,
+                                  .l_len = 1}); /* or it is held */
+        if (fd < 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return child;
+}
+
+static void what_the_dead_had_is_not_shown_where_another_takes_their_place(void **state)
+{
+    nvmlProcessInfo_v2_t infos[4];
+    unsigned count = 4;
+    pid_t child = start_holder(300 * MIB);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    pid_t newcomer = start_newcomer();
+    assert_int_equal(nvmlDeviceGetComputeRunningProcesses_v3(device_of(0), &count, infos), NVML_SUCCESS);
+    assert_int_equal(count, 0);
+    kill(newcomer, SIGKILL);
+    assert_int_equal(waitpid(newcomer, NULL, 0), newcomer);
+}
+
 /* How many bytes of an array of one entry a form of the list writes; 0 where this driver has no such form. */
 static size_t entry_bytes(nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *),
                           const char *driver)
@@ -272,6 +314,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrong_arguments_are_told_apart, initialise, shut_down),
         cmocka_unit_test_setup_teardown(memory_is_the_shared_devices, initialise, shut_down),
         cmocka_unit_test_setup_teardown(processes_are_listed_while_they_live, initialise, shut_down),
+        cmocka_unit_test_setup_teardown(what_the_dead_had_is_not_shown_where_another_takes_their_place,
+                                        initialise, shut_down),
         cmocka_unit_test_setup_teardown(entries_of_the_lists_are_as_long_as_the_driver_s_version_has_them,
                                         initialise, shut_down),
         cmocka_unit_test_setup_teardown(a_process_has_its_programs_name, initialise, shut_down),
