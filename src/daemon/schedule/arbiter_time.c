@@ -16,6 +16,7 @@
 #define IDLE_NS 5000000.0
 /* How far ahead a session may be of others who take turns. */
 #define AHEAD_TURNS 2
+#define AHEAD_TURNS_MOST 70
 /* Time that was charged to nobody, or too much, is remembered up to this: some is told of late. And a part of it by which the
  * charges of those fall that are not sure. */
 #define LEFT_MOST_NS 120000000.0
@@ -288,12 +289,12 @@ static void reach_second(struct use *use, uint64_t second)
 }
 
 /* What it takes while others want nothing, it is not behind for when they do: it is ahead by a turn or two, or by the
- * lease that goes on, and beyond that by no more than it was. And never by more than a hundred turns of others. */
+ * lease that goes on, and beyond that by no more than it was. And never by more than seventy turns of others. */
 static void advance(struct arbiter_session *session, uint64_t gpu, double held_ns)
 {
     struct use *use = &session->use[gpu];
     double lease = (double)(session->arbiter->now - session->since), turn = quantum(session->arbiter);
-    double ahead = fmin(fmax(lease, AHEAD_TURNS * turn) / session->weight, fmax(lease, turn) / WEIGHT_LEAST);
+    double ahead = fmin(fmax(lease, AHEAD_TURNS * turn) / session->weight, AHEAD_TURNS_MOST * fmax(lease, turn));
     double most = session->arbiter->gpus[gpu].clock[session->priority] + ahead;
     double vt = use->vt + held_ns / session->weight;
     if (use->vt < most)

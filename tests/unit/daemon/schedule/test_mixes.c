@@ -31,9 +31,9 @@
 /* What a charge may be wrong by: points, or a part of it; of which the last 100 ms of a turn, charged later, are one. */
 #define CHARGE_POINTS 1.5
 #define CHARGE_PART 0.02
-/* In which everybody who wants the GPU, and stands below nobody, has some of it (docs/sharing.md): a hundred turns of others,
+/* In which everybody who wants the GPU, and stands below nobody, has some of it (docs/sharing.md): seventy turns of others,
  * of 50 ms and what hand-overs and last pieces add. */
-#define STARVED_S 6u
+#define STARVED_S 5u
 /* For so long processes are stopped and killed; and how far apart that is. */
 #define UPSETS_S 8u
 #define UPSETS_APART_MS 200u
