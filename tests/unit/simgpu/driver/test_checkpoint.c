@@ -11,7 +11,7 @@ static pid_t held; /* whose children of later know it */
 static void hold(int line)
 {
     static unsigned char seen[4096];
-    CUdeviceptr memory;
+    CUdeviceptr memory = 0;
     next(line);
     done(line, use_gpu() && cuMemAlloc_v2(&memory, BYTES) == CUDA_SUCCESS &&
                    cuMemsetD8_v2(memory, 77, BYTES) == CUDA_SUCCESS);
