@@ -121,7 +121,8 @@ def test_what_needs_no_gpu_wakes_nobody(daemon, start):
     assert movable.ask(f"alloc {3 * MIB}") == "allocated"
     assert movable.ask(f"alloc {MIB}") == "allocated"
     assert movable.ask("free") == "freed"
-    assert daemon.session("a")["residency"] == "away"
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "what it allocated meanwhile to have left, too")
+    assert daemon.session("a")["suspended_by"] == "user"
     movable.send("touch")
     daemon.cli("resume", "a")
     assert movable.read() == "touched" and movable.ask("fill 3") == "filled" and movable.ask("check") == "good"
@@ -508,6 +509,7 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
     assert movables[1].ask("work 300").startswith("worked")  # it is known to work
     movables[1].send("work 2500")
     movables[0].send("check")
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "a to have left")
     ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
     assert ahead["residency"] == "away" and ahead["evicted_bytes"] > 0 and free_bytes(daemon) >= 0
     assert movables[1].read().startswith("worked")
