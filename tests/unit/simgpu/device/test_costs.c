@@ -355,7 +355,9 @@ int main(int argc, char *argv[])
                    "FAKECUDA_BLOCK_BYTES=0", "FAKECUDA_MODULE_BYTES=3MiB", "FAKECUDA_LAUNCH_NS=2e6",
                    "FAKECUDA_EVENT_NS=3e6", "FAKECUDA_EVENT_TIMED_NS=4e6", "FAKECUDA_QUERY_NS=5e6",
                    "FAKECUDA_ALLOC_NS=6e6", "FAKECUDA_ALLOC_GIB_NS=16e6", "FAKECUDA_WAKE_NS=7e6",
-                   "FAKECUDA_LOAD_NS=50e6", "FAKECUDA_NVML_LIST_NS=30e6", NULL});
+                   "FAKECUDA_LOAD_NS=50e6", "FAKECUDA_NVML_LIST_NS=30e6",
+                   "FAKECUDA_TIMER_RUNS_ON=0", /* who watches the clock computes for as long as it says */
+                   NULL});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_costs_what_its_row_says),
         cmocka_unit_test(a_wait_ends_some_time_after_the_work),
