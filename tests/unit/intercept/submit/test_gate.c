@@ -178,7 +178,7 @@ static CUresult record_event(CUevent event, CUstream stream)
     events[(uintptr_t)event].stream = stream;
     events[(uintptr_t)event].at = put[number(stream)];
     events[(uintptr_t)event].recorded_ns = monotonic_ns();
-    events[(uintptr_t)event].was_idle = done[number(stream)] >= put[number(stream)];
+    events[(uintptr_t)event].was_idle = way_ns && done[number(stream)] >= put[number(stream)];
     if (events[(uintptr_t)event].has_timing)
         timed_records++;
     else
