@@ -3,10 +3,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/paths.h"
 #include "cuda/driver.h"
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
@@ -22,6 +19,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/process/context_cost.h"
+#include "daemon/process/driver_program.h"
 
 #define MAKE_USEC UINT64_C(15000000) /* a first context may have the driver loaded, and a card woken */
 #define LOOK_USEC UINT64_C(2000000)
@@ -49,16 +47,14 @@ static void must(const char *call, CUresult result)
 
 int context_probe_run(const char *uuid, bool is_simulated)
 {
-    char path[PATH_MAX] = "libcuda.so.1", byte;
+    char byte;
     struct error error;
     prctl(PR_SET_NAME, "gpuslice-probe");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("CUDA_VISIBLE_DEVICES", uuid, 1);
-    if (is_simulated && paths_library("simulated/libcuda.so.1", path, &error) < 0)
-        return 1;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = driver_program_load(is_simulated, &error);
     if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
+        fprintf(stderr, "%s\n", error.message);
         return 1;
     }
     CUdevice device;
@@ -97,26 +93,6 @@ struct probe {
     uint64_t before_bytes, cost_bytes;
 };
 
-char **context_probe_environment(void)
-{
-    extern char **environ;
-    static const char *const left_out[] = {
-        "LD_PRELOAD=",    "GPUSLICE_SESSION=",    "GPUSLICE_MEMORY_LIMIT=", "GPUSLICE_COMPUTE_LIMIT=",
-        "NOTIFY_SOCKET=", "CUDA_VISIBLE_DEVICES="};
-    size_t count = 0, kept = 0;
-    while (environ[count])
-        count++;
-    char **environment = calloc(count + 1, sizeof(*environment));
-    for (size_t i = 0; environment && i < count; i++) {
-        bool is_left_out = false;
-        for (size_t j = 0; j < sizeof(left_out) / sizeof(left_out[0]); j++)
-            is_left_out |= strncmp(environ[i], left_out[j], strlen(left_out[j])) == 0;
-        if (!is_left_out)
-            environment[kept++] = environ[i];
-    }
-    return environment;
-}
-
 static int spawn(struct probe *probe, char *uuid, bool is_simulated)
 {
     char *words[] = {"gpusliced", "--probe-context", uuid, is_simulated ? "--simulated" : NULL, NULL};
@@ -128,25 +104,7 @@ static int spawn(struct probe *probe, char *uuid, bool is_simulated)
         close(to[1]);
         return errno;
     }
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    char **environment = context_probe_environment();
-    int result = environment
-                     ? posix_spawn(&probe->pid, "/proc/self/exe", &actions, &attributes, words, environment)
-                     : ENOMEM;
-    free(environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
+    int result = driver_program_start(words, to[0], from[1], &probe->pid);
     close(to[0]);
     close(from[1]);
     if (result != 0) {

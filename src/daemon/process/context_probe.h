@@ -17,9 +17,5 @@ struct daemon;
 /* Learn what is not known, before the loop serves anybody. Takes some seconds at most, and never fails the daemon. */
 int context_probe_start(struct daemon *daemon, struct error *error);
 
-/* The environment of a program of ours that calls the driver: what programs see, but for what would make it one of a session's, or
- * have it fail. free() it; NULL without memory. */
-char **context_probe_environment(void);
-
 /* The probe itself: `gpusliced --probe-context UUID`. Its exit status. */
 int context_probe_run(const char *uuid, bool is_simulated);

@@ -1,13 +1,12 @@
 #include "daemon/residency/checkpoint_run.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/paths.h"
 #include "cuda/driver_more.h"
+#include "daemon/process/driver_program.h"
 
 #define LOCK_MS 10000
 
@@ -22,7 +21,6 @@ static struct {
 
 static int find_driver(bool is_simulated)
 {
-    char path[PATH_MAX] = "libcuda.so.1";
     struct error error;
     const struct {
         const char *name;
@@ -33,13 +31,9 @@ static int find_driver(bool is_simulated)
                    {"cuCheckpointProcessCheckpoint", &driver.checkpoint},
                    {"cuCheckpointProcessRestore", &driver.restore},
                    {"cuCheckpointProcessUnlock", &driver.unlock}};
-    if (is_simulated && paths_library("simulated/libcuda.so.1", path, &error) < 0) {
-        printf("%s", error.message);
-        return -1;
-    }
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = driver_program_load(is_simulated, &error);
     if (!library) {
-        printf("%s", dlerror());
+        printf("%s", error.message);
         return -1;
     }
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/worker.h"
-#include "daemon/process/context_probe.h"
+#include "daemon/process/driver_program.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
@@ -80,31 +79,13 @@ static void listen_to(struct checkpoint_job *job, pid_t program, int from)
     }
 }
 
-static int spawn(const struct checkpoint_job *job, int to, pid_t *program)
+static int start_program(const struct checkpoint_job *job, int output, pid_t *program)
 {
     char order[32];
     snprintf(order, sizeof(order), "%s:%d", job->is_out ? "out" : "in", (int)job->pid);
     char *words[] = {"gpusliced", "--checkpoint", order,
                      job->daemon->options.simulated ? "--simulated" : NULL, NULL};
-    char **environment = context_probe_environment();
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to, STDOUT_FILENO);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int result = environment
-                     ? posix_spawn(program, "/proc/self/exe", &actions, &attributes, words, environment)
-                     : ENOMEM;
-    free(environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return result;
+    return driver_program_start(words, -1, output, program);
 }
 
 static void run(struct checkpoint_job *job)
@@ -116,7 +97,7 @@ static void run(struct checkpoint_job *job)
         return;
     int result = pipe2(ends, O_CLOEXEC) < 0 ? errno : 0;
     if (result == 0) {
-        result = spawn(job, ends[1], &program);
+        result = start_program(job, ends[1], &program);
         close(ends[1]);
         if (result != 0)
             close(ends[0]);
