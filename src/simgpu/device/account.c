@@ -139,7 +139,7 @@ static void account_reap(unsigned gpu)
         if (!account_has(&copy, slot))
             continue;
         uint64_t generation = atomic_load(&shared_view()->header->slots[slot].generation);
-        if (!shared_slot_is_alive(slot) || shared_slot_is_taken_anew(slot))
+        if (!shared_slot_is_alive(slot))
             account_drop(&shared_view()->gpus[gpu], slot, generation);
     }
 }

@@ -62,19 +62,17 @@ static bool lock_is_held(int fd, off_t start)
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
+/* Whoever takes a slot locks it before it says that it is theirs: until then what is said is of one who is dead. */
 bool shared_slot_is_alive(uint32_t slot)
 {
-    return slot == view.slot || lock_is_held(shared_fd, LOCK_SLOT(slot)) ||
-           lock_is_held(shared_fd, LOCK_OPEN(slot));
-}
-
-bool shared_slot_is_taken_anew(uint32_t slot)
-{
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_SLOT(slot), .l_len = 1};
+    if (slot == view.slot || fcntl(shared_fd, F_GETLK, &lock) != 0)
+        return true;
+    if (lock.l_type == F_UNLCK)
+        return lock_is_held(shared_fd, LOCK_OPEN(slot));
     uint64_t owner = atomic_load(&view.header->slots[slot].owner);
-    return slot != view.slot && fcntl(shared_fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
-           lock.l_pid > 0 && owner >> 32 == (own_namespace & UINT32_MAX) &&
-           (pid_t)(uint32_t)owner != lock.l_pid;
+    return lock.l_pid <= 0 || owner >> 32 != (own_namespace & UINT32_MAX) ||
+           (pid_t)(uint32_t)owner == lock.l_pid;
 }
 
 /* What tells one pid namespace from another; 0 without /proc. */

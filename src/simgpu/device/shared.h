@@ -67,10 +67,8 @@ struct shared_view {
 };
 const struct shared_view *shared_view(void);
 
-/* Whether the slot's owner lives. Our own is alive. */
+/* Whether the owner that the slot names lives. Our own is alive. */
 bool shared_slot_is_alive(uint32_t slot);
-/* Whether a process has just taken the slot and not put its name there yet: what stands there is the last owner's, who is dead. */
-bool shared_slot_is_taken_anew(uint32_t slot);
 
 /* Its pid, as whoever looks from the outermost namespace sees it: the kernel shows that one the owner of the slot's lock,
  * and it is noted for all. */

@@ -149,15 +149,15 @@ static void memory_is_the_shared_devices(void **state)
     assert_true(memory.used == 0);
 }
 
-/* A child that holds `bytes` of GPU 0 until it is killed. */
-static pid_t start_holder(uint64_t bytes)
+/* A process that did `begins`, and stays until it is killed. */
+static pid_t start(bool (*begins)(uint64_t argument), uint64_t argument)
 {
     int ready[2];
     char byte;
     assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {
-        if (device_attach(NULL) < 0 || !device_charge(0, bytes) || write(ready[1], "x", 1) != 1)
+        if (!begins(argument) || write(ready[1], "x", 1) != 1)
             _exit(1);
         for (;;)
             pause();
@@ -166,6 +166,12 @@ static pid_t start_holder(uint64_t bytes)
     assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
     return child;
+}
+
+/* Holds so much of GPU 0. */
+static bool charge(uint64_t bytes)
+{
+    return device_attach(NULL) >= 0 && device_charge(0, bytes);
 }
 
 static void processes_are_listed_while_they_live(void **state)
@@ -178,7 +184,7 @@ static void processes_are_listed_while_they_live(void **state)
     assert_int_equal(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL), NVML_SUCCESS);
     assert_int_equal(count, 0);
 
-    pid_t child = start_holder(300 * MIB);
+    pid_t child = start(charge, 300 * MIB);
     assert_true(device_charge(0, 5 * MIB));
     assert_int_equal(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL),
                      NVML_ERROR_INSUFFICIENT_SIZE);
@@ -217,41 +223,27 @@ static void processes_are_listed_while_they_live(void **state)
                      NVML_ERROR_INVALID_ARGUMENT);
 }
 
-/* A child that has taken every free place among those that use the GPU, and its name stands at none yet. */
-static pid_t start_newcomer(void)
+/* Takes every free place among those that use the GPU; its name stands at none yet. */
+static bool lock_slots(uint64_t count)
 {
-    char path[256], byte;
-    int ready[2];
+    char path[256];
     snprintf(path, sizeof(path), "/dev/shm/fakecuda-%u-%s", (unsigned)geteuid(), getenv("FAKECUDA_NAME"));
-    assert_int_equal(pipe(ready), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        int fd = open(path, O_RDWR);
-        for (off_t place = 1; fd >= 0 && place <= 16; place++)
-            fcntl(fd, F_SETLK,
-                  &(struct flock){.l_type = F_WRLCK,
-                                  .l_whence = SEEK_SET,
-                                  .l_start = place,
-                                  .l_len = 1}); /* or it is held */
-        if (fd < 0 || write(ready[1], "x", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    close(ready[1]);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    return child;
+    int fd = open(path, O_RDWR);
+    for (off_t place = 1; fd >= 0 && place <= (off_t)count; place++)
+        fcntl(fd, F_SETLK,
+              &(struct flock){
+                  .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1}); /* or it is held */
+    return fd >= 0;
 }
 
 static void what_the_dead_had_is_not_shown_where_another_takes_their_place(void **state)
 {
     nvmlProcessInfo_v2_t infos[4];
     unsigned count = 4;
-    pid_t child = start_holder(300 * MIB);
+    pid_t child = start(charge, 300 * MIB);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    pid_t newcomer = start_newcomer();
+    pid_t newcomer = start(lock_slots, 16);
     assert_int_equal(nvmlDeviceGetComputeRunningProcesses_v3(device_of(0), &count, infos), NVML_SUCCESS);
     assert_int_equal(count, 0);
     kill(newcomer, SIGKILL);
