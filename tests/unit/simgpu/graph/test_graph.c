@@ -179,7 +179,7 @@ static void branches_overlap_and_chains_do_not(void **state)
 static void a_launch_returns_before_its_work_is_done(void **state)
 {
     CUgraph graph = graph_new();
-    spin(graph, NULL, 50000);
+    spin(graph, NULL, 300000);
     CUgraphExec exec = instantiate(graph);
     assert_cuda(cuGraphLaunch(exec, stream));
     assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
