@@ -19,12 +19,10 @@ static void checksum(CUdeviceptr from, uint64_t words, CUdeviceptr out)
     launch("gs_checksum_u32", (void *[]){&from, &words, &out});
 }
 
-#define assert_ms(expected)                                                                                  \
-    do {                                                                                                     \
-        double ms_ = work_ms(), expected_ = (expected);                                                      \
-        if (ms_ < expected_ - 0.02 || ms_ > expected_ + 0.02)                                                \
-            fail_msg("%.3f ms, expected %.3f", ms_, expected_);                                              \
-    } while (0)
+static void assert_ms(double expected)
+{
+    assert_work_ms(expected - 0.02, expected + 0.02);
+}
 
 static void assert_prefetch_ms(CUdeviceptr at, size_t bytes, CUmemLocation to, double expected)
 {
@@ -210,16 +208,16 @@ static int start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kernel_moves_what_it_touches_and_once),
-        cmocka_unit_test(a_word_moves_64_kib),
-        cmocka_unit_test(a_copy_touches_with_the_side_that_it_names),
-        cmocka_unit_test(a_copy_by_address_alone_uses_pages_where_they_are),
-        cmocka_unit_test(a_box_touches_all_from_its_first_row_to_its_last),
-        cmocka_unit_test(what_is_read_mostly_is_copied_until_it_is_written),
-        cmocka_unit_test(what_is_mapped_by_advice_is_used_from_afar),
-        cmocka_unit_test(what_was_discarded_begins_where_it_is_touched),
-        cmocka_unit_test(an_unknown_kernel_touches_what_its_pointers_lead_to),
-        cmocka_unit_test(a_captured_kernel_touches_when_it_is_launched),
+        managed_unit_test(a_kernel_moves_what_it_touches_and_once),
+        managed_unit_test(a_word_moves_64_kib),
+        managed_unit_test(a_copy_touches_with_the_side_that_it_names),
+        managed_unit_test(a_copy_by_address_alone_uses_pages_where_they_are),
+        managed_unit_test(a_box_touches_all_from_its_first_row_to_its_last),
+        managed_unit_test(what_is_read_mostly_is_copied_until_it_is_written),
+        managed_unit_test(what_is_mapped_by_advice_is_used_from_afar),
+        managed_unit_test(what_was_discarded_begins_where_it_is_touched),
+        managed_unit_test(an_unknown_kernel_touches_what_its_pointers_lead_to),
+        managed_unit_test(a_captured_kernel_touches_when_it_is_launched),
     };
     return cmocka_run_group_tests(tests, start, managed_remove);
 }
