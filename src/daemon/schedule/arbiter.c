@@ -139,6 +139,7 @@ void arbiter_closed(struct arbiter_process *process, const struct wire_closed *c
     if (process->gate == PROCESS_OPEN && closed->lease == process->lease)
         arbiter_leave(process);
     if (process->gate == PROCESS_CLOSING && closed->lease == process->lease) {
+        arbiter_note_answer(process);
         /* The processes of a session have the GPU one after the other. */
         uint64_t begins_at = now;
         for (const struct arbiter_process *at = process->session->processes; at; at = at->next)
@@ -147,8 +148,9 @@ void arbiter_closed(struct arbiter_process *process, const struct wire_closed *c
         if (closed->left_ns == WIRE_LEFT_ENDLESS) {
             process->stalls = now >= process->stalls_at;
         } else {
-            process->done_at = closed->left_ns < NEVER - begins_at ? begins_at + closed->left_ns : NEVER;
-            arbiter_expect_drained(process, closed->left_ns);
+            uint64_t left_ns = arbiter_believed_left(process, closed->left_ns);
+            process->done_at = left_ns < NEVER - begins_at ? begins_at + left_ns : NEVER;
+            arbiter_expect_drained(process, left_ns);
         }
         arbiter_step(process->session);
     }
@@ -165,6 +167,7 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
         arbiter_decide(session->arbiter);
         return;
     }
+    arbiter_note_answer(process);
     bool was_counted = process->gate != PROCESS_OVERDUE;
     if (!was_counted) /* it is new, or was stopped */
         arbiter_doubt(session);

@@ -7,8 +7,10 @@
 /* Between tries to close a session that did not drain: doubled each time. */
 #define RETRY_NS UINT64_C(100000000)
 #define RETRY_MAX_NS UINT64_C(5000000000)
-/* Of a closing, in which steps are taken: then it must come to an end. */
+/* Of a closing, in which steps are taken: then it must come to an end. What agents take longer to answer than is usual does not
+ * count: a busy machine runs them late. */
 #define STEPS_FOR_NS UINT64_C(50000000)
+#define ANSWER_NS UINT64_C(1000000)
 /* Of the card, when it serves several processes: about. */
 #define SLICE_NS UINT64_C(2000000)
 /* Closings for which processes are thought to wait for each other's work once a step was needed; each next time for twice as
@@ -17,6 +19,8 @@
 #define ENTANGLED_MOST 1024u
 /* What work is late by where it is thought to wait for another process's. */
 #define LATE_NS UINT64_C(700000)
+/* What a gate lets a process have before the GPU, but for its longest piece, takes no longer: about. */
+#define LEFT_MOST_NS UINT64_C(6000000)
 #define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
@@ -171,6 +175,37 @@ void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_ba
         end_lease(session, gave_back);
 }
 
+/* --- What agents answer ---------------------------------------------------------------------------- */
+
+static bool all_have_answered(const struct arbiter_session *session)
+{
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at->gate == PROCESS_CLOSING && !at->has_answered)
+            return false;
+    return true;
+}
+
+/* Its agent is told to close. */
+static void ask_to_close(struct arbiter_process *process)
+{
+    struct arbiter_session *session = process->session;
+    if (all_have_answered(session))
+        session->unanswered_since = session->arbiter->now;
+    process->gate = PROCESS_CLOSING;
+    process->has_answered = false;
+}
+
+void arbiter_note_answer(struct arbiter_process *process)
+{
+    struct arbiter_session *session = process->session;
+    if (process->gate != PROCESS_CLOSING || process->has_answered)
+        return;
+    process->has_answered = true;
+    uint64_t took_ns = session->arbiter->now - session->unanswered_since;
+    if (took_ns > ANSWER_NS && all_have_answered(session))
+        session->steps_until += took_ns - ANSWER_NS;
+}
+
 void arbiter_begin_closing(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
@@ -180,6 +215,7 @@ void arbiter_begin_closing(struct arbiter_session *session)
     session->closing = true;
     session->closing_at = arbiter->now;
     session->steps = 0;
+    session->steps_until = arbiter->now + STEPS_FOR_NS;
     session->closes_alone = session->entangled > 0;
     session->entangled -= session->closes_alone;
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
@@ -190,7 +226,7 @@ void arbiter_begin_closing(struct arbiter_session *session)
             arbiter->calls->revoke(at->owner, at->lease, ARBITER_PATIENCE_NS);
             continue;
         }
-        at->gate = PROCESS_CLOSING;
+        ask_to_close(at);
         at->done_at = NEVER;
         arbiter_expect_drained(at, ARBITER_LEAD_NS);
         longest = at->longest_ns > longest ? at->longest_ns : longest;
@@ -210,6 +246,7 @@ void arbiter_leave(struct arbiter_process *process)
     if (session->lease != LEASE_EXCLUSIVE || session->closing)
         return;
     process->gate = PROCESS_CLOSING;
+    process->has_answered = true;
     process->done_at = NEVER;
     session->leaves = true;
     arbiter_begin_closing(session);
@@ -227,6 +264,13 @@ static uint64_t neighbours(const struct arbiter_process *process, bool own)
             count += at != process && (at->gpus & process->gpus) && at->gate != PROCESS_CLOSED;
     }
     return count;
+}
+
+uint64_t arbiter_believed_left(const struct arbiter_process *process, uint64_t left_ns)
+{
+    uint64_t longest = process->longest_ns < LONGEST_BELIEVED_NS ? process->longest_ns : LONGEST_BELIEVED_NS;
+    uint64_t most_ns = longest + LEFT_MOST_NS;
+    return process->session->closes_alone && left_ns > most_ns ? most_ns : left_ns;
 }
 
 /* Of a session that closes alone: what its processes have in flight the GPU does by turns, so none of it is late before all
@@ -269,7 +313,7 @@ static bool any_stalls(const struct arbiter_session *session)
 
 static bool may_step(const struct arbiter_session *session)
 {
-    return session->closing && session->arbiter->now - session->closing_at <= STEPS_FOR_NS &&
+    return session->closing && session->arbiter->now <= session->steps_until &&
            arbiter_has_waiting_process(session);
 }
 
@@ -305,7 +349,7 @@ void arbiter_step(struct arbiter_session *session)
         if (!arbiter_process_is_waiting(at))
             continue;
         session->steps++;
-        at->gate = PROCESS_CLOSING;
+        ask_to_close(at);
         at->wants = false;
         at->done_at = arbiter->now; /* so little that the next one does not wait for it */
         at->reported_at = arbiter->now;

@@ -45,6 +45,8 @@ struct arbiter_process {
      * have ended, with the slices that others have meanwhile. */
     bool stalls;
     uint64_t stalls_at;
+    /* While closing: its agent has said something since it was told to. */
+    bool has_answered;
     /* Number of its last grant; 0: free. */
     uint64_t lease;
     /* While closing: when its work should be done; UINT64_MAX: nobody knows. */
@@ -139,8 +141,9 @@ struct arbiter_session {
      * for granted, and for so many the next time; and whether it is for this one. */
     unsigned entangled, entangled_for;
     bool closes_alone;
-    /* Of this closing. */
+    /* Of this closing: how many were taken, and until when others may be; and, where not all have answered, since when. */
     unsigned steps;
+    uint64_t steps_until, unanswered_since;
     /* The lease's GPUs. */
     uint64_t held;
     /* Of the lease, as granted. */
@@ -412,10 +415,15 @@ void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_ba
 /* The process's work did not drain and its gate is open again: so are the others', and the next in line runs
  * beside them, since what is on the GPU may wait for either. */
 void arbiter_become_loose(struct arbiter_session *session);
+/* How much the process has left to do, where it says so much. Who has waited for another process of its session takes what is
+ * left for as long as that. */
+uint64_t arbiter_believed_left(const struct arbiter_process *process, uint64_t left_ns);
 /* The process has so much left to do until it is drained. */
 void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns);
 /* While a process cannot drain, those of its session that have take one call each, which the first may wait for. */
 void arbiter_step(struct arbiter_session *session);
+/* The process, where it closes, has said something. */
+void arbiter_note_answer(struct arbiter_process *process);
 /* When such a step is due without anybody saying so; UINT64_MAX: never. */
 uint64_t arbiter_steps_at(const struct arbiter_session *session);
 /* Note whether its maximum keeps it from having a lease now. */

@@ -13,7 +13,10 @@
 #define LAST_NAP_NS UINT64_C(200000)
 #define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */
 #define STALLS_AGAIN_NS UINT64_C(200000)
-#define STEP_PATIENCE_NS UINT64_C(1000000) /* for a thread to take a step */
+#define STALLS_SELDOM_NS UINT64_C(1000000) /* where that does not help */
+/* For a thread to take a step; and for one that is seen to wait, which was woken and is not run yet. */
+#define STEP_PATIENCE_NS UINT64_C(1000000)
+#define STEP_PATIENCE_MOST_NS UINT64_C(20000000)
 /* More, for code that is loaded or compiled: it may itself wait for work that waits for what the gate holds. */
 #define LOADING_PATIENCE_NS UINT64_C(1000000000)
 #define LONGEST_FADES 16 /* by so small a part with each drain */
@@ -54,7 +57,7 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
 {
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     uint64_t deadline_ns = monotonic_ns() + patience_ns + longest_ns;
-    uint64_t stalls_ns = UINT64_MAX;
+    uint64_t stalls_ns = UINT64_MAX, stalls_again_ns = STALLS_AGAIN_NS;
     bool told = false, left = false;
     gate_close(gate);
     for (unsigned naps = 0;; naps++) {
@@ -73,7 +76,9 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
             stalls_ns = now_ns + STALLS_AFTER_NS + (left_ns == UINT64_MAX ? 0 : left_ns);
         } else if (now_ns >= stalls_ns) {
             tell_stalled(gate);
-            stalls_ns = now_ns + STALLS_AGAIN_NS;
+            stalls_ns = now_ns + stalls_again_ns;
+            if (stalls_again_ns < STALLS_SELDOM_NS)
+                stalls_again_ns += stalls_again_ns / 4;
         }
         if (now_ns > deadline_ns && !(now_ns < deadline_ns + LOADING_PATIENCE_NS && gate_is_loading(gate))) {
             atomic_store_explicit(&gate->stalled_ns, now_ns, memory_order_relaxed);
@@ -169,12 +174,15 @@ static bool is_void(const struct wire_grant *grant)
 /* The REVOKE behind it has it waited for. */
 static void step(struct gate *gate)
 {
-    uint64_t until_ns = monotonic_ns() + STEP_PATIENCE_NS;
+    uint64_t from_ns = monotonic_ns(), passed_ns = 0;
     bool is_over = false;
     gate_begin_step(gate);
     while (!gate_end_step(gate, is_over)) {
-        nap(gate, FIRST_NAP_NS);
-        is_over = !agent.connection.open || monotonic_ns() > until_ns;
+        nap(gate, passed_ns < STEP_PATIENCE_NS ? FIRST_NAP_NS : LAST_NAP_NS);
+        passed_ns = monotonic_ns() - from_ns;
+        bool is_awaited = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
+        is_over =
+            !agent.connection.open || passed_ns > (is_awaited ? STEP_PATIENCE_MOST_NS : STEP_PATIENCE_NS);
     }
 }
 

@@ -295,6 +295,30 @@ static void a_session_that_has_needed_steps_takes_them_when_work_is_late(void **
     assert_int_equal(wait_for_step(LONG_NS), 0);
 }
 
+/* What is behind a wait for another process takes no longer for that. */
+static void a_session_that_has_needed_steps_takes_them_however_much_is_said_to_be_left(void **state)
+{
+    (void)state;
+    closed(&first, MS);
+    drain(&second);
+    assert_int_not_equal(stall(LONG_NS), 0);
+    drain(&second);
+    drain(&first);
+    run_to_closing();
+    closed(&first, 400 * MS);
+    drain(&second);
+    assert_int_not_equal(wait_for_step(LONG_NS), 0);
+}
+
+static void an_agent_that_answers_late_leaves_as_much_time_for_steps(void **state)
+{
+    (void)state;
+    drain(&second);
+    now += 80 * MS;
+    closed(&first, MS);
+    assert_int_not_equal(stall(LONG_NS), 0);
+}
+
 /* Its own step may leave more before the GPU than it had when it was done. */
 static void who_was_let_in_stays_so_whatever_steps_leave(void **state)
 {
@@ -359,6 +383,8 @@ int main(void)
         TEST(a_session_that_needs_steps_again_is_thought_to_for_longer),
         TEST(a_session_that_has_needed_steps_takes_them_sooner),
         TEST(a_session_that_has_needed_steps_takes_them_when_work_is_late),
+        TEST(a_session_that_has_needed_steps_takes_them_however_much_is_said_to_be_left),
+        TEST(an_agent_that_answers_late_leaves_as_much_time_for_steps),
         TEST(who_was_let_in_stays_so_whatever_steps_leave),
         TEST(a_turn_goes_on_without_a_process_that_leaves),
         TEST(who_leaves_last_is_followed_before_it_has_drained),
