@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/process.h"
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/memory.h"
 #include "simgpu/time/execution.h"
@@ -182,6 +183,7 @@ static bool gate_serve(unsigned gpu, unsigned number)
 static void *held_serve(void *argument)
 {
     long pause_ns = LOOK_FIRST_NS;
+    process_ask_for_short_slices(); /* it stands for the card, which busy CPUs do not keep waiting */
     pthread_mutex_lock(&held.lock);
     for (;;) {
         if (held.count == 0)
