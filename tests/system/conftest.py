@@ -335,6 +335,19 @@ def daemon(make_daemon):
 
 
 @pytest.fixture
+def before_others():
+    """What the test starts is run before what other tests do, where we may say so. For tests of what programs get of the GPU's time:
+    who is not run asks for none."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    except PermissionError:
+        pass
+    yield
+    os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+@pytest.fixture
 def reap():
     """reap(process) promises that a started program is gone when the test ends."""
     started = []

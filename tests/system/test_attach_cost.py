@@ -8,6 +8,8 @@ import pytest
 from test_quota import in_session
 from test_shares import Worker
 
+pytestmark = pytest.mark.usefixtures("before_others")
+
 
 @pytest.fixture
 def calls(product, tmp_path):

@@ -13,6 +13,8 @@ import pytest
 
 from conftest import MIB, SOURCE, wait_for
 
+pytestmark = pytest.mark.usefixtures("before_others")
+
 QUOTA = 2048 * MIB
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from workers import Clock
 
+pytestmark = pytest.mark.usefixtures("before_others")
+
 SETTLE_MS, WINDOW_MS = 1500, 3000
 TRIES = 4  # the CPUs are shared with other tests, and a program that is not run submits nothing
 BACKLOG = ("kernel=400", "ahead=20")

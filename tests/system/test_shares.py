@@ -11,6 +11,8 @@ import pytest
 from conftest import wait_for
 from workers import Clock, Worker as AnyWorker, together
 
+pytestmark = pytest.mark.usefixtures("before_others")
+
 WINDOW_MS = 3_000
 TRIES = 4  # windows; the CPUs here are shared with other tests, and who is not run cannot launch
 

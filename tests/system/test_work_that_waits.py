@@ -8,6 +8,8 @@ import pytest
 from conftest import has_words
 from test_shares import Worker
 
+pytestmark = pytest.mark.usefixtures("before_others")
+
 SHARE = ("--compute", "25%..100%")
 ROUNDS = 40
 REVOKES = int(os.environ.get("GPUSLICE_TEST_REVOKES") or 100)  # ./run-tests --all: 1000
