@@ -20,6 +20,12 @@ def test_a_started_program_is_found_in_the_added_folder(product, tmp_path):
         assert result.stdout == "/a:/b\n", result.stderr
 
 
+def test_without_a_path_the_usual_programs_are_found_as_before(product, tmp_path):
+    environment = {"LD_PRELOAD": str(product.path_library), "TF_PATH": str(tmp_path)}
+    result = subprocess.run(["/bin/sh", "-c", "ls -d /; env | grep ^PATH="], env=environment, capture_output=True, text=True, timeout=60)
+    assert result.stdout.startswith("/\nPATH=") and result.stdout.endswith(f":{tmp_path}\n"), result
+
+
 def test_an_added_preload_is_loaded_into_what_is_started(product):
     result = run(product, "sh", "-c", "grep -c libgpuslice.so /proc/self/maps", TF_LD_PRELOAD=str(product.interceptor))
     assert int(result.stdout) > 0, result.stderr

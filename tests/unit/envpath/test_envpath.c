@@ -76,6 +76,43 @@ static void all_variables_of_both_kinds_count(void **state)
     }
 }
 
+static void clear_path(void)
+{
+    unsetenv("PATH");
+    unsetenv("TF_PATH");
+    unsetenv("GPUSLICE_PATH");
+    unsetenv("TF_PREPEND_PATH");
+    unsetenv("GPUSLICE_PREPEND_PATH");
+}
+
+static void a_path_that_is_unset_keeps_what_is_searched_without_it(void **state)
+{
+    clear_path();
+    setenv("TF_PATH", "/t", 1);
+    setenv("TF_PREPEND_PATH", "/tp", 1);
+    envpath_apply();
+    assert_string_equal(getenv("PATH"),
+                        "/tp:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/t");
+}
+
+static void a_path_that_is_unset_stays_so_without_new_entries(void **state)
+{
+    clear_path();
+    setenv("TF_PATH", "/usr/bin::/bin", 1);
+    setenv("TF_PREPEND_PATH", "", 1);
+    envpath_apply();
+    assert_null(getenv("PATH"));
+}
+
+static void an_empty_path_has_the_new_entries_alone(void **state)
+{
+    clear_path();
+    setenv("PATH", "", 1);
+    setenv("TF_PATH", "/t", 1);
+    envpath_apply();
+    assert_string_equal(getenv("PATH"), "/t");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +121,9 @@ int main(void)
         cmocka_unit_test(empty_entries_are_not_added_and_those_that_are_there_stay),
         cmocka_unit_test(each_list_has_its_separators),
         cmocka_unit_test(all_variables_of_both_kinds_count),
+        cmocka_unit_test(a_path_that_is_unset_keeps_what_is_searched_without_it),
+        cmocka_unit_test(a_path_that_is_unset_stays_so_without_new_entries),
+        cmocka_unit_test(an_empty_path_has_the_new_entries_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
