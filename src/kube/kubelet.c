@@ -17,8 +17,13 @@ int kubelet_path(const struct kubelet *kubelet, char path[static PATH_MAX], cons
     return 0;
 }
 
+void kubelet_look_in(struct kubelet *kubelet, uint64_t usec)
+{
+    sd_event_source_set_time_relative(kubelet->tick, usec);
+    sd_event_source_set_enabled(kubelet->tick, SD_EVENT_ONESHOT);
+}
+
 void kubelet_look_soon(struct kubelet *kubelet)
 {
-    sd_event_source_set_time_relative(kubelet->tick, 0);
-    sd_event_source_set_enabled(kubelet->tick, SD_EVENT_ONESHOT);
+    kubelet_look_in(kubelet, 0);
 }

@@ -53,6 +53,8 @@ struct kubelet {
 
 /* Look after everything at once, and not only when the next second is over. */
 void kubelet_look_soon(struct kubelet *kubelet);
+/* After so long, instead of when the next second is over. */
+void kubelet_look_in(struct kubelet *kubelet, uint64_t usec);
 
 /* A socket's path below the kubelet's folder. One that no socket can have is an error that says so. */
 int kubelet_path(const struct kubelet *kubelet, char path[static PATH_MAX], const char *below,

@@ -34,11 +34,17 @@ static const char *gpu_in(const struct kubelet *kubelet, const char *device)
     return NULL;
 }
 
+static void end_look(struct look *look)
+{
+    look->request = NULL;
+    if (--looks_open == 0)
+        kubelet_look_soon(look->kubelet);
+}
+
 static void give_up(struct look *look)
 {
     grpc_give_up(look->request);
-    look->request = NULL;
-    looks_open--;
+    end_look(look);
 }
 
 static void on_list(void *context, const uint8_t *message, size_t bytes)
@@ -65,9 +71,7 @@ static void on_list(void *context, const uint8_t *message, size_t bytes)
 
 static void on_end(void *context, enum grpc_status status, const char *text)
 {
-    struct look *look = context;
-    look->request = NULL;
-    looks_open--;
+    end_look(context);
 }
 
 static const struct grpc_answer on_answer = {on_list, on_end};

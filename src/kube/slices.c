@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 
 #include "client/session_fields.h"
@@ -16,6 +17,10 @@
 
 #define REGISTER_TIMEOUT_USEC UINT64_C(5000000)
 
+/* A kubelet's socket can be seen before anybody listens on it. */
+#define HASTE_USEC UINT64_C(20000)
+#define HASTY_TRIES 25
+
 struct slices {
     struct kubelet *kubelet; /* first: slices_allocate.h */
     struct grpc_server *server;
@@ -24,7 +29,9 @@ struct slices {
     struct grpc_request *registering;
     ino_t registered_with; /* the kubelet's socket; 0: none yet */
     ino_t registering_with;
-    char *shown; /* what watchers were told last, as JSON; NULL: nothing */
+    unsigned hasty_tries;     /* left, since a kubelet made its socket */
+    sd_event_source *sockets; /* told of sockets that come and go; NULL: where there is no such folder yet */
+    char *shown;              /* what watchers were told last, as JSON; NULL: nothing */
     bool is_failure_told;
 };
 
@@ -231,6 +238,9 @@ static void on_registered(void *context, enum grpc_status status, const char *te
         slices->registered_with = slices->registering_with;
         slices->is_failure_told = false;
         fprintf(stderr, "gpuslice-kubelet: the kubelet has %s\n", slices->kubelet->options.resource);
+    } else if (status == GRPC_UNAVAILABLE && slices->hasty_tries) {
+        slices->hasty_tries--;
+        kubelet_look_in(slices->kubelet, HASTE_USEC);
     } else if (!slices->is_failure_told) {
         slices->is_failure_told = true;
         fprintf(stderr, "gpuslice-kubelet: the kubelet at %s does not take %s: %s; it is asked again\n",
@@ -267,6 +277,36 @@ static int open_server(struct slices *slices, struct error *error)
     return grpc_server_open(slices->kubelet->loop, slices->socket, methods, slices, &slices->server, error);
 }
 
+static int on_socket(sd_event_source *source, const struct inotify_event *event, void *userdata)
+{
+    struct slices *slices = userdata;
+    if (event->mask & IN_IGNORED) { /* the folder has gone */
+        sd_event_source_disable_unref(slices->sockets);
+        slices->sockets = NULL;
+        return 0;
+    }
+    const char *name = event->len ? event->name : "";
+    bool is_kubelets = strcmp(name, strrchr(slices->kubelet_socket, '/') + 1) == 0;
+    if (is_kubelets && !(event->mask & IN_DELETE))
+        slices->hasty_tries = HASTY_TRIES;
+    if (is_kubelets || strcmp(name, slices->endpoint) == 0)
+        kubelet_look_soon(slices->kubelet);
+    return 0;
+}
+
+/* A kubelet that starts judges the node's pods a second later, and fails those whose slices it does not know by then. */
+static void watch_sockets(struct slices *slices)
+{
+    char folder[PATH_MAX];
+    if (slices->sockets)
+        return;
+    snprintf(folder, sizeof(folder), "%.*s",
+             (int)(strrchr(slices->kubelet_socket, '/') - slices->kubelet_socket), slices->kubelet_socket);
+    if (sd_event_add_inotify(slices->kubelet->loop, &slices->sockets, folder,
+                             IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_ONLYDIR, on_socket, slices) < 0)
+        slices->sockets = NULL; /* each second, then */
+}
+
 void slices_tick(struct kubelet *kubelet)
 {
     struct slices *slices = kubelet->slices;
@@ -276,6 +316,7 @@ void slices_tick(struct kubelet *kubelet)
         return; /* without a GPU nothing is offered */
     if (!rivals_are_absent(kubelet, slices->socket))
         return;
+    watch_sockets(slices);
     /* A kubelet that starts removes all sockets there. */
     if (slices->server && !grpc_server_is_found(slices->server)) {
         grpc_server_close(slices->server);
@@ -320,6 +361,7 @@ void slices_stop(struct kubelet *kubelet)
     if (!slices)
         return;
     rivals_stop();
+    sd_event_source_disable_unref(slices->sockets);
     grpc_give_up(slices->registering);
     grpc_server_close(slices->server);
     free(slices->shown);

@@ -79,11 +79,12 @@ class Plugin:
         self.log = daemon.folder / "kubelet.log"
         self.process = None
 
-    def start(self, *more):
+    def start(self, *more, **variables):
         program = self.daemon.product.prefix / "bin" / "gpuslice-kubelet"
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([program, *self.options, *map(str, more)], env=self.daemon.environment(),
-                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen([program, *self.options, *map(str, more)],
+                                            env={**self.daemon.environment(), **variables}, stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log)
         return self
 
     def log_text(self):

@@ -78,6 +78,19 @@ def test_a_kubelet_that_starts_anew_is_registered_with_again(kubelet, plugin):
     registered(kubelet)
 
 
+def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine, kubelet, make_plugin):
+    """It judges the node's pods a second later. A socket of a kubelet that is not there yet is in nobody's way."""
+    rare_timers = machine.product.build / "tests/system/preloads/rare_timers.so"
+    if not rare_timers.exists():
+        pytest.skip("this build has no preloads")
+    plugin = make_plugin(machine).start(LD_PRELOAD=str(rare_timers))
+    registered(kubelet)
+    for _ in range(5):
+        kubelet.must("restart")
+        registered(kubelet)
+    assert "does not take" not in plugin.log_text()
+
+
 def test_a_refusal_is_said_once_and_asked_again(kubelet, machine, make_plugin):
     kubelet.must("refuse", why="not today")
     plugin = make_plugin(machine).start()
