@@ -24,12 +24,53 @@ void put_capture(struct actor *actor)
         is_open = false;
 }
 
+/* Whether a node of the graph makes the memory there. */
+static bool is_own_memory(const CUgraphNode *nodes, size_t count, uint64_t address)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS memory;
+    for (size_t i = 0; i < count; i++)
+        if (cuGraphMemAllocNodeGetParams(nodes[i], &memory) == CUDA_SUCCESS && address >= memory.dptr &&
+            address - memory.dptr < memory.bytesize)
+            return true;
+    return false;
+}
+
+static void name_nodes(struct named *named, CUgraph graph)
+{
+    CUgraphNode nodes[64];
+    size_t count = sizeof(nodes) / sizeof(*nodes), all = 0;
+    CUDA_MEMCPY3D copy;
+    CUDA_MEMSET_NODE_PARAMS fill;
+    CUgraph child;
+    if (cuGraphGetNodes(graph, NULL, &all) != CUDA_SUCCESS || all > count ||
+        cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) {
+        named->has_gone = true;
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint64_t addresses[2] = {0, 0};
+        if (cuGraphMemcpyNodeGetParams(nodes[i], &copy) == CUDA_SUCCESS) {
+            addresses[0] = copy.srcMemoryType == CU_MEMORYTYPE_HOST ? 0 : copy.srcDevice;
+            addresses[1] = copy.dstMemoryType == CU_MEMORYTYPE_HOST ? 0 : copy.dstDevice;
+        } else if (cuGraphMemsetNodeGetParams(nodes[i], &fill) == CUDA_SUCCESS) {
+            addresses[0] = fill.dst;
+        } else if (cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS) {
+            name_nodes(named, child);
+        }
+        for (unsigned j = 0; j < 2; j++)
+            if (addresses[j] && !is_own_memory(nodes, count, addresses[j]))
+                name_address(named, addresses[j]);
+    }
+}
+
 static void made_graph(struct actor *actor, CUgraph graph)
 {
     size_t count = 0;
-    put(actor, " made %u", add_thing(actor, GRAPH, (uint64_t)(uintptr_t)graph, 0)->number);
+    struct thing *made = add_thing(actor, GRAPH, (uint64_t)(uintptr_t)graph, 0);
+    put(actor, " made %u", made->number);
     CUresult result = cuGraphGetNodes(graph, NULL, &count);
     put(actor, " of %d %zu nodes", result, count);
+    name_nodes(&made->named, graph);
 }
 
 /* By the form of the row. The first knows one mode alone. */

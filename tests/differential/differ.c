@@ -212,6 +212,36 @@ struct thing *add_thing(struct actor *actor, enum kind kind, uint64_t value, uin
     return thing;
 }
 
+void name_address(struct named *named, uint64_t address)
+{
+    for (unsigned i = thing_count; i-- > 0 && named->count < NAMED_MOST;) {
+        const struct thing *thing = &things[i];
+        if (thing->alive && is_address(thing->kind) && thing->kind != ADDRESSES && address >= thing->value &&
+            address - thing->value < (thing->bytes ? thing->bytes : 1)) {
+            named->kinds[named->count] = thing->kind;
+            named->numbers[named->count++] = thing->number;
+            return;
+        }
+    }
+    named->has_gone = true;
+}
+
+static bool is_there(enum kind kind, unsigned number)
+{
+    for (unsigned i = 0; i < thing_count; i++)
+        if (things[i].alive && things[i].kind == kind && things[i].number == number)
+            return true;
+    return false;
+}
+
+bool is_named_there(const struct named *named)
+{
+    for (unsigned i = 0; i < named->count; i++)
+        if (!is_there(named->kinds[i], named->numbers[i]))
+            return false;
+    return !named->has_gone;
+}
+
 void end_thing(enum kind kind, uint64_t value)
 {
     struct thing *thing = find_living(kind, value);
@@ -251,6 +281,17 @@ unsigned count_living(enum kind kind)
     for (unsigned i = 0; i < thing_count; i++)
         count += things[i].kind == kind && things[i].alive;
     return count;
+}
+
+bool has_context(unsigned gpu)
+{
+    CUdevice device;
+    for (unsigned i = 0; i < thing_count; i++)
+        if (things[i].alive && things[i].kind == CONTEXT &&
+            cuCtxGetDevice_v2(&device, (CUcontext)(uintptr_t)things[i].value) == CUDA_SUCCESS &&
+            device == (CUdevice)gpu)
+            return true;
+    return false;
 }
 
 void put_address(struct actor *actor, uint64_t address)

@@ -37,15 +37,25 @@ enum kind {
     KINDS,
 };
 
+#define NAMED_MOST 16
+
+/* Things whose addresses somebody has kept; or that one is gone, or is more than there is room for here. */
+struct named {
+    unsigned count, numbers[NAMED_MOST];
+    enum kind kinds[NAMED_MOST];
+    bool has_gone;
+};
+
 struct thing {
     enum kind kind;
     bool alive;
     unsigned number;
     uint64_t value,
-        bytes;        /* of an array: what it takes beyond its elements; of a green context: its device */
-    uint64_t context; /* goes with it */
-    unsigned gpu;     /* of its context, or 0 */
-    unsigned piece;   /* of the peer's memory */
+        bytes;          /* of an array: what it takes beyond its elements; of a green context: its device */
+    uint64_t context;   /* goes with it */
+    unsigned gpu;       /* of its context, or 0 */
+    unsigned piece;     /* of the peer's memory */
+    struct named named; /* by a graph's nodes */
 };
 
 struct actor;
@@ -97,11 +107,15 @@ struct thing *find_living(enum kind kind, uint64_t value);
 struct thing *add_thing(struct actor *actor, enum kind kind, uint64_t value, uint64_t bytes);
 struct thing *random_living(struct actor *actor, enum kind kind);
 void end_thing(enum kind kind, uint64_t value);
+/* Note whose address it is; and whether all that was noted is there still. */
+void name_address(struct named *named, uint64_t address);
+bool is_named_there(const struct named *named);
 /* DIFFER_MOVES: memory that the driver does not know is nothing to call with. */
 void drop_unknown(void);
 /* A context is gone, with everything in it. */
 void end_context(uint64_t context);
 unsigned count_living(enum kind kind);
+bool has_context(unsigned gpu);
 /* Write where an address is, in terms of things. */
 void put_address(struct actor *actor, uint64_t address);
 uint64_t current_context(void);

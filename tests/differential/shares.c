@@ -44,11 +44,15 @@ static void graph_destroy(struct actor *actor)
         end_thing(GRAPH, graph);
 }
 
-static void made_exec(struct actor *actor, CUresult result, CUgraphExec exec)
+static void made_exec(struct actor *actor, CUresult result, CUgraphExec exec, CUgraph graph)
 {
     put_result(actor, result);
-    if (result == CUDA_SUCCESS)
-        put(actor, " made %u", add_thing(actor, EXEC, (uint64_t)(uintptr_t)exec, 0)->number);
+    if (result != CUDA_SUCCESS)
+        return;
+    struct thing *made = add_thing(actor, EXEC, (uint64_t)(uintptr_t)exec, 0);
+    const struct thing *from = find_living(GRAPH, (uint64_t)(uintptr_t)graph);
+    made->named = from ? from->named : (struct named){.has_gone = true};
+    put(actor, " made %u", made->number);
 }
 
 static void graph_instantiate(struct actor *actor)
@@ -60,7 +64,7 @@ static void graph_instantiate(struct actor *actor)
     CUgraph graph = (CUgraph)(uintptr_t)pick(actor, GRAPH);
     put(actor, "%s", out ? "&" : "NULL");
     CUresult result = CALL(actor, cuGraphInstantiate)(out, graph, &node, log, sizeof(log));
-    made_exec(actor, result, exec);
+    made_exec(actor, result, exec, graph);
 }
 
 static void graph_instantiate_with_flags(struct actor *actor)
@@ -73,7 +77,7 @@ static void graph_instantiate_with_flags(struct actor *actor)
     actor->own_limit = flags & UPLOAD;
     put(actor, "%s %llu", out ? "&" : "NULL", flags);
     CUresult result = CALL(actor, cuGraphInstantiateWithFlags)(out, graph, flags);
-    made_exec(actor, result, exec);
+    made_exec(actor, result, exec, graph);
 }
 
 static void graph_instantiate_with_params(struct actor *actor)
@@ -84,7 +88,7 @@ static void graph_instantiate_with_params(struct actor *actor)
                                   *how = one_in(actor, 12) ? NULL : &parameters;
     put(actor, "%s %llu", how ? "&" : "NULL", (unsigned long long)parameters.flags);
     CUresult result = CALL(actor, cuGraphInstantiateWithParams)(&exec, graph, how);
-    made_exec(actor, result, exec);
+    made_exec(actor, result, exec, graph);
 }
 
 static void exec_destroy(struct actor *actor)
@@ -101,6 +105,11 @@ static void graph_launch(struct actor *actor)
 {
     CUgraphExec exec = (CUgraphExec)(uintptr_t)pick(actor, EXEC);
     CUstream stream = (CUstream)(uintptr_t)pick(actor, STREAM);
+    const struct thing *made = memory_moves ? find_living(EXEC, (uint64_t)(uintptr_t)exec) : NULL;
+    if (made && !is_named_there(&made->named)) {
+        put(actor, "(names what was given back)");
+        return;
+    }
     actor->own_limit = true;
     put_result(actor, CALL(actor, cuGraphLaunch)(exec, stream));
 }

@@ -65,15 +65,19 @@ struct CUctx_st {
     LIST_HEAD(, CUstream_st) streams;
 };
 
+/* A handle of what was destroyed is nobody else's until so many more were: whoever uses it meanwhile is told. */
+#define HANDLES_KEPT 1024u
+
 struct CUstream_st {
     _Atomic unsigned kind;
     CUcontext context;
     unsigned flags;
     int priority;
     unsigned long long id;
-    unsigned long long thread;      /* whose own default stream it is; 0: one that was created */
-    struct timeline_marks last;     /* under execution_lock() */
-    LIST_ENTRY(CUstream_st) entry;  /* of the context's, or of the free ones */
+    unsigned long long thread;     /* whose own default stream it is; 0: one that was created */
+    struct timeline_marks last;    /* under execution_lock() */
+    LIST_ENTRY(CUstream_st) entry; /* of the context's */
+    CUstream next_free;
     struct capture_stream *capture; /* what is captured of it (capture.c); NULL: nothing */
 };
 
@@ -87,8 +91,9 @@ struct CUevent_st {
     struct timeline_marks marks; /* what it waits for */
     uint64_t recorded_ns;
     uint64_t done_ns;             /* 0 until it is known */
-    LIST_ENTRY(CUevent_st) entry; /* of those pending, or of the free ones */
-    struct event_place *place;    /* of an interprocess event, instead of the above; NULL: it is not one */
+    LIST_ENTRY(CUevent_st) entry; /* of those pending */
+    CUevent next_free;
+    struct event_place *place; /* of an interprocess event, instead of the above; NULL: it is not one */
     struct capture_event
         *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };

@@ -15,7 +15,11 @@
 static LIST_HEAD(, CUevent_st) pending[DEVICE_GPUS];
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
-static LIST_HEAD(, CUevent_st) free_events = LIST_HEAD_INITIALIZER(free_events);
+/* Those destroyed longest ago first. */
+static struct {
+    CUevent first, last;
+    unsigned count;
+} free_events;
 
 static void pending_add(CUevent event)
 {
@@ -58,14 +62,24 @@ static CUresult event_check(CUevent event)
     return CUDA_SUCCESS;
 }
 
+/* The struct of one that was destroyed long ago, or a new one; NULL without memory. */
+static CUevent event_take(void)
+{
+    CUevent event = NULL;
+    pthread_mutex_lock(&free_lock);
+    if (free_events.count > HANDLES_KEPT) {
+        event = free_events.first;
+        free_events.first = event->next_free;
+        free_events.count--;
+    }
+    pthread_mutex_unlock(&free_lock);
+    return event ? event : calloc(1, sizeof(*event));
+}
+
 static CUresult event_make(CUevent *event_out, CUcontext context, unsigned flags, struct event_place *place)
 {
-    pthread_mutex_lock(&free_lock);
-    CUevent event = LIST_FIRST(&free_events);
-    if (event)
-        LIST_REMOVE(event, entry);
-    pthread_mutex_unlock(&free_lock);
-    if (!event && !(event = calloc(1, sizeof(*event))))
+    CUevent event = event_take();
+    if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
     event->context = context;
     event->flags = flags;
@@ -130,7 +144,10 @@ static CUresult event_destroy(CUevent event)
     if (event->place)
         interprocess_end(event->place);
     pthread_mutex_lock(&free_lock);
-    LIST_INSERT_HEAD(&free_events, event, entry);
+    event->next_free = NULL;
+    *(free_events.count ? &free_events.last->next_free : &free_events.first) = event;
+    free_events.last = event;
+    free_events.count++;
     pthread_mutex_unlock(&free_lock);
     return CUDA_SUCCESS;
 }

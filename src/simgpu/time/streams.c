@@ -9,17 +9,31 @@
 #include "simgpu/time/execution.h"
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-static LIST_HEAD(, CUstream_st) free_streams = LIST_HEAD_INITIALIZER(free_streams);
+/* Those destroyed longest ago first. */
+static struct {
+    CUstream first, last;
+    unsigned count;
+} free_streams;
 static atomic_ullong next_stream_id = 16; /* below are the default streams' */
+
+/* The struct of one that was destroyed long ago, or a new one; NULL without memory. */
+static CUstream stream_take(void)
+{
+    CUstream stream = NULL;
+    pthread_mutex_lock(&streams_lock);
+    if (free_streams.count > HANDLES_KEPT) {
+        stream = free_streams.first;
+        free_streams.first = stream->next_free;
+        free_streams.count--;
+    }
+    pthread_mutex_unlock(&streams_lock);
+    return stream ? stream : calloc(1, sizeof(*stream));
+}
 
 static CUstream stream_make(CUcontext context, unsigned flags, int priority, unsigned long long thread)
 {
-    pthread_mutex_lock(&streams_lock);
-    CUstream stream = LIST_FIRST(&free_streams);
-    if (stream)
-        LIST_REMOVE(stream, entry);
-    pthread_mutex_unlock(&streams_lock);
-    if (!stream && !(stream = calloc(1, sizeof(*stream))))
+    CUstream stream = stream_take();
+    if (!stream)
         return NULL;
     stream->context = context;
     stream->flags = flags;
@@ -37,7 +51,10 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, uns
 static void stream_free(CUstream stream)
 {
     pthread_mutex_lock(&streams_lock);
-    LIST_INSERT_HEAD(&free_streams, stream, entry);
+    stream->next_free = NULL;
+    *(free_streams.count ? &free_streams.last->next_free : &free_streams.first) = stream;
+    free_streams.last = stream;
+    free_streams.count++;
     pthread_mutex_unlock(&streams_lock);
 }
 
