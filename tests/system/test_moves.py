@@ -415,9 +415,11 @@ def test_more_than_half_of_the_card_waits_for_room_at_once(daemon, start):
         movable.end()
 
 
-@pytest.mark.parametrize("context_mib, command", [(150, None), (20, f"async {300 * MIB}")])
+@pytest.mark.parametrize("context_mib, command", [(150, None), (20, f"async {300 * MIB}"), (20, f"graph {300 * MIB} 0"),
+                                                  (20, f"graph {300 * MIB} 2")])
 def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product, reap, context_mib, command):
-    """On a card that is full, a program's first context and pools make others leave, as its allocations do."""
+    """On a card that is full, a program's first context, pools, and graphs with memory of their own, launched or uploaded, make others
+    leave, as its allocations do."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB, FAKECUDA_CONTEXT_BYTES=context_mib * MIB)).start()
     movable = Movable(reap(daemon.spawn("run", "--oversubscribe", "--name", "a", "--", product.program("movable"), "150", str(10 * MIB))))
     puppet = reap(daemon.spawn("run", "--name", "b", "--", product.program("puppet")))

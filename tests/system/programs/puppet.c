@@ -9,6 +9,7 @@
  * times fork                  a child reads on until `exit`; then the parent answers exec, close, pid, exit
  *
  *   capture M, captured                                      a stream is captured in mode M; and no more
+ *   graph B F                                                one that takes B bytes and gives them back, launched, or uploaded
  *
  * More of them, of what processes share, are in puppet_share.c. */
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cuda/driver_more.h"
 #include "cuda/nvml.h"
 #include "puppet.h"
 
@@ -145,6 +147,27 @@ static CUresult end_capture(void)
     return call(cuStreamEndCapture)(captured, &graph);
 }
 
+/* A graph that takes memory and gives it back, launched; or with flag 2 (CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) uploaded. */
+static CUresult run_graph(size_t bytes, unsigned long long flags)
+{
+    CUdeviceptr address;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = flags};
+    CUresult result = capture(CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (result == CUDA_SUCCESS)
+        result = call(cuMemAllocAsync)(&address, bytes, captured);
+    if (result == CUDA_SUCCESS)
+        result = call(cuMemFreeAsync)(address, captured);
+    if (result == CUDA_SUCCESS)
+        result = call(cuStreamEndCapture)(captured, &graph);
+    if (result == CUDA_SUCCESS)
+        result = call(cuGraphInstantiateWithParams)(&exec, graph, &how);
+    if (result == CUDA_SUCCESS && !flags)
+        result = call(cuGraphLaunch)(exec, captured);
+    return result == CUDA_SUCCESS ? call(cuStreamSynchronize)(captured) : result;
+}
+
 static void nvml(unsigned index)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
@@ -237,6 +260,8 @@ static void obey(const char *line, char *const arguments[])
         answer("%d", (int)capture((CUstreamCaptureMode)a));
     else if (IS("captured"))
         answer("%d", (int)end_capture());
+    else if (IS("graph"))
+        answer("%d", (int)run_graph(a, b));
     else if (IS("sync"))
         answer("%d", call(cuCtxSynchronize)());
     else if (IS("trim")) {

@@ -10,6 +10,7 @@
  * on another device than the one where the graph needs most), that is charged as it is: a launch cannot be
  * taken back. */
 #include "cuda/driver_more.h"
+#include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/hooks/graph_need.h"
 #include "intercept/memory/hooks/named.h"
@@ -71,10 +72,17 @@ static void end(struct pool *pool)
     charge_leave();
 }
 
+/* What fits the quota, and the card had no room for. `bytes` 0: there was room. */
+struct lack {
+    uint32_t gpu;
+    uint64_t bytes;
+};
+
 /* `where` is what `stream` means. A launch into a capture maps nothing. */
 static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
-                       CUstream where)
+                       CUstream where, struct lack *lack)
 {
+    *lack = (struct lack){0};
     struct memory_area *area = memory_area_if_any();
     struct record record;
     if (!area || !atomic_load_explicit(&area->uses_graphs, memory_order_relaxed) || !charge_has_any() ||
@@ -91,19 +99,27 @@ static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec ex
     end(pool);
     if (record.flags & RECORD_ON_SEVERAL)
         pool_charge_refresh_graphs();
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        *lack = (struct lack){record.gpu, need.bytes};
     return result;
 }
 
-/* Through the gate first: a thread that has a pool's lock must not wait there, others allocate meanwhile. */
+/* Through the gate first: a thread that has a pool's lock must not wait there, others allocate meanwhile. Nor is room waited
+ * for behind the gate: others leave to make it, and this process may have to. */
 static CUresult pass_and_launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
                                 CUstream where)
 {
     struct gate *gate = gate_of();
-    if (!gate)
-        return launch(driver, exec, stream, where);
-    gate_enter(gate, where);
-    CUresult result = launch(driver, exec, stream, where);
-    gate_leave(gate, where);
+    struct lack lack;
+    CUresult result;
+    unsigned attempt = 0;
+    do {
+        if (gate)
+            gate_enter(gate, where);
+        result = launch(driver, exec, stream, where, &lack);
+        if (gate)
+            gate_leave(gate, where);
+    } while (lack.bytes && agent_wait_for_room(lack.gpu, lack.bytes, false, attempt++));
     return result;
 }
 
@@ -142,6 +158,7 @@ struct instantiation {
     uint32_t gpu;
     struct pool *pool; /* of one that uploads: with its lock */
     bool is_charged;   /* the graph allocates on the session's GPUs */
+    struct lack lack;  /* of one that uploads */
 };
 
 /* Before the driver is asked. False: refused. */
@@ -169,6 +186,8 @@ static CUresult end_instantiation(struct instantiation *one, CUresult result, co
     if (one->pool) {
         one->pool->mapped_by = key;
         end(one->pool);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY)
+            one->lack = (struct lack){one->gpu, one->need.bytes};
         if (is_on_several(&one->need))
             pool_charge_refresh_graphs();
     } else if (key) {
@@ -183,12 +202,16 @@ static CUresult end_instantiation(struct instantiation *one, CUresult result, co
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         struct instantiation one;                                                                            \
+        CUresult result;                                                                                     \
+        unsigned attempt = 0;                                                                                \
         real_needed(symbol);                                                                                 \
-        bool holds = named_hold(__builtin_return_address(0));                                                \
-        CUresult result = begin_instantiation(&one, exec, graph, uploads)                                    \
-                              ? end_instantiation(&one, real(symbol) arguments, exec)                        \
-                              : CUDA_ERROR_OUT_OF_MEMORY;                                                    \
-        named_let_go(holds);                                                                                 \
+        do {                                                                                                 \
+            bool holds = named_hold(__builtin_return_address(0));                                            \
+            result = begin_instantiation(&one, exec, graph, uploads)                                         \
+                         ? end_instantiation(&one, real(symbol) arguments, exec)                             \
+                         : CUDA_ERROR_OUT_OF_MEMORY;                                                         \
+            named_let_go(holds);                                                                             \
+        } while (one.lack.bytes && agent_wait_for_room(one.lack.gpu, one.lack.bytes, false, attempt++));     \
         return result;                                                                                       \
     }
 INSTANTIATES(cuGraphInstantiate,
