@@ -3,12 +3,15 @@
  *   medley BYTES SEED
  *
  * Holds up to BYTES and prints "ready". Of each line "go N" on standard input it takes N steps, each by chance: memory
- * comes and goes (cuMemAlloc, cuMemAllocAsync, cuMemCreate and cuMemMap), is written by host and device, copied by a
- * stream and summed up by a kernel, both also in a graph, or read back and compared. Prints "good", or "bad ..." with what was wrong.
- * Ends at the end of input, when it has looked at everything once more. */
+ * comes and goes (cuMemAlloc, cuMemAllocPitch, cuMemAllocAsync, a pool of its own, cuMemCreate and cuMemMap), is written by host
+ * and device, copied by a stream and summed up by a kernel, both also in a graph, and in one that has memory of its own; is read
+ * back and compared; or a child reads it by legacy IPC. Prints "good", or "bad ..." with what was wrong. Ends at the end of
+ * input, when it has looked at everything once more. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "cuda/driver_more.h"
 #include "driver_program.h"
@@ -19,7 +22,7 @@
 #define PTX_CHECKSUM                                                                                         \
     ".visible .entry gs_checksum_u64(.param .u64 from, .param .u64 count, .param .u64 out)\n{\n ret;\n}\n"
 
-enum kind { NOTHING, LINEAR, ASYNC, MAPPED };
+enum kind { NOTHING, LINEAR, PITCHED, ASYNC, POOLED, MAPPED, KINDS };
 
 static struct buffer {
     enum kind kind;
@@ -31,6 +34,8 @@ static uint64_t expected[LARGEST / 8], found[LARGEST / 8];
 static CUfunction checksum;
 static CUdeviceptr sum_on_gpu;
 static CUstream stream;
+static CUmemoryPool pool;
+static int line_to_child;
 
 static uint64_t next(uint64_t *state)
 {
@@ -83,11 +88,16 @@ static void come(struct buffer *buffer)
     buffer->bytes = (up_to(4) ? 8 + up_to(LARGEST - 8) : 8 + up_to(4096)) / 8 * 8;
     if (held + buffer->bytes + PIECE > most)
         return;
-    buffer->kind = (enum kind)(LINEAR + up_to(3));
+    buffer->kind = (enum kind)(LINEAR + up_to(KINDS - LINEAR));
+    size_t pitch;
     if (buffer->kind == LINEAR)
         CHECK(cuMemAlloc_v2(&buffer->address, buffer->bytes));
+    else if (buffer->kind == PITCHED)
+        CHECK(cuMemAllocPitch_v2(&buffer->address, &pitch, buffer->bytes, 1, 8));
     else if (buffer->kind == ASYNC)
         CHECK(cuMemAllocAsync(&buffer->address, buffer->bytes, stream));
+    else if (buffer->kind == POOLED)
+        CHECK(cuMemAllocFromPoolAsync(&buffer->address, buffer->bytes, pool, stream));
     else
         map(buffer);
     held += buffer->bytes;
@@ -96,9 +106,9 @@ static void come(struct buffer *buffer)
 
 static void leave(struct buffer *buffer)
 {
-    if (buffer->kind == LINEAR) {
+    if (buffer->kind == LINEAR || buffer->kind == PITCHED) {
         CHECK(cuMemFree_v2(buffer->address));
-    } else if (buffer->kind == ASYNC) {
+    } else if (buffer->kind == ASYNC || buffer->kind == POOLED) {
         CHECK(cuMemFreeAsync(buffer->address, stream));
         CHECK(cuStreamSynchronize(stream));
     } else {
@@ -161,6 +171,24 @@ static const char *sum_up_by_graph(const struct buffer *buffer)
     return sum == make_content(buffer) ? NULL : "its sum by a graph";
 }
 
+/* The sum of a copy that lives in the graph. */
+static const char *sum_up_in_graph(const struct buffer *buffer)
+{
+    uint64_t words = buffer->bytes / 8, sum = 0;
+    CUdeviceptr copy;
+    CHECK(cuMemcpyHtoD_v2(sum_on_gpu, &sum, sizeof(sum)));
+    CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CHECK(cuMemAllocAsync(&copy, buffer->bytes, stream));
+    CHECK(cuMemcpyDtoDAsync_v2(copy, buffer->address, buffer->bytes, stream));
+    CHECK(cuLaunchKernel(checksum, 1, 1, 1, 1, 1, 1, 0, stream,
+                         (void *[]){(void *)&copy, &words, &sum_on_gpu}, NULL));
+    CHECK(cuMemFreeAsync(copy, stream));
+    run_captured();
+    CHECK(cuDeviceGraphMemTrim(0));
+    CHECK(cuMemcpyDtoH_v2(&sum, sum_on_gpu, sizeof(sum)));
+    return sum == make_content(buffer) ? NULL : "its sum in a graph";
+}
+
 /* A copy by a graph. */
 static void copy_by_graph(const struct buffer *from, const struct buffer *to)
 {
@@ -178,13 +206,78 @@ static void overwrite(const struct buffer *from, struct buffer *to)
     to->seed = from->seed;
 }
 
+/* --- Another process ------------------------------------------------------------------------------- */
+
+struct handed_out {
+    CUipcMemHandle handle;
+    uint64_t bytes;
+};
+
+/* The child: reads what each handle leads to, and sends its sum. */
+static void read_for_parent(int parent)
+{
+    struct handed_out handed_out;
+    bool has_gpu = false;
+    while (recv(parent, &handed_out, sizeof(handed_out), MSG_WAITALL) == sizeof(handed_out)) {
+        CUdeviceptr address;
+        uint64_t sum = 0;
+        if (!has_gpu) {
+            CHECK(cuInit(0));
+            use_gpu(0);
+            has_gpu = true;
+        }
+        CHECK(cuIpcOpenMemHandle_v2(&address, handed_out.handle, 1));
+        CHECK(cuMemcpyDtoH_v2(found, address, handed_out.bytes));
+        CHECK(cuIpcCloseMemHandle(address));
+        for (uint64_t i = 0; i < handed_out.bytes / 8; i++)
+            sum += found[i];
+        if (send(parent, &sum, sizeof(sum), MSG_NOSIGNAL) != sizeof(sum))
+            break;
+    }
+    _exit(0);
+}
+
+/* Before anything is known of the GPU, which a forked child cannot use. */
+static void start_child(void)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        exit(1);
+    pid_t child = fork();
+    if (child < 0)
+        exit(1);
+    if (child == 0) {
+        close(ends[0]);
+        read_for_parent(ends[1]);
+    }
+    close(ends[1]);
+    line_to_child = ends[0];
+}
+
+/* Memory that was handed out stays on the card, so it goes at once. */
+static const char *hand_out(void)
+{
+    struct buffer buffer = {.kind = LINEAR, .bytes = LARGEST};
+    struct handed_out handed_out = {.bytes = buffer.bytes};
+    uint64_t sum;
+    CHECK(cuMemAlloc_v2(&buffer.address, buffer.bytes));
+    write_buffer(&buffer);
+    CHECK(cuIpcGetMemHandle(&handed_out.handle, buffer.address));
+    bool is_read = send(line_to_child, &handed_out, sizeof(handed_out), MSG_NOSIGNAL) == sizeof(handed_out) &&
+                   recv(line_to_child, &sum, sizeof(sum), MSG_WAITALL) == sizeof(sum);
+    CHECK(cuMemFree_v2(buffer.address));
+    return is_read && sum == make_content(&buffer) ? NULL : "what its child read";
+}
+
 static const char *step(struct buffer *buffer)
 {
     if (buffer->kind == NOTHING) {
         come(buffer);
         return NULL;
     }
-    switch (up_to(6)) {
+    if (up_to(32) == 0)
+        return hand_out();
+    switch (up_to(7)) {
     case 0:
         leave(buffer);
         return NULL;
@@ -197,6 +290,8 @@ static const char *step(struct buffer *buffer)
         return NULL;
     case 4:
         return (up_to(2) ? sum_up : sum_up_by_graph)(buffer);
+    case 5:
+        return (up_to(2) ? sum_up : sum_up_in_graph)(buffer);
     default:
         return look(buffer);
     }
@@ -220,6 +315,15 @@ static void go(uint64_t steps)
     puts("good");
 }
 
+/* As a program does that wants to keep what it had. */
+static void make_pool(void)
+{
+    const CUmemPoolProps how = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CHECK(cuMemPoolCreate(&pool, &how));
+    CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &(uint64_t){4 * PIECE}));
+}
+
 int main(int count, char **words)
 {
     char line[64];
@@ -227,8 +331,10 @@ int main(int count, char **words)
         return 2;
     most = strtoull(words[1], NULL, 10);
     chance = strtoull(words[2], NULL, 10) * 2 + 1;
+    start_child();
     CHECK(cuInit(0));
     use_gpu(0);
+    make_pool();
     checksum = find_kernel(load_module(PTX(PTX_CHECKSUM)), "gs_checksum_u64");
     CHECK(cuMemAlloc_v2(&sum_on_gpu, 8));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
