@@ -195,6 +195,24 @@ static void the_legacy_stream_waits_for_blocking_ones_and_they_for_it(void **sta
     assert_cuda(cuStreamDestroy_v2(free_running));
 }
 
+static void handles_of_what_was_destroyed_are_nobody_else_s_for_long(void **state)
+{
+    CUstream old_stream = stream(CU_STREAM_NON_BLOCKING);
+    CUevent old_event = event();
+    assert_cuda(cuStreamDestroy_v2(old_stream));
+    assert_cuda(cuEventDestroy_v2(old_event));
+    for (unsigned i = 0; i < 1000; i++) {
+        CUstream another = stream(CU_STREAM_NON_BLOCKING);
+        CUevent mark = event();
+        assert_ptr_not_equal(another, old_stream);
+        assert_ptr_not_equal(mark, old_event);
+        assert_int_equal(cuStreamQuery(old_stream), CUDA_ERROR_INVALID_HANDLE);
+        assert_int_equal(cuEventQuery(old_event), CUDA_ERROR_INVALID_HANDLE);
+        assert_cuda(cuStreamDestroy_v2(another));
+        assert_cuda(cuEventDestroy_v2(mark));
+    }
+}
+
 static void copies_take_the_link_s_time_beside_kernels(void **state)
 {
     const size_t bytes = 1 * MIB; /* FAKECUDA_LINK_GBPS is 1 */
@@ -397,6 +415,7 @@ int main(void)
         cmocka_unit_test(an_event_s_time_outlives_thousands_of_later_launches),
         cmocka_unit_test(a_stream_waits_for_another_s_event),
         cmocka_unit_test(the_legacy_stream_waits_for_blocking_ones_and_they_for_it),
+        cmocka_unit_test(handles_of_what_was_destroyed_are_nobody_else_s_for_long),
         cmocka_unit_test(copies_take_the_link_s_time_beside_kernels),
         cmocka_unit_test(host_functions_run_in_the_stream_s_order),
         cmocka_unit_test(a_destroyed_context_is_told_from_none),
