@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
+#include "kube/gone.h"
 #include "kube/messages.h"
 #include "kube/node.h"
 #include "kube/slice_ids.h"
@@ -20,7 +21,6 @@
 
 #define LOOK_NS (UINT64_C(10) * 1000000000) /* between two looks */
 #define SOON_NS (UINT64_C(30) * 1000000000) /* after slices were given, every second */
-#define GRACE_SECONDS 15                    /* until a container that was given slices is listed */
 #define TIMEOUT_USEC UINT64_C(5000000)
 
 /* The looks of a process: there is one kubelet here. */
@@ -28,6 +28,7 @@ static struct {
     struct kubelet *kubelet;
     struct grpc_request *request;
     bool is_comparing; /* a task does */
+    bool is_settled;   /* whom the list lacks may have gone */
     json_t *given;     /* names of sessions that were given since the list was asked for */
     uint64_t looked_ns, soon_ns;
     json_t *
@@ -260,17 +261,7 @@ static bool is_labelled(const json_t *session, const json_t *container)
            json_equal(json_object_get(session, "container"), json_object_get(container, "container"));
 }
 
-static bool is_young(const json_t *session)
-{
-    struct tm parts = {0};
-    const char *text = session_text(session, "created_at");
-    if (!strptime(text, "%Y-%m-%dT%H:%M:%SZ", &parts))
-        return false;
-    time_t age = time(NULL) - timegm(&parts);
-    return age >= 0 && age < GRACE_SECONDS;
-}
-
-static void compare_session(struct kubelet *kubelet, const json_t *session)
+static void compare_session(struct kubelet *kubelet, const json_t *session, const json_t *gone)
 {
     const char *name = session_text(session, "name");
     if (json_object_get(pods.given, name))
@@ -285,7 +276,7 @@ static void compare_session(struct kubelet *kubelet, const json_t *session)
             fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
         else
             narrow(kubelet, name, container, json_object_get(session, "gpus"));
-    } else if (!container && !is_young(session)) {
+    } else if (!container && json_object_get(gone, name)) {
         slices_file_name(name, file);
         if (node_end_session(kubelet, name, file, &error) < 0)
             fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
@@ -322,19 +313,21 @@ static void remove_stale_specifications(const struct kubelet *kubelet, const jso
     }
 }
 
-/* A session that is made meanwhile is younger than GRACE_SECONDS. */
+/* Slices can be given while the API server is asked, and not while sessions end. */
 static void compare(void *context)
 {
     struct kubelet *kubelet = context;
+    json_t *gone = pods.is_settled ? gone_sessions(kubelet, pods.wanted) : NULL;
     json_t *sessions = NULL, *session;
     struct task_lock lock;
     size_t i;
     task_lock(&lock, SLICES_LOCK);
     if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0) {
-        json_array_foreach(sessions, i, session) compare_session(kubelet, session);
+        json_array_foreach(sessions, i, session) compare_session(kubelet, session, gone);
         remove_stale_specifications(kubelet, sessions);
     }
     json_decref(sessions);
+    json_decref(gone);
     task_unlock(&lock);
     json_decref(pods.wanted);
     pods.wanted = NULL;
@@ -413,6 +406,7 @@ void pods_tick(struct kubelet *kubelet)
     pods.kubelet = kubelet;
     pods.looked_ns = now;
     json_object_clear(pods.given);
+    pods.is_settled = gone_may_be_told(path);
     pods.request =
         grpc_ask(kubelet->loop, path, "/v1.PodResourcesLister/List", "", 0, TIMEOUT_USEC, &on_answer, NULL);
 }

@@ -231,6 +231,26 @@ def test_a_session_is_called_after_its_pod_and_ends_with_it(machine, kubelet, pl
     wait_for(lambda: len(list(plugin.cdi.iterdir())) == 1, "its specification to be removed")
 
 
+def test_a_kubelet_that_lists_no_pods_costs_none_its_session(machine, kubelet, make_plugin, tmp_path):
+    """As one that has just started, and waits for the API server to tell it its pods."""
+    api = ApiServer(tmp_path)
+    path = "/api/v1/namespaces/team/pods/train-0"
+    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Running"}})
+    make_plugin(machine, "--node", "here", *api.options).start()
+    _, devices = registered(kubelet)
+    (first, *_) = ids_of(devices)
+    allocate(kubelet, first)
+    kubelet.must("pods", pods=[pod("train-0", first)])
+    wait_for(lambda: [one["pod"] for one in sessions(machine)] == ["train-0"], "the pod's name")
+    kubelet.must("pods", pods=[])
+    asked = api.requests.count(("GET", path))
+    wait_for(lambda: api.requests.count(("GET", path)) > asked + 2, "the API server to be asked for the pod", deadline_s=60)
+    assert [one["pod"] for one in sessions(machine)] == ["train-0"]
+    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Succeeded"}})
+    wait_for(lambda: sessions(machine) == [], "the session's end", deadline_s=60)
+    api.stop()
+
+
 def test_the_specification_of_a_session_that_somebody_else_ended_goes(machine, kubelet, plugin):
     """As when the daemon or the plug-in is killed between the session's end and its specification's."""
     _, devices = registered(kubelet)
