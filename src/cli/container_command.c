@@ -39,15 +39,26 @@ static const struct program programs[] = {
      "--device",
      "--env",
      NULL},
+    {"docker-compose", {NULL}, {"up", "run", "start", "restart", "exec"}, NULL, NULL, NULL, NULL},
+    {"podman-compose", {NULL}, {"up", "run", "start", "restart", "exec"}, NULL, NULL, NULL, NULL},
     {"apptainer", {"run", "exec", "shell", "test"}, {"instance"}, "--bind", NULL, NULL, "APPTAINERENV_"},
     {"singularity", {"run", "exec", "shell", "test"}, {"instance"}, "--bind", NULL, NULL, "SINGULARITYENV_"},
 };
 
-static const struct program *find_program(const char *word)
+/* Programs that start the one that stands behind them. */
+static const char *const launchers[] = {"sudo", "doas",    "env",    "nice",   "nohup",
+                                        "time", "timeout", "stdbuf", "setsid", "ionice"};
+
+static const char *name_of(const char *word)
 {
     const char *slash = strrchr(word, '/');
+    return slash ? slash + 1 : word;
+}
+
+static const struct program *find_program(const char *word)
+{
     for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
-        if (strcmp(programs[i].name, slash ? slash + 1 : word) == 0)
+        if (strcmp(programs[i].name, name_of(word)) == 0)
             return &programs[i];
     return NULL;
 }
@@ -71,11 +82,20 @@ static size_t find_verb(const struct program *program, char *const *command, boo
     return 0;
 }
 
-bool container_command_starts(char *const *command)
+static const char *started_by(char *const *command)
 {
     const struct program *program = find_program(command[0]);
     bool is_start;
-    return program && find_verb(program, command, &is_start) > 0;
+    return program && find_verb(program, command, &is_start) > 0 ? program->name : NULL;
+}
+
+const char *container_command_starts(char *const *command)
+{
+    const char *found = started_by(command);
+    if (is_among(name_of(command[0]), launchers, sizeof(launchers) / sizeof(launchers[0])))
+        for (size_t i = 1; command[i] && !found; i++)
+            found = started_by(command + i);
+    return found;
 }
 
 /* Options up to the first word that is none; behind it may be the container's own. */
@@ -95,6 +115,12 @@ int container_command_check(char *const *command, bool outlives, struct error *e
     const struct program *program = find_program(command[0]);
     bool is_start = false;
     size_t verb = program ? find_verb(program, command, &is_start) : 0;
+    const char *behind = verb ? NULL : container_command_starts(command);
+    if (behind)
+        return error_set(error, EINVAL, NULL,
+                         "'%.80s' stands between --container and '%s'; expected it before gpuslice: "
+                         "%.80s gpuslice run --container -- %s ...",
+                         command[0], behind, command[0], behind);
     if (!verb)
         return error_set(
             error, EINVAL, NULL,

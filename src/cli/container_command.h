@@ -7,8 +7,9 @@
 
 #include "base/error.h"
 
-/* Whether the command is podman, docker, nerdctl or apptainer, and starts a container (not: lists images). */
-bool container_command_starts(char *const *command);
+/* The program of the command that starts a container (podman, docker, nerdctl, apptainer...), itself or behind sudo, env and their
+ * like; NULL: none does, as where it lists images. */
+const char *container_command_starts(char *const *command);
 
 /* Whether options can be put into it that give the container a session: -EINVAL, with what to do instead.
  * `outlives`: the session goes on when the command has ended. */

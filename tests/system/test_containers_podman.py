@@ -358,6 +358,11 @@ def test_apptainer_is_told_by_its_own_variables(daemon, fake):
     (("run", "--", "podman", "run", "image"), "say --container"),
     (("run", "--", "/usr/bin/docker", "--log-level", "debug", "run", "image"), "say --container"),
     (("run", "--", "apptainer", "exec", "image.sif", "x"), "say --container"),
+    (("run", "--", "sudo", "-E", "docker", "run", "image"), "'docker' starts programs in a container"),
+    (("run", "--", "env", "A=b", "/usr/bin/podman", "--log-level", "debug", "run", "image"), "say --container"),
+    (("run", "--", "docker-compose", "-f", "x.yaml", "up"), "say --container"),
+    (("run", "--container", "--", "podman-compose", "up"), "gpuslice.io/session=NAME"),
+    (("run", "--container", "--", "sudo", "podman", "run", "image"), "sudo gpuslice run --container -- podman"),
     (("run", "--container", "--", "podman", "start", "x"), "gpuslice.io/session=NAME"),
     (("run", "--container", "--", "docker", "compose", "up"), "gpuslice.io/session=NAME"),
     (("run", "--container", "--", "podman", "run", "-d", "image"), "--session NAME --container"),
@@ -376,6 +381,8 @@ def test_what_would_run_without_limits_is_refused_with_what_to_do(daemon, fake, 
 def test_commands_that_start_no_container_are_programs_like_others(daemon, fake):
     said = daemon.cli("run", "--memory", "64MiB", "--", "podman", "ps", env=fake("podman")).stdout
     assert "word ps\n" in said and "set LD_PRELOAD=" in said
+    said = daemon.cli("run", "--memory", "64MiB", "--", "env", "podman", "images", env=fake("podman")).stdout
+    assert "word images\n" in said and "set LD_PRELOAD=" in said
 
 
 def test_a_detached_container_may_join_a_session_that_stays(daemon, fake):
@@ -387,7 +394,8 @@ def test_a_detached_container_may_join_a_session_that_stays(daemon, fake):
 
 def test_doctor_tells_the_truth_about_a_container_program(daemon, fake):
     environment = fake("docker")
-    for words, level in ((("docker", "run", "image"), "problem"), (("docker", "images"), "ok")):
+    for words, level in ((("docker", "run", "image"), "problem"), (("sudo", "docker", "run", "image"), "problem"),
+                         (("docker", "images"), "ok")):
         report = json.loads(daemon.cli("doctor", "--json", "--", *words, check=False, env=environment).stdout)
         (found,) = [check for check in report["checks"] if check["id"] == "program"]
         assert found["level"] == level, found

@@ -184,18 +184,12 @@ void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
     const char *name = doctor->command ? doctor->command[0] : "sh";
     struct stat status;
     struct elf elf;
-    if (doctor->command && container_command_starts(doctor->command)) {
+    const char *starter = doctor->command ? container_command_starts(doctor->command) : NULL;
+    if (starter) {
         doctor_say(finding, DOCTOR_PROBLEM,
                    "run it by 'gpuslice run --container', which gives the container the session",
-                   "%.80s starts programs in containers, which do not get the session by themselves", name);
-        return;
-    }
-    if (doctor->command && container_command_starts(doctor->command)) {
-        doctor_say(
-            finding, DOCTOR_PROBLEM,
-            "run 'gpuslice run --container -- COMMAND', or give it a device that 'gpuslice cdi' writes",
-            "%.200s starts its containers' programs elsewhere: they run without the interceptor, unlimited",
-            name);
+                   "%.80s starts programs in containers, which do not get the session by themselves",
+                   starter);
         return;
     }
     if (!find_in_path(name, file)) {

@@ -48,11 +48,12 @@ static int check_container(const struct cli_arguments *arguments, struct error *
     if (arguments->without_driver)
         return error_set(error, EINVAL, NULL,
                          "--without-driver is for containers; expected --container beside");
-    if (container_command_starts(arguments->operands))
+    const char *program = container_command_starts(arguments->operands);
+    if (program)
         return error_set(
             error, EINVAL, NULL,
             "'%.80s' starts programs in a container, where they would run without limits; say --container",
-            arguments->operands[0]);
+            program);
     return 0;
 }
 
