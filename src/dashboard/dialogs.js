@@ -94,7 +94,7 @@ export function openEditor(session) {
   find("editor-error").textContent = "";
   find("editor-title").textContent = session ? `Change ${session.name}` : "New session";
   find("editor-send").textContent = session ? "Change" : "Create";
-  find("editor-gpu").hidden = find("editor-ttl").hidden = find("editor-oversubscribe").hidden = !!session;
+  for (const part of ["gpu", "ttl", "oversubscribe", "when-full"]) find(`editor-${part}`).hidden = !!session;
   if (session) {
     form.elements.name.value = session.name;
     form.elements.memory.value = session.gpus.length && session.gpus.every((gpu) => gpu.limit_bytes === session.gpus[0].limit_bytes)
@@ -127,7 +127,7 @@ function wish(form) {
     body.ttl_seconds = parseSeconds(text("ttl"));
     if (!(body.ttl_seconds > 0)) throw new Error(`'${text("ttl")}' is not a duration; expected one like 90s or 2h`);
   }
-  if (!edited && form.elements.oversubscribe.checked) body.oversubscribe = "swap";
+  for (const name of ["oversubscribe", "when_full"]) if (!edited && text(name)) body[name] = text(name);
   if (!edited && text("gpu")) body.gpus = [{ gpu: text("gpu") }];
   return body;
 }

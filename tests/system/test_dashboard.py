@@ -148,10 +148,12 @@ def test_numbers_are_the_apis(open_daemon, page, start):
 def test_a_session_is_made_changed_and_released_from_the_page(open_daemon, page):
     page.run("""await page.locator('#create').click();
                 await page.locator('#editor [name=name]').fill('made'); await page.locator('#editor [name=memory]').fill('512M');
-                await page.locator('#editor [name=compute]').fill('10%..90%'); await page.locator('#editor-send').click();""")
+                await page.locator('#editor [name=compute]').fill('10%..90%');
+                await page.locator('#editor [name=when_full]').selectOption('refuse'); await page.locator('#editor-send').click();""")
     says(page, "#session-rows", "made")
     made = open_daemon.session("made")
     assert (made["vram_limit_bytes"], made["compute_min_ratio"]) == (512 * MIB, 0.1)
+    assert (made["oversubscribe"], made["when_full"]) == ("none", "refuse")
     page.run("""await page.getByRole('button', {name: 'Change made'}).click();
                 await page.locator('#editor [name=memory]').fill('2GiB'); await page.locator('#editor [name=priority]').selectOption('low');
                 await page.keyboard.press('Tab'); await page.locator('#editor-send').click();""")
@@ -161,6 +163,10 @@ def test_a_session_is_made_changed_and_released_from_the_page(open_daemon, page)
     page.run("await page.getByRole('button', {name: 'Release made'}).click(); await page.locator('#question-yes').click();"
              "await page.locator('#no-sessions').waitFor();")
     assert open_daemon.request("GET", "/v1/sessions") == (200, [])
+    page.run("""await page.locator('#create').click(); await page.locator('#editor [name=name]').fill('paged');
+                await page.locator('#editor [name=oversubscribe]').selectOption('managed'); await page.locator('#editor-send').click();""")
+    says(page, "#session-rows", "paged")
+    assert open_daemon.session("paged")["oversubscribe"] == "managed"
 
 
 def test_a_session_leaves_the_card_and_comes_back_from_the_page(open_daemon, page, start):

@@ -59,6 +59,20 @@ def test_who_has_the_token_is_the_daemons_user(tcp):
     assert tcp.ask("DELETE", "/v1/sessions/far", token=tcp.bearer())[0] == 204
 
 
+def test_who_asks_from_afar_cannot_wait_in_line(make_daemon, port):
+    """Where gpuslice.conf has sessions wait, what fits is made, and what does not is refused."""
+    daemon = make_daemon(GPUSLICE_HTTP_ADDR=f"127.0.0.1:{port}")
+    daemon.config.mkdir(parents=True)
+    (daemon.config / "gpuslice.conf").write_text("[defaults]\nwhen-full = wait\n")
+    tcp = Tcp(daemon.start(), port)
+    total = daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"]
+    most, little = {"name": "most", "memory_bytes": total * 9 // 10}, {"memory_bytes": total // 5}
+    assert tcp.ask("POST", "/v1/sessions", most, token=tcp.bearer())[0] == 201
+    assert refusal(tcp.ask("POST", "/v1/sessions", little, token=tcp.bearer())) == (409, "ERR_ADMISSION")
+    for more in ({"when_full": "wait"}, {"wait": True}, {"run": True}):
+        assert refusal(tcp.ask("POST", "/v1/sessions", {**little, **more}, token=tcp.bearer())) == (400, "ERR_BAD_REQUEST")
+
+
 def test_the_token_is_the_users_alone_and_new_with_each_daemon(tcp):
     first = tcp.token_file.read_text()
     assert len(first) == 65 and int(first, 16)

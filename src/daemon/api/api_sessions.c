@@ -90,6 +90,23 @@ static void create(struct http_request *request, struct session_request *wanted)
         store_await(request->daemon, session->id, on_created, request);
 }
 
+/* The process for which a session is made that runs in it, or waits in line. */
+static int find_waiter(const struct http_request *request, struct session_request *wanted,
+                       struct error *error)
+{
+    struct peer peer;
+    int socket = http_socket(request), result;
+    result = wanted->run_parent ? peer_parent(socket, &peer, &wanted->run_pidfd, &wanted->run_start_ticks)
+                                : peer_identity(socket, &peer, &wanted->run_pidfd, &wanted->run_start_ticks);
+    wanted->run_pid = peer.pid;
+    return result == 0
+               ? 0
+               : error_set(error, -result, "ERR_BAD_REQUEST",
+                           "'run' or 'wait' is true, or 'when_full' is wait, but the process that asks "
+                           "cannot be seen from here: %s",
+                           strerror(-result));
+}
+
 void api_create_session(struct http_request *request, const char *id)
 {
     struct session_request wanted = {.run_pidfd = -1};
@@ -103,17 +120,11 @@ void api_create_session(struct http_request *request, const char *id)
     }
     if (!wanted.has_owner)
         wanted.owner = request->peer.uid;
+    bool is_said = wanted.run || wanted.wait || wanted.has_when_full;
     admit_choose_when_full(request->daemon, &wanted);
-    if (wanted.run || wanted.wait) {
-        struct peer peer;
-        result = wanted.run_parent
-                     ? peer_parent(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks)
-                     : peer_identity(http_socket(request), &peer, &wanted.run_pidfd, &wanted.run_start_ticks);
-        wanted.run_pid = peer.pid;
-        if (result < 0)
-            error_set(&error, -result, "ERR_BAD_REQUEST",
-                      "'run' or 'wait' is true, but the process that asks cannot be seen from here: %s",
-                      strerror(-result));
+    if ((wanted.run || wanted.wait) && (result = find_waiter(request, &wanted, &error)) < 0 && !is_said) {
+        wanted.wait = false; /* as configured, and nobody is there to wait: it is refused */
+        result = 0;
     }
     if (result < 0)
         http_reply_error(request, &error);
