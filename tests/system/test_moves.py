@@ -466,6 +466,12 @@ def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, p
     assert daemon.cli("create", "--when-full", "never", check=False).returncode == 2
 
 
+def work_on(movable, milliseconds):
+    """It works for so long, and is known to when this returns: an agent whose program has rested looks once a second."""
+    movable.send(f"work 1500\nwork {milliseconds}")
+    assert movable.read().startswith("worked")
+
+
 def scheduler(daemon):
     return daemon.request("GET", "/v1/scheduler")[1]
 
@@ -510,8 +516,7 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
     first one needs that."""
     daemon.cli("scheduler", "--quantum", "60s")
     movables = [start(100, 10 * MIB, "--name", name, "--memory", "1000MiB") for name in "ab"]
-    assert movables[1].ask("work 300").startswith("worked")  # it is known to work
-    movables[1].send("work 2500")
+    work_on(movables[1], 2500)
     movables[0].send("check")
     wait_for(lambda: daemon.session("a")["residency"] == "away", "a to have left")
     ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
@@ -523,6 +528,33 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
     for movable in movables:
         assert movable.ask("check") == "good"
         movable.end()
+
+
+@pytest.mark.parametrize("bound, made_bytes", [("1GiB", 128 * MIB), ("100MiB", 64 * MIB)])
+def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, product, reap, bound, made_bytes):
+    """While somebody waits for the end of its turn, what a session lacks is made; where that cannot be, nothing has failed yet."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0)).start()
+    daemon.cli("scheduler", "--quantum", "60s")
+    a, b = [Movable(reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "300MiB", *more, "--",
+                                      product.program("movable"), "40", str(10 * MIB))))
+            for name, more in (("a", []), ("b", ["--host-memory", bound]))]
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
+    assert daemon.session("b")["host_memory_bytes"] == 0
+    work_on(b, 4000)
+    a.send("check")
+    made = wait_for(lambda: (now := daemon.session("b"))["host_memory_bytes"] >= made_bytes and now["residency"] == "resident" and now,
+                    "host memory of b, which stays")
+    assert made["movable_bytes"] and not made["evicted_bytes"]
+    assert not any("failed" in kind or kind == "session.suspended" for kind, _ in events(daemon, made))
+    assert b.read().startswith("worked")
+    if bound == "100MiB":
+        wait_for(lambda: any(f"may have {bound}" in message for _, message in events(daemon, made)), "b to be told that it cannot leave")
+    else:
+        assert a.read() == "good" and b.ask("check") == "good"
+    b.end()
+    if bound == "100MiB":
+        assert a.read() == "good"
+    a.end()
 
 
 def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, product, reap):

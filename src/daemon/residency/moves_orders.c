@@ -22,6 +22,8 @@
 /* What comes ahead in one piece at least: so much of the process's memory, and no more than so many bytes. */
 #define AHEAD_LEAST_PART 32
 #define AHEAD_LEAST_BYTES (UINT64_C(64) << 20)
+/* What is made ahead of need, and could not be, is tried again so much later. */
+#define PREPARE_AGAIN_USEC UINT64_C(10000000)
 
 /* A chunk is being made for this process, which may end meanwhile. */
 struct chunk_wish {
@@ -93,22 +95,26 @@ static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
         return;
     process->move->chunk_comes = false;
     struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
-    if (fd < 0)
+    if (fd < 0 && session->move->is_leaving)
         moves_fail(session, "%s", why);
+    else if (fd < 0)
+        process->move->prepare_usec = daemon_now_usec() + PREPARE_AGAIN_USEC;
     else if (agents_send(process, &message, fd))
         process->move->given_bytes += bytes;
     moves_advance(session);
 }
 
-/* Have a chunk made for the process. */
-static void ask_for_chunk(struct process *process)
+/* Have a chunk made for the process. Where it is not needed yet, it is no failure that there is none. */
+static void ask_for_chunk(struct process *process, uint64_t bytes)
 {
     struct session *session = process->session;
-    uint64_t bytes = arena_chunk_bytes(process_move_lacks_bytes(process->move));
     struct error error;
     struct chunk_wish *wish;
     if (moves_check_bounds(session, bytes, &error) < 0) {
-        moves_fail(session, "%s", error.message);
+        if (session->move->is_leaving)
+            moves_fail(session, "%s", error.message);
+        else
+            process->move->prepare_usec = daemon_now_usec() + PREPARE_AGAIN_USEC;
     } else if ((wish = calloc(1, sizeof(*wish)))) {
         *wish = (struct chunk_wish){.daemon = session->daemon,
                                     .pid = process->pid,
@@ -121,19 +127,32 @@ static void ask_for_chunk(struct process *process)
     }
 }
 
+static bool may_be_told(const struct process *process)
+{
+    const struct process_move *move = process->move;
+    return process->agent && move->has_said && !move->order && !move->chunk_comes;
+}
+
+void moves_prepare(struct session *session)
+{
+    for (struct process *process = session->processes; process; process = process->next)
+        if (process->move && may_be_told(process) && process_move_lacks_bytes(process->move) &&
+            daemon_now_usec() >= process->move->prepare_usec)
+            ask_for_chunk(process, ARENA_CHUNK_SMALL); /* its agent is busy for a while with each */
+}
+
 /* Tell one process what it is to do, unless it is doing so, or has. */
 static void step(struct process *process)
 {
     struct process_move *move = process->move;
     bool is_leaving = process->session->move->is_leaving;
-    if (!process->agent || !move->has_said || move->order || move->chunk_comes ||
-        daemon_now_usec() < move->again_usec)
+    if (!may_be_told(process) || daemon_now_usec() < move->again_usec)
         return;
     if (is_leaving && process->session->move->is_ahead && process_move_is_partly_away(move)) {
         order_part(process);
     } else if (is_leaving && !process_move_is_away(move)) {
         if (process->session->engine == LEDGER_ENGINE_SWAP && process_move_lacks_bytes(move))
-            ask_for_chunk(process);
+            ask_for_chunk(process, arena_chunk_bytes(process_move_lacks_bytes(move)));
         else
             order_out(process);
     } else if (!is_leaving && process_move_is_partly_away(move)) {

@@ -199,6 +199,16 @@ static uint64_t spare_bytes(const struct view *view, unsigned gpu, uint64_t tota
     return total_bytes / AHEAD_SPARE_PART;
 }
 
+/* Whether somebody who is to come waits for what the session has. */
+static bool is_waited_for(const struct view *view, const struct residency_session *seen)
+{
+    for (unsigned i = 0; i < view->count && seen->can_leave && !seen->is_ahead; i++)
+        if (&view->seen[i] != seen && view->seen[i].waits && view->seen[i].due_ns &&
+            view->seen[i].verdict != RESIDENCY_COMES && residency_share_place(seen, &view->seen[i]))
+            return true;
+    return false;
+}
+
 static void obey(const struct view *view, unsigned number)
 {
     struct session *session = view->sessions[number];
@@ -223,6 +233,8 @@ static void obey(const struct view *view, unsigned number)
             moves_turn(session, false, move->cause);
             moves_advance(session);
         }
+    } else if (session->engine == LEDGER_ENGINE_SWAP && is_waited_for(view, seen)) {
+        moves_prepare(session);
     }
 }
 

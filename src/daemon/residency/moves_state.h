@@ -42,7 +42,8 @@ struct process_move {
     struct wire_need need; /* number 0: no thread waits for room */
     uint64_t need_usec;
     bool silence_told;
-    bool chunk_comes; /* one is being made for it */
+    bool chunk_comes;      /* one is being made for it */
+    uint64_t prepare_usec; /* it may have one ahead of need, but not before */
 };
 
 /* One session's move. */
@@ -120,6 +121,8 @@ void moves_fail(struct session *session, const char *format, ...) __attribute__(
 /* So much of it may come ahead; or what has come leaves again. */
 void moves_come_ahead(struct session *session, uint64_t most_bytes);
 void moves_drop_ahead(struct session *session);
+/* Somebody waits for the end of its turn: have what it lacks of host memory made by then. It is no failure where that cannot be. */
+void moves_prepare(struct session *session);
 /* It is to come, once there is room. */
 void moves_want_back(struct session *session);
 /* A session is to be suspended until somebody resumes it, or not any more. */

@@ -22,16 +22,19 @@ struct question {
     uint64_t line_ns;  /* when the turns of those in line so far are over */
 };
 
-/* Whether both may want the same GPU now. */
-static bool compete(const struct residency_session *a, const struct residency_session *b)
+bool residency_share_place(const struct residency_session *a, const struct residency_session *b)
 {
-    if (a == b || (!b->waits && (b->idle_since_ns || !b->can_leave)))
-        return false;
     for (unsigned i = 0; i < a->part_count; i++)
         for (unsigned j = 0; j < b->part_count; j++)
             if (a->parts[i].gpu == b->parts[j].gpu)
                 return true;
     return false;
+}
+
+/* Whether both may want the same GPU now. */
+static bool compete(const struct residency_session *a, const struct residency_session *b)
+{
+    return a != b && (b->waits || (!b->idle_since_ns && b->can_leave)) && residency_share_place(a, b);
 }
 
 /* By how much its turn is longer than the shortest of those it competes with, as each has what was promised to it and an

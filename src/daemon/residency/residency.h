@@ -66,6 +66,9 @@ struct residency_turns {
     uint64_t least_ns, most_ns;
 };
 
+/* Whether both have or miss something on one GPU, or the right to work there. */
+bool residency_share_place(const struct residency_session *a, const struct residency_session *b);
+
 /* How long the session's turn is, beside these. */
 uint64_t residency_turn_ns(const struct residency_session *session, const struct residency_session *sessions,
                            unsigned count, const struct residency_turns *turns);
