@@ -2,7 +2,7 @@
 import pytest
 
 from conftest import GIB, MIB, wait_for
-from test_moves import Movable, assert_good_in_turns
+from test_moves import Movable, assert_good_in_turns, work_on
 
 
 @pytest.fixture
@@ -88,3 +88,34 @@ def test_nvshares_variable_says_the_same(paging):
     paging.cli("create", "--name", "a", "--oversubscribe=managed", "--memory", "3GiB",
                env=paging.environment(NVSHARE_ENABLE_SINGLE_OVERSUB="1"))
     assert paging.session("a")["single_oversubscribe"]
+
+
+@pytest.mark.parametrize("engine", ["swap", "managed"])
+def test_three_sessions_take_turns_on_two_gpus(make_daemon, make_gpu, product, reap, engine):
+    """One of them has memory on both: each GPU has turns of its own, and a session that is suspended in the middle of its turn gives
+    its room to who waits."""
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_PAGING=1)).start()
+
+    def begin(name, gpu):
+        return Movable(reap(daemon.spawn("run", "--session", name, "--", "env", f"CUDA_VISIBLE_DEVICES={gpu}",
+                                         product.program("movable"), "40", str(10 * MIB))))
+    for name, gpus in (("a", "0"), ("b", "1"), ("c", "01")):
+        daemon.cli("create", "--name", name, f"--oversubscribe={engine}", "--memory", "300MiB", *(word for gpu in gpus for word in ("--gpu", gpu)))
+    a, b, *c = [begin("a", 0), begin("b", 1), begin("c", 0), begin("c", 1)]
+    assert [gpu["used_bytes"] > 160 * MIB for gpu in daemon.session("c")["gpus"]] == [True, True]
+    for movable in (a, b, *c):
+        movable.send("check")
+    assert [movable.read() for movable in (a, b, *c)] == ["good"] * 4
+    work_on(a, 3000)
+    for movable in c:
+        movable.send("check")
+    daemon.cli("suspend", "a")
+    assert daemon.session("a")["suspended_by"] == "user"
+    assert [movable.read() for movable in c] == ["good"] * 2 and b.ask("check") == "good"
+    assert not a.has_answered(0)
+    daemon.cli("resume", "a")
+    assert a.read().startswith("worked")
+    assert "session.move_failed" not in daemon.cli("events", "--json").stdout
+    for movable in (a, b, *c):
+        assert movable.ask("check") == "good"
+        movable.end()
