@@ -87,6 +87,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     uint64_t now = session->arbiter->now, from = process->reported_at;
     uint64_t most = now - from + process->spare_ns;
     uint64_t open = process->open_since ? now - process->open_since : 0;
+    double passed = (double)(now - session->told_at);
     process->reported_at = session->told_at = now;
     process->longest_ns = told->longest_ns < open ? told->longest_ns : open;
     session->waited_ns += told->waited_ns;
@@ -101,7 +102,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     busy = own_part(process, from, busy, (double)told->calls);
     session->busy_ns += busy;
     session->said_ns += busy;
-    arbiter_learn(session, is_alone, busy, (double)told->calls);
+    arbiter_learn(session, is_alone, passed, busy, (double)told->calls);
 }
 
 /* It told nothing of what it did last. A turn was its own; a guest was what it has been of late. */

@@ -116,6 +116,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
     session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
     session->busy_ns = session->spent_ns = session->unspent_ns = session->lease_busy_ns = 0;
     arbiter_watch(session);
+    arbiter_begin_beside(session);
     FOR_GPUS (gpu, session->held) {
         session->use[gpu].open_ns = 0;
         session->use[gpu].guests_ns = arbiter->gpus[gpu].guests_ns;

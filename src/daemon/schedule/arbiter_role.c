@@ -263,6 +263,14 @@ static bool is_measured_as_a_whole(const struct arbiter_session *session)
            session->processes->next;
 }
 
+/* What calls take on the GPU that were before it for so long, beside others; negative where nobody knows. */
+static double spent_by(const struct arbiter_session *session, double busy_ns, double calls)
+{
+    if (!has_several_processes(session) && session->beside.part > 0 && !solo_cost_is_steady(&session->cost))
+        return busy_ns * session->beside.part;
+    return solo_cost_of(&session->cost, calls);
+}
+
 /* A stretch of time is over. */
 static void judge_stretch(struct arbiter_session *session)
 {
@@ -279,8 +287,9 @@ static void judge_stretch(struct arbiter_session *session)
         return;
     double busy = seen.busy_ns / passed, used = busy;
     if (!is_alone && (session->lease == LEASE_GUEST || !session->is_dense))
-        used = solo_cost_of(&session->cost, seen.calls) / passed;
+        used = spent_by(session, seen.busy_ns, seen.calls) / passed;
     used = used < 0 ? 0 : used < busy ? used : busy;
+    session->last_busy = bounded(busy);
     judge(session, bounded(busy), bounded(used), passed, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
     smooth(&session->share_used, used * passed / whole, whole);
@@ -290,9 +299,14 @@ static void judge_stretch(struct arbiter_session *session)
         arbiter_owe(session, -(1 - busy + used) * passed);
 }
 
-void arbiter_learn(struct arbiter_session *session, bool is_alone, double busy_ns, double calls)
+void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed_ns, double busy_ns,
+                   double calls)
 {
-    double spent = solo_cost_of(&session->cost, calls), most = busy_ns + solo_cost_of(&session->cost, 1);
+    if (!is_alone)
+        arbiter_note_beside(session, passed_ns, busy_ns);
+    else
+        arbiter_begin_beside(session);
+    double spent = spent_by(session, busy_ns, calls), most = busy_ns + solo_cost_of(&session->cost, 1);
     if (spent <= 0 || is_alone)
         spent = busy_ns;
     else if (spent > most)

@@ -102,6 +102,17 @@ struct seen {
     bool has_company;
 };
 
+/* Of a session beside others, what is summed up in the running window; and the part of the time in which it had work that the GPU
+ * did it, in the last one (0: nobody knows). */
+struct beside {
+    double passed_ns, busy_ns;
+    /* In which others had no work; what they were charged; and of that, what was a guess. */
+    double others_idle_ns, others_ns, unsure_ns;
+    /* What they had been charged when it told of something last. */
+    double before_ns, unsure_before_ns;
+    double part;
+};
+
 /* How well it used the time in which others held still for its bursts, since `from`. */
 struct favour {
     uint64_t from;
@@ -162,6 +173,7 @@ struct arbiter_session {
     double busy_ns, spent_ns, lease_busy_ns, unspent_ns;
     /* When another session's gate was open beside it last. */
     uint64_t company_at;
+    struct beside beside;
 
     /* What it is like. */
     struct solo_cost cost;
@@ -181,6 +193,8 @@ struct arbiter_session {
     bool is_wrong;
     /* Part of the time that it keeps the GPU busy alone, and that it used, and had work for, of late; its progress of late. */
     double density, share_used, share_busy, progress;
+    /* The part of the last stretch in which it had work. */
+    double last_busy;
     /* Its cost was measured last. */
     uint64_t alone_at;
     struct seen seen;
@@ -275,6 +289,11 @@ static inline bool is_exclusive(const struct arbiter_session *session)
     return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_LOOSE;
 }
 
+static inline bool has_several_processes(const struct arbiter_session *session)
+{
+    return session->processes && session->processes->next;
+}
+
 /* What others keep from it of its minimum. */
 static inline double missing(const struct arbiter_session *session)
 {
@@ -330,6 +349,10 @@ double arbiter_charge(struct arbiter_session *session);
 void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double used_ns);
 /* What it used in the running second, or in that which was so many before. */
 double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back);
+/* What it tells of a stretch of time from now on is beside what others are charged from now on. */
+void arbiter_begin_beside(struct arbiter_session *session);
+/* In company it had work for `busy_ns` of so much time. */
+void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns);
 /* A guest used so much. */
 void arbiter_charge_guest(struct arbiter_session *session, double used_ns);
 
@@ -359,8 +382,9 @@ void arbiter_forget_need(struct arbiter_session *session);
 void arbiter_try_open(const struct arbiter_session *gone);
 /* A stretch of time begins in which it is watched. */
 void arbiter_watch(struct arbiter_session *session);
-/* A process told what it did; `is_alone`: beside nobody's open gate. */
-void arbiter_learn(struct arbiter_session *session, bool is_alone, double busy_ns, double calls);
+/* A process told what it did of so much time; `is_alone`: beside nobody's open gate. */
+void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed_ns, double busy_ns,
+                   double calls);
 /* For `passed` ns its speed was that part of its speed alone. */
 void arbiter_note_progress(struct arbiter_session *session, double part, double passed);
 /* The turn is over; `gave_back`: because there was no work any more. */

@@ -21,6 +21,8 @@
  * charges of those fall that are not sure. */
 #define LEFT_MOST_NS 120000000.0
 #define LEFT_PART_NS 200000000.0
+/* How long a window is in which what a session tells is compared with what others are charged. */
+#define BESIDE_NS 200000000.0
 /* Of what is promised, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
@@ -131,12 +133,19 @@ static void add_left(struct arbiter *arbiter, uint64_t gpu, double ns)
                                                         : left;
 }
 
+/* What several processes tell one after the other differs in any case. */
+static bool is_charged_by_calls(const struct arbiter_session *session)
+{
+    return has_several_processes(session) ? solo_cost_is_alike(&session->cost)
+                                          : solo_cost_is_steady(&session->cost);
+}
+
 /* What is charged, over all sessions, is no more than the time that passed. Where it would be, those are charged less, all in
  * proportion, whose calls are not alike: the cost of these is an average, which the calls at hand may be far from. */
 static double believed_part(const struct arbiter_session *session)
 {
     double part = 1;
-    if (solo_cost_is_steady(&session->cost))
+    if (is_charged_by_calls(session))
         return 1;
     FOR_GPUS (gpu, session->held) {
         double left = session->arbiter->gpus[gpu].left_ns;
@@ -294,7 +303,8 @@ static void advance(struct arbiter_session *session, uint64_t gpu, double held_n
 {
     struct use *use = &session->use[gpu];
     double lease = (double)(session->arbiter->now - session->since), turn = quantum(session->arbiter);
-    double ahead = fmin(fmax(lease, AHEAD_TURNS * turn) / session->weight, AHEAD_TURNS_MOST * fmax(lease, turn));
+    double ahead =
+        fmin(fmax(lease, AHEAD_TURNS * turn) / session->weight, AHEAD_TURNS_MOST * fmax(lease, turn));
     double most = session->arbiter->gpus[gpu].clock[session->priority] + ahead;
     double vt = use->vt + held_ns / session->weight;
     if (use->vt < most)
@@ -323,6 +333,72 @@ static void take_tokens(struct arbiter_session *session, double used_ns)
         session->tokens = BUCKET_NS;
 }
 
+/* What other sessions were charged in all on its first GPU, with what the holder of a turn is not charged for yet; of that, what was
+ * not by their calls; and in which part of the time none of those beside it had work, of late. */
+struct others {
+    double ns, unsure_ns, idle;
+};
+
+static struct others find_others(const struct arbiter_session *session)
+{
+    struct others others = {.idle = 1};
+    unsigned gpu = session->held ? (unsigned)__builtin_ctzll(session->held) : 0;
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
+        bool is_there = at->held >> gpu & 1;
+        double ns = at->use[gpu].used_ns + (is_there && is_exclusive(at) ? at->spent_ns : 0);
+        if (at == session)
+            continue;
+        others.ns += ns;
+        others.unsure_ns += is_charged_by_calls(at) ? 0 : ns;
+        others.idle *= is_there ? 1 - at->last_busy : 1;
+    }
+    return others;
+}
+
+void arbiter_begin_beside(struct arbiter_session *session)
+{
+    struct others others = find_others(session);
+    session->beside.before_ns = others.ns;
+    session->beside.unsure_before_ns = others.unsure_ns;
+}
+
+/* The part of the time in which a session has work before the GPU that the GPU does this work. All are parts of the time: `idle` and
+ * `others_idle`, in which it and all others have none; `others`, what others were charged, of which the part `unsure` is a guess.
+ *
+ * In which nobody has work is taken to be as in a closed network of queues: programs that share the GPU evenly while they have work,
+ * and begin it at any moment. In the rest the GPU works, and what is not the others' is the session's. So far as theirs is a guess,
+ * it has what it has in such a network. */
+static double part_beside(double idle, double others_idle, double others, double unsure)
+{
+    double sum = 1 + idle + others_idle, busy = 1 - idle;
+    double all_idle = (sum - sqrt(fmax(sum * sum - 8 * idle * others_idle, 0))) / 2;
+    double left = fmax(1 - all_idle - others, busy - others);
+    double even = all_idle > 0 ? idle * (others_idle / all_idle - 1) : busy / 2;
+    double used = left + (even - left) * unsure;
+    return fmin(fmax(used / busy, 0), 1);
+}
+
+void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns)
+{
+    struct beside *beside = &session->beside;
+    struct others others = find_others(session);
+    beside->passed_ns += passed_ns;
+    beside->busy_ns += busy_ns;
+    beside->others_idle_ns += others.idle * passed_ns;
+    beside->others_ns += fmax(others.ns - beside->before_ns, 0);
+    beside->unsure_ns += fmax(others.unsure_ns - beside->unsure_before_ns, 0);
+    beside->before_ns = others.ns;
+    beside->unsure_before_ns = others.unsure_ns;
+    if (beside->passed_ns < BESIDE_NS || beside->busy_ns <= 0)
+        return;
+    double idle = 1 - fmin(beside->busy_ns / beside->passed_ns, 1);
+    double unsure = beside->others_ns > 0 ? fmin(beside->unsure_ns / beside->others_ns, 1) : 0;
+    beside->part = part_beside(idle, beside->others_idle_ns / beside->passed_ns,
+                               beside->others_ns / beside->passed_ns, unsure);
+    *beside =
+        (struct beside){.before_ns = others.ns, .unsure_before_ns = others.unsure_ns, .part = beside->part};
+}
+
 double arbiter_charge(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
@@ -334,8 +410,8 @@ double arbiter_charge(struct arbiter_session *session)
     double most_spent = passed + session->unspent_ns;
     double spent = session->spent_ns < most_spent ? session->spent_ns : most_spent;
     /* Of calls that are not alike, and of several processes', what the turn's time was spent on tells more. */
-    bool is_steady = solo_cost_is_steady(&session->cost);
-    bool has_several = session->processes && session->processes->next;
+    bool is_steady = is_charged_by_calls(session);
+    bool has_several = has_several_processes(session);
     session->busy_ns -= busy;
     session->spent_ns = 0;
     session->unspent_ns = most_spent - spent;
@@ -346,6 +422,8 @@ double arbiter_charge(struct arbiter_session *session)
         double by_clock = use->open_ns * busy / passed;
         bool is_by_calls = is_steady && (guests > 0 || !has_several);
         double used = is_by_calls ? spent : by_clock < held ? by_clock : held;
+        if (guests > 0 && !is_by_calls && !has_several && session->beside.part > 0)
+            used = by_clock * session->beside.part;
         most_open = held > most_open ? held : most_open;
         if (session->understates)
             used = held; /* by the clock */

@@ -7,6 +7,10 @@
 #define NS_LEAST 4000000.0
 #define ALIKE 0.05
 #define STRETCHES_LEAST 2u
+/* A cost that is wrong by less than this, as far as its stretches tell. Few of them may be alike by chance: what they tell counts
+ * for so much more, divided by how many more there are than one. */
+#define ERROR_MOST 0.05
+#define FEW 4
 #define CALLS_VARIED 64.0
 /* After so much GPU time older calls count half. */
 #define MEMORY_NS 3000000000.0
@@ -57,14 +61,28 @@ double solo_cost_of(const struct solo_cost *cost, double calls)
     return cost->calls > 0 ? calls * cost->ns / cost->calls : -1;
 }
 
-bool solo_cost_is_steady(const struct solo_cost *cost)
+/* By how much the cost is wrong, usually, as a part of it: that of a ratio of two sums. */
+static double error_of(const struct solo_cost *cost)
+{
+    double each_ns = cost->ns / cost->calls, others = cost->stretches - 1;
+    double squares =
+        cost->ns_squares - 2 * each_ns * cost->products + each_ns * each_ns * cost->calls_squares;
+    return sqrt(fmax(squares, 0) * cost->stretches / others) / cost->ns * (1 + FEW / others);
+}
+
+bool solo_cost_is_alike(const struct solo_cost *cost)
 {
     return cost->alone.spread < ALIKE && (cost->calls >= CALLS_LEAST || cost->ns >= NS_LEAST);
 }
 
 bool solo_cost_is_sure(const struct solo_cost *cost)
 {
-    return cost->alone.count >= STRETCHES_LEAST && (solo_cost_is_steady(cost) || cost->calls >= CALLS_VARIED);
+    return cost->alone.count >= STRETCHES_LEAST && (solo_cost_is_alike(cost) || cost->calls >= CALLS_VARIED);
+}
+
+bool solo_cost_is_steady(const struct solo_cost *cost)
+{
+    return cost->stretches >= STRETCHES_LEAST && error_of(cost) < ERROR_MOST;
 }
 
 static void add(struct solo_cost *cost, double busy_ns, double calls)
@@ -72,16 +90,25 @@ static void add(struct solo_cost *cost, double busy_ns, double calls)
     if (cost->ns > MEMORY_NS) {
         cost->ns /= 2;
         cost->calls /= 2;
+        cost->stretches /= 2;
+        cost->ns_squares /= 2;
+        cost->calls_squares /= 2;
+        cost->products /= 2;
     }
     cost->ns += busy_ns;
     cost->calls += calls;
+    cost->stretches++;
+    cost->ns_squares += busy_ns * busy_ns;
+    cost->calls_squares += calls * calls;
+    cost->products += busy_ns * calls;
 }
 
 static void begin_anew(struct solo_cost *cost)
 {
     double ns = cost->odd_ns, calls = cost->odd_calls;
     unsigned left = cost->may_be_mixed ? cost->may_be_mixed - 1 : MIXED_MOST;
-    *cost = (struct solo_cost){.ns = ns, .calls = calls, .may_be_mixed = left};
+    *cost = (struct solo_cost){.may_be_mixed = left};
+    add(cost, ns, calls);
     begin_trend(&cost->alone, log(ns / calls));
     cost->alone.count = STRETCHES_LEAST; /* that many were odd, or one was measured on purpose */
 }

@@ -28,6 +28,8 @@ struct least {
 struct solo_cost {
     /* Calls, fading, and what they took; those of the stretches in a row that are beyond the trend. */
     double ns, calls, odd_ns, odd_calls;
+    /* How much stretches differ: their number, and sums of squares and products of both. */
+    double stretches, ns_squares, calls_squares, products;
     /* It is of a stretch in which the calls became others, which may have had both kinds: so many more measures replace it if
      * they differ. */
     unsigned may_be_mixed;
@@ -39,9 +41,11 @@ struct solo_cost {
 /* What so many calls take; negative where nobody knows. */
 double solo_cost_of(const struct solo_cost *cost, double calls);
 
-/* Whether more calls would change it little: there were some and all took alike, or many. */
+/* Whether it is worth no more turns to find out: some calls took about alike, or there were many. */
 bool solo_cost_is_sure(const struct solo_cost *cost);
-/* Whether all calls take alike: then a few of them tell what any number takes. */
+/* Whether calls seem to take alike: a few of them tell what any number takes. Few may be so by chance. */
+bool solo_cost_is_alike(const struct solo_cost *cost);
+/* Whether it is known well, as far as what was measured tells: then calls are charged by it. */
 bool solo_cost_is_steady(const struct solo_cost *cost);
 
 /* Of `passed_ns`, the program had work for `busy_ns` in which so many calls were done. */

@@ -1030,6 +1030,52 @@ static void progress_is_told_of_guests_and_of_who_takes_turns(void **state)
     assert_near(100 * arbiter_session_progress(least->session), 100, 2);
 }
 
+/* Before each call it copies, which takes 10 us; the call takes from 20 us to 8 ms by chance, as likely the one as the other
+ * half as long. */
+static void run_tailed(struct member *member, uint64_t ns)
+{
+    static uint64_t chance = 1;
+    bool copies = false;
+    uint64_t seen = 0;
+    for (uint64_t end = world.now + ns; world.now < end; world_run(&world, WORLD_STEP_NS)) {
+        if (member->idle_until == seen) /* of the gap that the last call began */
+            continue;
+        seen = member->idle_until;
+        copies = !copies;
+        chance = chance * 6364136223846793005u + 1442695040888963407u;
+        double length = 20000 * pow(400, (double)(chance >> 11) / 9007199254740992.0);
+        member->program.piece_ns = copies ? WORLD_STEP_NS : (uint64_t)length;
+        member->program.idle_ns = copies ? 2 * WORLD_STEP_NS : 500000;
+    }
+}
+
+/* Percent of the GPU that it used, and was charged, in ten seconds beside a light program. */
+static void run_beside_a_light_one(const char *share, double *used, double *charged)
+{
+    struct member *tailed = world_add(&world, share, NORMAL, (struct program){.piece_ns = MS, .burst = 1});
+    world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 400000, .burst = 1, .idle_ns = MS});
+    run_tailed(tailed, 2 * SECOND);
+    uint64_t used_ns = tailed->device_ns, charged_ns = arbiter_session_used(tailed->session, 0);
+    run_tailed(tailed, 10 * SECOND);
+    *used = (double)(tailed->device_ns - used_ns) / 1e8;
+    *charged = (double)(arbiter_session_used(tailed->session, 0) - charged_ns) / 1e8;
+}
+
+static void calls_that_are_not_alike_are_charged_beside_a_light_program(void **state)
+{
+    double used, charged;
+    run_beside_a_light_one("0%..100%", &used, &charged);
+    assert_true(used > 50);
+    assert_near(charged, used, 2);
+}
+
+static void a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program(void **state)
+{
+    double used, charged;
+    run_beside_a_light_one("0%..25%", &used, &charged);
+    assert_near(used, 25, 1);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void)
@@ -1084,6 +1130,8 @@ int main(void)
         T(honest_programs_are_believed_whatever_they_do),
         T(nobody_is_waited_for_longer_than_its_gate_was_open),
         T(random_deaths_and_stops_leave_the_others_at_their_share),
+        T(calls_that_are_not_alike_are_charged_beside_a_light_program),
+        T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
         T(a_maximum_is_kept_of_who_tells_nothing),
         T(the_quantum_follows_the_gap),
         T(without_shares_nobody_is_gated),

@@ -48,6 +48,34 @@ static void many_calls_make_a_cost_sure_that_is_not_steady(void **state)
     assert_true(solo_cost_of(&cost, 1) == 2 * MS);
 }
 
+/* Calls that differ, of which the first stretches agreed by chance. */
+static void two_stretches_about_alike_make_no_cost_that_is_charged_by(void **state)
+{
+    struct solo_cost cost = {0};
+    solo_cost_learn(&cost, stretch(20, 10, 10), true);
+    assert_false(solo_cost_is_steady(&cost));
+    solo_cost_learn(&cost, stretch(20, 12, 10), true);
+    assert_false(solo_cost_is_steady(&cost));
+    cost = (struct solo_cost){0};
+    solo_cost_learn(&cost, stretch(20, 10, 10), true);
+    solo_cost_learn(&cost, stretch(20, 10.1, 10), true);
+    assert_true(solo_cost_is_steady(&cost));
+}
+
+static void a_cost_of_calls_that_differ_is_charged_by_once_many_were_measured(void **state)
+{
+    struct solo_cost cost = {0};
+    unsigned count = 0;
+    for (; !solo_cost_is_steady(&cost) && count < 1000; count++)
+        solo_cost_learn(&cost, stretch(20, count % 3 ? 4 : 12, 4), true);
+    assert_in_range(count, 50, 200);
+    struct solo_cost alike = learned();
+    assert_true(solo_cost_learn(&alike, stretch(20, 20, 100), true));
+    assert_false(solo_cost_is_steady(&alike)); /* of one stretch, nobody knows */
+    solo_cost_learn(&alike, stretch(20, 20, 100), true);
+    assert_true(solo_cost_is_steady(&alike));
+}
+
 static void the_least_is_that_of_late(void **state)
 {
     struct least least = {0};
@@ -129,6 +157,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_cost_what_they_took_alone),
         cmocka_unit_test(many_calls_make_a_cost_sure_that_is_not_steady),
+        cmocka_unit_test(two_stretches_about_alike_make_no_cost_that_is_charged_by),
+        cmocka_unit_test(a_cost_of_calls_that_differ_is_charged_by_once_many_were_measured),
         cmocka_unit_test(the_least_is_that_of_late),
         cmocka_unit_test(one_odd_stretch_changes_nothing_and_three_do),
         cmocka_unit_test(what_is_measured_on_purpose_is_believed_at_once),
