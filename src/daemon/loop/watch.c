@@ -17,7 +17,9 @@
 /* What the thread has done up to a moment. */
 struct mark {
     uint64_t passed_usec, computed_usec;
-    long waits; /* how often it gave its CPU away */
+    uint64_t kernel_usec; /* of what it computed, by the kernel's ticks: about */
+    long faults;          /* pages that were not there */
+    long waits;           /* how often it gave its CPU away */
 };
 
 static struct mark mark_now(void)
@@ -29,29 +31,35 @@ static struct mark mark_now(void)
     return (struct mark){
         .passed_usec = daemon_now_usec(),
         .computed_usec = (uint64_t)computed.tv_sec * 1000000 + (uint64_t)computed.tv_nsec / 1000,
+        .kernel_usec = (uint64_t)usage.ru_stime.tv_sec * 1000000 + (uint64_t)usage.ru_stime.tv_usec,
+        .faults = usage.ru_minflt + usage.ru_majflt,
         .waits = usage.ru_nvcsw,
     };
 }
 
-static void tell(struct daemon *daemon, uint64_t held, uint64_t computed)
+static void tell(struct daemon *daemon, uint64_t held, const struct mark *before, const struct mark *after)
 {
-    log_warning("one callback held the loop for %.1f ms, and computed for %.1f of them", (double)held / 1000,
-                (double)computed / 1000);
+    double held_ms = (double)held / 1000;
+    double computed_ms = (double)(after->computed_usec - before->computed_usec) / 1000;
+    log_warning("one callback held the loop for %.1f ms, and computed for %.1f of them (%.1f in the kernel; "
+                "%ld page faults)",
+                held_ms, computed_ms, (double)(after->kernel_usec - before->kernel_usec) / 1000,
+                after->faults - before->faults);
     if (held < EVENT_USEC)
         return;
     change_publish(daemon, &(struct change){CHANGE_LOOP_HELD, .seconds = (double)held / 1e6},
-                   "one callback held the daemon's loop for %.1f ms, and computed for %.1f of them",
-                   (double)held / 1000, (double)computed / 1000);
+                   "one callback held the daemon's loop for %.1f ms, and computed for %.1f of them", held_ms,
+                   computed_ms);
 }
 
 static void judge(struct daemon *daemon, const struct mark *before)
 {
-    uint64_t held = daemon_now_usec() - before->passed_usec, computed = 0;
+    uint64_t held = daemon_now_usec() - before->passed_usec;
     uint64_t longest = daemon->longest_hold_usec;
+    struct mark after = *before;
     if (held > LOOP_HOLD_USEC) {
-        struct mark after = mark_now();
-        computed = after.computed_usec - before->computed_usec;
-        held = after.waits > before->waits ? held : computed;
+        after = mark_now();
+        held = after.waits > before->waits ? held : after.computed_usec - before->computed_usec;
     }
     user_time_end(daemon, held);
     if (held > longest)
@@ -62,7 +70,7 @@ static void judge(struct daemon *daemon, const struct mark *before)
     if (held <= longest && before->passed_usec - daemon->hold_told_usec < TELL_USEC)
         return;
     daemon->hold_told_usec = before->passed_usec;
-    tell(daemon, held, computed);
+    tell(daemon, held, before, &after);
 }
 
 int loop_run(struct daemon *daemon)
