@@ -89,10 +89,15 @@ def test_a_program_that_needs_less_than_its_maximum_is_not_slowed(together):
 
 
 def test_a_maximum_holds_for_a_program_with_gaps(together):
+    words = ("kernel=300", "gap=300")
+
     def try_once():
-        within, = together([("kernel=300", "gap=300")], compute("0%..25%"))
+        within, = together([words], compute("0%..25%"))
         assert within["gpu"] < 25 + 100 * (50 + 20) / WINDOW_MS, "never more, but for what was saved up"
-        return within["gpu"] > 23, within
+        if within["gpu"] > 23:
+            return True, within
+        without, = together([words])  # on CPUs so busy that it comes to no more at all
+        return without["gpu"] < 23 and within["gpu"] > 0.92 * without["gpu"], (within, without)
     holds(try_once)
 
 
