@@ -12,7 +12,7 @@ import tempfile
 
 import pytest
 
-from conftest import DEADLINE_S, MIB, Daemon, Gpu, wait_for
+from conftest import DEADLINE_S, IN_MEMORY, MIB, Daemon, Gpu, wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "sinfo", "munged")
 
@@ -170,7 +170,7 @@ def cluster(product):
         if now.get("words") != words:
             stop()
             daemon = Daemon(product, Gpu(product, FAKECUDA_TOTAL_MEM=1000 * MIB, FAKECUDA_GPUS=2),
-                            tempfile.mkdtemp(prefix="gs-"))
+                            tempfile.mkdtemp(prefix="gs-", dir=IN_MEMORY))
             daemon.folder.chmod(0o755)
             daemon.runtime.chmod(0o755)
             daemon.start("--system")
