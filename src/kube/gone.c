@@ -63,7 +63,7 @@ static bool has_follower(const json_t *session, const json_t *wanted)
 /* As the API server has it. 1: it has gone; 0: not; negative: nobody knows. */
 static int ask_whether_pod_has_gone(struct kubelet *kubelet, const json_t *session)
 {
-    char path[512];
+    char path[64 + 2 * 253];
     struct error error;
     json_t *pod = NULL;
     snprintf(path, sizeof(path), "/api/v1/namespaces/%.253s/pods/%.253s", session_text(session, "namespace"),
