@@ -42,6 +42,11 @@ class Crowd:
         program.process.wait()
         self.begin()
 
+    def last_words(self, name):
+        """What it and its child have written on stderr, now that it is over with them."""
+        self.programs[name].process.kill()
+        return self.programs[name].process.stderr.read()
+
     @contextlib.contextmanager
     def stopped(self, name):
         os.kill(self.programs[name].process.pid, signal.SIGSTOP)
@@ -70,7 +75,7 @@ class Crowd:
             self.daemon.cli("scheduler", "--anti-thrash", "off")
         for name in names:
             answer = self.programs[name].read()
-            assert answer == "good", f"{name}: {answer} {self.programs[name].process.stderr.read() if not answer else ''}"
+            assert answer == "good", f"{name}: {answer} {self.last_words(name)}"
 
     def finish(self):
         for program in self.programs.values():

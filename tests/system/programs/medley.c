@@ -217,15 +217,13 @@ struct handed_out {
 static void read_for_parent(int parent)
 {
     struct handed_out handed_out;
-    bool has_gpu = false;
+    CHECK(cuInit(0));
+    use_gpu(0);
+    if (send(parent, "", 1, MSG_NOSIGNAL) != 1)
+        _exit(1);
     while (recv(parent, &handed_out, sizeof(handed_out), MSG_WAITALL) == sizeof(handed_out)) {
         CUdeviceptr address;
         uint64_t sum = 0;
-        if (!has_gpu) {
-            CHECK(cuInit(0));
-            use_gpu(0);
-            has_gpu = true;
-        }
         CHECK(cuIpcOpenMemHandle_v2(&address, handed_out.handle, 1));
         CHECK(cuMemcpyDtoH_v2(found, address, handed_out.bytes));
         CHECK(cuIpcCloseMemHandle(address));
@@ -237,10 +235,12 @@ static void read_for_parent(int parent)
     _exit(0);
 }
 
-/* Before anything is known of the GPU, which a forked child cannot use. */
+/* Before anything is known of the GPU, which a forked child cannot use. When this returns it has met the GPU: a session takes
+ * nobody in while its daemon is away. */
 static void start_child(void)
 {
     int ends[2];
+    char ready;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         exit(1);
     pid_t child = fork();
@@ -252,6 +252,8 @@ static void start_child(void)
     }
     close(ends[1]);
     line_to_child = ends[0];
+    if (recv(line_to_child, &ready, 1, 0) != 1)
+        exit(1);
 }
 
 /* Memory that was handed out stays on the card, so it goes at once. */
@@ -266,7 +268,9 @@ static const char *hand_out(void)
     bool is_read = send(line_to_child, &handed_out, sizeof(handed_out), MSG_NOSIGNAL) == sizeof(handed_out) &&
                    recv(line_to_child, &sum, sizeof(sum), MSG_WAITALL) == sizeof(sum);
     CHECK(cuMemFree_v2(buffer.address));
-    return is_read && sum == make_content(&buffer) ? NULL : "what its child read";
+    if (!is_read)
+        return "its child has gone";
+    return sum == make_content(&buffer) ? NULL : "what its child read";
 }
 
 static const char *step(struct buffer *buffer)
