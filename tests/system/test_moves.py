@@ -571,6 +571,22 @@ def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, product, 
         movable.end()
 
 
+def test_what_cannot_come_in_parts_is_not_asked_for_again_and_again(make_daemon, make_gpu, product, reap):
+    """There is room for some of one large allocation, which comes as a whole: its process is told to bring that piece once."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.08)).start()
+    movables = []
+    for name in "ab":
+        movables.append(Movable(reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "300MiB", "--",
+                                                  product.program("movable"), "1", "4096"))))
+        assert movables[-1].ask(f"alloc {200 * MIB}") == "allocated"
+    assert daemon.session("a")["residency"] == "away"
+    daemon.cli("resume", "a")
+    assert movables[0].ask("check") == "good" and daemon.session("b")["residency"] == "away"
+    assert "agent.floods" not in [kind for kind, _ in events(daemon, daemon.session("a"))]
+    for movable in movables:
+        movable.end()
+
+
 def test_with_anti_thrash_one_works_at_a_time(daemon, start):
     """Both fit together, and still only one of them is on the card while both have work."""
     movables = [start(20, 4 * MIB, "--name", name, "--memory", "200MiB") for name in "ab"]

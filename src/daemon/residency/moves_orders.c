@@ -73,13 +73,14 @@ static void order_part(struct process *process)
         bytes = session_move->ahead_bytes;
     uint64_t least = (move->now.evicted_bytes + move->now.resident_bytes) / AHEAD_LEAST_PART;
     least = least < AHEAD_LEAST_BYTES ? least : AHEAD_LEAST_BYTES;
-    if (bytes == 0 || (bytes < least && bytes < move->now.evicted_bytes))
+    if (bytes <= move->vain_bytes || (bytes < least && bytes < move->now.evicted_bytes))
         return;
     struct wire_message message = {.header.type = WIRE_RESTORE_PART, .restore_part.most_bytes = bytes};
     give_order(process, &message, &message.restore_part.order);
     if (!move->order)
         return;
     move->is_part = true;
+    move->part_bytes = bytes;
     move->left_bytes = move->now.evicted_bytes - bytes;
     session_move->ahead_bytes -= bytes;
 }
@@ -252,7 +253,7 @@ void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
     move->state = is_leaving ? MOVE_LEAVING : MOVE_COMING;
     for (struct process *process = session->processes; process; process = process->next)
         if (process->move)
-            process->move->again_usec = 0;
+            process->move->again_usec = process->move->vain_bytes = 0;
 }
 
 void moves_set_suspended(struct session *session, bool is_suspended)

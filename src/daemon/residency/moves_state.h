@@ -34,6 +34,8 @@ struct process_move {
     uint64_t order;        /* that was not answered; 0: none */
     bool is_part;          /* that order has some come ahead, until */
     uint64_t left_bytes;   /* so much is away */
+    uint64_t part_bytes;   /* that order's piece */
+    uint64_t vain_bytes;   /* a piece of so many bytes brought nothing: what is next is larger */
     uint64_t heard_usec;   /* when it last said something, or was told it */
     uint64_t again_usec;   /* not to be told again before */
     uint64_t extra_bytes;  /* of arena that it needs beyond what it has */

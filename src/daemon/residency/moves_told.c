@@ -54,6 +54,9 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
     uint64_t now = daemon_now_usec();
     move->order = 0;
     move->is_part = false;
+    if (was_part)
+        move->vain_bytes =
+            move->now.evicted_bytes < move->left_bytes + move->part_bytes ? 0 : move->part_bytes;
     if (moved->result == WIRE_MOVE_DONE) {
         move->extra_bytes = 0;
         return;
