@@ -29,9 +29,8 @@ class Load:
         return {"bursts": bursts, "kernel_ns": kernel_ns, "p50_ms": p50_ns / 1e6, "p99_ms": p99_ns / 1e6}
 
 
-@pytest.fixture
-def together(daemon, reap):
-    """together([words], [options of run]): what each load did in a window, with its percent of the GPU's time in `gpu`, and of
+def side_by_side(daemon, reap):
+    """run([words], [options of run]): what each load did in a window, with its percent of the GPU's time in `gpu`, and of
     what it was charged in `charged`; without options, outside GPU Slice."""
     pipes = {"text": True, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     program = daemon.product.program("load")
@@ -63,6 +62,11 @@ def together(daemon, reap):
     return run
 
 
+@pytest.fixture
+def together(daemon, reap):
+    return side_by_side(daemon, reap)
+
+
 def compute(*shares):
     return [("--compute", share) for share in shares]
 
@@ -86,6 +90,16 @@ def test_a_program_that_needs_less_than_its_maximum_is_not_slowed(together):
         within, = together([words], compute("0%..25%"))
         return within["gpu"] >= 0.95 * without["gpu"], (within, without)
     holds(try_once)
+
+
+def test_short_kernels_are_charged_for_themselves_where_calls_cost_more(make_daemon, make_gpu, reap):
+    """On a card most of the time in which such a call is before the GPU is its way there and back."""
+    run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
+    for _ in range(2):
+        results = run([("kernel=50", "gap=60"), ("kernel=20", "gap=40")], compute("30%..100%", "30%..100%"))
+        if all(one["charged"] < one["gpu"] + 15 for one in results):
+            return
+    pytest.fail(f"{results}")
 
 
 def test_a_maximum_holds_for_a_program_with_gaps(together):

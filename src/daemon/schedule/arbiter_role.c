@@ -266,7 +266,7 @@ static bool is_measured_as_a_whole(const struct arbiter_session *session)
 /* What calls take on the GPU that were before it for so long, beside others; negative where nobody knows. */
 static double spent_by(const struct arbiter_session *session, double busy_ns, double calls)
 {
-    if (!has_several_processes(session) && session->beside.part > 0 && !solo_cost_is_steady(&session->cost))
+    if (arbiter_is_charged_by_time(session))
         return busy_ns * session->beside.part;
     return solo_cost_of(&session->cost, calls);
 }
@@ -303,7 +303,7 @@ void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed
                    double calls)
 {
     if (!is_alone)
-        arbiter_note_beside(session, passed_ns, busy_ns);
+        arbiter_note_beside(session, passed_ns, busy_ns, calls);
     else
         arbiter_begin_beside(session);
     double spent = spent_by(session, busy_ns, calls), most = busy_ns + solo_cost_of(&session->cost, 1);

@@ -103,14 +103,20 @@ struct seen {
 };
 
 /* Of a session beside others, what is summed up in the running window; and the part of the time in which it had work that the GPU
- * did it, in the last one (0: nobody knows). */
+ * did it, in the last one (0: nobody knows, since its calls are short, or there was none). */
 struct beside {
     double passed_ns, busy_ns;
     /* In which others had no work; what they were charged; and of that, what was a guess. */
     double others_idle_ns, others_ns, unsure_ns;
+    /* What its own calls cost, as measured alone. */
+    double spent_ns;
+    /* Its calls, and how long they were before the GPU: of older windows half as much each. */
+    double calls, calls_ns;
     /* What they had been charged when it told of something last. */
     double before_ns, unsure_before_ns;
     double part;
+    /* Neither that cost nor the others' explain how long it had work: what was measured was not of such calls. */
+    bool is_unexplained;
 };
 
 /* How well it used the time in which others held still for its bursts, since `from`. */
@@ -351,8 +357,11 @@ void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double
 double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back);
 /* What it tells of a stretch of time from now on is beside what others are charged from now on. */
 void arbiter_begin_beside(struct arbiter_session *session);
-/* In company it had work for `busy_ns` of so much time. */
-void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns);
+/* In company it had work for `busy_ns` of so much time, in so many calls. */
+void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls);
+/* Whether it is charged, beside others, for what they leave of the time, and not for what its calls cost alone: these are known to
+ * differ, or that cost explains nothing. */
+bool arbiter_is_charged_by_time(const struct arbiter_session *session);
 /* A guest used so much. */
 void arbiter_charge_guest(struct arbiter_session *session, double used_ns);
 

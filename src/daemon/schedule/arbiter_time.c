@@ -23,6 +23,10 @@
 #define LEFT_PART_NS 200000000.0
 /* How long a window is in which what a session tells is compared with what others are charged. */
 #define BESIDE_NS 200000000.0
+/* So many times its cost, and the others', is a time with work that they do not explain. */
+#define UNEXPLAINED 2.5
+/* Calls that are before the GPU for less than this: much of it is their way there and back, and changes of contexts. */
+#define LONG_NS 250000.0
 /* Of what is promised, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
@@ -133,11 +137,18 @@ static void add_left(struct arbiter *arbiter, uint64_t gpu, double ns)
                                                         : left;
 }
 
+bool arbiter_is_charged_by_time(const struct arbiter_session *session)
+{
+    return !has_several_processes(session) && session->beside.part > 0 &&
+           (session->beside.is_unexplained || !solo_cost_is_steady(&session->cost));
+}
+
 /* What several processes tell one after the other differs in any case. */
 static bool is_charged_by_calls(const struct arbiter_session *session)
 {
-    return has_several_processes(session) ? solo_cost_is_alike(&session->cost)
-                                          : solo_cost_is_steady(&session->cost);
+    return has_several_processes(session)
+               ? solo_cost_is_alike(&session->cost)
+               : solo_cost_is_steady(&session->cost) && !session->beside.is_unexplained;
 }
 
 /* What is charged, over all sessions, is no more than the time that passed. Where it would be, those are charged less, all in
@@ -378,12 +389,15 @@ static double part_beside(double idle, double others_idle, double others, double
     return fmin(fmax(used / busy, 0), 1);
 }
 
-void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns)
+void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls)
 {
     struct beside *beside = &session->beside;
     struct others others = find_others(session);
     beside->passed_ns += passed_ns;
     beside->busy_ns += busy_ns;
+    beside->calls += calls;
+    beside->calls_ns += busy_ns;
+    beside->spent_ns += fmax(solo_cost_of(&session->cost, calls), 0);
     beside->others_idle_ns += others.idle * passed_ns;
     beside->others_ns += fmax(others.ns - beside->before_ns, 0);
     beside->unsure_ns += fmax(others.unsure_ns - beside->unsure_before_ns, 0);
@@ -393,10 +407,18 @@ void arbiter_note_beside(struct arbiter_session *session, double passed_ns, doub
         return;
     double idle = 1 - fmin(beside->busy_ns / beside->passed_ns, 1);
     double unsure = beside->others_ns > 0 ? fmin(beside->unsure_ns / beside->others_ns, 1) : 0;
-    beside->part = part_beside(idle, beside->others_idle_ns / beside->passed_ns,
-                               beside->others_ns / beside->passed_ns, unsure);
-    *beside =
-        (struct beside){.before_ns = others.ns, .unsure_before_ns = others.unsure_ns, .part = beside->part};
+    bool are_long = beside->calls_ns > LONG_NS * beside->calls;
+    beside->part = are_long ? part_beside(idle, beside->others_idle_ns / beside->passed_ns,
+                                          beside->others_ns / beside->passed_ns, unsure)
+                            : 0;
+    *beside = (struct beside){
+        .before_ns = others.ns,
+        .unsure_before_ns = others.unsure_ns,
+        .part = beside->part,
+        .calls = beside->calls / 2,
+        .calls_ns = beside->calls_ns / 2,
+        .is_unexplained = beside->busy_ns > beside->others_ns + UNEXPLAINED * beside->spent_ns,
+    };
 }
 
 double arbiter_charge(struct arbiter_session *session)
@@ -422,7 +444,7 @@ double arbiter_charge(struct arbiter_session *session)
         double by_clock = use->open_ns * busy / passed;
         bool is_by_calls = is_steady && (guests > 0 || !has_several);
         double used = is_by_calls ? spent : by_clock < held ? by_clock : held;
-        if (guests > 0 && !is_by_calls && !has_several && session->beside.part > 0)
+        if (guests > 0 && !is_by_calls && arbiter_is_charged_by_time(session))
             used = by_clock * session->beside.part;
         most_open = held > most_open ? held : most_open;
         if (session->understates)

@@ -1069,6 +1069,28 @@ static void calls_that_are_not_alike_are_charged_beside_a_light_program(void **s
     assert_near(charged, used, 2);
 }
 
+/* Whenever it is alone, by chance, it has short calls. */
+static void a_cost_that_others_of_its_calls_had_is_not_believed(void **state)
+{
+    struct member *tailed =
+        world_add(&world, "0%..100%", NORMAL,
+                  (struct program){.piece_ns = WORLD_STEP_NS, .burst = 1, .idle_ns = 500000});
+    struct member *light = world_add(&world, "50%..100%", NORMAL,
+                                     (struct program){.piece_ns = 400000, .burst = 1, .idle_ns = MS});
+    uint64_t used_ns = 0, charged_ns = 0;
+    (void)state;
+    for (uint64_t from = world.now; world.now < from + 12 * SECOND; world_run(&world, WORLD_STEP_NS)) {
+        tailed->program.piece_ns = light->gate_open ? 4 * MS : WORLD_STEP_NS;
+        if (world.now < from + 2 * SECOND) {
+            used_ns = tailed->device_ns;
+            charged_ns = arbiter_session_used(tailed->session, 0);
+        }
+    }
+    double used = (double)(tailed->device_ns - used_ns) / 1e8;
+    assert_true(used > 50);
+    assert_near((double)(arbiter_session_used(tailed->session, 0) - charged_ns) / 1e8, used, 5);
+}
+
 static void a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program(void **state)
 {
     double used, charged;
@@ -1132,6 +1154,7 @@ int main(void)
         T(random_deaths_and_stops_leave_the_others_at_their_share),
         T(calls_that_are_not_alike_are_charged_beside_a_light_program),
         T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
+        T(a_cost_that_others_of_its_calls_had_is_not_believed),
         T(a_maximum_is_kept_of_who_tells_nothing),
         T(the_quantum_follows_the_gap),
         T(without_shares_nobody_is_gated),
