@@ -417,7 +417,7 @@ void arbiter_note_beside(struct arbiter_session *session, double passed_ns, doub
         .part = beside->part,
         .calls = beside->calls / 2,
         .calls_ns = beside->calls_ns / 2,
-        .is_unexplained = beside->busy_ns > beside->others_ns + UNEXPLAINED * beside->spent_ns,
+        .is_unexplained = are_long && beside->busy_ns > beside->others_ns + UNEXPLAINED * beside->spent_ns,
     };
 }
 
