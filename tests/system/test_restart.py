@@ -1,9 +1,11 @@
 """The daemon is killed again and again, under load: programs run on under their quotas, and the next one finds all."""
+import contextlib
 import json
 import os
 import random
 import signal
 import socket
+import threading
 import time
 
 import pytest
@@ -13,6 +15,7 @@ from conftest import MIB, wait_for
 from test_quota import OUT_OF_MEMORY, Puppet, in_session
 
 ROUNDS = 20
+ENDS = 10
 STORM_LIMIT = 24 * MIB
 ENDED = (0, -signal.SIGTERM)
 
@@ -235,3 +238,30 @@ def test_a_new_daemon_that_is_too_busy_to_answer_leaves_programs_under_the_limit
     wait_for(lambda: held.puppet.do("info")[2] == 16 * MIB, "it to come again")
     held.limit = 16 * MIB
     held.check_quota()
+
+
+def test_whoever_asks_in_its_last_moments_does_not_hinder_a_daemon(daemon):
+    """Requests come until nobody takes them any more: some are read when it has stopped to take them in turn."""
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def ask(client):
+        with client, contextlib.suppress(OSError):
+            while True:
+                client.sendall(request)
+                if not client.recv(4096):
+                    return
+
+    for _ in range(ENDS):
+        clients = []
+        for _ in range(8):
+            clients.append(socket.socket(socket.AF_UNIX))
+            clients[-1].connect(str(daemon.control_socket))
+        threads = [threading.Thread(target=ask, args=[client]) for client in clients]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: daemon.request("GET", "/healthz")[0] == 200, "an answer beside them")
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(20) == 0
+        for thread in threads:
+            thread.join()
+        daemon.start()

@@ -83,10 +83,14 @@ void http_wait_for_turn(struct http_request *request)
     http_turns_join(request->daemon->http->turns, request->peer.uid, &request->turn, request);
 }
 
+bool http_is_stopping(const struct http_request *request)
+{
+    return request->daemon->http->is_stopping;
+}
+
 bool http_has_run_long(const struct http_request *request)
 {
-    const struct http *http = request->daemon->http;
-    return daemon_now_usec() - http->run_began_usec > RUN_USEC && !http->is_stopping;
+    return daemon_now_usec() - request->daemon->http->run_began_usec > RUN_USEC && !http_is_stopping(request);
 }
 
 /* What a connection is known by in on_connection(). */
@@ -200,6 +204,10 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     request->path = url; /* it lives as long as the request */
     request->method = method;
     set_asking(request, true);
+    if (http_is_stopping(request)) {
+        handle_whole(request);
+        return queue_answer(request);
+    }
     http_wait_for_turn(request);
     return MHD_YES;
 }

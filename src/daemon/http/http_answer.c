@@ -81,7 +81,7 @@ static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t r
     ssize_t count = request->stream_read(request->stream_context, bytes, room);
     if (count == HTTP_STREAM_END)
         return MHD_CONTENT_READER_END_OF_STREAM;
-    if (count == HTTP_STREAM_FAILED)
+    if (count == HTTP_STREAM_FAILED || (count == 0 && http_is_stopping(request)))
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (count == 0)
         http_suspend(request);

@@ -5,6 +5,8 @@
 
 #include "daemon/http/http.h"
 
+/* Whether the daemon ends. Then no connection may be suspended any more: libmicrohttpd aborts where it is stopped with one. */
+bool http_is_stopping(const struct http_request *request);
 /* libmicrohttpd leaves the connection alone until it is resumed. */
 void http_suspend(struct http_request *request);
 /* Nothing if it is not suspended. */
