@@ -2,6 +2,8 @@
 import contextlib
 import json
 import os
+import pathlib
+import re
 import signal
 import time
 
@@ -232,12 +234,12 @@ def test_a_stopped_program_is_killed_too_and_nobody_gets_in_meanwhile(daemon, pr
     wait_for(lambda: used(daemon, "s") == MIB, "its memory to be charged")
     os.kill(program.pid, signal.SIGSTOP)
     release = reap(daemon.spawn("release", "--kill", "s"))
-    late = None
-    def refused():
-        nonlocal late
-        late = daemon.cli("run", "--session", "s", product.program("target_app"), env=environment, check=False)
-        return "is being released" in late.stderr
-    wait_for(refused, "a new program to be refused")
+    def is_told_to_end():
+        pending = re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{program.pid}/status").read_text())[1]
+        return int(pending, 16) >> (signal.SIGTERM - 1) & 1
+    wait_for(is_told_to_end, "the stopped program to be told")
+    late = daemon.cli("run", "--session", "s", product.program("target_app"), env=environment, check=False)
+    assert "is being released" in late.stderr
     assert release.wait(40) == 0
     assert program.wait(20) == -signal.SIGKILL
 
