@@ -43,10 +43,11 @@ enum residency_verdict {
 struct residency_session {
     const struct residency_part *parts;
     unsigned part_count;
-    bool can_leave;      /* it is on the card, it can move, and no order of it goes on */
-    bool is_leaving;     /* its part of the card will be free soon */
-    bool is_ahead;       /* what it has here came ahead: it waits, and can_leave */
-    bool can_come_ahead; /* in parts, while it waits; of those with memory on one GPU, whose part is the first */
+    bool can_leave;  /* it is on the card, it can move, and no order of it goes on */
+    bool is_leaving; /* its part of the card will be free soon */
+    bool is_ahead;   /* what it has here came ahead: it waits, and can_leave */
+    /* In parts, while it waits; of those with memory on one GPU, whose part is the first. */
+    bool can_come_ahead;
     bool waits;
     unsigned priority;
     uint32_t min_share; /* promised of the GPU, of RESIDENCY_SHARE_WHOLE */

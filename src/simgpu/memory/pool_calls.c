@@ -301,7 +301,8 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
     SIM_TRY(device_check(location->id));
     unsigned gpu = simulator.visible[location->id];
     pthread_mutex_lock(&pool->lock);
-    uint64_t value = (pool->peer_access[0] >> location->id & 1) | (pool->peer_access[1] >> location->id & 1) << 1;
+    uint64_t value = pool->peer_access[0] >> location->id & 1;
+    value |= (pool->peer_access[1] >> location->id & 1) << 1;
     pthread_mutex_unlock(&pool->lock);
     bool own = pool->place == POOL_MANAGED || (pool->place == POOL_ON_DEVICE && gpu == pool->gpu);
     *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : (CUmemAccess_flags)value;

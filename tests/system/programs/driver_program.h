@@ -14,7 +14,7 @@
 #define PTX_STEPS ".visible .entry gs_steps_u32(.param .u64 steps, .param .u64 out)\n{\n ret;\n}\n"
 #define STEPS_KERNEL "gs_steps_u32"
 /* For so many microseconds of the simulated GPU, on which a step is 20 ns. */
-#define STEPS_FOR_US(us)                                                                                   \
+#define STEPS_FOR_US(us)                                                                                     \
     ((void *[]){&(unsigned long long){50ULL * (unsigned long long)(us)}, &(unsigned long long){0}})
 #define PTX_NOTHING ".visible .entry nothing()\n{\n ret;\n}\n"
 

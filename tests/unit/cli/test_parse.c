@@ -117,7 +117,8 @@ static void wrong_words_are_refused(void **state)
         {&verb_run,
          {"--overcommit", "true"},
          "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
-         "--priority --ttl --ttl-action --wait --oversubscribe --single-oversubscribe --when-full --host-memory "
+         "--priority --ttl --ttl-action --wait --oversubscribe --single-oversubscribe --when-full "
+         "--host-memory "
          "--idle-suspend --session "
          "--container "
          "--without-driver --simulated --help"},

@@ -42,7 +42,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     real_needed(cuCtxEnablePeerAccess);
     CUresult result = real(cuCtxEnablePeerAccess)(peer, flags);
     const struct engine *engine = engine_of_process();
-    if (result == CUDA_SUCCESS && engine->open_to_peer && context_device(NULL, &own) && context_device(peer, &peers))
+    if (result == CUDA_SUCCESS && engine->open_to_peer && context_device(NULL, &own) &&
+        context_device(peer, &peers))
         engine->open_to_peer(peers, own);
     return result;
 }
