@@ -17,6 +17,7 @@
 #include "cuda/prototypes.h"
 #include "simgpu/device/costs.h"
 #include "simgpu/device/device.h"
+#include "simgpu/driver/kept_handles.h"
 #include "simgpu/time/timeline.h"
 
 enum sim_kind {
@@ -65,19 +66,16 @@ struct CUctx_st {
     LIST_HEAD(, CUstream_st) streams;
 };
 
-/* A handle of what was destroyed is nobody else's until so many more were: whoever uses it meanwhile is told. */
-#define HANDLES_KEPT 1024u
-
 struct CUstream_st {
     _Atomic unsigned kind;
     CUcontext context;
     unsigned flags;
     int priority;
     unsigned long long id;
-    unsigned long long thread;     /* whose own default stream it is; 0: one that was created */
-    struct timeline_marks last;    /* under execution_lock() */
-    LIST_ENTRY(CUstream_st) entry; /* of the context's */
-    CUstream next_free;
+    unsigned long long thread;      /* whose own default stream it is; 0: one that was created */
+    struct timeline_marks last;     /* under execution_lock() */
+    LIST_ENTRY(CUstream_st) entry;  /* of the context's */
+    struct kept_handle kept;        /* once it is destroyed */
     struct capture_stream *capture; /* what is captured of it (capture.c); NULL: nothing */
 };
 
@@ -92,8 +90,8 @@ struct CUevent_st {
     uint64_t recorded_ns;
     uint64_t done_ns;             /* 0 until it is known */
     LIST_ENTRY(CUevent_st) entry; /* of those pending */
-    CUevent next_free;
-    struct event_place *place; /* of an interprocess event, instead of the above; NULL: it is not one */
+    struct kept_handle kept;      /* once it is destroyed */
+    struct event_place *place;    /* of an interprocess event, instead of the above; NULL: it is not one */
     struct capture_event
         *capture; /* last recorded in a stream being captured (capture.c); NULL: it was not */
 };

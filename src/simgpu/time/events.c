@@ -14,12 +14,7 @@
 /* Recorded and not yet settled, by GPU. Under execution_lock(). */
 static LIST_HEAD(, CUevent_st) pending[DEVICE_GPUS];
 
-static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Those destroyed longest ago first. */
-static struct {
-    CUevent first, last;
-    unsigned count;
-} free_events;
+static struct kept_handles destroyed = KEPT_HANDLES_INITIALIZER(destroyed);
 
 static void pending_add(CUevent event)
 {
@@ -65,14 +60,7 @@ static CUresult event_check(CUevent event)
 /* The struct of one that was destroyed long ago, or a new one; NULL without memory. */
 static CUevent event_take(void)
 {
-    CUevent event = NULL;
-    pthread_mutex_lock(&free_lock);
-    if (free_events.count > HANDLES_KEPT) {
-        event = free_events.first;
-        free_events.first = event->next_free;
-        free_events.count--;
-    }
-    pthread_mutex_unlock(&free_lock);
+    CUevent event = kept_handles_take(&destroyed);
     return event ? event : calloc(1, sizeof(*event));
 }
 
@@ -143,12 +131,7 @@ static CUresult event_destroy(CUevent event)
         capture_event_forget(event);
     if (event->place)
         interprocess_end(event->place);
-    pthread_mutex_lock(&free_lock);
-    event->next_free = NULL;
-    *(free_events.count ? &free_events.last->next_free : &free_events.first) = event;
-    free_events.last = event;
-    free_events.count++;
-    pthread_mutex_unlock(&free_lock);
+    kept_handles_add(&destroyed, event, &event->kept);
     return CUDA_SUCCESS;
 }
 

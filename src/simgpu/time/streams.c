@@ -8,25 +8,13 @@
 #include "simgpu/memory/memory.h"
 #include "simgpu/time/execution.h"
 
-static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Those destroyed longest ago first. */
-static struct {
-    CUstream first, last;
-    unsigned count;
-} free_streams;
+static struct kept_handles destroyed = KEPT_HANDLES_INITIALIZER(destroyed);
 static atomic_ullong next_stream_id = 16; /* below are the default streams' */
 
 /* The struct of one that was destroyed long ago, or a new one; NULL without memory. */
 static CUstream stream_take(void)
 {
-    CUstream stream = NULL;
-    pthread_mutex_lock(&streams_lock);
-    if (free_streams.count > HANDLES_KEPT) {
-        stream = free_streams.first;
-        free_streams.first = stream->next_free;
-        free_streams.count--;
-    }
-    pthread_mutex_unlock(&streams_lock);
+    CUstream stream = kept_handles_take(&destroyed);
     return stream ? stream : calloc(1, sizeof(*stream));
 }
 
@@ -48,16 +36,6 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, uns
     return stream;
 }
 
-static void stream_free(CUstream stream)
-{
-    pthread_mutex_lock(&streams_lock);
-    stream->next_free = NULL;
-    *(free_streams.count ? &free_streams.last->next_free : &free_streams.first) = stream;
-    free_streams.last = stream;
-    free_streams.count++;
-    pthread_mutex_unlock(&streams_lock);
-}
-
 void streams_drop(CUcontext context)
 {
     execution_lock(context->gpu);
@@ -71,7 +49,7 @@ void streams_drop(CUcontext context)
         CUstream next = LIST_NEXT(stream, entry);
         atomic_store(&stream->kind, SIM_DESTROYED);
         capture_stream_gone(stream);
-        stream_free(stream);
+        kept_handles_add(&destroyed, stream, &stream->kept);
         stream = next;
     }
 }
@@ -187,7 +165,7 @@ static CUresult stream_destroy(CUstream handle)
     execution_lock(context->gpu);
     LIST_REMOVE(handle, entry);
     execution_unlock(context->gpu);
-    stream_free(handle);
+    kept_handles_add(&destroyed, handle, &handle->kept);
     return CUDA_SUCCESS;
 }
 
