@@ -56,23 +56,32 @@ static bool lock_take(int fd, short type, off_t start, off_t length)
     return fcntl(fd, F_SETLK, &lock) == 0;
 }
 
-static bool lock_is_held(int fd, off_t start)
+/* Whether somebody else has the byte at `start` locked, or that cannot be told; `holder` is their pid where the kernel tells it,
+ * else 0 or less. */
+static bool lock_is_held_by(int fd, off_t start, pid_t *holder)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = 1};
-    return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    bool is_told = fcntl(fd, F_GETLK, &lock) == 0;
+    *holder = is_told ? lock.l_pid : 0;
+    return !is_told || lock.l_type != F_UNLCK;
+}
+
+static bool lock_is_held(int fd, off_t start)
+{
+    pid_t holder;
+    return lock_is_held_by(fd, start, &holder);
 }
 
 /* Whoever takes a slot locks it before it says that it is theirs: until then what is said is of one who is dead. */
 bool shared_slot_is_alive(uint32_t slot)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_SLOT(slot), .l_len = 1};
-    if (slot == view.slot || fcntl(shared_fd, F_GETLK, &lock) != 0)
+    pid_t holder;
+    if (slot == view.slot)
         return true;
-    if (lock.l_type == F_UNLCK)
+    if (!lock_is_held_by(shared_fd, LOCK_SLOT(slot), &holder))
         return lock_is_held(shared_fd, LOCK_OPEN(slot));
     uint64_t owner = atomic_load(&view.header->slots[slot].owner);
-    return lock.l_pid <= 0 || owner >> 32 != (own_namespace & UINT32_MAX) ||
-           (pid_t)(uint32_t)owner == lock.l_pid;
+    return holder <= 0 || owner >> 32 != (own_namespace & UINT32_MAX) || (pid_t)(uint32_t)owner == holder;
 }
 
 /* What tells one pid namespace from another; 0 without /proc. */
@@ -90,16 +99,15 @@ static uint64_t owner_word(pid_t pid)
 pid_t shared_slot_pid(uint32_t slot)
 {
     _Atomic uint64_t *owner = &view.header->slots[slot].owner;
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_SLOT(slot), .l_len = 1};
     uint64_t seen = atomic_load(owner);
-    pid_t pid = (pid_t)(uint32_t)seen;
+    pid_t holder, pid = (pid_t)(uint32_t)seen;
     if (pid == 0 || slot == view.slot || seen >> 32 == (own_namespace & UINT32_MAX))
         return pid;
     /* Of a process that we cannot see, the kernel does not tell the pid: we are further in than whoever noted it. */
-    if (fcntl(shared_fd, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK || lock.l_pid <= 0)
+    if (!lock_is_held_by(shared_fd, LOCK_SLOT(slot), &holder) || holder <= 0)
         return pid;
-    atomic_compare_exchange_strong(owner, &seen, owner_word(lock.l_pid));
-    return lock.l_pid;
+    atomic_compare_exchange_strong(owner, &seen, owner_word(holder));
+    return holder;
 }
 
 /* Keep the device open for this process and all that it forks. The descriptor is closed by exec, or never. */
