@@ -1,6 +1,7 @@
 #include "envpath/envpath.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "envpath/merge.h"
@@ -9,37 +10,44 @@
  * them. */
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/* Of the rows of a list, a later one's entries stand further from the list's own. */
 static const struct {
-    const char *list, *separators, *variable;
-    bool in_front;
+    const char *list, *separators;
     const char *when_unset; /* what the entries are added to then */
-} rows[] = {
-    {"PATH", ":", "GPUSLICE_PATH", false, DEFAULT_PATH},
-    {"PATH", ":", "TF_PATH", false, DEFAULT_PATH},
-    {"PATH", ":", "GPUSLICE_PREPEND_PATH", true, DEFAULT_PATH},
-    {"PATH", ":", "TF_PREPEND_PATH", true, DEFAULT_PATH},
-    {"LD_PRELOAD", ": ", "GPUSLICE_LD_PRELOAD", false, NULL},
-    {"LD_PRELOAD", ": ", "TF_LD_PRELOAD", false, NULL},
-    {"LD_PRELOAD", ": ", "GPUSLICE_PREPEND_LD_PRELOAD", true, NULL},
-    {"LD_PRELOAD", ": ", "TF_PREPEND_LD_PRELOAD", true, NULL},
-    {"LD_LIBRARY_PATH", ":;", "GPUSLICE_LD_LIBRARY_PATH", false, NULL},
-    {"LD_LIBRARY_PATH", ":;", "TF_LD_LIBRARY_PATH", false, NULL},
-    {"LD_LIBRARY_PATH", ":;", "GPUSLICE_PREPEND_LD_LIBRARY_PATH", true, NULL},
-    {"LD_LIBRARY_PATH", ":;", "TF_PREPEND_LD_LIBRARY_PATH", true, NULL},
+} lists[] = {
+    {"PATH", ":", DEFAULT_PATH},
+    {"LD_PRELOAD", ": ", NULL},
+    {"LD_LIBRARY_PATH", ":;", NULL},
 };
+
+/* What the variables are called that add to a list: this before its name. A later one's entries stand further from the list's own. */
+static const struct {
+    const char *before;
+    bool in_front;
+} additions[] = {
+    {"GPUSLICE_", false},
+    {"TF_", false},
+    {"GPUSLICE_PREPEND_", true},
+    {"TF_PREPEND_", true},
+};
+
+static void add_to(const char *name, const char *separators, const char *when_unset, const char *more,
+                   bool in_front)
+{
+    const char *list = getenv(name);
+    char *merged = merge_lists(list ? list : when_unset, more, separators, in_front);
+    if (merged)
+        setenv(name, merged, 1);
+    free(merged);
+}
 
 void envpath_apply(void)
 {
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *more = getenv(rows[i].variable);
-        if (!more)
-            continue;
-        const char *list = getenv(rows[i].list);
-        char *merged =
-            merge_lists(list ? list : rows[i].when_unset, more, rows[i].separators, rows[i].in_front);
-        if (merged)
-            setenv(rows[i].list, merged, 1);
-        free(merged);
-    }
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        for (size_t j = 0; j < sizeof(additions) / sizeof(additions[0]); j++) {
+            char variable[64];
+            snprintf(variable, sizeof(variable), "%s%s", additions[j].before, lists[i].list);
+            const char *more = getenv(variable);
+            if (more)
+                add_to(lists[i].list, lists[i].separators, lists[i].when_unset, more, additions[j].in_front);
+        }
 }
