@@ -137,18 +137,17 @@ static void add_left(struct arbiter *arbiter, uint64_t gpu, double ns)
                                                         : left;
 }
 
-bool arbiter_is_charged_by_time(const struct arbiter_session *session)
-{
-    return !has_several_processes(session) && session->beside.part > 0 &&
-           (session->beside.is_unexplained || !solo_cost_is_steady(&session->cost));
-}
-
 /* What several processes tell one after the other differs in any case. */
 static bool is_charged_by_calls(const struct arbiter_session *session)
 {
     return has_several_processes(session)
                ? solo_cost_is_alike(&session->cost)
                : solo_cost_is_steady(&session->cost) && !session->beside.is_unexplained;
+}
+
+bool arbiter_is_charged_by_time(const struct arbiter_session *session)
+{
+    return !has_several_processes(session) && session->beside.part > 0 && !is_charged_by_calls(session);
 }
 
 /* What is charged, over all sessions, is no more than the time that passed. Where it would be, those are charged less, all in
@@ -444,7 +443,7 @@ double arbiter_charge(struct arbiter_session *session)
         double by_clock = use->open_ns * busy / passed;
         bool is_by_calls = is_steady && (guests > 0 || !has_several);
         double used = is_by_calls ? spent : by_clock < held ? by_clock : held;
-        if (guests > 0 && !is_by_calls && arbiter_is_charged_by_time(session))
+        if (guests > 0 && arbiter_is_charged_by_time(session))
             used = by_clock * session->beside.part;
         most_open = held > most_open ? held : most_open;
         if (session->understates)
