@@ -2,7 +2,7 @@
 import pytest
 
 from conftest import GIB, MIB, wait_for
-from test_moves import Movable, assert_good_in_turns, work_on
+from test_moves import Movable, assert_good_in_turns, run_movable, work_on
 
 
 @pytest.fixture
@@ -12,11 +12,10 @@ def paging(make_daemon, make_gpu):
 
 
 @pytest.fixture
-def start(paging, product, reap):
+def start(paging, reap):
     """start(BUFFERS, BYTES, *OPTIONS) runs movable with `gpuslice run --oversubscribe=managed OPTIONS`."""
     def begin(buffers, most, *options):
-        return Movable(reap(paging.spawn("run", "--oversubscribe=managed", *options, "--", product.program("movable"), str(buffers),
-                                         str(most))))
+        return run_movable(paging, reap, buffers, most, "--oversubscribe=managed", *options)
     return begin
 
 
@@ -47,7 +46,7 @@ def test_a_daemon_that_begins_knows_how_memory_is_backed(paging, start):
     movable.end()
 
 
-def test_one_program_is_larger_than_the_card_where_it_may_be(paging, start, product, reap):
+def test_one_program_is_larger_than_the_card_where_it_may_be(paging, start):
     refused = paging.cli("run", "--oversubscribe=managed", "--memory", "3GiB", "--", "/bin/true", check=False)
     assert refused.returncode == 1 and "more than GPU 0 has" in refused.stderr
     refused = paging.cli("run", "--oversubscribe=swap", "--single-oversubscribe", "--memory", "3GiB", "--", "/bin/true", check=False)

@@ -59,7 +59,6 @@ class World:
         self.product, self.reap = product, reap
         self.daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=CARD), GPUSLICE_RECOVERY_INTERVAL="1s")
         self.start_daemon()
-        self.daemon.cli("scheduler", "--anti-thrash", "off")  # whoever has come leaves after a tenth of a second
         self.stays = self.run("stays", 8 * MIB, ["--memory", str(8 * MIB)], [])
         self.movables = {}
 
@@ -69,6 +68,7 @@ class World:
         self.daemon.start()
         for name in self.steps.environment:
             del self.daemon.more[name]
+        self.daemon.cli("scheduler", "--anti-thrash", "off")  # whoever has come leaves after a tenth of a second
 
     def run(self, name, most, options, watched):
         environment = {**self.daemon.environment(), **(self.steps.environment if watched else {})}
@@ -240,7 +240,6 @@ def kill_daemon(world, move, thread, number):
     if world.steps.count() >= number:
         world.daemon.process.wait(20)
         world.start_daemon()
-        world.daemon.cli("scheduler", "--anti-thrash", "off")
     move.settle()
 
 

@@ -52,12 +52,17 @@ def assert_good_in_turns(movables):
     assert [movable.read() for movable in movables] == ["good"] * len(movables)
 
 
+def run_movable(daemon, reap, buffers, most, *options):
+    """movable with `gpuslice run OPTIONS`, ready."""
+    return Movable(reap(daemon.spawn("run", *options, "--", daemon.product.program("movable"), str(buffers), str(most))))
+
+
 @pytest.fixture
-def start(daemon, product, reap):
+def start(daemon, reap):
     """start(BUFFERS, BYTES, *OPTIONS) runs movable with `gpuslice run --oversubscribe OPTIONS`."""
     def begin(buffers, most, *options, session=None):
         how = ["--session", session] if session else ["--oversubscribe", *options]
-        return Movable(reap(daemon.spawn("run", *how, "--", product.program("movable"), str(buffers), str(most))))
+        return run_movable(daemon, reap, buffers, most, *how)
     return begin
 
 
@@ -160,10 +165,10 @@ def test_sessions_that_cannot_move_say_so(daemon):
 
 
 @pytest.fixture
-def start_plain(product, reap):
+def start_plain(reap):
     """start_plain(DAEMON, *OPTIONS) runs movable in a session whose memory is the driver's own."""
     def begin(daemon, *options):
-        return Movable(reap(daemon.spawn("run", *options, "--", product.program("movable"), "40", str(8 * MIB))))
+        return run_movable(daemon, reap, 40, 8 * MIB, *options)
     return begin
 
 
@@ -421,7 +426,7 @@ def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product,
     """On a card that is full, a program's first context, pools, and graphs with memory of their own, launched or uploaded, make others
     leave, as its allocations do."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB, FAKECUDA_CONTEXT_BYTES=context_mib * MIB)).start()
-    movable = Movable(reap(daemon.spawn("run", "--oversubscribe", "--name", "a", "--", product.program("movable"), "150", str(10 * MIB))))
+    movable = run_movable(daemon, reap, 150, 10 * MIB, "--oversubscribe", "--name", "a")
     puppet = reap(daemon.spawn("run", "--name", "b", "--", product.program("puppet")))
     puppet.stdout.readline()
 
@@ -439,7 +444,7 @@ def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product,
     movable.end()
 
 
-def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, product, reap):
+def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, reap):
     """As it says itself, or its user's section, or the defaults."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB))
     daemon.config.mkdir(parents=True)
@@ -457,7 +462,7 @@ def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, p
     wait_for(lambda: "100MiB" in daemon.cli("config", "--json").stdout, "the file to be in force")
     waits = reap(daemon.spawn("create", "--name", "c", "--memory", "800MiB"))
     wait_for(lambda: daemon.request("GET", "/v1/sessions/c")[0] == 200 and daemon.session("c")["waits_for"] == "line", "c to wait in line")
-    movable = Movable(reap(daemon.spawn("run", "--session", "a", "--", product.program("movable"), "100", str(10 * MIB))))
+    movable = run_movable(daemon, reap, 100, 10 * MIB, "--session", "a")
     bound = daemon.cli("suspend", "a", check=False)
     assert bound.returncode == 1 and f"100MiB that [user:{os.getuid()}]" in bound.stderr
     daemon.cli("release", "a", "b", "--kill")
@@ -531,12 +536,11 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
 
 
 @pytest.mark.parametrize("bound, made_bytes", [("1GiB", 128 * MIB), ("100MiB", 64 * MIB)])
-def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, product, reap, bound, made_bytes):
+def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, bound, made_bytes):
     """While somebody waits for the end of its turn, what a session lacks is made; where that cannot be, nothing has failed yet."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0)).start()
     daemon.cli("scheduler", "--quantum", "60s")
-    a, b = [Movable(reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "300MiB", *more, "--",
-                                      product.program("movable"), "40", str(10 * MIB))))
+    a, b = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "300MiB", *more)
             for name, more in (("a", []), ("b", ["--host-memory", bound]))]
     wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
     assert daemon.session("b")["host_memory_bytes"] == 0
@@ -557,11 +561,10 @@ def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, produc
     a.end()
 
 
-def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, product, reap):
+def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap):
     """Both ways of the link are in use: the second half of one still leaves when the first half of the other has come."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.2)).start()
-    movables = [Movable(reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "300MiB", "--",
-                                          product.program("movable"), "40", str(10 * MIB)))) for name in "ab"]
+    movables = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "300MiB") for name in "ab"]
     whole = {name: sum(daemon.session(name)[key] for key in ("movable_bytes", "evicted_bytes")) for name in "ab"}
     movables[0].send("check")
     wait_for(lambda: daemon.session("a")["movable_bytes"] > whole["a"] / 3 and daemon.session("b")["movable_bytes"] > whole["b"] / 4,
@@ -571,13 +574,12 @@ def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, product, 
         movable.end()
 
 
-def test_what_cannot_come_in_parts_is_not_asked_for_again_and_again(make_daemon, make_gpu, product, reap):
+def test_what_cannot_come_in_parts_is_not_asked_for_again_and_again(make_daemon, make_gpu, reap):
     """There is room for some of one large allocation, which comes as a whole: its process is told to bring that piece once."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.08)).start()
     movables = []
     for name in "ab":
-        movables.append(Movable(reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "300MiB", "--",
-                                                  product.program("movable"), "1", "4096"))))
+        movables.append(run_movable(daemon, reap, 1, 4096, "--name", name, "--oversubscribe", "--memory", "300MiB"))
         assert movables[-1].ask(f"alloc {200 * MIB}") == "allocated"
     assert daemon.session("a")["residency"] == "away"
     daemon.cli("resume", "a")
@@ -619,7 +621,7 @@ def test_contexts_that_stay_on_the_card_count_at_admission(make_daemon, make_gpu
     assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == (256 + 740) * MIB
 
 
-def test_whoever_cannot_move_makes_others_leave(daemon, start, product, reap):
+def test_whoever_cannot_move_makes_others_leave(daemon, start, reap):
     """What is reserved for a plain session is there when it asks, whoever used it meanwhile."""
     movable = start(100, 10 * MIB, "--name", "moves", "--memory", "600MiB")
     refused = daemon.cli("create", "--memory", "600MiB", check=False)
@@ -629,7 +631,7 @@ def test_whoever_cannot_move_makes_others_leave(daemon, start, product, reap):
     daemon.cli("create", "--oversubscribe", "--memory", "1GiB", "--name", "large")
     daemon.cli("release", "large")
     assert movable.ask("check") == "good"
-    stays = Movable(reap(daemon.spawn("run", "--memory", "400MiB", "--name", "stays", "--", product.program("movable"), "60", str(8 * MIB))))
+    stays = run_movable(daemon, reap, 60, 8 * MIB, "--memory", "400MiB", "--name", "stays")
     assert stays.ask("check") == "good" and movable.ask("check") == "good"
     stays.end()
     movable.end()
