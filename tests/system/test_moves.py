@@ -288,6 +288,7 @@ def test_a_memory_cgroup_that_is_too_small_refuses_before_its_bound(daemon, star
     """The OOM killer has nothing to do, and the session stays as it was."""
     kills = memory_cgroup(daemon.process, 300 * MIB)
     large = start(60, 10 * MIB, "--name", "large", "--memory", "700MiB")
+    wait_for(lambda: daemon.session("large")["movable_bytes"] > 300 * MIB, "the daemon to have heard of more than fits")
     refused = daemon.cli("suspend", "large", check=False)
     assert refused.returncode == 1 and "there is no host memory for it" in refused.stderr and "can spare" in refused.stderr
     assert daemon.session("large")["residency"] == "resident" and daemon.session("large")["host_memory_bytes"] == 0
