@@ -133,8 +133,8 @@ static void *agent_main(void *unused)
             listen_to_daemon(gate);
             agent_serve(gate);
             agent_serve_memory(gate);
-            agent_serve_room(gate);
         }
+        agent_serve_room(gate);
         uint64_t watch_ns = agent_watch_daemon(gate), ns = pause_ns(gate);
         pause_until_something(watch_ns < ns ? watch_ns : ns);
     }
@@ -191,6 +191,8 @@ static bool start(struct gate *gate, bool alone)
     int result = pthread_create(&thread, &attributes, agent_main, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
+    if (result != 0)
+        gate_end(gate); /* nobody will answer who waits for room */
     return result == 0;
 }
 

@@ -167,8 +167,10 @@ void agent_begin(void);
 /* Ask the daemon for what threads wait for. */
 void agent_serve_room(struct gate *gate);
 void agent_take_room(const struct wire_room *room);
-/* Whoever waits for room tries again: the daemon has gone, or the process is away. */
-void agent_wake_waiters(void);
+/* The daemon has gone: the next one is asked anew. */
+void agent_ask_again_for_room(void);
+/* Whether a thread waits for room. */
+bool agent_is_asked_for_room(void);
 
 /* --- silence.c ------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,6 @@
 /* A full card: a thread that was refused memory there waits until the daemon has made room. */
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -11,10 +10,9 @@
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
 
-/* The daemon answers earlier, if it is there. */
-#define PATIENCE_NS UINT64_C(120000000000)
-#define NAP_NS 1000000000
 #define ATTEMPTS 16u
+/* So long the next daemon is waited for, where the one that was asked has gone. */
+#define LOST_NS UINT64_C(10000000000)
 
 /* One thread asks at a time; the others wait for the lock. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
@@ -22,7 +20,8 @@ static struct wire_need need;     /* under the lock, and read by the agent once 
 static _Atomic uint64_t asked;    /* number of the question that waits; 0: none */
 static _Atomic uint32_t answered; /* a futex: another number with each answer */
 static atomic_bool has_room;
-static uint64_t told; /* the agent's: the question that it sent last */
+/* The agent's: the question that it sent last; and the one that it could not send, since when. */
+static uint64_t told, lost, lost_ns;
 
 static void wake(bool is_room)
 {
@@ -32,14 +31,11 @@ static void wake(bool is_room)
     syscall(SYS_futex, &answered, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* False: nobody has answered in time. */
-static bool wait_for_answer(uint32_t seen)
+/* As long as turns of others may take. The agent answers in any case: where the daemon has gone for good, there is no room. */
+static void wait_for_answer(uint32_t seen)
 {
-    const struct timespec nap = {.tv_sec = NAP_NS / 1000000000};
-    uint64_t deadline_ns = monotonic_ns() + PATIENCE_NS;
-    while (atomic_load_explicit(&answered, memory_order_acquire) == seen && monotonic_ns() < deadline_ns)
-        syscall(SYS_futex, &answered, FUTEX_WAIT_PRIVATE, seen, &nap, NULL, 0);
-    return atomic_load_explicit(&answered, memory_order_acquire) != seen;
+    while (atomic_load_explicit(&answered, memory_order_acquire) == seen) /* wake() */
+        syscall(SYS_futex, &answered, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
 static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, uint32_t attempt)
@@ -49,9 +45,8 @@ static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, uint32_t attemp
     need = (struct wire_need){.number = ++last, .bytes = bytes, .gpu = gpu, .attempt = attempt};
     atomic_store_explicit(&asked, last, memory_order_release); /* agent_serve_room() */
     gate->poke();
-    bool is_told = wait_for_answer(seen);
-    atomic_store_explicit(&asked, 0, memory_order_relaxed);
-    return is_told && atomic_load_explicit(&has_room, memory_order_relaxed);
+    wait_for_answer(seen);
+    return atomic_load_explicit(&has_room, memory_order_relaxed);
 }
 
 bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)
@@ -70,13 +65,24 @@ bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned
 
 /* --- The agent's ----------------------------------------------------------------------------------- */
 
+/* The daemon has gone, and another one may come. */
+static void wait_for_daemon(uint64_t number)
+{
+    uint64_t now_ns = monotonic_ns();
+    if (lost != number)
+        lost_ns = now_ns;
+    lost = number;
+    if (now_ns - lost_ns >= LOST_NS)
+        wake(false);
+}
+
 void agent_serve_room(struct gate *gate)
 {
     uint64_t number = atomic_load_explicit(&asked, memory_order_acquire); /* ask() */
     if (!number)
         return;
     if (!agent.connection.open) {
-        wake(false);
+        wait_for_daemon(number);
         return;
     }
     if (agent.move.is_away) { /* what is made now needs no room */
@@ -96,9 +102,12 @@ void agent_take_room(const struct wire_room *room)
         wake(room->has_room);
 }
 
-void agent_wake_waiters(void)
+bool agent_is_asked_for_room(void)
+{
+    return atomic_load_explicit(&asked, memory_order_relaxed) != 0;
+}
+
+void agent_ask_again_for_room(void)
 {
     told = 0;
-    if (atomic_load_explicit(&asked, memory_order_relaxed))
-        wake(false);
 }

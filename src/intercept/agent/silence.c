@@ -1,4 +1,4 @@
-/* A daemon that hangs: it does not hang up, so a gate that it closed would stay closed. */
+/* A daemon that hangs: it does not hang up, so a gate that it closed would stay closed, and who asked it for room would wait. */
 #include "base/clock.h"
 #include "intercept/agent/agent_state.h"
 #include "intercept/session/session.h"
@@ -11,9 +11,9 @@ uint64_t agent_watch_daemon(struct gate *gate)
     /* The daemon's count (ledger.h) as it was when it last moved, or when a first thread began to wait. */
     static uint64_t beats, heard_ns;
     static bool watched;
-    bool waits = agent.connection.open &&
-                 atomic_load_explicit(&gate->word, memory_order_relaxed) >= GATE_DRAINING &&
-                 atomic_load_explicit(&gate->waiters, memory_order_relaxed);
+    bool waits_at_gate = atomic_load_explicit(&gate->word, memory_order_relaxed) >= GATE_DRAINING &&
+                         atomic_load_explicit(&gate->waiters, memory_order_relaxed);
+    bool waits = agent.connection.open && (waits_at_gate || agent_is_asked_for_room());
     if (!waits) {
         watched = false;
         return UINT64_MAX;
