@@ -4,9 +4,9 @@
 #include <stdbool.h>
 
 enum when_full {
-    WHEN_FULL_UNSAID,        /* one that does not fit is refused; its programs wait for room */
-    WHEN_FULL_REFUSE,        /* one that does not fit is refused, whatever the defaults say */
-    WHEN_FULL_WAIT,          /* it waits in line, and its programs wait */
+    WHEN_FULL_UNSAID,        /* one that does not fit is refused; its programs wait for others to leave */
+    WHEN_FULL_REFUSE,        /* nobody waits: neither it nor, but for what was promised, its programs */
+    WHEN_FULL_WAIT,          /* it waits in line, and its programs wait until others have ended */
     WHEN_FULL_OVERSUBSCRIBE, /* its memory can leave the card */
     WHEN_FULL_COUNT,
 };

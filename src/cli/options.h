@@ -82,8 +82,8 @@
 #define CLI_OPTION_WHEN_FULL                                                                                 \
     {                                                                                                        \
         "when-full", "POLICY", CLI_WHEN_FULL, offsetof(struct cli_arguments, wish.when_full),                \
-            "what becomes of it when memory is short: refuse, wait (as --wait) or oversubscribe (as "        \
-            "--oversubscribe); without it, what gpuslice.conf says"                                          \
+            "what becomes of it, and of what its programs ask for, when memory is short: refuse, wait (as "  \
+            "--wait) or oversubscribe (as --oversubscribe); without it, what gpuslice.conf says"             \
     }
 #define CLI_OPTION_SINGLE_OVERSUBSCRIBE                                                                      \
     {                                                                                                        \

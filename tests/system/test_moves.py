@@ -18,9 +18,9 @@ from conftest import GIB, MIB, wait_for
 class Movable:
     """A process that is tests/system/programs/movable.c, in a session."""
 
-    def __init__(self, process):
+    def __init__(self, process, greeting="ready"):
         self.process = process
-        assert self.read() == "ready", process.stderr.read()
+        assert self.read() == greeting, process.stderr.read()
 
     def read(self):
         return self.process.stdout.readline().strip()
@@ -470,6 +470,78 @@ def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, r
     assert waits.wait(20) == 0 and daemon.session("c")["when_full"] == "wait"
     movable.process.kill()
     assert daemon.cli("create", "--when-full", "never", check=False).returncode == 2
+
+
+@pytest.fixture
+def start_puppet(product, reap):
+    """start_puppet(DAEMON, *OPTIONS): a program with a context, in a session whose memory stays; its answers begin with the driver's."""
+    def begin(daemon, *options):
+        puppet = Movable(reap(daemon.spawn("run", *options, "--", product.program("puppet"))), "0 ready")
+        assert puppet.ask("context 0").split()[0] == "0"
+        return puppet
+    return begin
+
+
+OUT_OF_MEMORY = "2 0"
+
+
+def test_programs_have_room_made_for_them_unless_they_are_to_be_refused(daemon, start, start_puppet):
+    """refuse holds for what a program asks for as well: nobody leaves for it, but for what was promised to it."""
+    movable = start(8, 8 * MIB, "--name", "moves", "--memory", "600MiB")
+    assert movable.ask(f"alloc {400 * MIB}") == "allocated"
+    refused = start_puppet(daemon, "--name", "refused", "--when-full", "refuse")
+    assert refused.ask(f"alloc {700 * MIB}") == OUT_OF_MEMORY
+    promised = start_puppet(daemon, "--name", "promised", "--when-full", "refuse", "--memory", "380MiB")
+    assert refused.ask(f"alloc {MIB}").split()[0] == "0"
+    assert "session.suspended" not in [kind for kind, _ in events(daemon, daemon.session("moves"))]
+    while promised.ask(f"alloc {20 * MIB}").split()[0] == "0":
+        pass
+    assert daemon.session("promised")["used_bytes"] > 350 * MIB
+    waits = start_puppet(daemon, "--name", "waits")
+    assert waits.ask(f"alloc {300 * MIB}").split()[0] == "0"
+    wait_for(lambda: daemon.session("moves")["residency"] == "away", "the one without work to have left")
+    for puppet in (refused, promised, waits):
+        puppet.process.kill()
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
+def test_programs_wait_in_line_for_what_others_have_who_cannot_leave(daemon, start_puppet):
+    """wait holds for what a program asks for as well, for as long as somebody else could end whose memory that is. Others are refused."""
+    stays = start_puppet(daemon, "--name", "stays")
+    assert stays.ask(f"alloc {700 * MIB}").split()[0] == "0"
+    waiting, waits_too = (start_puppet(daemon, "--name", name, "--when-full", "wait") for name in ("waiting", "too"))
+    hopes = start_puppet(daemon, "--name", "hopes")
+    waiting.send(f"alloc {400 * MIB}")
+    assert hopes.ask(f"alloc {400 * MIB}") == OUT_OF_MEMORY and not waiting.has_answered(0)
+    assert "waits for room" in daemon.cli("list").stdout and daemon.session("waiting")["waits_for"] == "room"
+    assert waits_too.ask(f"alloc {2 * GIB}") == OUT_OF_MEMORY  # more than there will ever be
+    stays.process.kill()
+    assert waiting.read().split()[0] == "0"
+    waiting.send(f"alloc {700 * MIB}")  # more than there is beside its own
+    assert waiting.read() == OUT_OF_MEMORY
+    # Who waits for each other's memory would wait for ever: the last one to ask is refused.
+    assert waits_too.ask(f"alloc {300 * MIB}").split()[0] == "0"
+    waiting.send(f"alloc {400 * MIB}")
+    assert not waiting.has_answered(2)
+    assert waits_too.ask(f"alloc {400 * MIB}") == OUT_OF_MEMORY
+    assert not waiting.has_answered(0)
+    waits_too.process.kill()
+    assert waiting.read().split()[0] == "0"
+
+
+def test_who_waits_for_room_waits_for_the_next_daemon(daemon, start_puppet):
+    stays = start_puppet(daemon, "--name", "stays")
+    assert stays.ask(f"alloc {700 * MIB}").split()[0] == "0"
+    waiting = start_puppet(daemon, "--name", "waiting", "--when-full", "wait")
+    waiting.send(f"alloc {400 * MIB}")
+    wait_for(lambda: daemon.session("waiting")["waits_for"] == "room", "it to wait")
+    daemon.kill()
+    daemon.start()
+    wait_for(lambda: daemon.session("waiting")["waits_for"] == "room", "it to wait again")
+    assert not waiting.has_answered(0)
+    stays.process.kill()
+    assert waiting.read().split()[0] == "0"
 
 
 def work_on(movable, milliseconds):

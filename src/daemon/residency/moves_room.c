@@ -39,6 +39,23 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     return used > here ? used : here;
 }
 
+/* The same on one of the daemon's GPUs. */
+static uint64_t taken_on(const struct session *session, unsigned gpu)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu == (int)gpu) {
+            uint64_t taken = taken_by(session, i);
+            return taken < INT64_MAX / LEDGER_GPUS ? taken : INT64_MAX / LEDGER_GPUS;
+        }
+    return 0;
+}
+
+static uint64_t slack_bytes(const struct gpu *card)
+{
+    uint64_t slack = card->total_bytes / MOVES_SLACK_PART;
+    return slack < MOVES_SLACK_BYTES ? slack : MOVES_SLACK_BYTES;
+}
+
 /* Memory that the driver pages may be more than the card has; other memory cannot, whatever is counted of it. */
 static bool is_paged(const struct session *session)
 {
@@ -50,18 +67,17 @@ static void count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY
     bool has_paged[RESIDENCY_GPUS] = {false};
     memset(free_bytes, 0, RESIDENCY_PLACES * sizeof(free_bytes[0]));
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
-        uint64_t total = daemon->gpus[gpu].total_bytes, slack = total / MOVES_SLACK_PART;
-        slack = slack < MOVES_SLACK_BYTES ? slack : MOVES_SLACK_BYTES;
-        free_bytes[gpu] = (int64_t)admission_unreserved(total, slack, promises_outside_bytes(daemon, gpu));
+        const struct gpu *card = &daemon->gpus[gpu];
+        free_bytes[gpu] = (int64_t)admission_unreserved(card->total_bytes, slack_bytes(card),
+                                                        promises_outside_bytes(daemon, gpu));
     }
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++) {
             int gpu = session->gpus[i].gpu;
-            uint64_t taken = gpu >= 0 ? taken_by(session, i) : 0;
             if (gpu < 0)
                 continue;
             has_paged[gpu] |= is_paged(session);
-            free_bytes[gpu] -= (int64_t)(taken < INT64_MAX / LEDGER_GPUS ? taken : INT64_MAX / LEDGER_GPUS);
+            free_bytes[gpu] -= (int64_t)taken_on(session, (unsigned)gpu);
         }
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++)
         if (free_bytes[gpu] < 0 && (!has_paged[gpu] || daemon->moves->anti_thrash == ANTI_THRASH_OFF))
@@ -187,6 +203,7 @@ struct view {
     struct residency_session *seen;
     struct session **sessions;
     struct residency_part *parts, **first_part; /* of all; of each session */
+    bool *is_in_vain;                           /* of each: it waits for what nobody can make room for */
 };
 
 /* What is to stay free of a GPU while somebody works there: nothing where one leaves for who comes. */
@@ -313,18 +330,71 @@ static bool has_hope(const struct view *view, unsigned number, const int64_t fre
     return true;
 }
 
-/* Whoever cannot have room, whoever leaves, waits no longer. What was allocated a moment ago may not be told yet, so nobody is
- * without hope at once. */
+/* Whether there would be room for what threads of the view's session `number` wait for, if programs outside of sessions ended, and
+ * all others but those that wait in vain themselves, and did so before. */
+static bool has_far_hope(const struct view *view, unsigned number)
+{
+    const struct session *session = view->sessions[number];
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        int gpu = session->gpus[i].gpu;
+        uint64_t wanted = moves_needed_bytes(session, i, false);
+        if (gpu < 0 || !wanted)
+            continue;
+        int64_t room = (int64_t)admission_unreserved(session->daemon->gpus[gpu].total_bytes,
+                                                     slack_bytes(&session->daemon->gpus[gpu]), 0);
+        for (unsigned j = 0; j < view->count; j++)
+            if (j == number ||
+                (view->is_in_vain[j] && view->seen[j].waits_since_ns <= view->seen[number].waits_since_ns))
+                room -= (int64_t)taken_on(view->sessions[j], (unsigned)gpu);
+        if (room < 0 || wanted > (uint64_t)room)
+            return false;
+    }
+    return true;
+}
+
+/* Whether all that the session's threads wait for was promised to it. */
+static bool is_promised(const struct session *session)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (moves_needed_bytes(session, i, false) && !session->gpus[i].reserved)
+            return false;
+    return true;
+}
+
+/* Whether there is room for what the session waits for, without anybody's leaving. */
+static bool has_room_now(const struct residency_session *seen, const int64_t free_bytes[RESIDENCY_PLACES])
+{
+    for (unsigned i = 0; i < seen->part_count; i++)
+        if ((int64_t)seen->parts[i].missing_bytes > free_bytes[seen->parts[i].gpu])
+            return false;
+    return true;
+}
+
+/* Who is to be refused rather than to have others leave. */
+static bool is_refused_at_once(const struct view *view, unsigned number,
+                               const int64_t free_bytes[RESIDENCY_PLACES])
+{
+    const struct session *session = view->sessions[number];
+    return session->when_full == WHEN_FULL_REFUSE && !is_promised(session) &&
+           !has_room_now(&view->seen[number], free_bytes);
+}
+
+/* Whoever cannot have room, whoever leaves, waits no longer, or, where that is what was asked for, until others end. What was
+ * allocated a moment ago may not be told yet, so nobody is without hope at once. */
 static void refuse_the_hopeless(const struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     for (unsigned i = 0; i < view->count; i++) {
         struct residency_session *seen = &view->seen[i];
-        if (!seen->waits || has_hope(view, i, free_bytes))
-            continue;
-        seen->waits = false;
-        if (daemon_now_usec() * 1000 - seen->waits_since_ns >= HOPE_NS)
+        bool is_refused = seen->waits && is_refused_at_once(view, i, free_bytes);
+        view->is_in_vain[i] = is_refused || (seen->waits && !has_hope(view, i, free_bytes));
+        seen->waits &= !view->is_in_vain[i];
+        if (is_refused)
             tell_room(view->sessions[i], false);
     }
+    for (unsigned i = 0; i < view->count; i++)
+        if (view->is_in_vain[i] && daemon_now_usec() * 1000 - view->seen[i].waits_since_ns >= HOPE_NS &&
+            !(view->sessions[i]->when_full == WHEN_FULL_WAIT && has_far_hope(view, i)))
+            tell_room(view->sessions[i], false);
 }
 
 /* A GPU is in turns while somebody waits for what another one has there, and for a while after. */
@@ -368,9 +438,11 @@ void moves_decide(struct daemon *daemon)
         .sessions = calloc(daemon->session_count, sizeof(struct session *)),
         .first_part = calloc(daemon->session_count, sizeof(struct residency_part *)),
         .parts = calloc((size_t)daemon->session_count * 2 * LEDGER_GPUS, sizeof(*view.parts)),
+        .is_in_vain = calloc(daemon->session_count, sizeof(*view.is_in_vain)),
     };
-    if (view.seen && view.sessions && view.parts && view.first_part)
+    if (view.seen && view.sessions && view.parts && view.first_part && view.is_in_vain)
         decide_on(daemon, &view);
+    free(view.is_in_vain);
     free(view.parts);
     free(view.first_part);
     free(view.sessions);
