@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/pool_orders.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
@@ -44,108 +45,6 @@ static void unlock_after(struct own_calls *calls)
     own_calls_end(calls);
 }
 
-/* --- Orders ---------------------------------------------------------------------------------------- */
-
-/* A stream as the program names it, in the current context. */
-struct stream {
-    CUstream handle;
-    bool is_per_thread; /* 0 is the thread's own */
-    CUcontext context;
-    uint64_t number; /* 0: the driver does not tell */
-};
-
-/* An event is kept for its context's next order. */
-static void keep_event(const struct order *order)
-{
-    struct swap_pools *pools = state();
-    if (pools->event_count < SWAP_EVENTS)
-        pools->events[pools->event_count++] = (struct swap_event){order->context, order->event};
-    else
-        real(cuEventDestroy_v2)(order->event);
-}
-
-static CUevent kept_event(CUcontext context)
-{
-    struct swap_pools *pools = state();
-    for (uint32_t i = pools->event_count; i-- > 0;) {
-        struct swap_event kept = pools->events[i];
-        if (kept.context != context)
-            continue;
-        pools->events[i] = pools->events[--pools->event_count];
-        return kept.event;
-    }
-    return NULL;
-}
-
-static CUevent new_event(CUcontext context)
-{
-    struct own_calls calls;
-    CUevent event = NULL;
-    if (!own_calls_begin(&calls, context))
-        return NULL;
-    if (real(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        event = NULL;
-    own_calls_end(&calls);
-    return event;
-}
-
-static bool is_over(const struct order *order)
-{
-    return real(cuEventQuery)(order->event) != CUDA_ERROR_NOT_READY;
-}
-
-static bool is_surely_over(const struct order *order)
-{
-    return order->event != NULL;
-}
-
-static CUresult find_stream(struct stream *stream, CUstream handle, bool is_per_thread)
-{
-    unsigned long long number = 0;
-    CUresult (*get_id)(CUstream, unsigned long long *) =
-        is_per_thread ? real(cuStreamGetId_ptsz) : real(cuStreamGetId);
-    CUresult result = real(cuCtxGetCurrent)(&stream->context);
-    if (result == CUDA_SUCCESS && get_id)
-        result = get_id(handle, &number);
-    if (result == CUDA_SUCCESS && handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD &&
-        real(cuStreamGetCtx))
-        result = real(cuStreamGetCtx)(handle, &stream->context);
-    stream->handle = handle;
-    stream->is_per_thread = is_per_thread;
-    stream->number = number;
-    return result;
-}
-
-static CUresult record(const struct stream *stream, CUevent event)
-{
-    return stream->is_per_thread ? real(cuEventRecord_ptsz)(event, stream->handle)
-                                 : real(cuEventRecord)(event, stream->handle);
-}
-
-/* What the stream has been given up to now. As the driver's own calls in a stream's order, it refuses where a capture
- * forbids it. */
-static CUresult begin_order(const struct stream *stream, struct order *order)
-{
-    guard_lock(&swap_state()->lock);
-    CUevent event = kept_event(stream->context);
-    *order =
-        (struct order){.context = stream->context, .stream = stream->number, .number = ++state()->orders};
-    guard_unlock(&swap_state()->lock);
-    if (!event && !(event = new_event(stream->context)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    order->event = event;
-    return record(stream, event);
-}
-
-/* It stands for nothing. */
-static void drop_order(const struct order *order)
-{
-    guard_lock(&swap_state()->lock);
-    if (order->event)
-        keep_event(order);
-    guard_unlock(&swap_state()->lock);
-}
-
 /* --- Which pools are served ------------------------------------------------------------------------ */
 
 static struct swap_pool *find_pool(CUmemoryPool handle)
@@ -171,7 +70,7 @@ static struct swap_pool *add_pool(const struct swap_pool *made)
     *place = *made;
     place->blocks.number = (uint32_t)(place - pools->table) + 1;
     place->is_opportunistic = place->waits_for_others = true;
-    blocks()->forget = keep_event;
+    blocks()->forget = orders_keep_event;
     return place;
 }
 
@@ -310,7 +209,7 @@ static bool send_one(struct swap_pool *pool, uint64_t keep_bytes)
 static bool trim(struct swap_pool *pool, uint64_t keep_bytes)
 {
     bool any = false;
-    blocks_settle(blocks(), &pool->blocks, is_over);
+    blocks_settle(blocks(), &pool->blocks, orders_is_over);
     while (pool->blocks.present_bytes > keep_bytes && send_one(pool, keep_bytes))
         any = true;
     return any;
@@ -323,7 +222,7 @@ bool swap_pool_give_back(bool is_idle)
         if (!pool->handle)
             continue;
         if (is_idle)
-            blocks_settle(blocks(), &pool->blocks, is_surely_over);
+            blocks_settle(blocks(), &pool->blocks, orders_is_surely_over);
         any |= trim(pool, 0);
     }
     return any;
@@ -339,10 +238,7 @@ static struct block *find_in_time(struct swap_pool *pool, uint64_t bytes, const 
                               : NULL;
     if (!block || !block->order.event)
         return block;
-    CUresult result = stream->is_per_thread
-                          ? real(cuStreamWaitEvent_ptsz)(stream->handle, block->order.event, 0)
-                          : real(cuStreamWaitEvent)(stream->handle, block->order.event, 0);
-    return result == CUDA_SUCCESS ? block : NULL;
+    return orders_wait(stream, &block->order) == CUDA_SUCCESS ? block : NULL;
 }
 
 static struct block *find_block(struct swap_pool *pool, uint64_t bytes, const struct stream *stream,
@@ -351,7 +247,7 @@ static struct block *find_block(struct swap_pool *pool, uint64_t bytes, const st
     struct pool_blocks *all = &pool->blocks;
     struct block *block = blocks_find_free(blocks(), all, bytes, stream->number, false);
     if (!block && all->waiting && pool->is_opportunistic) {
-        blocks_settle(blocks(), all, is_over);
+        blocks_settle(blocks(), all, orders_is_over);
         block = blocks_find_free(blocks(), all, bytes, stream->number, false);
     }
     if (!block && all->waiting) {
@@ -391,9 +287,9 @@ static CUresult take(struct swap_pool *pool, uint64_t asked_bytes, const struct 
 static CUresult check_stream(const struct stream *stream)
 {
     struct order order;
-    CUresult result = own_calls_has_captured() ? begin_order(stream, &order) : CUDA_SUCCESS;
+    CUresult result = own_calls_has_captured() ? orders_begin(stream, &order) : CUDA_SUCCESS;
     if (own_calls_has_captured())
-        drop_order(&order);
+        orders_drop(&order);
     return result;
 }
 
@@ -405,7 +301,7 @@ CUresult swap_pool_allocate(const struct allocation *wanted)
     guard_unlock(&swap_state()->lock);
     if (!is_served)
         return plain_allocate(wanted);
-    CUresult result = find_stream(&stream, wanted->pooled.stream, wanted->pooled.is_per_thread);
+    CUresult result = orders_find_stream(&stream, wanted->pooled.stream, wanted->pooled.is_per_thread);
     if (result == CUDA_SUCCESS)
         result = check_stream(&stream);
     if (result != CUDA_SUCCESS)
@@ -452,16 +348,16 @@ CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream hand
     struct stream stream;
     CUresult result = CUDA_SUCCESS;
     if (way != RELEASE_cuMemFree_v2) {
-        result = find_stream(&stream, handle, way == RELEASE_cuMemFreeAsync_ptsz);
+        result = orders_find_stream(&stream, handle, way == RELEASE_cuMemFreeAsync_ptsz);
         if (result == CUDA_SUCCESS)
-            result = begin_order(&stream, &order);
+            result = orders_begin(&stream, &order);
     }
     guard_lock(&swap_state()->lock);
     struct block *block = result == CUDA_SUCCESS ? find_begin(address) : NULL;
     if (result == CUDA_SUCCESS && !block)
         result = CUDA_ERROR_INVALID_VALUE;
     if (order.event && (!block || swap_state()->is_evicted)) {
-        keep_event(&order);
+        orders_keep_event(&order);
         order.event = NULL;
     }
     if (block)
@@ -626,18 +522,13 @@ static bool is_gone(const struct order *order)
 
 void swap_pool_forget_context(CUcontext context)
 {
-    struct swap_pools *pools = state();
-    uint32_t count = 0;
     gone = context;
     blocks()->forget = forget_nothing;
     for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++)
         if (pool->handle)
             blocks_settle(blocks(), &pool->blocks, is_gone);
-    blocks()->forget = keep_event;
-    for (uint32_t i = 0; i < pools->event_count; i++)
-        if (pools->events[i].context != context)
-            pools->events[count++] = pools->events[i];
-    pools->event_count = count;
+    blocks()->forget = orders_keep_event;
+    orders_forget_context(context);
 }
 
 const struct engine_pools swap_pools = {
