@@ -634,10 +634,14 @@ def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, 
     a.end()
 
 
-def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap):
-    """Both ways of the link are in use: the second half of one still leaves when the first half of the other has come."""
+@pytest.mark.parametrize("count, most, large", [(40, 10 * MIB, 0), (4, MIB, 200 * MIB)])
+def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap, count, most, large):
+    """Both ways of the link are in use: the second half of one still leaves when the first half of the other has come; of one large
+    allocation too."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.2)).start()
-    movables = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "300MiB") for name in "ab"]
+    movables = [run_movable(daemon, reap, count, most, "--name", name, "--oversubscribe", "--memory", "300MiB") for name in "ab"]
+    for movable in movables if large else []:
+        assert movable.ask(f"alloc {large}") == "allocated" and movable.ask("fill 2") == "filled"
     whole = {name: sum(daemon.session(name)[key] for key in ("movable_bytes", "evicted_bytes")) for name in "ab"}
     movables[0].send("check")
     wait_for(lambda: daemon.session("a")["movable_bytes"] > whole["a"] / 3 and daemon.session("b")["movable_bytes"] > whole["b"] / 4,
@@ -648,12 +652,13 @@ def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap):
 
 
 def test_what_cannot_come_in_parts_is_not_asked_for_again_and_again(make_daemon, make_gpu, reap):
-    """There is room for some of one large allocation, which comes as a whole: its process is told to bring that piece once."""
+    """There is room for some of physical memory that the program made in one, which comes as a whole: its process is told to bring
+    that piece once."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.08)).start()
     movables = []
     for name in "ab":
         movables.append(run_movable(daemon, reap, 1, 4096, "--name", name, "--oversubscribe", "--memory", "300MiB"))
-        assert movables[-1].ask(f"alloc {200 * MIB}") == "allocated"
+        assert movables[-1].ask(f"create {200 * MIB}") == "created"
     assert daemon.session("a")["residency"] == "away"
     daemon.cli("resume", "a")
     assert movables[0].ask("check") == "good" and daemon.session("b")["residency"] == "away"

@@ -13,6 +13,8 @@ from test_driver_line import new_session, sampled
 from test_quota import DEADLINE_S, INVALID_CONTEXT, INVALID_VALUE, LIMIT, OK, OUT_OF_MEMORY, Puppet, in_session
 
 SIZE = 16 * MIB
+CARD = 256 * MIB  # a small one, on which what can leave lies in small pieces
+PIECE = 4 * MIB
 
 
 class Sharer(Puppet):
@@ -338,25 +340,28 @@ def test_memory_of_another_session_is_charged_until_closed_as_often_as_opened(da
     assert lines(daemon, session) == (SIZE, 0, 0)
 
 
-def test_memory_that_was_handed_out_stays_where_the_rest_can_leave_the_card(daemon, start):
-    session = new_session(daemon, memory_bytes=LIMIT, oversubscribe="swap", name="moves")
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_memory_that_was_handed_out_stays_where_the_rest_can_leave_the_card(make_daemon, make_gpu, start, pieces):
+    size = pieces * PIECE
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=CARD)).start()
+    session = new_session(daemon, memory_bytes=2 * size, oversubscribe="swap", name="moves")
     exporter, opener = start(daemon, session), start(daemon, session)
     small = exporter.get("alloc", 1000)
-    made = exporter.get("alloc", SIZE)
-    exporter.get("paint", made, 7, SIZE)
+    made = exporter.get("alloc", size)
+    exporter.get("paint", made, 7, size)
     exporter.get("paint", small, 3, 1000)
     name = exporter.get("ipcget", made)
     assert exporter.get("ipcget", made) == name
     opened, again = opener.get("ipcopen", name), opener.get("ipcopen", name)
     small_there = opener.get("ipcopen", exporter.get("ipcget", small))
-    assert opener.do("look", opened, SIZE - 1) == [OK, 7] and opener.do("look", small_there, 999) == [OK, 3]
-    opener.get("paint", opened, 9, SIZE)
-    assert exporter.do("look", made, SIZE - 1) == [OK, 9]
-    assert charged(daemon, session) == SIZE + 1000
+    assert opener.do("look", opened, size - 1) == [OK, 7] and opener.do("look", small_there, 999) == [OK, 3]
+    opener.get("paint", opened, 9, size)
+    assert exporter.do("look", made, size - 1) == [OK, 9]
+    assert charged(daemon, session) == size + 1000
     daemon.cli("suspend", "moves")
-    assert daemon.session("moves")["unmovable_bytes"] >= SIZE
+    assert daemon.session("moves")["unmovable_bytes"] >= size
     daemon.cli("resume", "moves")
-    assert opener.do("look", opened, 5) == [OK, 9] and exporter.do("look", small, 5) == [OK, 3]
+    assert opener.do("look", opened, size - PIECE) == [OK, 9] and exporter.do("look", small, 5) == [OK, 3]
     assert exporter.code("ipcopen", name) == INVALID_CONTEXT
     for thing in opened, again, small_there:
         opener.get("ipcclose", thing)

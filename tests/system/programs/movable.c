@@ -8,6 +8,7 @@
  *   fill SEED      every buffer gets bytes that follow from its number and SEED               "filled"
  *   check          copies every buffer back, and has the GPU sum it up                        "good", or "bad N: ..."
  *   alloc BYTES    one buffer more, of which nothing is known before the next fill            "allocated"
+ *   create BYTES   the same, of physical memory that it makes itself, all of it in one         "created"
  *   free           the last one goes                                                          "freed"
  *   ask            what of its memory can be asked without the GPU                            "good", or "bad ..."
  *   touch          a kernel that does nothing                                                 "touched"
@@ -34,6 +35,7 @@ static struct buffer {
     CUdeviceptr address;
     size_t bytes;  /* a multiple of 8 */
     uint64_t seed; /* 0: nothing was written there */
+    bool is_mapped;
 } buffers[BUFFERS_MOST];
 static unsigned count;
 static uint64_t *host;
@@ -65,17 +67,48 @@ static void write_buffer(struct buffer *buffer, uint64_t seed)
     CHECK(cuMemcpyHtoD_v2(buffer->address, host, buffer->bytes));
 }
 
-static void allocate(size_t bytes)
+static struct buffer *new_buffer(size_t bytes)
 {
-    struct buffer *buffer = &buffers[count];
-    buffer->bytes = (bytes + 7) / 8 * 8;
+    struct buffer *buffer = &buffers[count++];
+    *buffer = (struct buffer){.bytes = (bytes + 7) / 8 * 8};
     if (buffer->bytes > host_bytes) {
         host_bytes = buffer->bytes;
         host = realloc(host, 2 * host_bytes);
     }
+    return buffer;
+}
+
+static void allocate(size_t bytes)
+{
+    struct buffer *buffer = new_buffer(bytes);
     CHECK(cuMemAlloc_v2(&buffer->address, buffer->bytes));
-    buffer->seed = 0;
-    count++;
+}
+
+/* `bytes`: a multiple of 2 MiB. */
+static void create(size_t bytes)
+{
+    struct buffer *buffer = new_buffer(bytes);
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAccessDesc access = {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    buffer->is_mapped = true;
+    CHECK(cuMemAddressReserve(&buffer->address, bytes, 0, 0, 0));
+    CHECK(cuMemCreate(&handle, bytes, &how, 0));
+    CHECK(cuMemMap(buffer->address, bytes, 0, handle, 0));
+    CHECK(cuMemRelease(handle)); /* the mapping holds it */
+    CHECK(cuMemSetAccess(buffer->address, bytes, &access, 1));
+}
+
+static void free_last(void)
+{
+    const struct buffer *buffer = &buffers[--count];
+    if (!buffer->is_mapped) {
+        CHECK(cuMemFree_v2(buffer->address));
+        return;
+    }
+    CHECK(cuMemUnmap(buffer->address, buffer->bytes));
+    CHECK(cuMemAddressFree(buffer->address, buffer->bytes));
 }
 
 static void fill(uint64_t seed)
@@ -342,8 +375,11 @@ static void obey(const char *line)
     } else if (strncmp(line, "alloc ", 6) == 0) {
         allocate(strtoull(line + 6, NULL, 10));
         puts("allocated");
+    } else if (strncmp(line, "create ", 7) == 0) {
+        create(strtoull(line + 7, NULL, 10));
+        puts("created");
     } else if (strncmp(line, "free", 4) == 0) {
-        CHECK(cuMemFree_v2(buffers[--count].address));
+        free_last();
         puts("freed");
     } else if (strncmp(line, "check", 5) == 0) {
         look();

@@ -31,7 +31,9 @@ struct engine_vmm {
     /* Somebody else gets hold of the memory, so it stays where it is from now on. In place of the program's handle, the
      * driver's. Both may wait at the gate. */
     CUresult (*pin)(CUmemGenericAllocationHandle *handle);
-    void (*pin_range)(CUdeviceptr address, size_t bytes);
+    void (*pin_range)(CUdeviceptr address, size_t bytes); /* of all allocations that lie there */
+    /* cuPointerSetAttribute, of all of the allocation. */
+    CUresult (*set_attribute)(const void *value, CUpointer_attribute which, CUdeviceptr address);
 };
 
 /* Memory pools. What is not said here is the driver's, as the handles are. */

@@ -93,6 +93,16 @@ struct extent *extents_find(struct extents *extents, uint64_t address)
     return ranges_find(&extents->by_address, address, &range) ? &extents->table[range.kind] : NULL;
 }
 
+struct extent *extents_first_piece(struct extents *extents, struct extent *piece)
+{
+    return piece->bytes_before ? extents_find(extents, extent_all_address(piece)) : piece;
+}
+
+struct extent *extents_next_piece(struct extents *extents, const struct extent *piece)
+{
+    return piece->bytes_behind ? extents_find(extents, piece->address + piece->bytes) : NULL;
+}
+
 struct extent *extents_next(struct extents *extents, struct extent *before)
 {
     for (uint32_t i = before ? (uint32_t)(before - extents->table) + 1 : 0; i < extents->end; i++)
@@ -155,7 +165,7 @@ uint64_t extent_take(struct extent *extent, uint64_t bytes)
 bool extent_has(const struct extent *extent, uint64_t address)
 {
     if (!extent->is_shared)
-        return address == extent->address;
+        return address == extent->address && !extent->bytes_before;
     uint64_t offset = address - extent->address;
     uint32_t first = (uint32_t)(offset / EXTENT_BLOCK_BYTES);
     return offset < extent->bytes && offset % EXTENT_BLOCK_BYTES == 0 && bit(extent->taken, first) &&

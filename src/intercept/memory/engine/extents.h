@@ -3,6 +3,8 @@
  * extent   a piece of device memory that moves as a whole: a range of addresses that stays, and physical memory behind
  *          it while it is resident
  * whole    an extent of one allocation
+ * piece    one of several of a large allocation, side by side: each moves by itself, so that it leaves, comes and is found
+ *          unchanged bit by bit
  * shared   an extent of EXTENT_SHARED_BYTES for small allocations, in blocks of EXTENT_BLOCK_BYTES
  *
  * Nothing here calls the driver, and nothing is thread-safe: the engine has a lock. Memory comes from mmap, never from
@@ -30,6 +32,8 @@ struct extent {
     /* Of physical memory that the program made (swap_program.c), 0: its mappings lie where the program likes. */
     uint64_t address;
     uint64_t bytes;
+    /* Of the same allocation, beside it: its other pieces. */
+    uint64_t bytes_before, bytes_behind;
     /* It goes with this one; NULL: with none. */
     CUcontext context;
     CUdevice device;
@@ -93,6 +97,27 @@ void extents_remove(struct extents *extents, struct extent *extent);
 /* The extent around an address, or NULL. */
 struct extent *extents_find(struct extents *extents, uint64_t address);
 
+/* The first piece of its allocation; and the next one: NULL ends. */
+struct extent *extents_first_piece(struct extents *extents, struct extent *piece);
+struct extent *extents_next_piece(struct extents *extents, const struct extent *piece);
+
+/* All of the allocation. */
+static inline uint64_t extent_all_address(const struct extent *piece)
+{
+    return piece->address - piece->bytes_before;
+}
+
+static inline uint64_t extent_all_bytes(const struct extent *piece)
+{
+    return piece->bytes_before + piece->bytes + piece->bytes_behind;
+}
+
+/* How large the next piece is of an allocation of which so much is left: the last one has what is too little for another. */
+static inline uint64_t extent_piece(uint64_t left_bytes, uint64_t piece_bytes)
+{
+    return left_bytes / 2 < piece_bytes ? left_bytes : piece_bytes;
+}
+
 /* The extents one after the other: NULL begins, and ends. The same of the shared ones. */
 struct extent *extents_next(struct extents *extents, struct extent *before);
 struct extent *extents_next_shared(struct extents *extents, const struct extent *before);
@@ -100,7 +125,7 @@ struct extent *extents_next_shared(struct extents *extents, const struct extent 
 /* The address of `bytes` in a shared extent; 0 where it has no room for them in one piece. */
 uint64_t extent_take(struct extent *extent, uint64_t bytes);
 
-/* Whether an allocation begins there; and let go of it. */
+/* Whether an allocation begins there; and, of a shared one, let go of it. */
 bool extent_has(const struct extent *extent, uint64_t address);
 void extent_give_back(struct extent *extent, uint64_t address);
 

@@ -147,6 +147,11 @@ static void plain_pin_range(CUdeviceptr address, size_t bytes)
     (void)bytes;
 }
 
+static CUresult plain_set_attribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
+{
+    return real(cuPointerSetAttribute)(value, which, address);
+}
+
 const struct engine_vmm plain_vmm = {
     .reserve = plain_reserve,
     .free_addresses = plain_free_addresses,
@@ -158,6 +163,7 @@ const struct engine_vmm plain_vmm = {
     .properties = plain_properties,
     .pin = plain_pin,
     .pin_range = plain_pin_range,
+    .set_attribute = plain_set_attribute,
 };
 
 /* --- Pools: hooks have looked that the driver has these calls, or ask for them ---------------------------- */

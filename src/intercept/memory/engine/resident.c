@@ -4,6 +4,10 @@
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/resolve/real.h"
 
+#define PIECE_PART 64 /* of the card */
+#define PIECE_LEAST_BYTES (UINT64_C(4) << 20)
+#define PIECE_MOST_BYTES (UINT64_C(1) << 30)
+
 /* What a device may do with an extent that is another one's: of a pool, what cuMemPoolSetAccess has said. */
 static unsigned access_of_peer(const struct extent *extent, int peer)
 {
@@ -39,7 +43,8 @@ static CUresult map_and_open(const struct extent *extent)
     return result;
 }
 
-CUresult extent_make_resident(struct extent *extent)
+/* Physical memory for it, mapped nowhere. */
+static CUresult create(struct extent *extent)
 {
     CUmemAllocationProp ours = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -50,6 +55,12 @@ CUresult extent_make_resident(struct extent *extent)
         ours.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* where no memory can be handed out */
         result = real(cuMemCreate)(&extent->handle, extent->bytes, &ours, 0);
     }
+    return result;
+}
+
+CUresult extent_make_resident(struct extent *extent)
+{
+    CUresult result = create(extent);
     if (result != CUDA_SUCCESS)
         return result;
     result = extent->address ? map_and_open(extent) : mapping_map_all(extent);
@@ -99,6 +110,70 @@ void extent_pin(struct extent *extent)
         extent_give_up_place(extent);
 }
 
+/* --- They end -------------------------------------------------------------------------------------- */
+
+/* Take the memory of all pieces from where it is mapped. Where the driver refuses that of one, the others' is mapped again. */
+static CUresult unmap_pieces(struct extent *first)
+{
+    struct extents *extents = &swap_state()->extents;
+    CUresult result = CUDA_SUCCESS;
+    struct extent *piece = first;
+    for (; piece; piece = extents_next_piece(extents, piece)) {
+        if (piece->is_resident)
+            result = real(cuMemUnmap)(piece->address, piece->bytes);
+        if (result != CUDA_SUCCESS)
+            break;
+    }
+    for (struct extent *other = first; piece && other != piece; other = extents_next_piece(extents, other))
+        if (other->is_resident)
+            map_and_open(other);
+    return result;
+}
+
+/* It is mapped nowhere. */
+static void end_unmapped(struct extent *extent)
+{
+    extent_count(extent, false);
+    if (extent->is_resident)
+        real(cuMemRelease)(extent->handle);
+    if (extent->is_handed_out)
+        descriptors_remove(extent->handed_out_as);
+    extent_give_up_place(extent);
+    swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
+    extents_remove(&swap_state()->extents, extent);
+}
+
+CUresult extent_end(struct extent *extent)
+{
+    struct extents *extents = &swap_state()->extents;
+    struct extent *first = extents_first_piece(extents, extent), *next;
+    uint64_t address = first->address, bytes = extent_all_bytes(first);
+    bool is_pools = first->pool != 0;
+    CUresult result = unmap_pieces(first);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (struct extent *piece = first; piece; piece = next) {
+        next = extents_next_piece(extents, piece);
+        end_unmapped(piece);
+    }
+    if (!is_pools)
+        real(cuMemAddressFree)(address, bytes);
+    return CUDA_SUCCESS;
+}
+
+void extents_end_at(uint64_t address, uint64_t bytes)
+{
+    for (uint64_t at = address, next; at < address + bytes; at = next) {
+        struct extent *extent = extents_find(&swap_state()->extents, at);
+        next = extent->address + extent->bytes;
+        if (extent->is_resident)
+            real(cuMemUnmap)(extent->address, extent->bytes);
+        end_unmapped(extent);
+    }
+}
+
+/* --- They are made --------------------------------------------------------------------------------- */
+
 /* Enter an extent, on the card or not. */
 static struct extent *enter(struct extent *made, CUresult *result)
 {
@@ -117,46 +192,90 @@ static struct extent *enter(struct extent *made, CUresult *result)
     return NULL;
 }
 
+/* How large pieces are: a small part of the card, so that what moves is small beside it; but to make and map each takes time. */
+static uint64_t piece_bytes(CUdevice device)
+{
+    uint64_t *known = device >= 0 && device < (int)LEDGER_GPUS ? &swap_state()->piece_bytes[device] : NULL;
+    size_t card_bytes;
+    uint64_t bytes = PIECE_MOST_BYTES;
+    if (known && *known)
+        return *known;
+    if (!known || real(cuDeviceTotalMem_v2)(&card_bytes, device) != CUDA_SUCCESS)
+        return bytes;
+    while (bytes > PIECE_LEAST_BYTES && bytes > card_bytes / PIECE_PART)
+        bytes /= 2;
+    return *known = bytes;
+}
+
+static bool has_room(const struct extent *all)
+{
+    size_t free_bytes, card_bytes;
+    CUdevice current;
+    return real(cuCtxGetDevice)(&current) == CUDA_SUCCESS && current == all->device &&
+           real(cuMemGetInfo_v2)(&free_bytes, &card_bytes) == CUDA_SUCCESS && free_bytes >= all->bytes;
+}
+
+/* Where there is no room for all pieces, none is made: it would take from others, for a while, what is theirs. Whether what the
+ * driver keeps for later is room, it says itself. */
+static CUresult check_room(const struct extent *all)
+{
+    struct extent whole = *all;
+    if (swap_state()->is_evicted || has_room(all))
+        return CUDA_SUCCESS;
+    CUresult result = create(&whole);
+    if (result == CUDA_SUCCESS)
+        real(cuMemRelease)(whole.handle);
+    return result;
+}
+
+/* Enter the pieces of what is to be made: the first. In a pool each is for itself: blocks say what lies where. */
+static struct extent *enter_pieces(const struct extent *all, CUresult *result)
+{
+    struct extent *first = NULL;
+    uint64_t most_bytes = piece_bytes(all->device);
+    *result = extent_piece(all->bytes, most_bytes) < all->bytes ? check_room(all) : CUDA_SUCCESS;
+    if (*result != CUDA_SUCCESS)
+        return NULL;
+    for (uint64_t at = 0; at < all->bytes;) {
+        struct extent made = *all;
+        made.address += at;
+        made.bytes = extent_piece(all->bytes - at, most_bytes);
+        made.bytes_before = all->pool ? 0 : at;
+        made.bytes_behind = all->pool ? 0 : all->bytes - at - made.bytes;
+        struct extent *entered = enter(&made, result);
+        if (!entered) {
+            extents_end_at(all->address, at);
+            return NULL;
+        }
+        first = first ? first : entered;
+        at += made.bytes;
+    }
+    return first;
+}
+
 struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,
                            CUresult *result)
 {
-    struct extent made = {.context = context, .device = device, .is_shared = is_shared};
+    struct extent all = {.context = context, .device = device, .is_shared = is_shared};
     CUdeviceptr address;
-    made.bytes = (bytes + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
+    all.bytes = (bytes + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (made.bytes < bytes)
+    if (all.bytes < bytes)
         return NULL;
-    *result = real(cuMemAddressReserve)(&address, made.bytes, 0, 0, 0);
+    *result = real(cuMemAddressReserve)(&address, all.bytes, 0, 0, 0);
     if (*result != CUDA_SUCCESS)
         return NULL;
-    made.address = address;
-    struct extent *extent = enter(&made, result);
-    if (!extent)
-        real(cuMemAddressFree)(address, made.bytes);
-    return extent;
+    all.address = address;
+    struct extent *first = enter_pieces(&all, result);
+    if (!first)
+        real(cuMemAddressFree)(address, all.bytes);
+    return first;
 }
 
-struct extent *extent_make_at(CUdevice device, uint64_t address, uint64_t bytes, uint32_t pool,
-                              CUresult *result)
+CUresult extents_make_at(CUdevice device, uint64_t address, uint64_t bytes, uint32_t pool)
 {
-    struct extent made = {.address = address, .bytes = bytes, .device = device, .pool = pool};
-    return enter(&made, result);
-}
-
-CUresult extent_end(struct extent *extent)
-{
-    extent_count(extent, false);
-    CUresult result = extent->is_resident ? extent_leave_card(extent) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) {
-        extent_count(extent, true);
-        return result;
-    }
-    if (extent->is_handed_out)
-        descriptors_remove(extent->handed_out_as);
-    if (!extent->pool)
-        real(cuMemAddressFree)(extent->address, extent->bytes);
-    extent_give_up_place(extent);
-    swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
-    extents_remove(&swap_state()->extents, extent);
-    return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    enter_pieces(&(struct extent){.address = address, .bytes = bytes, .device = device, .pool = pool},
+                 &result);
+    return result;
 }

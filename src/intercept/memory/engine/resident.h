@@ -5,14 +5,15 @@
 
 #define SWAP_GRANULARITY_BYTES (UINT64_C(2) << 20) /* of device memory on all cards so far (measure) */
 
-/* A new extent of at least `bytes`, at addresses of its own: on the card, unless the process is evicted. NULL with
- * `*result`. */
+/* New extents of at least `bytes`, at addresses of their own: on the card, unless the process is evicted. What is large is made
+ * in pieces, of which this is the first. NULL with `*result`, and nothing has changed. */
 struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,
                            CUresult *result);
-/* The same at these addresses of a pool. */
-struct extent *extent_make_at(CUdevice device, uint64_t address, uint64_t bytes, uint32_t pool,
-                              CUresult *result);
-/* The extent goes, and its addresses unless they are a pool's. */
+/* The same at these addresses of a pool, where each piece is an extent for itself; and those that lie there go. */
+CUresult extents_make_at(CUdevice device, uint64_t address, uint64_t bytes, uint32_t pool);
+void extents_end_at(uint64_t address, uint64_t bytes);
+/* An extent goes with all pieces of its allocation, and its addresses unless they are a pool's. Where the driver refuses,
+ * nothing has changed. */
 CUresult extent_end(struct extent *extent);
 
 /* Physical memory for an extent that has none; and away with it. What the driver answers; where that is an error, nothing

@@ -73,9 +73,9 @@ struct swap_import {
     uint64_t secret, number;
     CUcontext context;
     CUdevice device;
-    CUmemGenericAllocationHandle handle;
-    uint64_t address, mapped_bytes; /* of the extent */
-    uint64_t base, bytes;           /* of the allocation in it */
+    CUdeviceptr address; /* of the extent, or all pieces of it */
+    uint64_t mapped_bytes, piece_bytes;
+    uint64_t base, bytes; /* of the allocation in it */
 };
 
 struct swap_imports {
@@ -100,6 +100,8 @@ struct swap {
     struct swap_tools *tools;   /* of SWAP_CONTEXTS_MAX; NULL: no context was met yet */
     /* Of each device, by ordinal: a bit for each that may reach its extents (cuCtxEnablePeerAccess). */
     uint64_t open_to[LEDGER_GPUS];
+    /* How large pieces are on each device, by ordinal; 0: not known yet. */
+    uint64_t piece_bytes[LEDGER_GPUS];
     /* No extent is resident, and new ones are born so. Changed under the lock. */
     atomic_bool is_evicted;
     /* Of extents that can move; changed under the lock. */

@@ -171,6 +171,15 @@ static CUresult wait_before_free(enum release_way way, CUstream stream, CUcontex
     return is_resident ? wait_as_free_does(context) : charge_capture_forbids();
 }
 
+/* Some of it. */
+static bool is_on_card(const struct extent *extent)
+{
+    for (; extent; extent = extents_next_piece(&swap_state()->extents, extent))
+        if (extent->is_resident)
+            return true;
+    return false;
+}
+
 static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream)
 {
     if (way == RELEASE_cuMemRelease && program_is_handle(key))
@@ -182,7 +191,7 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     pthread_mutex_lock(&swap_state()->lock);
     struct extent *extent = extents_find(&swap_state()->extents, key);
     bool is_ours = extent && !extent->pool && extent_has(extent, key);
-    bool is_resident = is_ours && extent->is_resident;
+    bool is_resident = is_ours && is_on_card(extent);
     CUcontext context = is_ours ? extent->context : NULL;
     pthread_mutex_unlock(&swap_state()->lock);
     bool is_pools = !is_ours && swap_pool_has(key);
@@ -219,7 +228,7 @@ static void swap_forget_context(CUcontext context)
     struct extents *extents = &swap_state()->extents;
     pthread_mutex_lock(&swap_state()->lock);
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
-        if (extent->context == context)
+        if (extent->context == context && !extent->bytes_before)
             extent_end(extent);
     arena_forget_context(&swap_state()->arena, context);
     tools_forget_context(context);

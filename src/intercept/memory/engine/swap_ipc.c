@@ -18,8 +18,10 @@
 /* What a handle of ours holds. */
 struct handle {
     uint64_t magic;
-    struct descriptor_place place;
-    uint64_t extent_bytes, offset, bytes;
+    struct descriptor_place place; /* of the extent; of several pieces the first's, and the others' follow */
+    uint64_t extent_bytes;         /* of all pieces together */
+    uint64_t offset, bytes;
+    uint64_t piece_bytes; /* of each but the last (extent_piece()); 0: it is in one */
 };
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "it has room in the driver's");
 
@@ -36,13 +38,10 @@ static struct swap_import *find_import(CUdeviceptr address)
 
 /* --- The process that has the memory ---------------------------------------------------------------- */
 
-/* Under the lock: have the descriptor of an extent handed out. */
 static CUresult hand_out(struct extent *extent)
 {
     struct descriptor_place place;
     int fd = -1;
-    if (extent->is_handed_out)
-        return CUDA_SUCCESS;
     CUresult result =
         real(cuMemExportToShareableHandle)(&fd, extent->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS)
@@ -55,25 +54,48 @@ static CUresult hand_out(struct extent *extent)
     return CUDA_SUCCESS;
 }
 
+/* Under the lock: have the descriptors of all pieces handed out, under numbers that follow each other; or none. */
+static CUresult hand_out_all(struct extent *first)
+{
+    struct extents *extents = &swap_state()->extents;
+    CUresult result = CUDA_SUCCESS;
+    if (first->is_handed_out)
+        return CUDA_SUCCESS;
+    for (struct extent *piece = first; piece && result == CUDA_SUCCESS;
+         piece = extents_next_piece(extents, piece))
+        result = hand_out(piece);
+    for (struct extent *piece = first; piece && result != CUDA_SUCCESS;
+         piece = extents_next_piece(extents, piece)) {
+        if (piece->is_handed_out)
+            descriptors_remove(piece->handed_out_as);
+        piece->is_handed_out = false;
+    }
+    return result;
+}
+
 /* Under the lock, on the card. */
 static CUresult make_handle(CUipcMemHandle *made, CUdeviceptr address)
 {
     struct record record;
-    struct extent *extent = extents_find(&swap_state()->extents, address);
-    if (!extent || extent->pool || !records_find_around(memory_records(), address, &record) ||
+    struct extents *extents = &swap_state()->extents;
+    struct extent *found = extents_find(extents, address);
+    if (!found || found->pool || !records_find_around(memory_records(), address, &record) ||
         record.kind != RECORD_POINTER)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = hand_out(extent);
+    struct extent *first = extents_first_piece(extents, found);
+    CUresult result = hand_out_all(first);
     if (result != CUDA_SUCCESS)
         return result;
-    extent_pin(extent);
+    for (struct extent *piece = first; piece; piece = extents_next_piece(extents, piece))
+        extent_pin(piece);
     const struct handle handle = {.magic = MAGIC,
-                                  .place = {.secret = extent->handed_out_secret,
-                                            .number = extent->handed_out_as,
+                                  .place = {.secret = first->handed_out_secret,
+                                            .number = first->handed_out_as,
                                             .pid = (int32_t)getpid()},
-                                  .extent_bytes = extent->bytes,
-                                  .offset = record.key - extent->address,
-                                  .bytes = record.charged.bytes};
+                                  .extent_bytes = extent_all_bytes(first),
+                                  .offset = record.key - first->address,
+                                  .bytes = record.charged.bytes,
+                                  .piece_bytes = first->bytes_behind ? first->bytes : 0};
     memset(made, 0, sizeof(*made));
     memcpy(made, &handle, sizeof(handle));
     return CUDA_SUCCESS;
@@ -124,61 +146,79 @@ static struct swap_import *find_opened(const struct handle *handle, CUcontext co
     return NULL;
 }
 
-/* Map what the descriptor stands for. */
-static CUresult map(int fd, const struct handle *handle, struct swap_import *import)
+/* The pieces of what was handed out, up to `bytes`, are mapped nowhere any more. */
+static void unmap(const struct swap_import *import, uint64_t bytes)
 {
-    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, import->device},
+    for (uint64_t at = 0, piece; at < bytes; at += piece) {
+        piece = extent_piece(import->mapped_bytes - at, import->piece_bytes);
+        real(cuMemUnmap)(import->address + at, piece);
+    }
+    real(cuMemAddressFree)(import->address, import->mapped_bytes);
+}
+
+/* Map what the descriptor stands for; nobody needs a handle of it after that. */
+static CUresult map_piece(int fd, CUdeviceptr address, uint64_t bytes, CUdevice device)
+{
+    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUdeviceptr address;
-    CUresult result = real(cuMemImportFromShareableHandle)(&import->handle, (void *)(intptr_t)fd,
+    CUmemGenericAllocationHandle handle;
+    CUresult result = real(cuMemImportFromShareableHandle)(&handle, (void *)(intptr_t)fd,
                                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != CUDA_SUCCESS)
         return result;
-    result = real(cuMemAddressReserve)(&address, handle->extent_bytes, 0, 0, 0);
-    if (result != CUDA_SUCCESS) {
-        real(cuMemRelease)(import->handle);
+    result = real(cuMemMap)(address, bytes, 0, handle, 0);
+    real(cuMemRelease)(handle);
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    result = real(cuMemMap)(address, handle->extent_bytes, 0, import->handle, 0);
-    bool is_mapped = result == CUDA_SUCCESS;
-    if (is_mapped)
-        result = real(cuMemSetAccess)(address, handle->extent_bytes, &access, 1);
-    import->address = address;
-    import->mapped_bytes = handle->extent_bytes;
-    import->base = address + handle->offset;
-    import->bytes = handle->bytes;
-    if (result == CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    if (is_mapped)
-        real(cuMemUnmap)(address, handle->extent_bytes);
-    real(cuMemAddressFree)(address, handle->extent_bytes);
-    real(cuMemRelease)(import->handle);
+    result = real(cuMemSetAccess)(address, bytes, &access, 1);
+    if (result != CUDA_SUCCESS)
+        real(cuMemUnmap)(address, bytes);
     return result;
+}
+
+/* Fetch and map all pieces side by side. */
+static CUresult map(const struct handle *handle, struct swap_import *import)
+{
+    struct descriptor_place place = handle->place;
+    CUresult result = real(cuMemAddressReserve)(&import->address, handle->extent_bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    import->mapped_bytes = handle->extent_bytes;
+    import->piece_bytes = handle->piece_bytes ? handle->piece_bytes : handle->extent_bytes;
+    import->base = import->address + handle->offset;
+    import->bytes = handle->bytes;
+    for (uint64_t at = 0, bytes; at < import->mapped_bytes; at += bytes, place.number++) {
+        bytes = extent_piece(import->mapped_bytes - at, import->piece_bytes);
+        int fd = descriptors_fetch(&place);
+        result = fd < 0 ? CUDA_ERROR_INVALID_VALUE /* as the driver says of memory that is gone */
+                        : map_piece(fd, import->address + at, bytes, import->device);
+        if (fd >= 0)
+            close(fd);
+        if (result != CUDA_SUCCESS) {
+            unmap(import, at);
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
 }
 
 /* Under the lock: nobody has it any more. */
 static void end_import(struct swap_import *import)
 {
     import->count = 0;
-    real(cuMemUnmap)(import->address, import->mapped_bytes);
-    real(cuMemAddressFree)(import->address, import->mapped_bytes);
-    real(cuMemRelease)(import->handle);
+    unmap(import, import->mapped_bytes);
 }
 
 static CUresult open_anew(const struct handle *handle, CUcontext context, CUdevice device,
                           CUdeviceptr *address)
 {
-    int fd = descriptors_fetch(&handle->place);
-    if (fd < 0)
-        return CUDA_ERROR_INVALID_VALUE; /* as the driver says of memory that is gone */
     struct swap_import made = {.pid = handle->place.pid,
                                .secret = handle->place.secret,
                                .number = handle->place.number,
                                .context = context,
                                .device = device,
                                .count = 1};
-    CUresult result = map(fd, handle, &made);
-    close(fd);
+    CUresult result = map(handle, &made);
     if (result != CUDA_SUCCESS)
         return result;
     guard_lock(&swap_state()->lock);
@@ -195,7 +235,8 @@ static CUresult open_anew(const struct handle *handle, CUcontext context, CUdevi
 static bool is_sound(const struct handle *handle)
 {
     return handle->extent_bytes && handle->extent_bytes % SWAP_GRANULARITY_BYTES == 0 && handle->bytes &&
-           handle->offset <= handle->extent_bytes && handle->bytes <= handle->extent_bytes - handle->offset;
+           handle->piece_bytes % SWAP_GRANULARITY_BYTES == 0 && handle->offset <= handle->extent_bytes &&
+           handle->bytes <= handle->extent_bytes - handle->offset;
 }
 
 CUresult swap_ipc_open(const struct allocation *wanted)

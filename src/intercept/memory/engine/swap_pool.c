@@ -162,14 +162,14 @@ static struct block *grow(struct swap_pool *pool, uint64_t bytes, uint64_t strea
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!absent && (!add_region(pool, bytes) || !(absent = find_absent(pool, bytes, stream, &missing_bytes))))
         return NULL;
-    struct extent *extent =
-        extent_make_at(pool->device, absent->address, missing_bytes, pool->blocks.number, result);
-    if (!extent)
+    uint64_t address = absent->address;
+    *result = extents_make_at(pool->device, address, missing_bytes, pool->blocks.number);
+    if (*result != CUDA_SUCCESS)
         return NULL;
     struct block *block = blocks_bring(blocks(), &pool->blocks, absent, missing_bytes, stream);
     if (!block) {
         *result = CUDA_ERROR_OUT_OF_MEMORY;
-        extent_end(extent);
+        extents_end_at(address, missing_bytes);
     }
     if (pool->blocks.present_bytes > pool->present_high_bytes)
         pool->present_high_bytes = pool->blocks.present_bytes;

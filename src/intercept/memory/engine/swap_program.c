@@ -7,6 +7,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap_pool.h"
 #include "intercept/submit/gate.h"
 
 /* A handle that is none: what the driver says to it, it says to one of ours that is none any more. */
@@ -383,12 +384,22 @@ static bool is_ours(uint64_t address, uint64_t bytes)
     return found;
 }
 
-static void program_pin_range(CUdeviceptr address, size_t bytes)
+/* Under the lock: all of the allocation around an address, where that is in pieces. */
+static struct range allocation_around(uint64_t address)
+{
+    struct extents *extents = &swap_state()->extents;
+    struct pool_place place;
+    struct extent *extent = extents_find(extents, address);
+    if (extent && !extent->pool)
+        return (struct range){.begin = extent_all_address(extent), .bytes = extent_all_bytes(extent)};
+    if (extent && swap_pool_find(address, &place))
+        return (struct range){.begin = place.base, .bytes = place.bytes};
+    return (struct range){.begin = address, .bytes = 1};
+}
+
+static void pin_all_in(uint64_t address, uint64_t bytes)
 {
     struct range range;
-    if (!has_area() || !address || !is_ours(address, bytes))
-        return;
-    program_lock_when_back();
     for (uint64_t at = address; at - address < bytes;) {
         const struct mapping *mapping = mapping_find(at);
         struct extent *extent = mapping ? mapping_extent(mapping) : extents_find(&swap_state()->extents, at);
@@ -405,7 +416,35 @@ static void program_pin_range(CUdeviceptr address, size_t bytes)
             break;
         at = next;
     }
+}
+
+/* What reaches a part of an allocation may be given the rest without being asked for again. */
+static void program_pin_range(CUdeviceptr address, size_t bytes)
+{
+    if (!has_area() || !address || !bytes || address + bytes < address || !is_ours(address, bytes))
+        return;
+    program_lock_when_back();
+    struct range first = allocation_around(address), last = allocation_around(address + bytes - 1);
+    pin_all_in(first.begin, last.begin + last.bytes - first.begin);
     pthread_mutex_unlock(&swap_state()->lock);
+}
+
+/* Of each piece: the driver knows nothing of the others. */
+static CUresult program_set_attribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
+{
+    if (!has_area())
+        return real(cuPointerSetAttribute)(value, which, address);
+    pthread_mutex_lock(&swap_state()->lock);
+    struct range all = allocation_around(address);
+    CUresult result = real(cuPointerSetAttribute)(value, which, address);
+    struct extent *piece;
+    for (uint64_t at = all.begin; result == CUDA_SUCCESS && at < all.begin + all.bytes &&
+                                  (piece = extents_find(&swap_state()->extents, at));
+         at = piece->address + piece->bytes)
+        if (address - piece->address >= piece->bytes)
+            result = real(cuPointerSetAttribute)(value, which, at);
+    pthread_mutex_unlock(&swap_state()->lock);
+    return result;
 }
 
 const struct engine_vmm program_vmm = {
@@ -419,4 +458,5 @@ const struct engine_vmm program_vmm = {
     .properties = program_properties,
     .pin = program_pin,
     .pin_range = program_pin_range,
+    .set_attribute = program_set_attribute,
 };

@@ -76,7 +76,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUd
     real_needed(cuPointerSetAttribute);
     if (which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
         vmm()->pin_range(address, 1);
-    return real(cuPointerSetAttribute)(value, which, address);
+    return vmm()->set_attribute(value, which, address);
 }
 
 /* The driver has mapped it: the mapping keeps it. */
