@@ -1,5 +1,7 @@
 """Programs that do not keep the GPU busy all the time, under shares: beside the same programs without GPU Slice, at about the
 same time. What each got is the simulated GPU's own account."""
+import pathlib
+import re
 import subprocess
 
 import pytest
@@ -100,6 +102,23 @@ def test_short_kernels_are_charged_for_themselves_where_calls_cost_more(make_dae
         if all(one["charged"] < one["gpu"] + 15 for one in results):
             return
     pytest.fail(f"{results}")
+
+
+def agent_sleeps(pid):
+    """How often the agent of a process has slept."""
+    agent, = (task for task in pathlib.Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text() == "gpuslice-agent\n")
+    return int(re.search(r"^voluntary_ctxt_switches:\t(\d+)", (agent / "status").read_text(), re.M)[1])
+
+
+def test_short_bursts_do_not_wake_the_agent(daemon, reap):
+    """Before it looks, they are done already: it is not to wait for the next one."""
+    load = Load(reap(daemon.spawn("run", "--compute", "50%..100%", "--", daemon.product.program("load"), "kernel=3", "gap=50")))
+    load.begin(SETTLE_MS)
+    load.end()
+    before = agent_sleeps(load.process.pid)
+    load.begin(WINDOW_MS)
+    bursts = load.end()["bursts"]
+    assert agent_sleeps(load.process.pid) - before < bursts / 10
 
 
 def test_a_maximum_holds_for_a_program_with_gaps(together):

@@ -39,7 +39,7 @@ struct agent_state {
     /* By the last WANT. */
     uint64_t told_gpus;
     uint64_t next_report_ns;
-    /* Since when there is no work; 0: there is. */
+    /* Since when looks find no work, and nothing was submitted between them; 0: there was work. */
     uint64_t idle_from_ns;
     /* What BURST told last. */
     bool told_burst;
@@ -51,6 +51,12 @@ struct agent_state {
         uint64_t look_at_ns;
         /* Several streams have work: at such measures, or of late, so many are left until they are not thought to. */
         unsigned parallel;
+        /* How much the process had submitted at the last look; and whether it rests since then: the next submission wakes
+         * the agent. */
+        uint64_t submitted;
+        bool rests;
+        /* Looks that found work, since the last that did not. */
+        uint32_t busy_in_a_row;
         /* How long the program leaves the GPU idle between two calls. */
         uint64_t gap_ns;
         uint32_t chance;
@@ -106,7 +112,8 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns);
 /* Whether several streams have work: then there is work for less time than what they say together. */
 bool agent_is_parallel(void);
 
-/* Look whether there is work. Where there is none, the next submission wakes the agent. */
+/* Look whether there is work. Where there is none, nor was any submitted since the last look, the next submission wakes the
+ * agent: the process rests. */
 bool agent_look(struct gate *gate);
 /* How long there must be none until none is thought to come soon. A program's usual short gaps are not. */
 uint64_t agent_rest_ns(void);

@@ -82,10 +82,10 @@ uint64_t agent_serve_alone(struct gate *gate)
         agent_count_from(gate, now_ns);
     }
     gate_open(gate, GATE_PACED);
-    bool busy = agent_look(gate);
+    agent_look(gate);
     cap_bucket_charge(&agent.cap, agent_measure(gate, monotonic_ns()).busy_ns);
     if (!cap_bucket_is_spent(&agent.cap) || now_ns < agent.drain_again_ns)
-        return busy ? LOOK_NS : AGENT_CHECK_NS;
+        return agent.measure.rests ? AGENT_CHECK_NS : LOOK_NS;
     if (!agent_drain(gate, PATIENCE_NS, AGENT_CLOSES))
         agent.drain_again_ns = monotonic_ns() + PATIENCE_NS;
     cap_bucket_charge(&agent.cap, agent_measure(gate, monotonic_ns()).busy_ns);

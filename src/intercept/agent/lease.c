@@ -9,8 +9,9 @@
 #include "intercept/submit/in_flight.h"
 
 #define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
-#define SOON_NAPS 100u               /* of the first length: by then paced work is done */
 #define LAST_NAP_NS UINT64_C(200000)
+#define NAPS_FOR_LEFT 4u
+#define LATE_NAPS 4u                      /* of one length */
 #define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */
 #define STALLS_AGAIN_NS UINT64_C(200000)
 #define STALLS_SELDOM_NS UINT64_C(1000000) /* where that does not help */
@@ -51,6 +52,16 @@ static void tell_stalled(struct gate *gate)
     agent_tell(gate, &message);
 }
 
+/* Until it is worth looking again at what is in flight: a part of the time that it should still take; and where it is late, or
+ * nobody knows, longer from nap to nap. */
+static uint64_t drain_nap_ns(struct gate *gate, unsigned *late_naps)
+{
+    uint64_t left_ns = in_flight_left_ns(gate), nap_ns = left_ns / NAPS_FOR_LEFT;
+    if (left_ns == UINT64_MAX || nap_ns < FIRST_NAP_NS)
+        nap_ns = FIRST_NAP_NS * (1 + (*late_naps)++ / LATE_NAPS);
+    return nap_ns < LAST_NAP_NS ? nap_ns : LAST_NAP_NS;
+}
+
 /* Close the gate and wait for what was submitted. False: it did not end in time, or there is no daemon any
  * more; the gate is open. */
 bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
@@ -59,8 +70,9 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
     uint64_t deadline_ns = monotonic_ns() + patience_ns + longest_ns;
     uint64_t stalls_ns = UINT64_MAX, stalls_again_ns = STALLS_AGAIN_NS;
     bool told = false, left = false;
+    unsigned late_naps = 0;
     gate_close(gate);
-    for (unsigned naps = 0;; naps++) {
+    for (;;) {
         if (!left)
             left = gate_is_left(gate);
         /* Who leaves tells all there is to tell with what it returns, if that comes at once. */
@@ -85,7 +97,7 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
             gate_open(gate, GATE_PACED);
             return false;
         }
-        nap(gate, naps < SOON_NAPS ? FIRST_NAP_NS : LAST_NAP_NS);
+        nap(gate, drain_nap_ns(gate, &late_naps));
     }
     gate_drained(gate);
     /* One long piece is not waited for in all turns to come. */
@@ -221,8 +233,14 @@ bool agent_is_paced(void)
     return agent.held && !(agent.flags & WIRE_LEASE_FREE);
 }
 
-/* Whether the agent has to know soon when there is no work any more. */
+/* Whether somebody has to know soon that there is work, or none any more. */
 static bool is_watched(void)
+{
+    return agent.flags & (WIRE_LEASE_WANTED | WIRE_LEASE_BURSTS);
+}
+
+/* Whether somebody has to know soon that a program without work rests. */
+static bool has_rest_to_tell(void)
 {
     return (agent.flags & WIRE_LEASE_WANTED) || ((agent.flags & WIRE_LEASE_BURSTS) && agent.told_burst);
 }
@@ -273,7 +291,7 @@ uint64_t agent_lease_pause_ns(struct gate *gate)
         report_ns = agent.next_report_ns > now_ns ? agent.next_report_ns - now_ns : 0;
     if (is_resting(gate)) {
         uint64_t rests_at_ns = agent.idle_from_ns + agent_rest_ns();
-        if (!is_watched())
+        if (!has_rest_to_tell())
             return AGENT_CHECK_NS;
         return rests_at_ns > now_ns ? rests_at_ns - now_ns : 0;
     }

@@ -13,6 +13,9 @@
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
 #define REST_SPARSE_NS UINT64_C(60000)
+/* After so many looks that found work it is looked for once in two ticks, then in three, up to so many. */
+#define LOOKS_FOR_TICK 8u
+#define TICKS_MOST 4u
 
 bool agent_is_parallel(void)
 {
@@ -79,18 +82,26 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
 bool agent_look(struct gate *gate)
 {
     uint64_t submitted = in_flight_submitted(gate);
-    bool busy = atomic_load_explicit(&gate->held, memory_order_relaxed) || !in_flight_is_finished(gate);
+    bool has_submitted = submitted != agent.measure.submitted;
+    bool busy = atomic_load_explicit(&gate->held, memory_order_relaxed) || !in_flight_is_finished(gate) ||
+                !gate_is_left_but_for_loads(gate);
     if (agent_is_parallel())
-        count_looks(monotonic_ns(), busy, agent.idle_from_ns != 0);
-    if (!busy && !atomic_load_explicit(&gate->resting, memory_order_relaxed)) {
+        count_looks(monotonic_ns(), busy, agent.measure.rests);
+    agent.measure.submitted = submitted;
+    agent.measure.rests = false;
+    /* A program of short work with short gaps would wake the agent again and again. */
+    if (!busy && !has_submitted) {
         /* Either the next thread sees it, or this one sees that thread inside, or what it submitted. */
-        atomic_store_explicit(&gate->resting, true, memory_order_seq_cst);
-        gate_barrier(gate);
-        busy = !gate_is_left_but_for_loads(gate) || in_flight_submitted(gate) != submitted;
+        if (!atomic_exchange_explicit(&gate->resting, true, memory_order_seq_cst)) {
+            gate_barrier(gate);
+            busy = !gate_is_left_but_for_loads(gate) || in_flight_submitted(gate) != submitted;
+        }
+        agent.measure.rests = !busy;
     }
+    agent.measure.busy_in_a_row = busy ? agent.measure.busy_in_a_row + 1 : 0;
     if (busy)
         agent.idle_from_ns = 0;
-    else if (!agent.idle_from_ns)
+    else if (!agent.idle_from_ns || has_submitted)
         agent.idle_from_ns = monotonic_ns();
     return busy;
 }
@@ -105,7 +116,13 @@ uint64_t agent_next_look_ns(struct gate *gate)
     uint64_t left_ns = in_flight_left_ns(gate), now_ns = monotonic_ns();
     if (agent_is_parallel())
         return agent.measure.look_at_ns > now_ns ? agent.measure.look_at_ns - now_ns : 0;
-    if (left_ns != UINT64_MAX && left_ns < AGENT_TICK_NS)
+    if (agent.idle_from_ns) {
+        uint64_t rests_at_ns = agent.idle_from_ns + agent_rest_ns(), tick_ns = some_time_ns(AGENT_TICK_NS);
+        uint64_t rests_ns = rests_at_ns > now_ns ? rests_at_ns - now_ns : 0;
+        return rests_ns < tick_ns ? rests_ns : tick_ns;
+    }
+    uint64_t ticks = 1 + agent.measure.busy_in_a_row / LOOKS_FOR_TICK;
+    if (ticks == 1 && left_ns < AGENT_TICK_NS)
         return left_ns < AGENT_SHORTEST_LOOK_NS ? AGENT_SHORTEST_LOOK_NS : left_ns;
-    return some_time_ns(AGENT_TICK_NS);
+    return some_time_ns(AGENT_TICK_NS * (ticks < TICKS_MOST ? ticks : TICKS_MOST));
 }
