@@ -434,8 +434,22 @@ static CUresult run_with_tails(CUgraphExec exec, struct run *run)
     return CUDA_ERROR_LAUNCH_TIMEOUT;
 }
 
+/* A launch that cannot run in all its contexts has done nothing. */
+static CUresult contexts_check(CUgraph graph)
+{
+    for (size_t i = 0; i < graph->node_count; i++) {
+        CUgraphNode node = graph->order[i];
+        if (node->context && !node->disabled)
+            SIM_TRY(context_check(node->context));
+        for (unsigned body = 0; body < node->body_count; body++)
+            SIM_TRY(contexts_check(node->bodies[body]));
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult exec_run(CUgraphExec exec, CUcontext context, CUstream stream)
 {
+    SIM_TRY(contexts_check(exec->graph));
     SIM_TRY(memory_begin(exec->graph, exec->flags & GRAPH_AUTO_FREE_ON_LAUNCH));
     SIM_TRY(memory_reserve(exec->graph));
     conditions_begin(exec->graph);

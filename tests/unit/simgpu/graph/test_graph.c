@@ -453,6 +453,25 @@ static void graph_memory_that_is_not_freed_outlives_the_graph(void **state)
     assert_cuda(cuDeviceGraphMemTrim(0));
 }
 
+static void a_launch_in_a_destroyed_context_takes_no_memory(void **state)
+{
+    CUdeviceptr at;
+    CUcontext other;
+    CUgraphNode filled;
+    CUgraph graph = graph_new();
+    CUgraphNode taken = allocate(graph, MIB, &at);
+    const CUDA_MEMSET_NODE_PARAMS params = {.dst = at, .elementSize = 1, .width = MIB, .height = 1};
+    assert_cuda(cuCtxCreate_v2(&other, 0, 0));
+    assert_cuda(cuGraphAddMemsetNode(&filled, graph, &taken, 1, &params, other));
+    CUgraphExec exec = instantiate(graph);
+    assert_cuda(cuCtxDestroy_v2(other));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(cuGraphLaunch(exec, stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_int_equal(graph_memory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0);
+    assert_cuda(cuGraphExecDestroy(exec));
+    assert_cuda(cuGraphDestroy(graph));
+}
+
 static void graph_memory_that_does_not_fit_is_refused_at_launch(void **state)
 {
     CUdeviceptr at;
@@ -595,6 +614,7 @@ int main(void)
         cmocka_unit_test(child_graphs_and_events_are_nodes),
         cmocka_unit_test(graph_memory_is_charged_while_it_is_reserved),
         cmocka_unit_test(graph_memory_that_is_not_freed_outlives_the_graph),
+        cmocka_unit_test(a_launch_in_a_destroyed_context_takes_no_memory),
         cmocka_unit_test(graph_memory_that_does_not_fit_is_refused_at_launch),
         cmocka_unit_test(conditional_nodes_ask_what_kernels_set),
         cmocka_unit_test(user_objects_live_as_long_as_the_last_graph_that_uses_them),
