@@ -13,6 +13,7 @@
 #include "simgpu/memory/heap.h"
 #include "simgpu/memory/managed.h"
 #include "simgpu/memory/pool.h"
+#include "simgpu/memory/vmm.h"
 #include "simgpu/time/execution.h"
 
 #define PITCH_BYTES 512u
@@ -462,8 +463,11 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *value = allocation->kind == MEMORY_POOL ? (uint64_t)(uintptr_t)allocation->owner : 0;
         return allocation->kind == MEMORY_POOL;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        if (allocation->kind == MEMORY_MAPPED)
+            *value = ((const struct handle *)allocation->owner)->properties.requestedHandleTypes;
+        return true;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     default:
         return true;

@@ -44,16 +44,9 @@ struct extent *mapping_extent(const struct mapping *mapping)
     return &swap_state()->extents.table[mapping->extent];
 }
 
-bool mapping_look_up(uint64_t address, uint64_t *base, uint64_t *bytes, CUdevice *device, bool *is_resident)
+const struct mapping *mapping_look_up(uint64_t address)
 {
-    const struct mapping *mapping = program()->table ? mapping_find(address) : NULL;
-    if (!mapping)
-        return false;
-    *base = mapping->address;
-    *bytes = mapping->bytes;
-    *device = mapping_extent(mapping)->device;
-    *is_resident = mapping_extent(mapping)->is_resident;
-    return true;
+    return program()->table ? mapping_find(address) : NULL;
 }
 
 bool mapping_add(struct extent *extent, uint64_t address, uint64_t bytes)

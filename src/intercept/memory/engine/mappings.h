@@ -13,14 +13,12 @@ struct mapping *mapping_at(uint32_t number);
 
 /* The mapping around an address; NULL: none. */
 struct mapping *mapping_find(uint64_t address);
+const struct mapping *mapping_look_up(uint64_t address); /* where there may never have been any */
 struct extent *mapping_extent(const struct mapping *mapping);
 
 /* Whether there is any mapping in [address, address + bytes); and whether that is made of whole ones. */
 bool mapping_touches(uint64_t address, uint64_t bytes);
 bool mapping_is_whole(uint64_t address, uint64_t bytes);
-
-/* What is around an address, and whether its physical memory is on the card. */
-bool mapping_look_up(uint64_t address, uint64_t *base, uint64_t *bytes, CUdevice *device, bool *is_resident);
 
 /* Enter one; false without memory for it. And away with one: the extent that it was of. */
 bool mapping_add(struct extent *extent, uint64_t address, uint64_t bytes);

@@ -17,20 +17,19 @@ struct place {
     uint64_t context; /* 0: what the program mapped there itself is of none */
     CUdevice device;
     bool is_resident, is_mapping;
-    bool is_linear;    /* of cuMemAlloc: legacy IPC can hand it out */
-    CUmemoryPool pool; /* NULL: of none */
+    bool is_linear;                         /* of cuMemAlloc: legacy IPC can hand it out */
+    CUmemoryPool pool;                      /* NULL: of none */
+    CUmemAllocationHandleType handle_types; /* by which it may be handed out */
 };
 
-/* An allocation in our extents, or a mapping of the program's. Else false, and the address that the driver can be asked about. */
-static bool find(CUdeviceptr *address, struct place *place)
+/* An allocation in our extents, or a mapping of the program's. Else false, and the address that the driver can be asked about.
+ * Under the lock. */
+static bool find_under_lock(CUdeviceptr *address, struct place *place)
 {
     struct record record;
     *place = (struct place){0};
-    if (!charge_has_any())
-        return false;
     bool has_record =
         records_find_around(memory_records(), *address, &record) && record.kind == RECORD_POINTER;
-    pthread_mutex_lock(&swap_state()->lock);
     const struct extent *found = extents_find(&swap_state()->extents, *address);
     if (found && has_record)
         *place = (struct place){.base = record.key,
@@ -48,21 +47,37 @@ static bool find(CUdeviceptr *address, struct place *place)
                                 .device = found->device,
                                 .is_resident = found->is_resident,
                                 .pool = pools.pool};
-    bool is_mapping =
-        !found && mapping_look_up(*address, &place->base, &place->bytes, &place->device, &place->is_resident);
+    const struct mapping *mapping = found ? NULL : mapping_look_up(*address);
+    if (mapping)
+        *place =
+            (struct place){.base = mapping->address,
+                           .bytes = mapping->bytes,
+                           .device = mapping_extent(mapping)->device,
+                           .is_resident = mapping_extent(mapping)->is_resident,
+                           .is_mapping = true,
+                           .handle_types = mapping_extent(mapping)->program.properties.requestedHandleTypes};
     struct ipc_place opened;
-    bool is_opened = !found && !is_mapping && swap_ipc_find(*address, &opened);
+    bool is_opened = !found && !mapping && swap_ipc_find(*address, &opened);
     if (is_opened)
         *place = (struct place){.base = opened.base,
                                 .bytes = opened.bytes,
                                 .context = (uint64_t)(uintptr_t)opened.context,
                                 .device = opened.device,
                                 .is_resident = true};
-    pthread_mutex_unlock(&swap_state()->lock);
     if (found && !has_record && !is_pools)
         *address = NOBODYS;
-    place->is_mapping = is_mapping;
-    return (found && has_record) || is_pools || is_mapping || is_opened;
+    return (found && has_record) || is_pools || mapping || is_opened;
+}
+
+static bool find(CUdeviceptr *address, struct place *place)
+{
+    *place = (struct place){0};
+    if (!charge_has_any())
+        return false;
+    pthread_mutex_lock(&swap_state()->lock);
+    bool is_found = find_under_lock(address, place);
+    pthread_mutex_unlock(&swap_state()->lock);
+    return is_found;
 }
 
 bool swap_has_physical_memory(CUdeviceptr address)
@@ -138,21 +153,28 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         return place->is_resident ? 0 : 4;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        return place->is_mapping ? 0 : 8;
+        *value = place->handle_types;
+        return 8;
     default:
         return 0;
     }
 }
 
+/* What is on the card stays there until the driver has answered. */
 CUresult swap_pointer_attribute(void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     struct place place;
     uint64_t word;
-    size_t bytes = value && find(&address, &place) ? attribute(which, address, &place, &word) : 0;
-    if (!bytes)
+    CUresult result = CUDA_SUCCESS;
+    if (!value || !charge_has_any())
         return engine_plain.pointer_attribute(value, which, address);
+    pthread_mutex_lock(&swap_state()->lock);
+    size_t bytes = find_under_lock(&address, &place) ? attribute(which, address, &place, &word) : 0;
+    if (!bytes)
+        result = engine_plain.pointer_attribute(value, which, address);
+    pthread_mutex_unlock(&swap_state()->lock);
     memcpy(value, &word, bytes); /* the low bytes: both of our processors are little-endian */
-    return CUDA_SUCCESS;
+    return result;
 }
 
 /* The driver answers first: it checks the arguments. An evicted address it does not know, and answers that for 0. */

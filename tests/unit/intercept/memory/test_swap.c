@@ -479,6 +479,49 @@ static void what_the_program_maps_itself_leaves_and_comes_back(void **state)
     assert_int_equal(swap_bytes().resident_bytes, 0);
 }
 
+struct answer {
+    CUresult result;
+    uint64_t value;
+};
+
+static struct answer ask(CUpointer_attribute which, CUdeviceptr address)
+{
+    struct answer answer = {.value = 0};
+    answer.result = cuPointerGetAttribute(&answer.value, which, address);
+    return answer;
+}
+
+static void each_attribute_of_a_pointer_is_the_same_while_evicted(void **state)
+{
+    enum { BYTES = 4 << 20, KINDS = 3, LAST = CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE };
+    CUmemAllocationProp shareable = on_card;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr addresses[KINDS] = {take(BYTES), reserve(BYTES)};
+    struct answer before[KINDS][LAST + 1];
+    shareable.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    assert_int_equal(cuMemCreate(&handle, BYTES, &shareable, 0), CUDA_SUCCESS);
+    show(addresses[1], BYTES, handle);
+    assert_int_equal(cuMemAllocAsync(&addresses[2], BYTES, NULL), CUDA_SUCCESS);
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        for (unsigned which = 1; which <= LAST; which++)
+            before[kind][which] = ask((CUpointer_attribute)which, addresses[kind]);
+    assert_int_equal(before[1][CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES].value,
+                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        for (unsigned which = 1; which <= LAST; which++) {
+            struct answer now = ask((CUpointer_attribute)which, addresses[kind]);
+            if (now.result != before[kind][which].result || now.value != before[kind][which].value)
+                fail_msg("attribute %u of kind %u: %d and %llu, before %d and %llu", which, kind, now.result,
+                         (unsigned long long)now.value, before[kind][which].result,
+                         (unsigned long long)before[kind][which].value);
+        }
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(addresses[1], BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(addresses[1], BYTES), CUDA_SUCCESS);
+}
+
 /* As vLLM's sleep mode does: it keeps the addresses and has other memory there when it wakes. */
 /* What the driver refuses, it refuses while the memory is away too: or the memory could not come back. */
 static void nothing_is_mapped_over_memory_of_the_host_while_evicted(void **state)
@@ -843,6 +886,7 @@ int main(void)
         TEST(what_is_half_evicted_is_whole_again_after_the_next_restore),
         TEST(extents_go_with_their_context),
         TEST(what_the_program_maps_itself_leaves_and_comes_back),
+        TEST(each_attribute_of_a_pointer_is_the_same_while_evicted),
         TEST(nothing_is_mapped_over_memory_of_the_host_while_evicted),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(memory_that_others_may_reach_stays_on_the_card),
