@@ -1,9 +1,12 @@
 #include "daemon/residency/checkpoint_run.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "cuda/driver_more.h"
 #include "daemon/process/driver_program.h"
@@ -52,6 +55,13 @@ static int say(const char *what, int pid, CUresult result)
     printf("the driver cannot %s process %d (%s answered %d)", what, pid, "cuCheckpointProcess*",
            (int)result);
     return 1;
+}
+
+/* The daemon that wants it does not live any more: the next one is asked again, and nothing is begun for this one. */
+static bool is_wanted(void)
+{
+    struct pollfd reader = {.fd = STDOUT_FILENO};
+    return poll(&reader, 1, 0) <= 0 || !(reader.revents & POLLERR);
 }
 
 static int take_out(int pid, CUprocessState state)
@@ -109,6 +119,9 @@ int checkpoint_run(const char *order, bool is_simulated)
         printf("cuInit answered %d", (int)result);
         return 1;
     }
+    flock(STDIN_FILENO, LOCK_EX); /* one of a dead daemon may be at work */
+    if (!is_wanted())
+        return 1;
     result = driver.get_state(pid, &state);
     if (result == CUDA_ERROR_INVALID_VALUE)
         return 0; /* it does not use the GPU, and has nothing there */

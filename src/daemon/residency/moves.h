@@ -74,4 +74,6 @@ const char *moves_state_name(enum move_state state);
 const char *moves_cause_name(enum move_cause cause);
 
 int moves_start(struct daemon *daemon, struct error *error);
+/* What the daemon before had the driver do and did not see the end of. */
+int moves_go_on(struct daemon *daemon, struct error *error);
 void moves_stop(struct daemon *daemon); /* no session is left */

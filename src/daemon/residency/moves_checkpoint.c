@@ -3,7 +3,10 @@
  *
  * Those calls wait for the process's own, so they are made by a program of ours (checkpoint_run.h), one process after the other,
  * which a helper thread waits for. It begins where the process stands, so what was broken off is gone on with by the next. While a
- * process is checkpointed its threads wait inside the driver, the agent's too: it is given no lease. */
+ * process is checkpointed its threads wait inside the driver, the agent's too: it is given no lease.
+ *
+ * A daemon may die in the middle. Its program goes on to the end, and those of the next daemon wait for that: they share the lock of
+ * the runtime folder. That something is under way is stored before the first process is locked, so the next daemon goes on with it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/process.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -85,7 +89,8 @@ static int start_program(const struct checkpoint_job *job, int output, pid_t *pr
     snprintf(order, sizeof(order), "%s:%d", job->is_out ? "out" : "in", (int)job->pid);
     char *words[] = {"gpusliced", "--checkpoint", order,
                      job->daemon->options.simulated ? "--simulated" : NULL, NULL};
-    return driver_program_start(words, -1, output, program);
+    cleanup_close int lock = open(job->daemon->paths.runtime_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return lock < 0 ? errno : driver_program_start(words, lock, output, program);
 }
 
 static void run(struct checkpoint_job *job)
@@ -124,6 +129,17 @@ static void run_jobs(struct worker_job *first, void *context)
 
 /* --- A session, in the loop ------------------------------------------------------------------------ */
 
+/* What is to be, and whether it is still to be brought about; both outlive the daemon. */
+static void set_standing(struct session *session, bool is_suspended, bool is_checkpointing)
+{
+    bool has_changed = session->is_suspended != is_suspended || session->is_checkpointing != is_checkpointing;
+    session->is_suspended = is_suspended;
+    session->is_checkpointing = is_checkpointing;
+    if (has_changed)
+        change_publish(session->daemon, &(struct change){CHANGE_SESSION_MOVES, .session = session}, "%s",
+                       is_suspended ? "is to leave the card" : "is to be on the card");
+}
+
 static void on_done(struct worker_job *job);
 
 static void submit(struct process *process, bool is_out)
@@ -145,9 +161,13 @@ static void submit(struct process *process, bool is_out)
     worker_submit(session->daemon->checkpoints, &job->job);
 }
 
-static void begin(struct session *session, bool is_out)
+static void settle(struct session *session, bool has_failed);
+
+/* Have all processes be as the session is to be. */
+static void begin(struct session *session)
 {
     struct checkpoint *checkpoint = session->checkpoint;
+    bool is_out = session->is_suspended;
     checkpoint->is_out = is_out;
     checkpoint->state = is_out ? MOVE_LEAVING : MOVE_COMING;
     checkpoint->began_usec = daemon_now_usec();
@@ -156,6 +176,7 @@ static void begin(struct session *session, bool is_out)
             agents_set_away(process, true);
         submit(process, is_out);
     }
+    settle(session, false);
 }
 
 static void tell_done(struct session *session)
@@ -165,6 +186,7 @@ static void tell_done(struct session *session)
     const char *what =
         checkpoint->is_out ? "its programs left the card as a whole" : "its programs are back on the card";
     checkpoint->state = checkpoint->is_out ? MOVE_AWAY : MOVE_RESIDENT;
+    set_standing(session, checkpoint->is_out, false);
     for (struct process *process = session->processes; process && !checkpoint->is_out;
          process = process->next)
         agents_set_away(process, false);
@@ -186,23 +208,27 @@ static void tell_failure(struct session *session)
     change_publish(session->daemon, &(struct change){CHANGE_MOVE_FAILED, .session = session},
                    "it could not %s: %s", checkpoint->is_out ? "leave the card" : "come back to the card",
                    checkpoint->failure);
-    moves_set_suspended(session, !checkpoint->is_out);
+    set_standing(session, !checkpoint->is_out, checkpoint->is_out);
     if (checkpoint->is_out)
-        begin(session, false);
+        begin(session);
     else
         checkpoint->state = MOVE_AWAY;
 }
 
-static void go_on(struct session *session, bool has_failed)
+/* All processes have been seen to; or there was none. Somebody may want the opposite by now. */
+static void settle(struct session *session, bool has_failed)
 {
-    if (session->checkpoint->pending > 0)
+    struct checkpoint *checkpoint = session->checkpoint;
+    if (checkpoint->pending > 0)
         return;
-    if (has_failed)
+    if (checkpoint->is_out != session->is_suspended) {
+        checkpoint->failure[0] = '\0';
+        begin(session);
+    } else if (has_failed) {
         tell_failure(session);
-    else
+    } else {
         tell_done(session);
-    if (session->checkpoint->pending == 0 && session->checkpoint->state == MOVE_COMING)
-        tell_done(session); /* its last process has gone meanwhile */
+    }
 }
 
 static void on_done(struct worker_job *worker_job)
@@ -218,7 +244,7 @@ static void on_done(struct worker_job *worker_job)
         }
         bool has_failed = checkpoint->has_failed && checkpoint->pending == 0;
         checkpoint->has_failed &= !has_failed;
-        go_on(session, has_failed);
+        settle(session, has_failed);
     }
     free(job);
 }
@@ -243,10 +269,20 @@ static int prepare(struct session *session, struct error *error)
     if (!daemon->checkpoints &&
         worker_start(&daemon->checkpoints, daemon->loop, "gpusliced-check", run_jobs, NULL, error) < 0)
         return -error->status;
-    return session->checkpoint->pending > 0
-               ? error_set(error, EBUSY, "ERR_SESSION_BUSY", "session %s is just %s the card; try again",
-                           session->id, session->checkpoint->is_out ? "leaving" : "coming back to")
-               : 0;
+    return 0;
+}
+
+/* What goes on is turned round when it has come to its end. */
+static int order(struct session *session, bool is_out, struct error *error)
+{
+    int result = prepare(session, error);
+    if (result < 0)
+        return result;
+    session->checkpoint->failure[0] = '\0';
+    set_standing(session, is_out, true);
+    if (session->checkpoint->pending == 0)
+        begin(session);
+    return 0;
 }
 
 int moves_checkpoint_suspend(struct session *session, struct error *error)
@@ -260,29 +296,22 @@ int moves_checkpoint_suspend(struct session *session, struct error *error)
     }
     if (!session->processes)
         return refuse(session, error, "it has no programs, and only programs that run can be checkpointed");
-    if (session->is_suspended)
-        return 0;
-    int result = prepare(session, error);
-    if (result < 0)
-        return result;
-    session->checkpoint->failure[0] = '\0';
-    moves_set_suspended(session, true);
-    begin(session, true);
-    return 0;
+    return session->is_suspended ? 0 : order(session, true, error);
 }
 
 int moves_checkpoint_resume(struct session *session, struct error *error)
 {
-    if (!session->is_suspended)
-        return refuse(session, error, "it is on the card, as nobody has suspended it");
-    int result = prepare(session, error);
-    if (result < 0)
-        return result;
-    session->checkpoint->failure[0] = '\0';
-    moves_set_suspended(session, false);
-    begin(session, false);
-    go_on(session, false);
-    return 0;
+    return session->is_suspended ? order(session, false, error)
+                                 : refuse(session, error, "it is on the card, as nobody has suspended it");
+}
+
+int moves_go_on(struct daemon *daemon, struct error *error)
+{
+    int result = 0;
+    for (struct session *session = daemon->sessions; session && result == 0; session = session->next)
+        if (session->is_checkpointing && (result = prepare(session, error)) == 0)
+            begin(session);
+    return result;
 }
 
 bool moves_checkpoint_standing(const struct session *session, struct moves_standing *standing)

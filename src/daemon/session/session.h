@@ -90,7 +90,8 @@ struct session {
     uint64_t host_memory_bytes;    /* the most that its evicted memory may take; 0: as much as there is */
     uint64_t idle_suspend_seconds; /* leaves the card after so long without work; 0: never by itself */
     bool is_suspended;             /* by somebody, until it is resumed */
-    struct move *move;             /* NULL: nothing of it can move, or did yet (residency/moves.h) */
+    bool is_checkpointing; /* the driver is still to bring that about (residency/moves_checkpoint.c) */
+    struct move *move;     /* NULL: nothing of it can move, or did yet (residency/moves.h) */
     struct checkpoint
         *checkpoint; /* NULL: the driver was not asked to move it (residency/moves_checkpoint.c) */
     struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */

@@ -293,7 +293,7 @@ static void put_session(const struct session *session, bool is_new)
                          (unsigned)session->when_full << STORE_WHEN_FULL_SHIFT);
     bind_number(put, (int64_t)session->host_memory_bytes);
     bind_number(put, (int64_t)session->idle_suspend_seconds);
-    bind_number(put, session->is_suspended);
+    bind_number(put, session->is_suspended | (session->is_checkpointing ? STORE_CHECKPOINTING : 0));
     bind_number(put, session->kills_at_ttl);
     bind_number(put, ahead_ms);
     for (unsigned i = 0; i < session->gpu_count; i++) {

@@ -138,7 +138,8 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->when_full = session->engine != LEDGER_ENGINE_PLAIN ? WHEN_FULL_OVERSUBSCRIBE : when_full;
     session->host_memory_bytes = (uint64_t)sqlite3_column_int64(row, 19);
     session->idle_suspend_seconds = (uint64_t)sqlite3_column_int64(row, 20);
-    session->is_suspended = sqlite3_column_int(row, 21);
+    session->is_suspended = sqlite3_column_int(row, 21) & ~STORE_CHECKPOINTING;
+    session->is_checkpointing = sqlite3_column_int(row, 21) & STORE_CHECKPOINTING;
     session->kills_at_ttl = sqlite3_column_int(row, 22);
     if (identity_is_id(session->id) && identity_is_valid(session->name) && *session->token &&
         is_plain_text(session->token))

@@ -14,6 +14,9 @@ struct session;
 #define STORE_WHEN_FULL_SHIFT 9
 #define STORE_WHEN_FULL_MASK (3 << STORE_WHEN_FULL_SHIFT)
 
+/* In that of whether it is suspended: the driver is still to bring that about. */
+#define STORE_CHECKPOINTING 2
+
 /* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
 struct loaded_session {
     struct loaded_session *next;
