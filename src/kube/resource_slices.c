@@ -7,9 +7,9 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/pci.h"
 #include "client/session_fields.h"
 #include "kube/claim.h"
-#include "kube/pci.h"
 #include "kube/tasks.h"
 
 #define PATH "/apis/resource.k8s.io/v1/resourceslices"

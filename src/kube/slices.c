@@ -7,9 +7,9 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
+#include "base/pci.h"
 #include "client/session_fields.h"
 #include "kube/messages.h"
-#include "kube/pci.h"
 #include "kube/rivals.h"
 #include "kube/slice_ids.h"
 #include "kube/slices_allocate.h"

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kube/pci.h"
+#include "base/pci.h"
 
 #define CARD "0000:3b:00.0"
 

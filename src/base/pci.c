@@ -1,4 +1,4 @@
-#include "kube/pci.h"
+#include "base/pci.h"
 
 #include <limits.h>
 #include <stdio.h>
