@@ -9,19 +9,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/pci.h"
 #include "base/units.h"
+#include "daemon/gpu/nvml.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/worker.h"
+#include "daemon/residency/chunk.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
-#endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
 #define STOP_SECONDS 5
 
 /* What is left to others: of the machine's memory, and of a cgroup's. */
@@ -33,6 +29,7 @@ struct arena_job {
     struct worker_job job;
     struct daemon *daemon;
     uint64_t bytes, all_bytes;
+    char pci_address[NVML_PCI_ADDRESS_TEXT]; /* of the GPU near which it is made; "": anywhere */
     arena_made *made;
     void *argument;
     /* By the helper. */
@@ -173,30 +170,6 @@ static uint64_t room_bytes_now(void)
 
 /* --- Making, in the helper ------------------------------------------------------------------------- */
 
-static int make_file(void)
-{
-    int fd = memfd_create("gpuslice-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL)
-        fd = memfd_create("gpuslice-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return fd;
-}
-
-/* Touch every page here, where nobody waits for it. */
-static int populate(int fd, uint64_t bytes)
-{
-    unsigned char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (pages == MAP_FAILED)
-        return -errno;
-    int result = madvise(pages, bytes, MADV_POPULATE_WRITE) < 0 ? -errno : 0;
-    if (result == -EINVAL) {
-        for (uint64_t at = 0; at < bytes; at += 4096)
-            *(volatile unsigned char *)(pages + at) = 0;
-        result = 0;
-    }
-    munmap(pages, bytes);
-    return result;
-}
-
 static int make_chunk(struct arena_job *job)
 {
     char wanted[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT];
@@ -208,19 +181,10 @@ static int make_chunk(struct arena_job *job)
                  units_format_bytes(job->all_bytes, wanted), units_format_bytes(room_bytes, room));
         return -ENOMEM;
     }
-    cleanup_close int fd = make_file();
-    int result = fd < 0 ? -errno : 0;
-    if (result == 0 && (ftruncate(fd, (off_t)job->bytes) < 0 || fallocate(fd, 0, 0, (off_t)job->bytes) < 0))
-        result = -errno;
-    if (result == 0)
-        result = populate(fd, job->bytes);
-    if (result == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        result = -errno;
-    if (result < 0) {
-        snprintf(job->why, sizeof(job->why), "host memory for it cannot be made: %s", strerror(-result));
-        return result;
-    }
-    return steal_fd(&fd);
+    int fd = chunk_make(job->bytes, pci_numa_node("/sys", job->pci_address));
+    if (fd < 0)
+        snprintf(job->why, sizeof(job->why), "host memory for it cannot be made: %s", strerror(-fd));
+    return fd;
 }
 
 static void run_jobs(struct worker_job *first, void *context)
@@ -243,7 +207,8 @@ static void on_done(struct worker_job *worker_job)
     free(job);
 }
 
-void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, arena_made *made, void *argument)
+void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, const char *pci_address,
+                arena_made *made, void *argument)
 {
     struct arena_job *job = calloc(1, sizeof(*job));
     if (!job) {
@@ -257,6 +222,7 @@ void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, arena
                               .made = made,
                               .argument = argument,
                               .fd = -1};
+    snprintf(job->pci_address, sizeof(job->pci_address), "%s", pci_address);
     worker_submit(daemon->arena, &job->job);
 }
 

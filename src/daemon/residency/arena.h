@@ -22,8 +22,10 @@ uint64_t arena_chunk_bytes(uint64_t lacking_bytes);
 
 /* Called in the loop's thread. `fd`: the chunk, closed when this returns; or a negative errno with `why`. */
 typedef void arena_made(void *argument, int fd, uint64_t bytes, const char *why);
-/* Make a chunk of `bytes`, if there is room for `all_bytes`, which its session still lacks. */
-void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, arena_made *made, void *argument);
+/* Make a chunk of `bytes`, if there is room for `all_bytes`, which its session still lacks: near the GPU of that PCI address
+ * ("": anywhere), whose link then crosses no other processor. */
+void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, const char *pci_address,
+                arena_made *made, void *argument);
 
 /* The most that all sessions together may have. */
 uint64_t arena_bound_bytes(const struct daemon *daemon);

@@ -105,6 +105,14 @@ static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
     moves_advance(session);
 }
 
+/* Of the session's GPU, near which its host memory is made; of several, each may be elsewhere. */
+static const char *pci_address_of(const struct session *session)
+{
+    const struct daemon *daemon = session->daemon;
+    bool is_one = session->gpu_count == 1 && session->gpus[0].gpu >= 0;
+    return is_one && !daemon->options.simulated ? daemon->gpus[session->gpus[0].gpu].pci_address : "";
+}
+
 /* Have a chunk made for the process. Where it is not needed yet, it is no failure that there is none. */
 static void ask_for_chunk(struct process *process, uint64_t bytes)
 {
@@ -124,7 +132,8 @@ static void ask_for_chunk(struct process *process, uint64_t bytes)
                                     .slot = process->slot};
         strcpy(wish->session_id, session->id);
         process->move->chunk_comes = true;
-        arena_make(session->daemon, bytes, moves_chunk_bytes(session), on_chunk, wish);
+        arena_make(session->daemon, bytes, moves_chunk_bytes(session), pci_address_of(session), on_chunk,
+                   wish);
     }
 }
 

@@ -24,7 +24,7 @@ static void *reserve_pages(uint64_t bytes, int protection)
     return pages;
 }
 
-/* Chunks follow each other, so their addresses are reserved at first: as many as can be had. */
+/* Chunks follow each other, so their addresses are reserved at first: as many as can be had, from where huge pages can be mapped. */
 static bool reserve(struct arena *arena)
 {
     if (!arena->taken)
@@ -34,8 +34,9 @@ static bool reserve(struct arena *arena)
     if (!arena->taken || !arena->chunks)
         return false;
     for (uint64_t bytes = ADDRESSES; !arena->base && bytes >= ADDRESSES_LEAST; bytes /= 2) {
-        arena->base = reserve_pages(bytes, PROT_NONE);
-        arena->reserved_bytes = bytes;
+        unsigned char *pages = reserve_pages(bytes, PROT_NONE);
+        arena->base = pages ? pages + (-(uintptr_t)pages & (ARENA_GRAIN_BYTES - 1)) : NULL;
+        arena->reserved_bytes = bytes - ARENA_GRAIN_BYTES;
     }
     return arena->base != NULL;
 }
@@ -52,6 +53,7 @@ int arena_take_chunk(struct arena *arena, int fd, uint64_t bytes)
     if (chunk == MAP_FAILED)
         return -errno;
     madvise(chunk, bytes, MADV_DONTFORK);
+    madvise(chunk, bytes, MADV_HUGEPAGE);
     arena->chunks[arena->chunk_count++] = (struct arena_chunk){.begin = arena->ready_bytes, .bytes = bytes};
     arena->ready_bytes += bytes;
     return 0;

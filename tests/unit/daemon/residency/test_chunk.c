@@ -1,0 +1,88 @@
+/* Chunks of host memory: there as a whole, and sealed, wherever they are wanted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "daemon/residency/chunk.h"
+
+#define BYTES (UINT64_C(4) << 20)
+#define MPOL_DEFAULT 0 /* linux/mempolicy.h */
+#define MPOL_PREFERRED 1
+
+static unsigned char *map(int fd)
+{
+    unsigned char *pages = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    return pages;
+}
+
+static void a_chunk_is_there_zero_and_sealed(void **state)
+{
+    static const int nodes[] = {-1, 0, 63, 1023, 1024, 1 << 30}; /* which no machine has all of */
+    for (unsigned i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
+        struct stat status;
+        int fd = chunk_make(BYTES, nodes[i]);
+        assert_true(fd >= 0);
+        assert_int_equal(fstat(fd, &status), 0);
+        assert_int_equal(status.st_size, BYTES);
+        assert_true((uint64_t)status.st_blocks * 512 >= BYTES);
+        assert_int_equal(ftruncate(fd, 0), -1);
+        assert_int_equal(fcntl(fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+                         F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+        unsigned char *pages = map(fd);
+        for (uint64_t at = 0; at < BYTES; at++)
+            assert_int_equal(pages[at], 0);
+        munmap(pages, BYTES);
+        close(fd);
+    }
+}
+
+static long policy_of(void *pages)
+{
+    enum { MPOL_F_ADDR = 2 };
+    int mode = -1;
+    return syscall(SYS_get_mempolicy, &mode, NULL, 0UL, pages, MPOL_F_ADDR) == 0 ? mode : -errno;
+}
+
+/* The node is the file's: whoever maps it afterwards finds it there. */
+static void a_chunk_is_made_near_the_node_that_is_asked_for(void **state)
+{
+    int anywhere = chunk_make(BYTES, -1), near = chunk_make(BYTES, 0);
+    assert_true(anywhere >= 0 && near >= 0);
+    unsigned char *pages_anywhere = map(anywhere), *pages_near = map(near);
+    if (policy_of(pages_anywhere) != MPOL_DEFAULT)
+        skip(); /* a kernel without nodes, or that does not let this process ask */
+    assert_int_equal(policy_of(pages_near), MPOL_PREFERRED);
+    munmap(pages_anywhere, BYTES);
+    munmap(pages_near, BYTES);
+    close(anywhere);
+    close(near);
+}
+
+static void what_the_machine_does_not_have_is_said(void **state)
+{
+    assert_true(chunk_make(UINT64_MAX / 2 / 4096 * 4096, -1) < 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chunk_is_there_zero_and_sealed),
+        cmocka_unit_test(a_chunk_is_made_near_the_node_that_is_asked_for),
+        cmocka_unit_test(what_the_machine_does_not_have_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
