@@ -171,12 +171,21 @@ static CUresult check_map(const struct extent *extent, uint64_t address, uint64_
     return is_good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Addresses of memory that is away are the program's still: it could not come back to where something else is mapped by then.
+ * The driver knows nothing of them. */
+static bool is_mapped_away(uint64_t address, uint64_t bytes)
+{
+    return is_evicted() && bytes && mapping_touches(address, bytes);
+}
+
 static CUresult map_under_lock(CUdeviceptr address, size_t bytes, size_t offset,
                                CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     struct extent *extent = extent_of_handle(handle);
     if (!extent || !extent->program.references)
         return real(cuMemMap)(address, bytes, offset, NO_HANDLE, flags);
+    if (is_mapped_away(address, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     CUresult result = extent->is_resident ? real(cuMemMap)(address, bytes, offset, extent->handle, flags)
                                           : check_map(extent, address, bytes, offset, flags);
     if (result != CUDA_SUCCESS || mapping_add(extent, address, bytes))
@@ -190,6 +199,13 @@ static CUresult map_under_lock(CUdeviceptr address, size_t bytes, size_t offset,
 static CUresult map_other(CUdeviceptr address, size_t bytes, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
+    if (has_area()) {
+        pthread_mutex_lock(&swap_state()->lock);
+        bool is_taken = is_mapped_away(address, bytes);
+        pthread_mutex_unlock(&swap_state()->lock);
+        if (is_taken)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
     CUresult result = real(cuMemMap)(address, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS && has_area())
         ranges_put(&program()->others, (struct range){address, bytes, 0});

@@ -547,6 +547,38 @@ static void nothing_is_mapped_over_memory_of_the_host_while_evicted(void **state
     assert_int_equal(cuMemAddressFree(addresses, 8 * MIB), CUDA_SUCCESS);
 }
 
+/* The driver would take the addresses for free, and the memory could never come back. */
+static void nothing_that_stays_is_mapped_over_memory_that_is_away(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    CUmemAllocationProp shareable = on_card, of_host = on_card;
+    CUmemGenericAllocationHandle stays, host, away = make(BYTES);
+    CUdeviceptr address = reserve(2 * BYTES);
+    int fd;
+    shareable.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    of_host.location.type = CU_MEM_LOCATION_TYPE_HOST;
+    assert_int_equal(cuMemCreate(&stays, BYTES, &shareable, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemExportToShareableHandle(&fd, stays, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                     CUDA_SUCCESS);
+    close(fd);
+    assert_int_equal(cuMemCreate(&host, BYTES, &of_host, 0), CUDA_SUCCESS);
+    show(address, BYTES, away);
+    fill(address, BYTES, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    for (CUdeviceptr at = address; at < address + BYTES; at += 2 * MIB) {
+        assert_int_equal(cuMemMap(at, BYTES, 0, stays, 0), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(cuMemMap(at, BYTES, 0, host, 0), CUDA_ERROR_INVALID_VALUE);
+    }
+    show(address + BYTES, BYTES, stays);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, BYTES, 1);
+    assert_int_equal(cuMemUnmap(address, 2 * BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(stays), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(host), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(away), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(address, 2 * BYTES), CUDA_SUCCESS);
+}
+
 static void a_program_that_unmaps_while_evicted_takes_its_memory_with_it(void **state)
 {
     enum { BYTES = 2 << 20 };
@@ -888,6 +920,7 @@ int main(void)
         TEST(what_the_program_maps_itself_leaves_and_comes_back),
         TEST(each_attribute_of_a_pointer_is_the_same_while_evicted),
         TEST(nothing_is_mapped_over_memory_of_the_host_while_evicted),
+        TEST(nothing_that_stays_is_mapped_over_memory_that_is_away),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
