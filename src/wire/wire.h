@@ -43,7 +43,7 @@
  *                          <-       EVICT: close the gate, wait out what was submitted, and take all that can move off
  *                                   the card
  *                          <-       RESTORE: bring it back, and go on
- *                          <-       RESTORE_PART: bring so much of it back, and stay away
+ *                          <-       RESTORE_PART: bring so much of one GPU's back, and stay away
  *
  *   NEED                   ->       the card had no room for what a thread asks for, which waits (any session, where the
  *                                   policy says `gives_room`)
@@ -99,7 +99,7 @@ enum wire_type {
     WIRE_MOVED = 19,
     WIRE_NEED = 21,
     WIRE_ROOM = 22,
-    WIRE_RESTORE_PART = 24, /* where MOVED says that it is known */
+    WIRE_RESTORE_PART = 25, /* where MOVED says that it is known; 24 was one that named no GPU */
 };
 
 struct wire_header {
@@ -309,6 +309,8 @@ struct wire_restore {
 struct wire_restore_part {
     uint64_t order;
     uint64_t most_bytes;
+    uint32_t gpu; /* index in the policy region */
+    uint32_t reserved;
 };
 
 enum wire_move {
@@ -350,7 +352,7 @@ enum wire_moved_flags {
     WIRE_MOVED_WAITS = 2, /* and work waits there */
     WIRE_MOVED_IDLE =
         4, /* all is done, no thread waits, and so it will be for some time, by its gaps so far */
-    WIRE_MOVED_PARTS = 8, /* the process knows RESTORE_PART */
+    WIRE_MOVED_PARTS = 16, /* the process knows RESTORE_PART; 8 was one that names no GPU */
 };
 
 struct wire_message {

@@ -608,6 +608,33 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
         movable.end()
 
 
+def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product, reap):
+    """A session with memory on two GPUs waits for its turn on one of them: what it has on the other one is there meanwhile."""
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0)).start()
+    daemon.cli("scheduler", "--quantum", "60s")
+
+    def begin(name, gpu):
+        return Movable(reap(daemon.spawn("run", "--session", name, "--", "env", f"CUDA_VISIBLE_DEVICES={gpu}",
+                                         product.program("movable"), "40", str(10 * MIB))))
+    for name, gpus in (("both", "01"), ("one", "0")):
+        daemon.cli("create", "--name", name, "--oversubscribe", "--memory", "300MiB", *(word for gpu in gpus for word in ("--gpu", gpu)))
+    both = [begin("both", 0), begin("both", 1)]
+    one = begin("one", 0)
+    wait_for(lambda: daemon.session("both")["residency"] == "away", "the one without work to have left")
+    on_each = [gpu["used_bytes"] for gpu in daemon.session("both")["gpus"]]
+    work_on(one, 4000)
+    for movable in both:
+        movable.send("check")
+    ahead = wait_for(lambda: (now := daemon.session("both"))["movable_bytes"] > 0.9 * on_each[1] and now, "what is of GPU 1 to come")
+    assert ahead["residency"] == "away" and ahead["waits_for"] == "room" and ahead["evicted_bytes"] > on_each[0] / 2
+    assert daemon.session("one")["residency"] == "resident" and not both[0].has_answered(0) and not both[1].has_answered(0)
+    assert one.read().startswith("worked")
+    assert [movable.read() for movable in both] == ["good"] * 2
+    for movable in (one, *both):
+        assert movable.ask("check") == "good"
+        movable.end()
+
+
 @pytest.mark.parametrize("bound, made_bytes", [("1GiB", 128 * MIB), ("100MiB", 64 * MIB)])
 def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, bound, made_bytes):
     """While somebody waits for the end of its turn, what a session lacks is made; where that cannot be, nothing has failed yet."""

@@ -63,26 +63,50 @@ static void order_in(struct process *process)
     give_order(process, &message, &message.restore.order);
 }
 
-/* Pieces that are not worth an order wait until there is more room, or they are the last. */
+/* What of the process may have left one of its GPUs, at most. */
+static uint64_t away_from(const struct process *process, unsigned policy_gpu)
+{
+    const struct process_move *move = process->move;
+    uint64_t away = move->now.evicted_bytes, ahead = move->gpus[policy_gpu].ahead_bytes;
+    if (process->session->gpu_count == 1)
+        return away;
+    uint64_t charged = ledger_slot_bytes(process->session->ledger.usage, process->slot, policy_gpu);
+    charged = charged > ahead ? charged - ahead : 0;
+    return away < charged ? away : charged;
+}
+
+/* The piece of the process that may come ahead to one of its GPUs; 0: none. Pieces that are not worth an order wait until there
+ * is more room, or they are the last. */
+static uint64_t next_part(const struct process *process, unsigned policy_gpu)
+{
+    const struct process_move *move = process->move;
+    uint64_t away = away_from(process, policy_gpu), room = process->session->move->ahead_bytes[policy_gpu],
+             bytes = away < room ? away : room;
+    uint64_t least = (move->now.evicted_bytes + move->now.resident_bytes) / AHEAD_LEAST_PART;
+    least = least < AHEAD_LEAST_BYTES ? least : AHEAD_LEAST_BYTES;
+    return bytes <= move->gpus[policy_gpu].vain_bytes || (bytes < least && bytes < away) ? 0 : bytes;
+}
+
 static void order_part(struct process *process)
 {
     struct process_move *move = process->move;
-    struct move *session_move = process->session->move;
-    uint64_t bytes = move->now.evicted_bytes;
-    if (session_move->ahead_bytes < bytes)
-        bytes = session_move->ahead_bytes;
-    uint64_t least = (move->now.evicted_bytes + move->now.resident_bytes) / AHEAD_LEAST_PART;
-    least = least < AHEAD_LEAST_BYTES ? least : AHEAD_LEAST_BYTES;
-    if (bytes <= move->vain_bytes || (bytes < least && bytes < move->now.evicted_bytes))
+    struct session *session = process->session;
+    uint64_t bytes = 0;
+    unsigned gpu = 0;
+    for (unsigned i = 0; i < session->gpu_count && !bytes; i++)
+        bytes = next_part(process, gpu = i);
+    if (!bytes)
         return;
-    struct wire_message message = {.header.type = WIRE_RESTORE_PART, .restore_part.most_bytes = bytes};
+    struct wire_message message = {.header.type = WIRE_RESTORE_PART,
+                                   .restore_part = {.most_bytes = bytes, .gpu = gpu}};
     give_order(process, &message, &message.restore_part.order);
     if (!move->order)
         return;
     move->is_part = true;
+    move->part_gpu = gpu;
     move->part_bytes = bytes;
-    move->left_bytes = move->now.evicted_bytes - bytes;
-    session_move->ahead_bytes -= bytes;
+    move->part_from = move->now.resident_bytes;
+    session->move->ahead_bytes[gpu] -= bytes;
 }
 
 static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
@@ -249,6 +273,13 @@ void moves_advance(struct session *session)
     moves_set_timer(session->daemon->moves);
 }
 
+static void forget_refusals(struct process_move *move)
+{
+    move->again_usec = 0;
+    for (unsigned i = 0; i < LEDGER_GPUS; i++)
+        move->gpus[i].vain_bytes = 0;
+}
+
 void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
 {
     struct move *move = session->move;
@@ -262,7 +293,7 @@ void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
     move->state = is_leaving ? MOVE_LEAVING : MOVE_COMING;
     for (struct process *process = session->processes; process; process = process->next)
         if (process->move)
-            process->move->again_usec = process->move->vain_bytes = 0;
+            forget_refusals(process->move);
 }
 
 void moves_set_suspended(struct session *session, bool is_suspended)
@@ -294,10 +325,9 @@ void moves_fail(struct session *session, const char *format, ...)
     moves_set_suspended(session, false);
 }
 
-void moves_come_ahead(struct session *session, uint64_t most_bytes)
+void moves_come_ahead(struct session *session)
 {
     session->move->is_ahead = true;
-    session->move->ahead_bytes = most_bytes;
     moves_advance(session);
 }
 

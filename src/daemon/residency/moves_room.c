@@ -32,10 +32,12 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     used = used > waits ? used - waits : 0;
     if (!session->move || session->move->state == MOVE_COMING)
         return used;
-    away = moves_part(session, policy_gpu, MOVES_SUM(session, evicted_bytes));
-    here = moves_part(session, policy_gpu, MOVES_SUM(session, resident_bytes));
+    away = moves_away_bytes(session, policy_gpu);
+    here = session->move->state == MOVE_AWAY
+               ? moves_ahead_bytes(session, policy_gpu)
+               : moves_part(session, policy_gpu, MOVES_SUM(session, resident_bytes));
     used = used > away ? used - away : 0;
-    used += moves_part(session, policy_gpu, moves_coming_bytes(session));
+    used += moves_coming_bytes(session, policy_gpu);
     return used > here ? used : here;
 }
 
@@ -148,7 +150,7 @@ static bool can_come_in_parts(const struct session *session)
     for (const struct process *process = session->processes; process; process = process->next)
         if (process->move && process->move->has_said && !(process->move->now.flags & WIRE_MOVED_PARTS))
             return false;
-    return session->gpu_count == 1;
+    return true;
 }
 
 /* One session as residency.h sees it. `parts` has room for its GPUs' places. */
@@ -157,7 +159,7 @@ static struct residency_session see(const struct session *session, struct reside
     const struct move *move = session->move;
     uint64_t since = moves_needs_since(session), moving = 0;
     bool comes = moves_wants_to_come(session);
-    uint64_t coming = moves_coming_bytes(session), ahead = comes ? MOVES_SUM(session, resident_bytes) : 0;
+    uint64_t ahead = comes ? MOVES_SUM(session, resident_bytes) : 0;
     struct residency_session seen = {
         .parts = parts,
         .can_leave =
@@ -181,11 +183,11 @@ static struct residency_session see(const struct session *session, struct reside
                                         .missing_bytes = moves_needed_bytes(session, i, true),
                                         .least_bytes = moves_needed_bytes(session, i, false)};
         if (comes) {
-            uint64_t away = MOVES_SUM(session, evicted_bytes);
-            part->here_bytes = moves_part(session, i, ahead);
-            part->least_bytes += moves_part(session, i, away > coming ? away - coming : 0);
-            part->missing_bytes += moves_part(session, i, away > coming ? away - coming : 0) +
-                                   move->misses * 2 * MOVES_SLACK_BYTES;
+            uint64_t away = moves_away_bytes(session, i), coming = moves_coming_bytes(session, i);
+            away = away > coming ? away - coming : 0;
+            part->here_bytes = moves_ahead_bytes(session, i);
+            part->least_bytes += away;
+            part->missing_bytes += away + move->misses * 2 * MOVES_SLACK_BYTES;
         }
         moving += part->here_bytes + part->missing_bytes;
     }
@@ -226,6 +228,27 @@ static bool is_waited_for(const struct view *view, const struct residency_sessio
     return false;
 }
 
+/* Have what there is room for come ahead. */
+static void bring_ahead(const struct view *view, unsigned number)
+{
+    struct session *session = view->sessions[number];
+    const struct residency_part *part = view->seen[number].parts;
+    bool has_room = false;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        int gpu = session->gpus[i].gpu;
+        uint64_t *bytes = &session->move->ahead_bytes[i];
+        *bytes = 0;
+        if (gpu < 0)
+            continue;
+        uint64_t spare = spare_bytes(view, (unsigned)gpu, session->daemon->gpus[gpu].total_bytes);
+        *bytes = part->ahead_bytes > spare ? part->ahead_bytes - spare : 0;
+        has_room |= *bytes > 0;
+        part++;
+    }
+    if (has_room)
+        moves_come_ahead(session);
+}
+
 static void obey(const struct view *view, unsigned number)
 {
     struct session *session = view->sessions[number];
@@ -235,10 +258,7 @@ static void obey(const struct view *view, unsigned number)
     if (verdict == RESIDENCY_LEAVES && seen->is_ahead) {
         moves_drop_ahead(session);
     } else if (verdict == RESIDENCY_COMES_AHEAD) {
-        unsigned gpu = seen->parts[0].gpu;
-        uint64_t spare = spare_bytes(view, gpu, session->daemon->gpus[gpu].total_bytes);
-        if (seen->ahead_bytes > spare)
-            moves_come_ahead(session, seen->ahead_bytes - spare);
+        bring_ahead(view, number);
     } else if (verdict == RESIDENCY_LEAVES) {
         moves_turn(session, true, MOVE_BY_NEED);
         move->is_taken_idle = seen->idle_since_ns != 0;

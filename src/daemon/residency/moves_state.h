@@ -32,10 +32,10 @@ struct process_move {
     struct wire_moved now;
     uint64_t given_bytes;  /* chunks that were sent and not told of yet count */
     uint64_t order;        /* that was not answered; 0: none */
-    bool is_part;          /* that order has some come ahead, until */
-    uint64_t left_bytes;   /* so much is away */
-    uint64_t part_bytes;   /* that order's piece */
-    uint64_t vain_bytes;   /* a piece of so many bytes brought nothing: what is next is larger */
+    bool is_part;          /* that order has some come ahead: */
+    unsigned part_gpu;     /* of this GPU of the policy, */
+    uint64_t part_bytes;   /* so much, */
+    uint64_t part_from;    /* beside so many bytes that were there as it was given */
     uint64_t heard_usec;   /* when it last said something, or was told it */
     uint64_t again_usec;   /* not to be told again before */
     uint64_t extra_bytes;  /* of arena that it needs beyond what it has */
@@ -44,7 +44,12 @@ struct process_move {
     struct wire_need need; /* number 0: no thread waits for room */
     uint64_t need_usec;
     bool silence_told;
-    bool chunk_comes;      /* one is being made for it */
+    bool chunk_comes; /* one is being made for it */
+    /* While it is away, of each GPU of the policy. */
+    struct {
+        uint64_t ahead_bytes; /* that came ahead */
+        uint64_t vain_bytes;  /* a piece of so many bytes brought nothing: what is next is larger */
+    } gpus[LEDGER_GPUS];
     uint64_t prepare_usec; /* it may have one ahead of need, but not before */
 };
 
@@ -56,15 +61,15 @@ struct move {
     uint64_t began_usec, total_bytes;
     uint64_t
         wants_usec; /* of one that is away: since when it is to come as soon as there is room; 0: it is not */
-    uint64_t came_usec;   /* when it was on the card as a whole last */
-    uint64_t paused_usec; /* when it was seen without work last; 0: never */
-    bool is_ahead;        /* of one that is away: some of it may be on the card already */
-    uint64_t ahead_bytes; /* so much more of it may come */
-    bool is_told_away;    /* that it left was told, and not yet that it is back */
-    unsigned misses;      /* so often there was room, and the card said that there was not */
-    bool is_taken_idle;   /* it is to leave only if it has no work */
-    bool has_moved;       /* something of it left since it was resident last */
-    uint64_t due_usec;    /* of one that waits: when it should be there, about; 0: that cannot be told */
+    uint64_t came_usec;                /* when it was on the card as a whole last */
+    uint64_t paused_usec;              /* when it was seen without work last; 0: never */
+    bool is_ahead;                     /* of one that is away: some of it may be on the card already */
+    uint64_t ahead_bytes[LEDGER_GPUS]; /* so much more of it may come, of each of its GPUs */
+    bool is_told_away;                 /* that it left was told, and not yet that it is back */
+    unsigned misses;                   /* so often there was room, and the card said that there was not */
+    bool is_taken_idle;                /* it is to leave only if it has no work */
+    bool has_moved;                    /* something of it left since it was resident last */
+    uint64_t due_usec; /* of one that waits: when it should be there, about; 0: that cannot be told */
     char failure[256];
 };
 
@@ -107,8 +112,10 @@ uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu)
 uint64_t moves_needs_since(const struct session *session);
 /* Since when none of its processes has work; UINT64_MAX: one has. */
 uint64_t moves_idle_since(const struct session *session);
-/* What is about to come ahead of the rest. */
-uint64_t moves_coming_bytes(const struct session *session);
+/* Of what can move on one of its GPUs: what came ahead of the rest, what is about to, and what is away, coming or not. */
+uint64_t moves_ahead_bytes(const struct session *session, unsigned policy_gpu);
+uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu);
+uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu);
 /* It is away, and is to come as soon as there is room. */
 bool moves_wants_to_come(const struct session *session);
 
@@ -120,8 +127,8 @@ void moves_advance(struct session *session);
 void moves_turn(struct session *session, bool is_leaving, enum move_cause cause);
 /* An eviction comes to nothing: what has left comes back. A restore is tried again. */
 void moves_fail(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* So much of it may come ahead; or what has come leaves again. */
-void moves_come_ahead(struct session *session, uint64_t most_bytes);
+/* So much more may come ahead as the session's move says; or what has come leaves again. */
+void moves_come_ahead(struct session *session);
 void moves_drop_ahead(struct session *session);
 /* Somebody waits for the end of its turn: have what it lacks of host memory made by then. It is no failure where that cannot be. */
 void moves_prepare(struct session *session);

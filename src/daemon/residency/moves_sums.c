@@ -190,19 +190,40 @@ uint64_t moves_idle_since(const struct session *session)
     return latest;
 }
 
-static uint64_t coming_of(const struct process_move *move)
+uint64_t moves_ahead_bytes(const struct session *session, unsigned policy_gpu)
 {
-    return move->is_part && move->now.evicted_bytes > move->left_bytes
-               ? move->now.evicted_bytes - move->left_bytes
-               : 0;
+    uint64_t sum = 0;
+    if (session->gpu_count == 1)
+        return MOVES_SUM(session, resident_bytes);
+    for (const struct process *process = session->processes; process; process = process->next)
+        sum += process->move ? process->move->gpus[policy_gpu].ahead_bytes : 0;
+    return sum;
 }
 
-uint64_t moves_coming_bytes(const struct session *session)
+static uint64_t coming_of(const struct process_move *move)
+{
+    uint64_t came =
+        move->now.resident_bytes > move->part_from ? move->now.resident_bytes - move->part_from : 0;
+    return came < move->part_bytes ? move->part_bytes - came : 0;
+}
+
+uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)
-        sum += process->move ? coming_of(process->move) : 0;
+        if (process->move && process->move->is_part && process->move->part_gpu == policy_gpu)
+            sum += coming_of(process->move);
     return sum;
+}
+
+uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t evicted = MOVES_SUM(session, evicted_bytes), all, ahead;
+    if (session->gpu_count == 1 || session->move->state != MOVE_AWAY)
+        return moves_part(session, policy_gpu, evicted);
+    all = moves_part(session, policy_gpu, evicted + MOVES_SUM(session, resident_bytes));
+    ahead = moves_ahead_bytes(session, policy_gpu);
+    return all > ahead ? all - ahead : 0;
 }
 
 bool moves_wants_to_come(const struct session *session)

@@ -55,8 +55,8 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
     move->order = 0;
     move->is_part = false;
     if (was_part)
-        move->vain_bytes =
-            move->now.evicted_bytes < move->left_bytes + move->part_bytes ? 0 : move->part_bytes;
+        move->gpus[move->part_gpu].vain_bytes =
+            move->now.resident_bytes > move->part_from ? 0 : move->part_bytes;
     if (moved->result == WIRE_MOVE_DONE) {
         move->extra_bytes = 0;
         return;
@@ -94,14 +94,31 @@ static void note_pause(struct session *session)
         session->move->paused_usec = daemon_now_usec();
 }
 
+/* Where what is there while the rest is away came to: where it was told to. What was freed since is not known of any GPU. */
+static void note_ahead(struct process_move *move, uint64_t before_bytes)
+{
+    uint64_t resident = move->now.resident_bytes, sum = 0;
+    if (move->is_part && resident > before_bytes)
+        move->gpus[move->part_gpu].ahead_bytes += resident - before_bytes;
+    if (!process_move_is_partly_away(move))
+        resident = 0;
+    for (unsigned i = 0; i < LEDGER_GPUS; i++) {
+        uint64_t *ahead = &move->gpus[i].ahead_bytes, left = resident - sum;
+        *ahead = *ahead < left ? *ahead : left;
+        sum += *ahead;
+    }
+}
+
 static void take_moved(struct process *process, const struct wire_moved *moved)
 {
     struct session *session = process->session;
     struct process_move *move = process->move;
     bool is_first = !move->has_said;
+    uint64_t before_bytes = move->now.resident_bytes;
     note_pause(session); /* which may end now */
     move->has_said = true;
     move->now = *moved;
+    note_ahead(move, before_bytes);
     if (!(moved->flags & WIRE_MOVED_IDLE))
         move->idle_usec = 0;
     else if (!move->idle_usec)

@@ -234,14 +234,16 @@ static uint64_t make_room(const struct question *question, const struct residenc
     return end_ns;
 }
 
-/* What is free comes ahead, for one that waits for more. */
+/* What is free comes ahead, for one that waits for more, there or on another GPU. */
 static void come_ahead(struct residency_session *session, const struct room *room)
 {
-    const struct residency_part *part = session->parts;
-    if (!session->can_come_ahead || session->part_count == 0 || room->now[part->gpu] <= 0)
-        return;
-    session->verdict = RESIDENCY_COMES_AHEAD;
-    session->ahead_bytes = (uint64_t)room->now[part->gpu];
+    for (unsigned i = 0; i < session->part_count && session->can_come_ahead; i++) {
+        struct residency_part *part = &session->parts[i];
+        if (part->gpu >= RESIDENCY_GPUS || !part->missing_bytes || room->now[part->gpu] <= 0)
+            continue;
+        session->verdict = RESIDENCY_COMES_AHEAD;
+        part->ahead_bytes = (uint64_t)room->now[part->gpu];
+    }
 }
 
 /* The next in line behind `before` (NULL: the first). */
@@ -321,7 +323,9 @@ uint64_t residency_decide(struct residency_session *sessions, unsigned count,
     memcpy(room.soon, free_bytes, sizeof(room.soon));
     for (unsigned i = 0; i < count; i++) {
         sessions[i].verdict = RESIDENCY_STAYS;
-        sessions[i].ahead_bytes = sessions[i].due_ns = 0;
+        sessions[i].due_ns = 0;
+        for (unsigned j = 0; j < sessions[i].part_count; j++)
+            sessions[i].parts[j].ahead_bytes = 0;
         if (sessions[i].is_leaving)
             add_soon(&sessions[i], &room, 1);
     }

@@ -31,23 +31,23 @@ struct residency_part {
     unsigned gpu; /* or a place behind */
     uint64_t here_bytes, missing_bytes;
     uint64_t least_bytes; /* of what is missing: without it there is no use */
+    uint64_t ahead_bytes; /* what comes of it: so much may come ahead */
 };
 
 enum residency_verdict {
     RESIDENCY_STAYS,
     RESIDENCY_LEAVES,
     RESIDENCY_COMES,
-    RESIDENCY_COMES_AHEAD, /* so much of it: ahead_bytes */
+    RESIDENCY_COMES_AHEAD, /* so much of each part: ahead_bytes */
 };
 
 struct residency_session {
-    const struct residency_part *parts;
+    struct residency_part *parts;
     unsigned part_count;
-    bool can_leave;  /* it is on the card, it can move, and no order of it goes on */
-    bool is_leaving; /* its part of the card will be free soon */
-    bool is_ahead;   /* what it has here came ahead: it waits, and can_leave */
-    /* In parts, while it waits; of those with memory on one GPU, whose part is the first. */
-    bool can_come_ahead;
+    bool can_leave;      /* it is on the card, it can move, and no order of it goes on */
+    bool is_leaving;     /* its part of the card will be free soon */
+    bool is_ahead;       /* what it has here came ahead: it waits, and can_leave */
+    bool can_come_ahead; /* piece by piece, while it waits */
     bool waits;
     unsigned priority;
     uint32_t min_share; /* promised of the GPU, of RESIDENCY_SHARE_WHOLE */
@@ -58,7 +58,6 @@ struct residency_session {
     uint64_t move_ns;       /* how long it takes to leave and come back, about */
     /* What comes of it. */
     enum residency_verdict verdict;
-    uint64_t ahead_bytes;
     uint64_t due_ns; /* of one that waits: when it should be there, about; 0: that cannot be told */
 };
 

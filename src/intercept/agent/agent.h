@@ -45,9 +45,9 @@ struct agent_mover {
      * Memory that is made between the two is not on the card. */
     int (*evict)(void (*progress)(void));
     int (*restore)(void (*progress)(void));
-    /* Between the two: have up to `most_bytes` of it come, of which nothing is used before restore(). evict() takes it
-     * away again. NULL: it comes as a whole. */
-    int (*restore_part)(uint64_t most_bytes, void (*progress)(void));
+    /* Between the two: have up to `most_bytes` of what is away from `gpu` of the policy come, of which nothing is used before
+     * restore(). evict() takes it away again. NULL: it comes as a whole. */
+    int (*restore_part)(uint32_t gpu, uint64_t most_bytes, void (*progress)(void));
 };
 
 /* Once, before the process's first context is entered. It lives for ever. */

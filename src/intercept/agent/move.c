@@ -248,7 +248,7 @@ static enum wire_move restore_part(const struct wire_restore_part *order)
     if (!agent.move.is_away || !agent_mover()->restore_part)
         return WIRE_MOVE_DONE;
     agent.move.order = order->order;
-    return result_of(agent_mover()->restore_part(order->most_bytes, tell_progress));
+    return result_of(agent_mover()->restore_part(order->gpu, order->most_bytes, tell_progress));
 }
 
 bool agent_begin_move(struct gate *gate)

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "intercept/agent/agent.h"
+#include "intercept/memory/charge.h"
 #include "intercept/memory/engine/state.h"
 #include "intercept/memory/engine/swap_move.h"
 #include "intercept/memory/engine/unmovable.h"
@@ -67,10 +68,22 @@ static int restore(void (*progress)(void))
     return end_move(swap_restore(progress));
 }
 
-static int restore_part(uint64_t most_bytes, void (*progress)(void))
+/* The device that is this GPU of the policy; -1: none that the program sees. */
+static CUdevice device_of(uint32_t gpu)
 {
+    struct charge charge;
+    enum gpu_place place;
+    for (CUdevice device = 0; (place = charge_place_device(&charge, device)) != PLACE_NOWHERE; device++)
+        if (place == PLACE_ON_GPU && charge.gpu == gpu)
+            return device;
+    return -1;
+}
+
+static int restore_part(uint32_t gpu, uint64_t most_bytes, void (*progress)(void))
+{
+    CUdevice device = device_of(gpu);
     begin_move();
-    return end_move(swap_restore_part(most_bytes, progress));
+    return end_move(device >= 0 ? swap_restore_part(device, most_bytes, progress) : CUDA_SUCCESS);
 }
 
 const struct agent_mover swap_mover = {

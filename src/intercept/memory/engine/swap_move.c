@@ -99,11 +99,19 @@ static CUresult restore(struct move *move)
     return result;
 }
 
+/* What is to come, while the rest stays away. */
+struct part {
+    CUdevice device;
+    uint64_t most_bytes;
+};
+
 /* Call extents for so many bytes at most, in the order of the table, as they would come anyhow. */
-static void call_part(struct move *move, uint64_t most_bytes)
+static void call_part(struct move *move, const struct part *part)
 {
+    uint64_t most_bytes = part->most_bytes;
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
-        extent->is_called = !extent->is_resident && extent->bytes <= most_bytes;
+        extent->is_called =
+            !extent->is_resident && extent->device == part->device && extent->bytes <= most_bytes;
         most_bytes -= extent->is_called ? extent->bytes : 0;
     }
 }
@@ -122,10 +130,10 @@ static void end_part(struct move *move, bool are_there)
     }
 }
 
-static CUresult restore_part(struct move *move, uint64_t most_bytes)
+static CUresult restore_part(struct move *move, const struct part *part)
 {
     move_add_own_ways(move);
-    call_part(move, most_bytes);
+    call_part(move, part);
     CUresult result = move_all(move, &in_part);
     end_part(move, result == CUDA_SUCCESS);
     move_end_own_ways(move);
@@ -350,8 +358,8 @@ CUresult swap_evict(void (*progress)(void))
     return result;
 }
 
-/* All of it, or so much at most while the rest stays away. */
-static CUresult move_in(bool all, uint64_t most_bytes, void (*progress)(void))
+/* A part of it, or, NULL, all. */
+static CUresult move_in(const struct part *part, void (*progress)(void))
 {
     struct swap *swap = swap_state();
     struct move move;
@@ -359,7 +367,7 @@ static CUresult move_in(bool all, uint64_t most_bytes, void (*progress)(void))
     move_lock_all(swap);
     if (swap->is_evicted) {
         begin(&move, progress);
-        result = all ? restore(&move) : restore_part(&move, most_bytes);
+        result = part ? restore_part(&move, part) : restore(&move);
     }
     move_unlock_all(swap);
     return result;
@@ -367,12 +375,12 @@ static CUresult move_in(bool all, uint64_t most_bytes, void (*progress)(void))
 
 CUresult swap_restore(void (*progress)(void))
 {
-    return move_in(true, 0, progress);
+    return move_in(NULL, progress);
 }
 
-CUresult swap_restore_part(uint64_t most_bytes, void (*progress)(void))
+CUresult swap_restore_part(CUdevice device, uint64_t most_bytes, void (*progress)(void))
 {
-    return move_in(false, most_bytes, progress);
+    return move_in(&(struct part){device, most_bytes}, progress);
 }
 
 void swap_lock_pages(void)

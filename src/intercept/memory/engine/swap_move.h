@@ -21,10 +21,10 @@ struct swap_bytes swap_bytes(void);
 CUresult swap_evict(void (*progress)(void));
 CUresult swap_restore(void (*progress)(void));
 
-/* While all is away: up to `most_bytes` of it come, and their copies in the arena hold, as nothing uses them before
+/* While all is away: up to `most_bytes` of the device's come, and their copies in the arena hold, as nothing uses them before
  * swap_restore() brings the rest. swap_evict() takes them away again without a copy. After a failure, what this call had
  * brought is away. */
-CUresult swap_restore_part(uint64_t most_bytes, void (*progress)(void));
+CUresult swap_restore_part(CUdevice device, uint64_t most_bytes, void (*progress)(void));
 
 /* Page-lock what the arena has, ahead of need: at a move it would take longer than the move. */
 void swap_lock_pages(void);

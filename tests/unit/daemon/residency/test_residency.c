@@ -13,7 +13,7 @@
 static const struct residency_turns turns = {SECOND, 60 * SECOND};
 
 /* Parts of one-GPU sessions: what is here, and missing. */
-static struct residency_part parts[8][2];
+static struct residency_part parts[8][3];
 
 /* On the card since `came_s` seconds ago, without work for `idle_s` (0: it has some). */
 static struct residency_session resident(unsigned number, uint64_t here, uint64_t came_s, uint64_t idle_s)
@@ -206,8 +206,24 @@ static void the_next_in_line_comes_ahead_into_free_room(void **state)
     sessions[1].can_come_ahead = sessions[2].can_come_ahead = true;
     decide(sessions, 3, 30);
     assert_int_equal(sessions[1].verdict, RESIDENCY_COMES_AHEAD);
-    assert_int_equal(sessions[1].ahead_bytes, 30);
+    assert_int_equal(parts[1][0].ahead_bytes, 30);
     assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
+}
+
+static void what_is_missing_elsewhere_comes_ahead_there(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 60, 5)};
+    const int64_t free[RESIDENCY_PLACES] = {20, 90, 90};
+    for (unsigned gpu = 1; gpu < 3; gpu++)
+        parts[1][gpu] =
+            (struct residency_part){.gpu = gpu, .here_bytes = 50, .missing_bytes = gpu == 1 ? 30 : 0};
+    sessions[1].part_count = 3;
+    sessions[1].can_come_ahead = true;
+    residency_decide(sessions, 2, free, &turns, NOW);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_COMES_AHEAD);
+    assert_int_equal(parts[1][0].ahead_bytes, 20);
+    assert_int_equal(parts[1][1].ahead_bytes, 90);
+    assert_int_equal(parts[1][2].ahead_bytes, 0); /* it is all there */
 }
 
 static void who_waits_for_the_right_to_work_comes_ahead(void **state)
@@ -223,7 +239,7 @@ static void who_waits_for_the_right_to_work_comes_ahead(void **state)
     residency_decide(sessions, 2, free, &turns, NOW);
     assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
     assert_int_equal(sessions[1].verdict, RESIDENCY_COMES_AHEAD);
-    assert_int_equal(sessions[1].ahead_bytes, 40);
+    assert_int_equal(parts[1][0].ahead_bytes, 40);
 }
 
 static void what_came_ahead_makes_room_for_who_has_the_turn(void **state)
@@ -284,6 +300,7 @@ int main(void)
         cmocka_unit_test(promised_shares_are_kept_by_the_length_of_turns),
         cmocka_unit_test(who_is_owed_comes_before_a_higher_priority),
         cmocka_unit_test(the_next_in_line_comes_ahead_into_free_room),
+        cmocka_unit_test(what_is_missing_elsewhere_comes_ahead_there),
         cmocka_unit_test(who_waits_for_the_right_to_work_comes_ahead),
         cmocka_unit_test(what_came_ahead_makes_room_for_who_has_the_turn),
         cmocka_unit_test(where_more_is_there_than_fits_who_came_last_leaves),

@@ -326,9 +326,11 @@ static void a_part_comes_ahead_and_leaves_without_a_copy(void **state)
     for (unsigned i = 0; i < EXTENTS; i++)
         addresses[i] = take(2 * MIB);
     fill_all(addresses, 5);
-    assert_int_equal(swap_restore_part(4 * MIB, NULL), CUDA_SUCCESS); /* all is here: nothing comes */
+    assert_int_equal(swap_restore_part(0, 4 * MIB, NULL), CUDA_SUCCESS); /* all is here: nothing comes */
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    assert_int_equal(swap_restore_part(5 * MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(1, 5 * MIB, NULL), CUDA_SUCCESS); /* nothing is of that device */
+    assert_int_equal(swap_bytes().resident_bytes, 0);
+    assert_int_equal(swap_restore_part(0, 5 * MIB, NULL), CUDA_SUCCESS);
     assert_int_equal(swap_bytes().resident_bytes, 4 * MIB);
     calls_left = 0; /* of copies out: none is made */
     SET(cuMemcpyDtoHAsync_v2, out_or_fail);
@@ -337,20 +339,20 @@ static void a_part_comes_ahead_and_leaves_without_a_copy(void **state)
     assert_int_equal(swap_bytes().resident_bytes, 0);
     assert_int_equal(card_free(), free_at_first);
     for (unsigned step = 0; step < 2; step++) { /* one that fails leaves what came before it */
-        assert_int_equal(swap_restore_part(2 * MIB, NULL), CUDA_SUCCESS);
+        assert_int_equal(swap_restore_part(0, 2 * MIB, NULL), CUDA_SUCCESS);
         calls_left = step;
         SET(cuMemcpyHtoDAsync_v2, in_or_fail);
-        assert_int_equal(swap_restore_part(4 * MIB, NULL), CUDA_ERROR_UNKNOWN);
+        assert_int_equal(swap_restore_part(0, 4 * MIB, NULL), CUDA_ERROR_UNKNOWN);
         SET(cuMemcpyHtoDAsync_v2, driver_in);
         assert_int_equal(swap_bytes().resident_bytes, 2 * MIB * (step + 1));
     }
-    assert_int_equal(swap_restore_part(2 * MIB * EXTENTS, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(0, 2 * MIB * EXTENTS, NULL), CUDA_SUCCESS);
     assert_int_equal(swap_bytes().evicted_bytes, 0);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check_all(addresses, 5);
     fill_all(addresses, 7); /* and what is written from then on leaves as any other */
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    assert_int_equal(swap_restore_part(4 * MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(0, 4 * MIB, NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(addresses[0]), CUDA_SUCCESS); /* one that is ahead */
     addresses[0] = take(2 * MIB);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);

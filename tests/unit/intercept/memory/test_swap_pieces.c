@@ -133,7 +133,7 @@ static void one_allocation_comes_ahead_into_what_room_there_is(void **state)
     fill(address, LARGE, 1);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(real(cuMemAlloc_v2)(&others, card_free() - 13 * MIB), CUDA_SUCCESS);
-    assert_int_equal(swap_restore_part(13 * MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(0, 13 * MIB, NULL), CUDA_SUCCESS);
     assert_in_range(swap_bytes().resident_bytes, 8 * MIB, 13 * MIB);
     assert_int_equal(swap_restore(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(real(cuMemFree_v2)(others), CUDA_SUCCESS);
@@ -146,7 +146,7 @@ static void what_is_freed_while_a_part_came_ahead_leaves_nothing(void **state)
     CUdeviceptr address = take(LARGE);
     fill(address, LARGE, 1);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    assert_int_equal(swap_restore_part(13 * MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(0, 13 * MIB, NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     assert_nothing_is_left();
@@ -385,7 +385,7 @@ static void a_pool_grows_by_pieces_and_gives_them_back_one_by_one(void **state)
     assert_int_equal(extent_count_now(), COUNT);
     fill(address, LARGE, 1);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    assert_int_equal(swap_restore_part(13 * MIB, NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore_part(0, 13 * MIB, NULL), CUDA_SUCCESS);
     assert_in_range(swap_bytes().resident_bytes, 8 * MIB, 13 * MIB);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(address, LARGE, 1);
