@@ -445,6 +445,19 @@ def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product,
     movable.end()
 
 
+@pytest.mark.parametrize("verb", ["context", "retain"])
+def test_a_context_waits_for_as_much_room_as_it_takes(make_daemon, make_gpu, start_puppet, product, reap, verb):
+    """Which a small card has."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=256 * MIB, FAKECUDA_CONTEXT_BYTES=20 * MIB)).start()
+    movable = Movable(reap(daemon.spawn("run", "--oversubscribe", "--name", "a", "--", product.program("movable"), "4", str(4 * MIB))))
+    assert movable.ask(f"alloc {216 * MIB}") == "allocated" and free_bytes(daemon) < 20 * MIB
+    puppet = start_puppet(daemon, "--name", "b", context=verb)
+    assert daemon.session("a")["residency"] in ("leaving", "away")
+    puppet.process.kill()
+    assert movable.ask("touch") == "touched"
+    movable.end()
+
+
 def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, reap):
     """As it says itself, or its user's section, or the defaults."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB))
@@ -475,9 +488,9 @@ def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, r
 @pytest.fixture
 def start_puppet(product, reap):
     """start_puppet(DAEMON, *OPTIONS): a program with a context, in a session whose memory stays; its answers begin with the driver's."""
-    def begin(daemon, *options):
+    def begin(daemon, *options, context="context"):
         puppet = Movable(reap(daemon.spawn("run", *options, "--", product.program("puppet"))), "0 ready")
-        assert puppet.ask("context 0").split()[0] == "0"
+        assert puppet.ask(f"{context} 0").split()[0] == "0"
         return puppet
     return begin
 

@@ -76,26 +76,27 @@ static void say_changed(void)
 }
 
 /* The card is full: wait until the daemon has made room for a context. */
-static bool wait_for_room(const struct charge *charge, unsigned attempt)
+static bool wait_for_room(uint32_t gpu, unsigned attempt)
 {
-    return agent_wait_for_room(charge->gpu, charge->bytes ? charge->bytes : UNKNOWN_COST_BYTES, false,
-                               attempt);
+    const struct ledger_policy *policy = session_slot()->ledger.policy;
+    uint64_t bytes = atomic_load_explicit(&policy->gpus[gpu].context_bytes, memory_order_relaxed);
+    return agent_wait_for_room(gpu, bytes ? bytes : UNKNOWN_COST_BYTES, false, attempt);
 }
 
-static CUresult create(const struct allocation *wanted, bool *may_wait, struct charge *taken)
+/* `waits_for`: the GPU that is full; -1: that is not why it failed, or it did not. */
+static CUresult create(const struct allocation *wanted, int *waits_for)
 {
     struct charge charge;
-    *may_wait = false;
+    *waits_for = -1;
     enum charge_answer answer = charge_take_context(&charge, wanted->device);
     if (answer == CHARGE_PASS)
         return plain_allocate(wanted);
     if (answer == CHARGE_REFUSED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint32_t gpu = charge.gpu;
-    *taken = charge;
     charge_enter();
     CUresult result = plain_allocate(wanted);
-    *may_wait = result == CUDA_ERROR_OUT_OF_MEMORY;
+    *waits_for = result == CUDA_ERROR_OUT_OF_MEMORY ? (int)gpu : -1;
     if (result == CUDA_SUCCESS) {
         context_lock(gpu);
         enter(&charge, *(CUcontext *)wanted->got);
@@ -110,11 +111,10 @@ static CUresult create(const struct allocation *wanted, bool *may_wait, struct c
 
 CUresult context_create(const struct allocation *wanted)
 {
-    struct charge taken;
-    bool may_wait;
-    CUresult result = create(wanted, &may_wait, &taken);
-    for (unsigned attempt = 0; may_wait && wait_for_room(&taken, attempt); attempt++)
-        result = create(wanted, &may_wait, &taken);
+    int waits_for;
+    CUresult result = create(wanted, &waits_for);
+    for (unsigned attempt = 0; waits_for >= 0 && wait_for_room((uint32_t)waits_for, attempt); attempt++)
+        result = create(wanted, &waits_for);
     return result;
 }
 
@@ -221,7 +221,7 @@ CUresult context_retain(const struct allocation *wanted)
         context_lock(gpu);
         result = retain(wanted, &charge, &is_new, &may_wait);
         context_unlock(gpu);
-    } while (may_wait && wait_for_room(&charge, attempt++));
+    } while (may_wait && wait_for_room(gpu, attempt++));
     if (is_new)
         say_changed();
     return result;
