@@ -11,7 +11,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
 
-#define HOPE_NS UINT64_C(1500000000)
+#define HOPE_USEC UINT64_C(1500000)
 #define TURN_LEAST_NS UINT64_C(1000000000)
 #define TURN_MOST_NS UINT64_C(60000000000)
 #define BREATH_NS UINT64_C(100000000) /* without turns: whoever has come may at least do something */
@@ -153,11 +153,17 @@ static bool can_come_in_parts(const struct session *session)
     return true;
 }
 
+/* How long it takes to move so much one way, by moves of late. */
+static uint64_t moving_ns(const struct moves *moves, uint64_t bytes)
+{
+    return (uint64_t)(1e9 * (double)bytes / (double)moves->bytes_per_second);
+}
+
 /* One session as residency.h sees it. `parts` has room for its GPUs' places. */
 static struct residency_session see(const struct session *session, struct residency_part *parts)
 {
     const struct move *move = session->move;
-    uint64_t since = moves_needs_since(session), moving = 0;
+    uint64_t since = moves_needs_since(session), here = 0, missing = 0;
     bool comes = moves_wants_to_come(session);
     uint64_t ahead = comes ? MOVES_SUM(session, resident_bytes) : 0;
     struct residency_session seen = {
@@ -167,6 +173,7 @@ static struct residency_session see(const struct session *session, struct reside
         .is_ahead = ahead > 0,
         .can_come_ahead = comes && !has_part_order(session) && can_come_in_parts(session),
         .is_leaving = move->state == MOVE_LEAVING,
+        .is_coming = move->state == MOVE_COMING || has_part_order(session),
         .waits = comes || since != UINT64_MAX,
         .priority = session->priority,
         .min_share = session->compute.min,
@@ -189,9 +196,12 @@ static struct residency_session see(const struct session *session, struct reside
             part->least_bytes += away;
             part->missing_bytes += away + move->misses * 2 * MOVES_SLACK_BYTES;
         }
-        moving += part->here_bytes + part->missing_bytes;
+        here += part->here_bytes;
+        missing += part->missing_bytes;
     }
-    seen.move_ns = (uint64_t)(2e9 * (double)moving / (double)session->daemon->moves->bytes_per_second);
+    seen.move_ns = 2 * moving_ns(session->daemon->moves, here + missing);
+    seen.come_ns = moving_ns(session->daemon->moves,
+                             move->state == MOVE_COMING ? MOVES_SUM(session, evicted_bytes) : missing);
     uint64_t rests = rests_since(session, seen.move_ns);
     seen.idle_since_ns = rests == UINT64_MAX ? 0 : rests * 1000;
     if (session->daemon->moves->anti_thrash == ANTI_THRASH_ON && session_can_move(session))
@@ -399,8 +409,18 @@ static bool is_refused_at_once(const struct view *view, unsigned number,
            !has_room_now(&view->seen[number], free_bytes);
 }
 
-/* Whoever cannot have room, whoever leaves, waits no longer, or, where that is what was asked for, until others end. What was
- * allocated a moment ago may not be told yet, so nobody is without hope at once. */
+/* What was allocated a moment ago, or moves now, may not be told yet: so nobody is without hope at once. */
+static bool has_lost_hope(struct move *move, bool is_in_vain, uint64_t waits_since_ns)
+{
+    uint64_t now = daemon_now_usec(), since = waits_since_ns / 1000;
+    if (!is_in_vain)
+        move->vain_usec = 0;
+    else if (move->vain_usec < since) /* of an earlier wait */
+        move->vain_usec = now;
+    return is_in_vain && now - move->vain_usec >= HOPE_USEC;
+}
+
+/* Whoever cannot have room, whoever leaves, waits no longer, or, where that is what was asked for, until others end. */
 static void refuse_the_hopeless(const struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     for (unsigned i = 0; i < view->count; i++) {
@@ -411,10 +431,12 @@ static void refuse_the_hopeless(const struct view *view, const int64_t free_byte
         if (is_refused)
             tell_room(view->sessions[i], false);
     }
-    for (unsigned i = 0; i < view->count; i++)
-        if (view->is_in_vain[i] && daemon_now_usec() * 1000 - view->seen[i].waits_since_ns >= HOPE_NS &&
-            !(view->sessions[i]->when_full == WHEN_FULL_WAIT && has_far_hope(view, i)))
-            tell_room(view->sessions[i], false);
+    for (unsigned i = 0; i < view->count; i++) {
+        struct session *session = view->sessions[i];
+        if (has_lost_hope(session->move, view->is_in_vain[i], view->seen[i].waits_since_ns) &&
+            !(session->when_full == WHEN_FULL_WAIT && has_far_hope(view, i)))
+            tell_room(session, false);
+    }
 }
 
 /* A GPU is in turns while somebody waits for what another one has there, and for a while after. */

@@ -69,7 +69,8 @@ struct move {
     unsigned misses;                   /* so often there was room, and the card said that there was not */
     bool is_taken_idle;                /* it is to leave only if it has no work */
     bool has_moved;                    /* something of it left since it was resident last */
-    uint64_t due_usec; /* of one that waits: when it should be there, about; 0: that cannot be told */
+    uint64_t vain_usec; /* since when it waits for what nobody can make room for; 0: it does not */
+    uint64_t due_usec;  /* of one that waits: when it should be there, about; 0: that cannot be told */
     char failure[256];
 };
 

@@ -18,8 +18,9 @@ struct question {
     unsigned count;
     const struct residency_turns *turns;
     uint64_t now_ns;
-    uint64_t again_ns; /* the answer so far */
-    uint64_t line_ns;  /* when the turns of those in line so far are over */
+    uint64_t again_ns;             /* the answer so far */
+    uint64_t line_ns;              /* when the turns of those in line so far are over */
+    bool is_taken[RESIDENCY_GPUS]; /* the way to it: somebody comes, or has some come ahead */
 };
 
 bool residency_share_place(const struct residency_session *a, const struct residency_session *b)
@@ -176,6 +177,12 @@ static bool is_kept_from(const struct question *question, const struct residency
     return !session->idle_since_ns && session->priority > first->priority && !is_owed(question, first);
 }
 
+/* All of it comes at present, and then it has its turn. */
+static bool is_to_work(const struct residency_session *session)
+{
+    return session->is_coming && !session->waits;
+}
+
 /* The next that may leave for `first`; NULL: none. `*end_ns`: when a turn is over that is in the way now. */
 static struct residency_session *find_victim(const struct question *question,
                                              const struct residency_session *first, const struct room *room,
@@ -184,10 +191,12 @@ static struct residency_session *find_victim(const struct question *question,
     struct residency_session *best = NULL;
     for (unsigned i = 0; i < question->count; i++) {
         struct residency_session *at = &question->sessions[i];
-        if (at == first || !at->can_leave || at->is_leaving || at->verdict != RESIDENCY_STAYS ||
-            !helps(at, first, room) || is_kept_from(question, at, first))
+        if (at == first || !(at->can_leave || is_to_work(at)) || at->is_leaving ||
+            at->verdict != RESIDENCY_STAYS || !helps(at, first, room) || is_kept_from(question, at, first))
             continue;
-        uint64_t over_ns = at->idle_since_ns || at->is_ahead ? 0 : turn_end_ns(question, at);
+        uint64_t over_ns = is_to_work(at) ? question->now_ns + at->come_ns + turn_of(question, at)
+                           : at->idle_since_ns || at->is_ahead ? 0
+                                                               : turn_end_ns(question, at);
         if (over_ns > question->now_ns)
             *end_ns = over_ns < *end_ns ? over_ns : *end_ns;
         else if (!best || leaves_before(at, best))
@@ -234,15 +243,24 @@ static uint64_t make_room(const struct question *question, const struct residenc
     return end_ns;
 }
 
+static void take_way(struct question *question, const struct residency_session *session)
+{
+    for (unsigned i = 0; i < session->part_count; i++)
+        if (session->parts[i].gpu < RESIDENCY_GPUS)
+            question->is_taken[session->parts[i].gpu] = true;
+}
+
 /* What is free comes ahead, for one that waits for more, there or on another GPU. */
-static void come_ahead(struct residency_session *session, const struct room *room)
+static void come_ahead(struct question *question, struct residency_session *session, const struct room *room)
 {
     for (unsigned i = 0; i < session->part_count && session->can_come_ahead; i++) {
         struct residency_part *part = &session->parts[i];
-        if (part->gpu >= RESIDENCY_GPUS || !part->missing_bytes || room->now[part->gpu] <= 0)
+        if (part->gpu >= RESIDENCY_GPUS || !part->missing_bytes || room->now[part->gpu] <= 0 ||
+            question->is_taken[part->gpu])
             continue;
         session->verdict = RESIDENCY_COMES_AHEAD;
         part->ahead_bytes = (uint64_t)room->now[part->gpu];
+        question->is_taken[part->gpu] = true;
     }
 }
 
@@ -266,16 +284,17 @@ static void serve(struct question *question, struct residency_session *session, 
     uint64_t begin_ns = question->now_ns;
     if (fits(session, room->now)) {
         session->verdict = RESIDENCY_COMES;
+        take_way(question, session);
     } else {
         begin_ns = make_room(question, session, room);
         if (begin_ns != question->now_ns && begin_ns < question->again_ns)
             question->again_ns = begin_ns;
         if (begin_ns != UINT64_MAX && begin_ns < question->line_ns)
             begin_ns = question->line_ns;
-        come_ahead(session, room);
+        come_ahead(question, session, room);
     }
     if (begin_ns != UINT64_MAX) {
-        session->due_ns = begin_ns + session->move_ns;
+        session->due_ns = begin_ns + session->come_ns;
         if (session->verdict != RESIDENCY_COMES)
             question->line_ns = session->due_ns + turn_of(question, session);
     }
@@ -328,6 +347,8 @@ uint64_t residency_decide(struct residency_session *sessions, unsigned count,
             sessions[i].parts[j].ahead_bytes = 0;
         if (sessions[i].is_leaving)
             add_soon(&sessions[i], &room, 1);
+        if (sessions[i].is_coming)
+            take_way(&question, &sessions[i]);
     }
     for (unsigned place = 0; place < RESIDENCY_PLACES; place++)
         if (room.soon[place] < 0)

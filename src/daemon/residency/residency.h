@@ -9,7 +9,8 @@
  *
  *            It is longer for those to whom more of the GPU was promised, as shares are kept by turns too
  * owed       it was promised a part of the GPU, and has waited so long that it would have less of it than that
- * ahead      what is away comes into room that nobody needs yet, while the session still waits
+ * ahead      what is away comes into room that nobody needs yet, while the session still waits; on each GPU one at a time, and
+ *            nobody while another one comes there, which would share the way with it
  *
  * Those who wait come in order: who is owed, then the higher priority, then who has waited longest. Who comes first gets what
  * room there is; where that is not enough, just enough of the others leaves for it: what has come ahead for those behind it;
@@ -46,6 +47,7 @@ struct residency_session {
     unsigned part_count;
     bool can_leave;      /* it is on the card, it can move, and no order of it goes on */
     bool is_leaving;     /* its part of the card will be free soon */
+    bool is_coming;      /* some of it, or all, comes at present */
     bool is_ahead;       /* what it has here came ahead: it waits, and can_leave */
     bool can_come_ahead; /* piece by piece, while it waits */
     bool waits;
@@ -56,6 +58,7 @@ struct residency_session {
     uint64_t idle_since_ns; /* since when it has no work; 0: it has */
     uint64_t paused_ns;     /* when it had no work last; 0: never */
     uint64_t move_ns;       /* how long it takes to leave and come back, about */
+    uint64_t come_ns;       /* and what is missing now, to come */
     /* What comes of it. */
     enum residency_verdict verdict;
     uint64_t due_ns; /* of one that waits: when it should be there, about; 0: that cannot be told */

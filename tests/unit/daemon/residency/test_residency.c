@@ -210,6 +210,26 @@ static void the_next_in_line_comes_ahead_into_free_room(void **state)
     assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
 }
 
+static void nobody_comes_ahead_where_another_one_comes(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 60, 5), waiting(2, 20, 4)};
+    sessions[0].is_coming = true;
+    sessions[0].can_leave = false;
+    sessions[1].can_come_ahead = sessions[2].can_come_ahead = true;
+    decide(sessions, 3, 30);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_STAYS);
+    sessions[0].is_coming = false;
+    sessions[1].is_coming = true; /* some of it, so that it takes no more room than it has now */
+    sessions[1].can_come_ahead = false;
+    parts[1][0].missing_bytes = 10;
+    sessions[0].can_leave = true;
+    decide(sessions, 3, 5);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
+    sessions[1].waits = sessions[1].is_coming = false;
+    decide(sessions, 3, 5);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_COMES_AHEAD);
+}
+
 static void what_is_missing_elsewhere_comes_ahead_there(void **state)
 {
     struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 60, 5)};
@@ -272,12 +292,18 @@ static void who_waits_is_told_when_it_should_be_there(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 1, 0), waiting(1, 50, 9), waiting(2, 50, 8)};
     for (unsigned i = 0; i < 3; i++)
-        sessions[i].move_ns = SECOND;
+        sessions[i].move_ns = sessions[i].come_ns = SECOND;
     decide(sessions, 3, 0); /* the turn of 9 s ends in 8 */
     assert_int_equal(sessions[1].due_ns, NOW + 9 * SECOND);
     assert_int_equal(sessions[2].due_ns, NOW + 19 * SECOND);
     decide(sessions, 3, 50);
     assert_int_equal(sessions[1].due_ns, NOW + SECOND);
+    sessions[0].can_leave = false; /* it comes itself, for a second, and has all of its turn before it */
+    sessions[0].is_coming = true;
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[1].due_ns, NOW + 11 * SECOND);
+    sessions[0].can_leave = true;
+    sessions[0].is_coming = false;
     sessions[0].priority = 3;
     decide(sessions, 3, 0);
     assert_int_equal(sessions[1].due_ns, 0);
@@ -300,6 +326,7 @@ int main(void)
         cmocka_unit_test(promised_shares_are_kept_by_the_length_of_turns),
         cmocka_unit_test(who_is_owed_comes_before_a_higher_priority),
         cmocka_unit_test(the_next_in_line_comes_ahead_into_free_room),
+        cmocka_unit_test(nobody_comes_ahead_where_another_one_comes),
         cmocka_unit_test(what_is_missing_elsewhere_comes_ahead_there),
         cmocka_unit_test(who_waits_for_the_right_to_work_comes_ahead),
         cmocka_unit_test(what_came_ahead_makes_room_for_who_has_the_turn),
