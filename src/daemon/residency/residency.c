@@ -19,7 +19,6 @@ struct question {
     const struct residency_turns *turns;
     uint64_t now_ns;
     uint64_t again_ns;             /* the answer so far */
-    uint64_t line_ns;              /* when the turns of those in line so far are over */
     bool is_taken[RESIDENCY_GPUS]; /* the way to it: somebody comes, or has some come ahead */
 };
 
@@ -279,6 +278,20 @@ static struct residency_session *next_in_line(const struct question *question,
     return best;
 }
 
+/* When the turns are over of those before it in line, on its GPUs; 0: there are none, or that cannot be told. */
+static uint64_t line_end_ns(const struct question *question, const struct residency_session *session)
+{
+    uint64_t last_ns = 0;
+    for (unsigned i = 0; i < question->count; i++) {
+        const struct residency_session *at = &question->sessions[i];
+        if (!at->due_ns || at->verdict == RESIDENCY_COMES || !residency_share_place(at, session))
+            continue;
+        uint64_t end_ns = at->due_ns + turn_of(question, at);
+        last_ns = end_ns > last_ns ? end_ns : last_ns;
+    }
+    return last_ns;
+}
+
 static void serve(struct question *question, struct residency_session *session, struct room *room)
 {
     uint64_t begin_ns = question->now_ns;
@@ -289,15 +302,13 @@ static void serve(struct question *question, struct residency_session *session, 
         begin_ns = make_room(question, session, room);
         if (begin_ns != question->now_ns && begin_ns < question->again_ns)
             question->again_ns = begin_ns;
-        if (begin_ns != UINT64_MAX && begin_ns < question->line_ns)
-            begin_ns = question->line_ns;
         come_ahead(question, session, room);
+        uint64_t line_ns = line_end_ns(question, session);
+        if (line_ns && (begin_ns == UINT64_MAX || begin_ns < line_ns))
+            begin_ns = line_ns;
     }
-    if (begin_ns != UINT64_MAX) {
+    if (begin_ns != UINT64_MAX)
         session->due_ns = begin_ns + session->come_ns;
-        if (session->verdict != RESIDENCY_COMES)
-            question->line_ns = session->due_ns + turn_of(question, session);
-    }
     take_room(session, room); /* what it has, or will have, is not for those behind it */
 }
 

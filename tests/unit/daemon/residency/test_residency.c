@@ -302,8 +302,13 @@ static void who_waits_is_told_when_it_should_be_there(void **state)
     sessions[0].is_coming = true;
     decide(sessions, 3, 0);
     assert_int_equal(sessions[1].due_ns, NOW + 11 * SECOND);
-    sessions[0].can_leave = true;
     sessions[0].is_coming = false;
+    sessions[0].is_leaving = true; /* for the first in line: the next one comes after that one's turn */
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[1].due_ns, NOW + SECOND);
+    assert_int_equal(sessions[2].due_ns, NOW + 11 * SECOND);
+    sessions[0].can_leave = true;
+    sessions[0].is_leaving = false;
     sessions[0].priority = 3;
     decide(sessions, 3, 0);
     assert_int_equal(sessions[1].due_ns, 0);
