@@ -543,6 +543,18 @@ def test_programs_wait_in_line_for_what_others_have_who_cannot_leave(daemon, sta
     assert waiting.read().split()[0] == "0"
 
 
+def test_a_session_that_is_told_two_policies_is_refused(daemon):
+    for policy in ("refuse", "wait"):
+        refused = daemon.cli("create", "--oversubscribe", "--when-full", policy, check=False)
+        assert refused.returncode == 1 and f"--when-full is {policy}" in refused.stderr
+    status, answer = daemon.request("POST", "/v1/sessions", {"oversubscribe": "none", "when_full": "oversubscribe"})
+    assert status == 400 and answer["error"]["code"] == "ERR_BAD_REQUEST"
+    status, answer = daemon.request("POST", "/v1/sessions", {"oversubscribe": "swap", "single_oversubscribe": True})
+    assert status == 400 and "--oversubscribe=managed" in answer["error"]["message"]
+    daemon.cli("create", "--oversubscribe", "--when-full", "oversubscribe", "--name", "a", "--memory", "100MiB")
+    assert daemon.session("a")["when_full"] == "oversubscribe"
+
+
 def test_who_waits_for_room_waits_for_the_next_daemon(daemon, start_puppet):
     stays = start_puppet(daemon, "--name", "stays")
     assert stays.ask(f"alloc {700 * MIB}").split()[0] == "0"

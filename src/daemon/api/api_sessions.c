@@ -121,8 +121,9 @@ void api_create_session(struct http_request *request, const char *id)
     if (!wanted.has_owner)
         wanted.owner = request->peer.uid;
     bool is_said = wanted.run || wanted.wait || wanted.has_when_full;
-    admit_choose_when_full(request->daemon, &wanted);
-    if ((wanted.run || wanted.wait) && (result = find_waiter(request, &wanted, &error)) < 0 && !is_said) {
+    result = admit_choose_when_full(request->daemon, &wanted, &error);
+    if (result == 0 && (wanted.run || wanted.wait) && (result = find_waiter(request, &wanted, &error)) < 0 &&
+        !is_said) {
         wanted.wait = false; /* as configured, and nobody is there to wait: it is refused */
         result = 0;
     }

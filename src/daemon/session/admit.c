@@ -64,9 +64,18 @@ static enum session_priority default_priority(const struct daemon *daemon,
     return ceiling && ceiling->priority < priority ? ceiling->priority : priority;
 }
 
-void admit_choose_when_full(const struct daemon *daemon, struct session_request *request)
+int admit_choose_when_full(const struct daemon *daemon, struct session_request *request, struct error *error)
 {
     struct ceilings ceilings = {.config = &daemon->config};
+    bool can_move = request->engine != LEDGER_ENGINE_PLAIN,
+         is_to_move = request->when_full == WHEN_FULL_OVERSUBSCRIBE;
+    if (request->has_engine && request->has_when_full && can_move != is_to_move)
+        return error_set(
+            error, EINVAL, "ERR_BAD_REQUEST",
+            "the session's memory %s leave the card by --oversubscribe, and --when-full is %s; expected one "
+            "of them, or both to say the same. To wait in line for a session whose memory can leave, use "
+            "--oversubscribe --wait",
+            can_move ? "can" : "cannot", when_full_name(request->when_full));
     if (!request->has_when_full && !request->has_engine && !request->wait) {
         ceilings_find(&daemon->config, request->owner, &ceilings);
         request->when_full =
@@ -80,6 +89,7 @@ void admit_choose_when_full(const struct daemon *daemon, struct session_request 
         request->when_full = WHEN_FULL_WAIT;
     request->wait =
         request->when_full == WHEN_FULL_WAIT || (request->wait && request->when_full != WHEN_FULL_REFUSE);
+    return 0;
 }
 
 /* What is about memory that can leave the card, of sessions that have some. */
@@ -134,7 +144,7 @@ static int check_asker(const struct daemon *daemon, const struct session_request
 static int check_moves(const struct session_request *request, enum ledger_engine engine, struct error *error)
 {
     if (request->may_pass_card && engine != LEDGER_ENGINE_MANAGED)
-        return error_set(error, EINVAL, "ERR_VALIDATION",
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
                          "only memory that the driver pages can be more than the card has; expected "
                          "--oversubscribe=managed with --single-oversubscribe");
     if (engine == LEDGER_ENGINE_MANAGED && request->has_host_memory)

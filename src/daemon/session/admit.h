@@ -14,7 +14,7 @@ struct session_request;
  * ceiling is lower, the ceiling. */
 void admit_apply_defaults(const struct daemon *daemon, struct session_request *request);
 /* Before: what is said of the time when memory is short, by the request, for its owner, or for all. */
-void admit_choose_when_full(const struct daemon *daemon, struct session_request *request);
+int admit_choose_when_full(const struct daemon *daemon, struct session_request *request, struct error *error);
 
 /* Make a session, or have it wait in the queue if the request says so. */
 int admit_new(struct daemon *daemon, struct session_request *request, struct session **session,
