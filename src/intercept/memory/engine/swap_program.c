@@ -277,6 +277,18 @@ static CUresult check_access(const CUmemAccessDesc *access)
                : CUDA_SUCCESS;
 }
 
+/* A device that cannot reach the memory is refused now: the driver would refuse it when the memory is to come back. */
+static CUresult check_reach(CUdevice device, const CUmemAccessDesc *access, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int can = 1;
+        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && access[i].location.id != device &&
+            (real(cuDeviceCanAccessPeer)(&can, access[i].location.id, device) != CUDA_SUCCESS || !can))
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult set_access_evicted(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access,
                                    size_t count)
 {
@@ -286,7 +298,8 @@ static CUresult set_access_evicted(uint64_t address, uint64_t bytes, const CUmem
         result = check_access(&access[i]);
     for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;) {
         const struct mapping *mapping = mapping_find(at);
-        if (mapping_extent(mapping)->is_resident)
+        result = check_reach(mapping_extent(mapping)->device, access, count);
+        if (result == CUDA_SUCCESS && mapping_extent(mapping)->is_resident)
             result = real(cuMemSetAccess)(at, mapping->bytes, access, count);
         at += mapping->bytes;
     }

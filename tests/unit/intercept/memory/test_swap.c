@@ -828,6 +828,47 @@ static CUresult count_opened(CUdeviceptr address, size_t bytes, const CUmemAcces
     return driver_set_access(address, bytes, access, count);
 }
 
+static CUresult refuse_peer(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (access[i].location.id == 1)
+            return CUDA_ERROR_NOT_SUPPORTED;
+    return driver_set_access(address, bytes, access, count);
+}
+
+static CUresult reach_nobody(int *can, CUdevice device, CUdevice peer)
+{
+    *can = 0;
+    return CUDA_SUCCESS;
+}
+
+/* Else the driver would refuse it when the memory is to come back, and it never could. */
+static void a_device_that_cannot_reach_memory_is_refused_while_it_is_away(void **state)
+{
+    enum { BYTES = 2 << 20 };
+    const CUmemAccessDesc peer = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult (*driver_can_access)(int *, CUdevice, CUdevice) = real(cuDeviceCanAccessPeer);
+    CUdeviceptr address = reserve(BYTES);
+    CUmemGenericAllocationHandle handle = make(BYTES);
+    driver_set_access = real(cuMemSetAccess);
+    SET(cuMemSetAccess, refuse_peer);
+    SET(cuDeviceCanAccessPeer, reach_nobody);
+    show(address, BYTES, handle);
+    fill(address, BYTES, 1);
+    for (unsigned evicted = 0; evicted < 2; evicted++) {
+        assert_int_equal(cuMemSetAccess(address, BYTES, &peer, 1), CUDA_ERROR_NOT_SUPPORTED);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    }
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    SET(cuMemSetAccess, driver_set_access);
+    SET(cuDeviceCanAccessPeer, driver_can_access);
+    check(address, BYTES, 1);
+    assert_int_equal(cuMemUnmap(address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(address, BYTES), CUDA_SUCCESS);
+}
+
 static void a_peer_reaches_memory_that_has_come_back(void **state)
 {
     CUcontext other;
@@ -934,6 +975,7 @@ int main(void)
         TEST(what_the_program_destroys_by_mistake_is_made_anew),
         TEST(a_copy_that_broke_off_is_taken_for_none),
         TEST(a_peer_reaches_memory_that_has_come_back),
+        TEST(a_device_that_cannot_reach_memory_is_refused_while_it_is_away),
         TEST(no_byte_is_wrong_after_random_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
