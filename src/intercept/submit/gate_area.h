@@ -80,6 +80,8 @@ struct in_flight_entry {
     /* By the owner: calls until the next mark, but for `quick`; and those of them for which there is nothing to do but to
      * count them. */
     uint32_t left, quick;
+    /* By the owner: when it was drawn last how many calls there are to be until one is measured, and what it had submitted. */
+    uint64_t drawn_ns, drawn_at;
     /* Under `lock`: how many marks are not reached. */
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */

@@ -10,6 +10,8 @@
 #include "intercept/submit/in_flight_entry.h"
 
 #define PATIENCE_NS UINT64_C(100000000)
+/* Of calls that come seldom one is measured in each of so long, about: each report tells of some. */
+#define SAMPLE_EVERY_NS UINT64_C(5000000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 
@@ -22,11 +24,24 @@ static void follow_own(struct in_flight_entry *entry, bool is_due)
     own_calls_end(&calls);
 }
 
+/* How many calls came in SAMPLE_EVERY_NS of late. */
+static uint32_t calls_of_late(struct in_flight_entry *entry)
+{
+    uint64_t now_ns = monotonic_ns(), passed_ns = now_ns - entry->drawn_ns;
+    uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    uint64_t calls = (submitted - entry->drawn_at) * SAMPLE_EVERY_NS / (passed_ns ? passed_ns : 1);
+    entry->drawn_at = submitted;
+    entry->drawn_ns = now_ns;
+    return calls < 1 ? 1 : calls < UINT32_MAX / 2 ? (uint32_t)calls : UINT32_MAX / 2;
+}
+
 /* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
  * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. */
 static uint32_t calls_to_mark(struct in_flight_entry *entry, bool sampled)
 {
     uint32_t chunk = work_estimate_chunk(&entry->estimate);
+    uint32_t most = sampled ? calls_of_late(entry) : chunk;
+    chunk = chunk < most ? chunk : most;
     if (!sampled || chunk == 1)
         return chunk;
     entry->chance = entry->chance * 1664525u + 1013904223u;
@@ -135,7 +150,8 @@ void in_flight_wait(struct gate *gate)
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
     atomic_fetch_add_explicit(&gate->held, 1, memory_order_relaxed);
-    for (bool watched = false;; watched = true) {
+    bool watched = false;
+    for (;; watched = true) {
         guard_lock(&entry->lock);
         in_flight_settle(gate, entry, watched);
         uint64_t now_ns = monotonic_ns(), nap_ns = nap_for(gate, entry, now_ns);
@@ -161,7 +177,8 @@ void in_flight_wait(struct gate *gate)
     }
     atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
     own_calls_end(&calls);
-    entry->left = work_estimate_chunk(&entry->estimate);
+    if (watched) /* else nobody had looked since the work was done: the next mark is as due as it was */
+        entry->left = work_estimate_chunk(&entry->estimate);
 }
 
 void in_flight_follow_own(void)

@@ -10,7 +10,7 @@
  * Marks also tell how long the process had work before the GPU. From a mark to the next, where that one was
  * recorded before the first was reached, the GPU had no gap. Where the stream is idle between calls, one call
  * chosen by chance has a mark right before it and one right after: the others are taken to take as long as such
- * calls do on average.
+ * calls do on average. Where calls come seldom that is one in 5 ms, so that each report tells of some.
  *
  * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,

@@ -837,6 +837,24 @@ static void calls_on_an_idle_stream_are_measured_one_by_one(void **state)
     assert_int_equal(told.ns, 0);
 }
 
+/* Short ones, of which many would make half a millisecond of work. */
+static void of_calls_that_come_seldom_each_report_tells_what_some_take(void **state)
+{
+    (void)state;
+    piece_ms = 0.05f;
+    for (unsigned report = 0; report < 50; report++) {
+        for (unsigned i = 0; i < 5; i++) {
+            stands_ns += 4 * MS;
+            launch_on(STREAM(28));
+        }
+        assert_true(in_flight_is_finished(gate));
+        struct in_flight_done told = in_flight_take_done(gate);
+        assert_int_equal(told.calls, 5);
+        assert_true(told.measured > 0);
+    }
+    piece_ms = 0.25f;
+}
+
 /* The first of two events is reached before the call comes to the GPU. */
 static void the_way_to_an_idle_gpu_is_not_counted(void **state)
 {
@@ -1261,6 +1279,7 @@ int main(void)
         TEST(a_paced_stream_has_two_pieces_before_it),
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
+        MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
         MEASURES(the_way_to_an_idle_gpu_is_not_counted),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
