@@ -313,6 +313,8 @@ void arbiter_session_remove(struct arbiter_session *session)
     *at = session->next;
     arbiter->session_count--;
     free(session);
+    for (struct arbiter_session *other = arbiter->sessions; other; other = other->next)
+        arbiter_begin_beside(other); /* what it used is not in what others used any more */
 }
 
 struct arbiter_process *arbiter_process_add(struct arbiter_session *session, void *owner, uint64_t now)

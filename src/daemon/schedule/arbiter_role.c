@@ -290,6 +290,7 @@ static void judge_stretch(struct arbiter_session *session)
         used = spent_by(session, seen.busy_ns, seen.calls) / passed;
     used = used < 0 ? 0 : used < busy ? used : busy;
     session->last_busy = bounded(busy);
+    session->last_used = bounded(used);
     judge(session, bounded(busy), bounded(used), passed, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
     smooth(&session->share_used, used * passed / whole, whole);

@@ -199,8 +199,8 @@ struct arbiter_session {
     bool is_wrong;
     /* Part of the time that it keeps the GPU busy alone, and that it used, and had work for, of late; its progress of late. */
     double density, share_used, share_busy, progress;
-    /* The part of the last stretch in which it had work. */
-    double last_busy;
+    /* The part of the last stretch in which it had work, and that it used. */
+    double last_busy, last_used;
     /* Its cost was measured last. */
     uint64_t alone_at;
     struct seen seen;

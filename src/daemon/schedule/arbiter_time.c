@@ -23,6 +23,8 @@
 #define LEFT_PART_NS 200000000.0
 /* How long a window is in which what a session tells is compared with what others are charged. */
 #define BESIDE_NS 200000000.0
+/* What tells nothing for longer has no work: two reports. */
+#define SILENT_NS (2.0 * WIRE_REPORT_NS)
 /* So many times its cost, and the others', is a time with work that they do not explain. */
 #define UNEXPLAINED 2.5
 /* Calls that are before the GPU for less than this: much of it is their way there and back, and changes of contexts. */
@@ -343,8 +345,16 @@ static void take_tokens(struct arbiter_session *session, double used_ns)
         session->tokens = BUCKET_NS;
 }
 
-/* What other sessions were charged in all on its first GPU, with what the holder of a turn is not charged for yet; of that, what was
- * not by their calls; and in which part of the time none of those beside it had work, of late. */
+/* What a session used by now and is not charged for yet: in its turn, what it told; a guest, what it will tell if it goes on as in its
+ * last stretch. */
+static double used_since(const struct arbiter_session *session)
+{
+    double silent_ns = fmin((double)(session->arbiter->now - session->told_at), SILENT_NS);
+    return is_exclusive(session) ? session->spent_ns : session->last_used * silent_ns;
+}
+
+/* What other sessions used in all of its first GPU; of that, what was not charged by their calls; and in which part of the time none
+ * of those beside it had work, of late. */
 struct others {
     double ns, unsure_ns, idle;
 };
@@ -355,7 +365,7 @@ static struct others find_others(const struct arbiter_session *session)
     unsigned gpu = session->held ? (unsigned)__builtin_ctzll(session->held) : 0;
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
         bool is_there = at->held >> gpu & 1;
-        double ns = at->use[gpu].used_ns + (is_there && is_exclusive(at) ? at->spent_ns : 0);
+        double ns = at->use[gpu].used_ns + (is_there ? used_since(at) : 0);
         if (at == session)
             continue;
         others.ns += ns;
@@ -398,8 +408,8 @@ void arbiter_note_beside(struct arbiter_session *session, double passed_ns, doub
     beside->calls_ns += busy_ns;
     beside->spent_ns += fmax(solo_cost_of(&session->cost, calls), 0);
     beside->others_idle_ns += others.idle * passed_ns;
-    beside->others_ns += fmax(others.ns - beside->before_ns, 0);
-    beside->unsure_ns += fmax(others.unsure_ns - beside->unsure_before_ns, 0);
+    beside->others_ns += others.ns - beside->before_ns;
+    beside->unsure_ns += others.unsure_ns - beside->unsure_before_ns;
     beside->before_ns = others.ns;
     beside->unsure_before_ns = others.unsure_ns;
     if (beside->passed_ns < BESIDE_NS || beside->busy_ns <= 0)

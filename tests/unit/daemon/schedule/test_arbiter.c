@@ -1096,6 +1096,7 @@ static void a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program(
     double used, charged;
     run_beside_a_light_one("0%..25%", &used, &charged);
     assert_near(used, 25, 1);
+    assert_near(charged, used, 0.7);
 }
 
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
