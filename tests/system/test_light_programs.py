@@ -134,6 +134,11 @@ def test_a_maximum_holds_for_a_program_with_gaps(together):
     holds(try_once)
 
 
+def test_a_maximum_holds_for_calls_that_differ_beside_a_light_program(together):
+    tailed, _ = together([("kernel=20-8000", "gap=500"), ("kernel=400", "gap=1000")], compute("0%..25%", "50%..100%"))
+    assert tailed["gpu"] < 26 + 100 * (50 + 20) / WINDOW_MS, f"a point, and what was saved up: {tailed}"
+
+
 @pytest.mark.parametrize("words", [("kernel=100", "gap=100"), ("kernel=20", "gap=20"), ("kernel=300", "gap=300")],
                          ids=["100us", "20us", "300us"])
 def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words):

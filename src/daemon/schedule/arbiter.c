@@ -102,6 +102,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     busy = own_part(process, from, busy, (double)told->calls);
     session->busy_ns += busy;
     session->said_ns += busy;
+    session->seen.is_measured |= work->measured > 0;
     arbiter_learn(session, is_alone, passed, busy, (double)told->calls);
 }
 
@@ -216,7 +217,8 @@ void arbiter_report(struct arbiter_process *process, const struct wire_report *r
 
 void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now)
 {
-    arbiter_work(process, &(struct wire_work){.progress = *progress}, now);
+    /* It does not say how many calls were measured: an agent of before. */
+    arbiter_work(process, &(struct wire_work){.progress = *progress, .measured = progress->calls}, now);
 }
 
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now)

@@ -100,6 +100,8 @@ struct seen {
     double still_ns;
     /* Another session's gate was open in a part of what they told. */
     bool has_company;
+    /* Of some of these calls it was measured what they take. Else it is a guess, by calls of before. */
+    bool is_measured;
 };
 
 /* Of a session beside others, what is summed up in the running window; and the part of the time in which it had work that the GPU

@@ -10,6 +10,9 @@
 /* A cost that is wrong by less than this, as far as its stretches tell. Few of them may be alike by chance: what they tell counts
  * for so much more, divided by how many more there are than one. */
 #define ERROR_MOST 0.05
+/* Of a call, or by less than this, which is how exactly a single call is measured: else short calls' cost would not be known for
+ * long. */
+#define NOISE_NS 20000.0
 #define FEW 4
 #define CALLS_VARIED 64.0
 /* After so much GPU time older calls count half. */
@@ -82,10 +85,11 @@ bool solo_cost_is_sure(const struct solo_cost *cost)
 
 bool solo_cost_is_steady(const struct solo_cost *cost)
 {
-    return cost->stretches >= STRETCHES_LEAST && error_of(cost) < ERROR_MOST;
+    return cost->stretches >= STRETCHES_LEAST &&
+           error_of(cost) < fmax(ERROR_MOST, NOISE_NS / solo_cost_of(cost, 1));
 }
 
-static void add(struct solo_cost *cost, double busy_ns, double calls)
+static void add(struct solo_cost *cost, double busy_ns, double calls, bool is_guess)
 {
     if (cost->ns > MEMORY_NS) {
         cost->ns /= 2;
@@ -97,7 +101,7 @@ static void add(struct solo_cost *cost, double busy_ns, double calls)
     }
     cost->ns += busy_ns;
     cost->calls += calls;
-    cost->stretches++;
+    cost->stretches += !is_guess;
     cost->ns_squares += busy_ns * busy_ns;
     cost->calls_squares += calls * calls;
     cost->products += busy_ns * calls;
@@ -108,7 +112,7 @@ static void begin_anew(struct solo_cost *cost)
     double ns = cost->odd_ns, calls = cost->odd_calls;
     unsigned left = cost->may_be_mixed ? cost->may_be_mixed - 1 : MIXED_MOST;
     *cost = (struct solo_cost){.may_be_mixed = left};
-    add(cost, ns, calls);
+    add(cost, ns, calls, false);
     begin_trend(&cost->alone, log(ns / calls));
     cost->alone.count = STRETCHES_LEAST; /* that many were odd, or one was measured on purpose */
 }
@@ -146,7 +150,7 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
     if (!replaces && (!(was_sure || solo_cost_is_sure(cost)) || !is_odd)) {
         cost->odd_ns = cost->odd_calls = 0;
         cost->may_be_mixed -= is_measure && cost->may_be_mixed;
-        add(cost, stretch.busy_ns, stretch.calls);
+        add(cost, stretch.busy_ns, stretch.calls, stretch.is_guess);
         return false;
     }
     cost->odd_ns += stretch.busy_ns;

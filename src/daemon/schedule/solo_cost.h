@@ -28,7 +28,7 @@ struct least {
 struct solo_cost {
     /* Calls, fading, and what they took; those of the stretches in a row that are beyond the trend. */
     double ns, calls, odd_ns, odd_calls;
-    /* How much stretches differ: their number, and sums of squares and products of both. */
+    /* How much stretches differ: the number of those that are no guess, and sums of squares and products of both. */
     double stretches, ns_squares, calls_squares, products;
     /* It is of a stretch in which the calls became others, which may have had both kinds: so many more measures replace it if
      * they differ. */
@@ -51,6 +51,8 @@ bool solo_cost_is_steady(const struct solo_cost *cost);
 /* Of `passed_ns`, the program had work for `busy_ns` in which so many calls were done. */
 struct cost_stretch {
     double passed_ns, busy_ns, calls;
+    /* None of them was measured: they are taken to be like calls of before, which were told of already. */
+    bool is_guess;
 };
 
 /* A stretch without company. `is_measure`: it was made in order to find out whether the cost has changed, and is believed

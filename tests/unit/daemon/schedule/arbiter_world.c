@@ -322,13 +322,18 @@ static void deliver(struct member *member)
             double times = !(member->misjudges > 0) ? 1
                            : member->reports++ % 2  ? member->misjudges / 2
                                                     : member->misjudges;
+            bool is_guess = member->guesses && member->last_each_ns > 0 && ++member->reports % 2;
+            if (is_guess)
+                mail.busy_ns = (uint64_t)(member->last_each_ns * (double)mail.calls);
+            else if (mail.calls)
+                member->last_each_ns = (double)mail.busy_ns / (double)mail.calls;
             struct wire_work work = {
                 .progress = {.lease = mail.lease,
                              .busy_ns = member->says_nothing ? 0 : (uint64_t)((double)mail.busy_ns * times),
                              .longest_ns = member->program.piece_ns,
                              .calls = member->says_nothing ? 0 : mail.calls},
                 .least_ns = (uint64_t)((double)member->program.piece_ns * times),
-                .measured = mail.calls};
+                .measured = is_guess ? 0 : mail.calls};
             arbiter_work(member->process, &work, world->now);
         } else if (mail.type == WIRE_REPORT) {
             struct wire_report report = {.lease = mail.lease,

@@ -50,6 +50,9 @@ struct member {
     bool says_nothing; /* its agent claims that it does not use the GPU */
     /* Its calls seem to take so many times as long in every other report, and half as long in those between. */
     double misjudges;
+    /* Of every other report no call was measured: they are taken to be like those of the report before. */
+    bool guesses;
+    double last_each_ns;
     unsigned reports;
 
     /* The program. */
