@@ -13,7 +13,7 @@ from conftest import MIB, wait_for
 from test_moves import free_bytes, run_movable
 
 RESIDENCY = {"suspend": "away", "resume": "resident"}
-SLOW_LINK = "0.05"  # GB/s: the bytes of the process take a third of a second
+SLOW_LINK = "0.1"  # GB/s: the bytes of the process take a sixth of a second
 
 
 class Checkpoints:
