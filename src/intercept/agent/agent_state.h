@@ -49,8 +49,10 @@ struct agent_state {
         /* At how many of the moments drawn by chance there was work, and not; and when the next one is. */
         uint32_t looks, busy_looks;
         uint64_t look_at_ns;
-        /* Several streams have work: at such measures, or of late, so many are left until they are not thought to. */
-        unsigned parallel;
+        /* Streams do not tell for how long there is work, since several have it or too few calls are measured: at such
+         * measures, or of late, so many are left until they are thought to tell. `is_parallel`: several had it last. */
+        unsigned by_looks;
+        bool is_parallel;
         /* How much the process had submitted at the last look; and whether it rests since then: the next submission wakes
          * the agent. */
         uint64_t submitted;
@@ -109,8 +111,8 @@ struct agent_measure {
 };
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns);
 
-/* Whether several streams have work: then there is work for less time than what they say together. */
-bool agent_is_parallel(void);
+/* Whether looks at moments drawn by chance tell for how long there is work, since streams do not. */
+bool agent_counts_looks(void);
 
 /* Look whether there is work. Where there is none, nor was any submitted since the last look, the next submission wakes the
  * agent: the process rests. */

@@ -212,6 +212,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
         uint64_t now_ns = monotonic_ns();
         atomic_store_explicit(&gate->resting, false, memory_order_relaxed);
         agent_count_from(gate, now_ns);
+        agent.measure.by_looks = 0; /* its neighbours may be others */
         agent.told_burst = false;
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     }
@@ -265,7 +266,7 @@ static void serve_lease(struct gate *gate)
     if (!(agent.flags & WIRE_LEASE_REPORT))
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     /* Where nobody has to know at once whether there is work, the agent looks when it reports. */
-    if (!was_resting && !is_watched() && !agent_is_parallel() && !agent.idle_from_ns &&
+    if (!was_resting && !is_watched() && !agent_counts_looks() && !agent.idle_from_ns &&
         now_ns < agent.next_report_ns)
         return;
     bool busy = agent_look(gate);
@@ -295,7 +296,7 @@ uint64_t agent_lease_pause_ns(struct gate *gate)
             return AGENT_CHECK_NS;
         return rests_at_ns > now_ns ? rests_at_ns - now_ns : 0;
     }
-    if (!is_watched() && !agent_is_parallel())
+    if (!is_watched() && !agent_counts_looks())
         return report_ns < AGENT_CHECK_NS ? report_ns : AGENT_CHECK_NS;
     uint64_t look_ns = agent_next_look_ns(gate);
     return look_ns < report_ns ? look_ns : report_ns;

@@ -7,8 +7,10 @@
 
 /* So many looks make a ratio. */
 #define LOOKS_LEAST 4u
-/* So many measures after the last at which several streams had work: some of its pieces may be long. */
-#define PARALLEL_MEASURES 50u
+/* So many measures after the last at which streams did not tell for how long they had work: some pieces may be long. */
+#define MEASURES_BY_LOOKS 50u
+/* Where that is so because too few calls are measured, how many ticks are between two looks. */
+#define TICKS_FOR_FEW 4u
 /* How long a program must leave the GPU idle until nothing is thought to come soon; and where its gaps are so
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
@@ -17,9 +19,9 @@
 #define LOOKS_FOR_TICK 8u
 #define TICKS_MOST 4u
 
-bool agent_is_parallel(void)
+bool agent_counts_looks(void)
 {
-    return agent.measure.parallel > 0;
+    return agent.measure.by_looks > 0;
 }
 
 /* Not in step with the program. */
@@ -35,10 +37,15 @@ static void begin_looks(uint64_t now_ns)
     agent.measure.looks = agent.measure.busy_looks = 0;
 }
 
+static uint64_t until_next_look_ns(void)
+{
+    return some_time_ns(agent.measure.is_parallel ? AGENT_TICK_NS : TICKS_FOR_FEW * AGENT_TICK_NS);
+}
+
 /* The moments that have passed since the last look. `rested`: there was no work until now, or since the last look. */
 static void count_looks(uint64_t now_ns, bool busy, bool rested)
 {
-    for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += some_time_ns(AGENT_TICK_NS)) {
+    for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += until_next_look_ns()) {
         agent.measure.looks++;
         agent.measure.busy_looks += busy && !rested;
     }
@@ -48,8 +55,19 @@ void agent_count_from(struct gate *gate, uint64_t now_ns)
 {
     in_flight_take_done(gate);
     begin_looks(now_ns);
-    agent.measure.look_at_ns = now_ns + some_time_ns(AGENT_TICK_NS);
+    agent.measure.look_at_ns = now_ns + until_next_look_ns();
     agent.idle_from_ns = 0;
+}
+
+static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns)
+{
+    uint64_t looks = agent.measure.looks, busy_looks = agent.measure.busy_looks;
+    /* A few looks that all find work are no program that always has some (Laplace's rule of succession). */
+    if (!agent.measure.is_parallel)
+        return passed_ns * (busy_looks + 1) / (looks + 2);
+    if (looks >= LOOKS_LEAST)
+        return passed_ns * busy_looks / looks;
+    return told_ns < passed_ns ? told_ns : passed_ns;
 }
 
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
@@ -62,18 +80,18 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
     if (!done.calls)
         return measure;
     measure.busy_ns = done.ns;
-    /* What streams do side by side counts several times there: what the agent saw tells then. */
-    if (done.streams > 1) {
+    /* What streams do side by side counts several times there, and a few calls that waited for others may stand for all that
+     * did not: what the agent saw tells then. */
+    if (done.streams > 1 || done.is_guess) {
+        agent.measure.is_parallel = done.streams > 1;
         agent.measure.look_at_ns =
-            agent.measure.parallel ? agent.measure.look_at_ns : now_ns + some_time_ns(AGENT_TICK_NS);
-        agent.measure.parallel = PARALLEL_MEASURES;
-    } else if (agent.measure.parallel) {
-        agent.measure.parallel--;
+            agent_counts_looks() ? agent.measure.look_at_ns : now_ns + until_next_look_ns();
+        agent.measure.by_looks = MEASURES_BY_LOOKS;
+    } else if (agent_counts_looks()) {
+        agent.measure.by_looks--;
     }
-    if (agent_is_parallel() && agent.measure.looks >= LOOKS_LEAST)
-        measure.busy_ns = passed_ns * agent.measure.busy_looks / agent.measure.looks;
-    else if (agent_is_parallel() && measure.busy_ns > passed_ns)
-        measure.busy_ns = passed_ns;
+    if (agent_counts_looks() && (agent.measure.is_parallel || done.unmeasured > done.calls / 2))
+        measure.busy_ns = busy_by_looks_ns(passed_ns, measure.busy_ns);
     agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
     begin_looks(now_ns);
     return measure;
@@ -85,7 +103,7 @@ bool agent_look(struct gate *gate)
     bool has_submitted = submitted != agent.measure.submitted;
     bool busy = atomic_load_explicit(&gate->held, memory_order_relaxed) || !in_flight_is_finished(gate) ||
                 !gate_is_left_but_for_loads(gate);
-    if (agent_is_parallel())
+    if (agent_counts_looks())
         count_looks(monotonic_ns(), busy, agent.measure.rests);
     agent.measure.submitted = submitted;
     agent.measure.rests = false;
@@ -114,7 +132,7 @@ uint64_t agent_rest_ns(void)
 uint64_t agent_next_look_ns(struct gate *gate)
 {
     uint64_t left_ns = in_flight_left_ns(gate), now_ns = monotonic_ns();
-    if (agent_is_parallel())
+    if (agent_counts_looks())
         return agent.measure.look_at_ns > now_ns ? agent.measure.look_at_ns - now_ns : 0;
     if (agent.idle_from_ns) {
         uint64_t rests_at_ns = agent.idle_from_ns + agent_rest_ns(), tick_ns = some_time_ns(AGENT_TICK_NS);

@@ -109,6 +109,16 @@ uint64_t in_flight_submitted(struct gate *gate)
     return sum;
 }
 
+/* So many calls for each one that was measured, and so many times what the quickest of these took, make a guess. */
+#define GUESS_CALLS 8u
+#define GUESS_TIMES 4u
+
+static bool is_guess(const struct in_flight_counts *counts)
+{
+    return counts->sampled && counts->others > GUESS_CALLS * counts->sampled &&
+           counts->sampled_ns > GUESS_TIMES * counts->least_ns * counts->sampled;
+}
+
 /* What an entry has to tell, with what is reached by now. Under its lock. */
 static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
 {
@@ -125,6 +135,8 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     if (counts.measured && (!done->measured || counts.least_ns < done->least_ns))
         done->least_ns = counts.least_ns;
     done->measured += counts.measured;
+    done->unmeasured += counts.others;
+    done->is_guess |= is_guess(&counts);
     if (counts.sampled)
         entry->sample_ns = counts.sampled_ns / counts.sampled;
     else if (!entry->sample_ns)

@@ -912,6 +912,28 @@ static unsigned timed_for_many(CUstream stream)
     return timed_records;
 }
 
+/* As where one of the few that are measured waited for another process's slice. */
+static void a_few_calls_that_differ_make_a_guess_of_the_others(void **state)
+{
+    (void)state;
+    piece_ms = 0.001f;
+    for (unsigned i = 0; i < 2 * MANY; i++) {
+        if (i == MANY)
+            in_flight_take_done(gate);
+        launch_on(STREAM(15));
+    }
+    struct in_flight_done alike = in_flight_take_done(gate);
+    assert_true(alike.unmeasured > alike.calls / 2);
+    assert_false(alike.is_guess);
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(STREAM(15));
+    piece_ms = 1;
+    while (gate_self.entry->counts.sampled_ns < MS / 2)
+        launch_on(STREAM(15));
+    piece_ms = 0.25f;
+    assert_true(in_flight_take_done(gate).is_guess);
+}
+
 /* Nobody but the thread can name its default stream, so an event follows each call there. */
 static void a_threads_own_stream_has_timed_events_only_where_marks_are_due(void **state)
 {
@@ -1283,6 +1305,7 @@ int main(void)
         MEASURES(the_way_to_an_idle_gpu_is_not_counted),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
+        MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
         MEASURES(a_threads_own_stream_has_timed_events_only_where_marks_are_due),
         MEASURES(what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one),
         MEASURES(work_beside_a_capture_has_timed_events_only_where_marks_are_due),
