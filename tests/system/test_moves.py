@@ -358,6 +358,21 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     other.end()
 
 
+def test_host_memory_that_is_not_needed_any_more_goes_back(daemon, start):
+    """After a while; what the session has left still leaves and comes back."""
+    movable = start(10, MIB, "--name", "a", "--memory", "700MiB")
+    assert movable.ask(f"alloc {600 * MIB}") == "allocated"
+    daemon.cli("suspend", "a")
+    assert daemon.session("a")["host_memory_bytes"] >= 600 * MIB
+    daemon.cli("resume", "a")
+    assert movable.ask("free") == "freed"
+    wait_for(lambda: daemon.session("a")["host_memory_bytes"] <= 320 * MIB, "host memory to go back", 30)
+    daemon.cli("suspend", "a")
+    daemon.cli("resume", "a")
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
 def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
     """The daemon keeps no descriptor of it, so nothing is left when the process is killed."""
     def arenas(pid):

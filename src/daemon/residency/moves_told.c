@@ -116,6 +116,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     bool is_first = !move->has_said;
     uint64_t before_bytes = move->now.resident_bytes;
     note_pause(session); /* which may end now */
+    uint64_t arena_before = move->now.arena_bytes;
     move->has_said = true;
     move->now = *moved;
     note_ahead(move, before_bytes);
@@ -130,6 +131,9 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     move->heard_usec = daemon_now_usec();
     if (is_first || move->now.arena_bytes > move->given_bytes)
         move->given_bytes = move->now.arena_bytes;
+    else if (move->now.arena_bytes <
+             arena_before) /* it gave some back; what is on its way to it still comes */
+        move->given_bytes -= arena_before - move->now.arena_bytes;
     if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
         take_answer(process, moved);
     if ((moved->flags & WIRE_MOVED_WAITS) && session->move->is_leaving &&

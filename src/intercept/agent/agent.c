@@ -133,6 +133,7 @@ static void *agent_main(void *unused)
             listen_to_daemon(gate);
             agent_serve(gate);
             agent_serve_memory(gate);
+            agent_serve_spare(gate);
         }
         agent_serve_room(gate);
         uint64_t watch_ns = agent_watch_daemon(gate), ns = pause_ns(gate);

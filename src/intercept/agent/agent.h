@@ -48,6 +48,9 @@ struct agent_mover {
     /* Between the two: have up to `most_bytes` of what is away from `gpu` of the policy come, of which nothing is used before
      * restore(). evict() takes it away again. NULL: it comes as a whole. */
     int (*restore_part)(uint32_t gpu, uint64_t most_bytes, void (*progress)(void));
+    /* Whether it has more host memory than it could need; and give a chunk of that back to the system. NULL: it has none. */
+    bool (*has_spare_chunk)(void);
+    bool (*give_back_chunk)(void);
 };
 
 /* Once, before the process's first context is entered. It lives for ever. */

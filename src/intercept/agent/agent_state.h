@@ -74,6 +74,8 @@ struct agent_state {
         /* How much the process had submitted at the last look, and what follows from such looks. */
         uint64_t submitted;
         struct idleness idleness;
+        /* Since when it has had host memory to spare; 0: it has none. */
+        uint64_t spare_since_ns;
     } move;
     /* Alone: there is no daemon, and a cap of the environment's is all there is to keep. */
     bool alone;
@@ -164,6 +166,7 @@ bool agent_begin_move(struct gate *gate);
 void agent_end_of_move(void);
 /* Say what there is to say of the memory. */
 void agent_serve_memory(struct gate *gate);
+void agent_serve_spare(struct gate *gate);
 /* How long the agent may sleep until then. */
 uint64_t agent_move_pause_ns(void);
 /* The process ends: wait for what moves. No move begins any more. */

@@ -16,6 +16,7 @@
 #define PROGRESS_NS UINT64_C(10000000) /* of a move: others come into what has left */
 #define NAP_NS UINT64_C(20000)         /* while a call ends that names addresses */
 #define LOOK_NS UINT64_C(10000000)     /* how often to look whether there is work */
+#define SPARE_NS UINT64_C(5000000000)  /* for so long host memory is kept that is not needed */
 #define END_SECONDS 30                 /* a process that ends waits no longer for a move */
 
 static const struct agent_mover *_Atomic mover;
@@ -115,6 +116,29 @@ void agent_serve_memory(struct gate *gate)
     bool has_news = memcmp(&moved, &agent.move.told, sizeof(moved)) != 0;
     if (moved.flags != agent.move.told.flags || (has_news && now_ns - agent.move.told_ns >= TELL_NS))
         tell_memory(gate, &moved);
+}
+
+/* Host memory to spare goes back a chunk at a time, as the agent has more to do. Each is told of at once: the daemon keeps account
+ * of those on their way by what is told before and after. */
+void agent_serve_spare(struct gate *gate)
+{
+    const struct agent_mover *moves = agent_mover();
+    uint64_t now_ns = monotonic_ns();
+    if (!moves || !moves->has_spare_chunk || !agent.connection.open)
+        return;
+    if (!moves->has_spare_chunk())
+        agent.move.spare_since_ns = 0;
+    else if (!agent.move.spare_since_ns)
+        agent.move.spare_since_ns = now_ns;
+    if (!agent.move.spare_since_ns || now_ns - agent.move.spare_since_ns < SPARE_NS ||
+        !agent_begin_move(gate))
+        return;
+    bool is_given = moves->give_back_chunk();
+    agent_end_of_move();
+    if (is_given)
+        answer(gate, 0, WIRE_MOVE_DONE);
+    else
+        agent.move.spare_since_ns = now_ns; /* it cannot go now */
 }
 
 uint64_t agent_move_pause_ns(void)

@@ -59,6 +59,23 @@ int arena_take_chunk(struct arena *arena, int fd, uint64_t bytes)
     return 0;
 }
 
+bool arena_give_back_chunk(struct arena *arena)
+{
+    struct arena_chunk *last = &arena->chunks[arena->chunk_count - 1];
+    unsigned char *pages = arena->base + last->begin;
+    if (last->context && real(cuMemHostUnregister)(pages) != CUDA_SUCCESS)
+        return false;
+    last->context = NULL;
+    if (mmap(pages, last->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+        MAP_FAILED)
+        return false;
+    madvise(pages, last->bytes, MADV_DONTFORK);
+    arena->ready_bytes -= last->bytes;
+    arena->chunk_count--;
+    arena->search_from = 0;
+    return true;
+}
+
 /* A file of memory that is there, not only promised. By the system calls: the functions are GLIBC_2.27 and younger, or
  * write where the file system cannot. */
 static int make_chunk(void)
@@ -96,7 +113,7 @@ bool arena_has_room(struct arena *arena, uint64_t bytes)
 
 void arena_lock_pages(struct arena *arena, CUcontext current)
 {
-    if (!real(cuMemHostRegister_v2))
+    if (!real(cuMemHostRegister_v2) || !real(cuMemHostUnregister))
         return;
     for (uint32_t i = 0; i < arena->chunk_count; i++) {
         struct arena_chunk *chunk = &arena->chunks[i];

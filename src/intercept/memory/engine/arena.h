@@ -38,6 +38,10 @@ struct arena {
 /* Map a chunk, of a multiple of ARENA_GRAIN_BYTES; the descriptor stays the caller's. 0 or a negative errno. */
 int arena_take_chunk(struct arena *arena, int fd, uint64_t bytes);
 
+/* The last chunk, in which no place is: in the context that page-locked it, if one did, its memory goes back to the system. False
+ * where the driver keeps it. */
+bool arena_give_back_chunk(struct arena *arena);
+
 /* Have `bytes` without a place. False, with what it had before, where there is no memory for that. */
 bool arena_has_room(struct arena *arena, uint64_t bytes);
 

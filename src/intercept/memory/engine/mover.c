@@ -93,6 +93,8 @@ const struct agent_mover swap_mover = {
     .evict = evict,
     .restore = restore,
     .restore_part = restore_part,
+    .has_spare_chunk = swap_has_spare_chunk,
+    .give_back_chunk = swap_give_back_chunk,
 };
 
 void mover_register(void)

@@ -397,6 +397,55 @@ void swap_lock_pages(void)
     move_unlock_all(swap);
 }
 
+/* --- Host memory that is not needed any more ------------------------------------------------------- */
+
+#define RESERVE_PART 8 /* of what moves: programs that free memory often have more again */
+#define RESERVE_LEAST_BYTES (UINT64_C(64) << 20)
+
+static const struct arena_chunk *last_chunk(const struct arena *arena)
+{
+    return arena->chunk_count ? &arena->chunks[arena->chunk_count - 1] : NULL;
+}
+
+bool swap_has_spare_chunk(void)
+{
+    const struct arena_chunk *last = last_chunk(&swap_state()->arena);
+    struct swap_bytes bytes = swap_bytes();
+    uint64_t needed = bytes.resident_bytes + bytes.evicted_bytes, reserve = needed / RESERVE_PART;
+    return last && last->begin >= needed + (reserve > RESERVE_LEAST_BYTES ? reserve : RESERVE_LEAST_BYTES);
+}
+
+/* Those on the card do without their copies in the last chunk. False: something has its only one there. */
+static bool empty_last_chunk(struct swap *swap)
+{
+    struct extents *extents = &swap->extents;
+    uint64_t begin = last_chunk(&swap->arena)->begin;
+    for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
+        if (extent->has_copy && extent->place + extent->bytes > begin)
+            return false;
+    for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
+        if (extent->has_place && extent->place + extent->bytes > begin)
+            extent_give_up_place(extent);
+    return true;
+}
+
+bool swap_give_back_chunk(void)
+{
+    struct swap *swap = swap_state();
+    struct own_calls calls;
+    bool is_given = false;
+    move_lock_all(swap); /* the context that page-locked it lives on */
+    if (swap_has_spare_chunk() && empty_last_chunk(swap)) {
+        CUcontext context = last_chunk(&swap->arena)->context;
+        bool is_ready = own_calls_begin(&calls, context);
+        is_given = is_ready && arena_give_back_chunk(&swap->arena);
+        if (is_ready)
+            own_calls_end(&calls);
+    }
+    move_unlock_all(swap);
+    return is_given;
+}
+
 struct swap_bytes swap_bytes(void)
 {
     const struct swap *swap = swap_state();

@@ -5,6 +5,7 @@
  * again, while the rest still moves. When one fails, what had moved is moved back, and nothing is lost. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuda/driver.h"
@@ -28,3 +29,8 @@ CUresult swap_restore_part(CUdevice device, uint64_t most_bytes, void (*progress
 
 /* Page-lock what the arena has, ahead of need: at a move it would take longer than the move. */
 void swap_lock_pages(void);
+
+/* Whether the arena has a chunk more than all that moves, and a reserve, could take; and give it back to the system. False: it has
+ * what is away, or the driver keeps it. */
+bool swap_has_spare_chunk(void);
+bool swap_give_back_chunk(void);

@@ -635,6 +635,57 @@ static void memory_that_others_may_reach_stays_on_the_card(void **state)
     assert_int_equal(swap_state()->pinned_bytes, 0);
 }
 
+/* --- Host memory ----------------------------------------------------------------------------------- */
+
+/* Files of memory without a name or a descriptor are there as long as they are mapped. */
+static uint64_t mapped_bytes(void)
+{
+    uint64_t bytes = 0;
+    char line[512];
+    FILE *file = fopen("/proc/self/maps", "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file)) {
+        unsigned long begin, end;
+        if (strstr(line, "memfd:gpuslice-arena") && sscanf(line, "%lx-%lx", &begin, &end) == 2)
+            bytes += end - begin;
+    }
+    fclose(file);
+    return bytes;
+}
+
+static void host_memory_that_nothing_needs_goes_back(void **state)
+{
+    const struct arena *arena = &swap_state()->arena;
+    while (arena->chunk_count && arena_give_back_chunk(&swap_state()->arena)) /* of the tests before */
+        continue;
+    CUdeviceptr large = take(190 * MIB), small = take(10 * MIB);
+    fill(small, 10 * MIB, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(arena->ready_bytes, 4 * ARENA_CHUNK_BYTES);
+    assert_false(swap_has_spare_chunk());
+    assert_int_equal(cuMemFree_v2(large), CUDA_SUCCESS);
+    assert_true(swap_has_spare_chunk());
+    assert_false(swap_give_back_chunk()); /* the only copy of the other is there */
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(mapped_bytes(), 4 * ARENA_CHUNK_BYTES);
+    while (swap_has_spare_chunk())
+        assert_true(swap_give_back_chunk());
+    assert_int_equal(arena->ready_bytes, 2 * ARENA_CHUNK_BYTES);
+    assert_int_equal(mapped_bytes(), 2 * ARENA_CHUNK_BYTES);
+    for (unsigned round = 0; round < 2; round++) {
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        check(small, 10 * MIB, 1);
+    }
+    large = take(190 * MIB); /* and is made again */
+    fill(large, 190 * MIB, 2);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(arena->ready_bytes, 4 * ARENA_CHUNK_BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(large, 190 * MIB, 2);
+    check(small, 10 * MIB, 1);
+}
+
 /* --- Unchanged memory ------------------------------------------------------------------------------ */
 
 static uint64_t copied_bytes;
@@ -966,6 +1017,7 @@ int main(void)
         TEST(nothing_that_stays_is_mapped_over_memory_that_is_away),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(memory_that_others_may_reach_stays_on_the_card),
+        TEST(host_memory_that_nothing_needs_goes_back),
         TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
         TEST(memory_is_compared_with_its_copy_where_that_is_asked_for),
         TEST(all_is_copied_where_that_is_asked_for),
