@@ -648,6 +648,22 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
         movable.end()
 
 
+def test_a_turn_begins_with_the_work(daemon, start):
+    """Who was on the card without work for long, and nobody wanted its room, has all of its turn before it when it works again."""
+    daemon.cli("scheduler", "--quantum", "3s")
+    b, a = (start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ba")
+    wait_for(lambda: daemon.session("b")["residency"] == "away", "b, without work, to have left for a")
+    time.sleep(4)  # longer than a turn
+    work_on(a, 3000)
+    b.send("touch")
+    waits = wait_for(lambda: (now := daemon.session("b"))["waits_for"] == "room" and now["wait_seconds_left"] is not None and now,
+                     "b to wait for the end of a's turn")
+    assert waits["wait_seconds_left"] > 0.3 and daemon.session("a")["residency"] == "resident"
+    assert a.read().startswith("worked") and b.read() == "touched"
+    for movable in (a, b):
+        movable.end()
+
+
 def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product, reap):
     """A session with memory on two GPUs waits for its turn on one of them: what it has on the other one is there meanwhile."""
     daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0)).start()

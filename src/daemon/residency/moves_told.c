@@ -94,6 +94,22 @@ static void note_pause(struct session *session)
         session->move->paused_usec = daemon_now_usec();
 }
 
+static bool does_another_wait(const struct session *session)
+{
+    for (const struct session *at = session->daemon->sessions; at; at = at->next)
+        if (at != session && at->move && (moves_wants_to_come(at) || moves_needs_since(at) != UINT64_MAX))
+            return true;
+    return false;
+}
+
+/* It works again after a pause in which nobody wanted its room: its turn begins now. */
+static void begin_turn(struct session *session, bool has_paused)
+{
+    if (has_paused && moves_idle_since(session) == UINT64_MAX && session->move->state == MOVE_RESIDENT &&
+        !does_another_wait(session))
+        session->move->came_usec = daemon_now_usec();
+}
+
 /* Where what is there while the rest is away came to: where it was told to. What was freed since is not known of any GPU. */
 static void note_ahead(struct process_move *move, uint64_t before_bytes)
 {
@@ -115,6 +131,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     struct process_move *move = process->move;
     bool is_first = !move->has_said;
     uint64_t before_bytes = move->now.resident_bytes;
+    bool has_paused = moves_idle_since(session) != UINT64_MAX;
     note_pause(session); /* which may end now */
     uint64_t arena_before = move->now.arena_bytes;
     move->has_said = true;
@@ -125,6 +142,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     else if (!move->idle_usec)
         move->idle_usec = daemon_now_usec();
     note_pause(session);
+    begin_turn(session, has_paused);
     if (process_move_is_partly_away(move))
         move->need.number = 0; /* what is made now needs no room */
     session->move->has_moved |= process_move_is_partly_away(move);
