@@ -287,16 +287,27 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
     return true;
 }
 
+static struct gate_capture capture_of(CUstream stream)
+{
+    CUcontext context = NULL;
+    if (real(cuCtxGetCurrent))
+        real(cuCtxGetCurrent)(&context);
+    return (struct gate_capture){stream, context, stream == CU_STREAM_PER_THREAD ? &gate_self : NULL};
+}
+
+/* A thread's own stream has the same handle in all threads and contexts. */
+static bool is_same_capture(const struct gate_capture *a, const struct gate_capture *b)
+{
+    return a->stream == b->stream && a->thread == b->thread && (!a->thread || a->context == b->context);
+}
+
 void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result)
 {
     unsigned i = 0;
-    CUcontext context = NULL;
-    if (result == CUDA_SUCCESS && real(cuCtxGetCurrent))
-        real(cuCtxGetCurrent)(&context);
     while (i < GATE_CAPTURES && gate->capturing[i].stream)
         i++;
     if (result == CUDA_SUCCESS && i < GATE_CAPTURES)
-        gate->capturing[i] = (struct gate_capture){stream, context};
+        gate->capturing[i] = capture_of(stream);
     else
         atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
     guard_unlock(&gate->lock);
@@ -305,9 +316,10 @@ void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result)
 
 void gate_capture_ended(struct gate *gate, CUstream stream)
 {
+    const struct gate_capture ended = capture_of(stream);
     guard_lock(&gate->lock);
     for (unsigned i = 0; i < GATE_CAPTURES; i++) {
-        if (gate->capturing[i].stream != stream)
+        if (!is_same_capture(&gate->capturing[i], &ended))
             continue;
         GS_CHECK(atomic_load_explicit(&gate->captures, memory_order_relaxed) > 0);
         gate->capturing[i] = (struct gate_capture){0};

@@ -137,6 +137,7 @@ static inline void in_flight_entry_count(struct in_flight_entry *entry)
 struct gate_capture {
     CUstream stream;
     CUcontext context;
+    const struct gate_self *thread; /* whose own stream it is, where the handle does not say */
 };
 #define GATE_CAPTURES 256u
 /* A power of two. */

@@ -149,26 +149,33 @@ static CUresult stream_context(CUstream stream, CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+/* Each thread has a default stream of its own in each context, under one handle. */
+static atomic_bool *capture_flag(CUstream stream)
+{
+    static _Thread_local atomic_bool own[8];
+    return stream == CU_STREAM_PER_THREAD ? &own[(uintptr_t)current / (uintptr_t)CONTEXT(1)]
+                                          : &capturing[number(stream)];
+}
+
 static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     if (stream == CU_STREAM_LEGACY && blocks_legacy)
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    *status = capturing[number(stream)] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = *capture_flag(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
 static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
     (void)mode;
-    capturing[number(stream)] = true;
+    *capture_flag(stream) = true;
     return CUDA_SUCCESS;
 }
 
 static CUresult end_capture(CUstream stream, CUgraph *graph)
 {
     (void)graph;
-    capturing[number(stream)] = false;
-    return CUDA_SUCCESS;
+    return atomic_exchange(capture_flag(stream), false) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
 }
 
 static CUresult destroy_stream(CUstream stream)
@@ -1123,6 +1130,32 @@ static void a_capture_is_the_same_while_gates_close(void **state)
     assert_int_equal(gate->captures, 0);
 }
 
+static void *end_no_capture(void *unused)
+{
+    CUgraph graph;
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    assert_int_equal(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    return NULL;
+}
+
+static void a_capture_of_a_threads_own_stream_goes_on_whatever_is_ended_elsewhere(void **state)
+{
+    pthread_t thread;
+    CUgraph graph;
+    (void)state;
+    cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED);
+    pthread_create(&thread, NULL, end_no_capture, NULL);
+    pthread_join(thread, NULL);
+    assert_int_equal(gate->captures, 1);
+    cuCtxSetCurrent(CONTEXT(2));
+    assert_int_equal(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    assert_int_equal(gate->captures, 1);
+    cuCtxSetCurrent(CONTEXT(1));
+    assert_int_equal(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph), CUDA_SUCCESS);
+    assert_int_equal(gate->captures, 0);
+}
+
 static void work_beside_a_capture_is_marked_by_who_submits_it(void **state)
 {
     CUgraph graph;
@@ -1314,6 +1347,7 @@ int main(void)
         MEASURES(an_agent_does_not_rest_while_a_launch_is_under_way),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
         TEST(a_capture_is_the_same_while_gates_close),
+        TEST(a_capture_of_a_threads_own_stream_goes_on_whatever_is_ended_elsewhere),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
         TEST(nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one),
         MOVES(what_names_addresses_waits_only_while_the_memory_is_away),
