@@ -204,6 +204,8 @@ enum wire_lease_flags {
     WIRE_LEASE_WAITS = 256,
     /* Instead of PROGRESS: WORK. */
     WIRE_LEASE_WORK = 512,
+    /* Other sessions compute on these GPUs, now and then: what a call took may be time that they had. */
+    WIRE_LEASE_COMPANY = 1024,
     /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
     WIRE_LEASE_STILL = 32,
     /* Told to close, say so by CLOSED with WIRE_LEFT_ENDLESS, again and again, while what is in flight does not end. */
@@ -214,7 +216,7 @@ enum wire_lease_flags {
 };
 _Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS |
                 WIRE_LEASE_BURSTS | WIRE_LEASE_STILL | WIRE_LEASE_STALLS | WIRE_LEASE_STEP |
-                WIRE_LEASE_WAITS | WIRE_LEASE_WORK) == 1023,
+                WIRE_LEASE_WAITS | WIRE_LEASE_WORK | WIRE_LEASE_COMPANY) == 2047,
                "each flag has a bit of its own");
 #define WIRE_REPORT_NS UINT64_C(20000000)
 

@@ -283,7 +283,10 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
     if (session->processes && session->processes->next)
         flags |= WIRE_LEASE_STALLS;
     for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
-        if (at == session || !(at->gpus & session->gpus) || at->priority == session->priority)
+        if (at == session || !(at->gpus & session->gpus))
+            continue;
+        flags |= WIRE_LEASE_COMPANY;
+        if (at->priority == session->priority)
             continue;
         if (at->priority < session->priority) {
             flags |= session->lease == LEASE_GUEST ? WIRE_LEASE_BURSTS : 0;

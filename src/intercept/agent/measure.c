@@ -81,8 +81,8 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
         return measure;
     measure.busy_ns = done.ns;
     /* What streams do side by side counts several times there, and a few calls that waited for others may stand for all that
-     * did not: what the agent saw tells then. */
-    if (done.streams > 1 || done.is_guess) {
+     * did not: what the agent saw tells then. Without company nothing waits for others, and calls tell more. */
+    if (done.streams > 1 || (done.is_guess && (agent.flags & WIRE_LEASE_COMPANY))) {
         agent.measure.is_parallel = done.streams > 1;
         agent.measure.look_at_ns =
             agent_counts_looks() ? agent.measure.look_at_ns : now_ns + until_next_look_ns();

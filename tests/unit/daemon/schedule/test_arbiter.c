@@ -1030,6 +1030,23 @@ static void progress_is_told_of_guests_and_of_who_takes_turns(void **state)
     assert_near(100 * arbiter_session_progress(least->session), 100, 2);
 }
 
+static void who_computes_where_others_do_is_told_so(void **state)
+{
+    struct program program = {.piece_ns = 500000, .burst = 2, .idle_ns = 2 * MS};
+    struct member *first = world_add(&world, "10%..50%", NORMAL, program);
+    struct member *elsewhere =
+        world_add(&world, "10%..50%", NORMAL, (struct program){.piece_ns = 500000, .gpus = 2});
+    world_run(&world, SECOND);
+    assert_false((first->flags | elsewhere->flags) & WIRE_LEASE_COMPANY);
+    struct member *second = world_add(&world, "10%..50%", NORMAL, program);
+    world_run(&world, SECOND);
+    assert_true(first->flags & second->flags & WIRE_LEASE_COMPANY);
+    assert_false(elsewhere->flags & WIRE_LEASE_COMPANY);
+    world_kill(second);
+    world_run(&world, SECOND);
+    assert_false(first->flags & WIRE_LEASE_COMPANY);
+}
+
 /* Before each call it copies, which takes 10 us; the call takes from 20 us to 8 ms by chance, as likely the one as the other
  * half as long. While the gate of that one is closed, its agent guesses (struct member). */
 static void run_tailed(struct member *member, const struct member *guesses_without, uint64_t ns)
@@ -1172,6 +1189,7 @@ int main(void)
         T(without_shares_nobody_is_gated),
         T(the_mode_says_whether_anybody_is_kept_waiting),
         T(progress_is_told_of_guests_and_of_who_takes_turns),
+        T(who_computes_where_others_do_is_told_so),
         T(who_is_away_is_given_nothing_and_is_owed_nothing),
         T(who_is_away_keeps_nobody_waiting_as_shares_begin_to_count),
         T(who_has_no_work_is_in_nobodys_way_once_the_rest_of_its_session_has_gone),
