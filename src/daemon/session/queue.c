@@ -311,10 +311,14 @@ static bool find_room(struct queue *queue, const struct queued *queued, const st
     return may_pass(queue, queued, state, admission);
 }
 
+/* So many are let in at once; the others when the loop comes round, so that nobody else is held up. */
+#define ADMITTED_AT_ONCE 64u
+
 static void walk(struct daemon *daemon, struct waiting_users *users)
 {
     struct queue *queue = daemon->queue;
     struct admission_state state;
+    unsigned admitted = 0;
     promises_gather(daemon, NULL, &state);
     for (struct queued *at = TAILQ_FIRST(&queue->line), *next; at; at = next) {
         struct admission admission;
@@ -335,6 +339,10 @@ static void walk(struct daemon *daemon, struct waiting_users *users)
         admit(session, &admission.allotment);
         if (user)
             user->is_known = false;
+        if (++admitted == ADMITTED_AT_ONCE) {
+            soon_wake(queue->advance);
+            return;
+        }
     }
 }
 
