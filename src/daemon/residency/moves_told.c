@@ -149,8 +149,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     move->heard_usec = daemon_now_usec();
     if (is_first || move->now.arena_bytes > move->given_bytes)
         move->given_bytes = move->now.arena_bytes;
-    else if (move->now.arena_bytes <
-             arena_before) /* it gave some back; what is on its way to it still comes */
+    else if (move->now.arena_bytes < arena_before) /* what is on its way to it still comes */
         move->given_bytes -= arena_before - move->now.arena_bytes;
     if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
         take_answer(process, moved);
