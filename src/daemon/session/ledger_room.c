@@ -96,7 +96,9 @@ static uint64_t blocks_of(const struct session *session)
 
 bool ledger_room_make(struct daemon *daemon)
 {
+    bool is_being_made = false; /* the helper may have taken all of it back since somebody found no room */
     for (struct session *session = daemon->sessions; session; session = session->next) {
+        is_being_made |= session->ledger.is_being_freed;
         if (!session->ledger.usage || !ledgers_has_excess(&session->ledger, session->gpu_count))
             continue;
         uint64_t before = blocks_of(session);
@@ -106,7 +108,7 @@ bool ledger_room_make(struct daemon *daemon)
         if (is_less)
             return true;
     }
-    return false;
+    return is_being_made;
 }
 
 static int on_round(sd_event_source *source, uint64_t usec, void *userdata)

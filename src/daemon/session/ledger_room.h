@@ -17,7 +17,7 @@ struct session;
  * file system at most. 0, or ERR_TOO_MANY. */
 int ledger_room_check(const struct session *session, struct error *error);
 
-/* There is no room for a ledger: take some back. False: nobody has taken any. */
+/* There is no room for a ledger: take some back. False: nobody has taken any, and none is being taken back. */
 bool ledger_room_make(struct daemon *daemon);
 
 /* Look at the session's file. */
