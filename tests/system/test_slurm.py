@@ -320,7 +320,10 @@ def test_tasks_of_a_step_share_the_sessions_memory(slurm, product):
         line = step.stdout.readline()
         assert line, output
         output += line
-    output += step.communicate("\n" * 3, timeout=60)[0]
+    step.stdin.write("\n" * 3)
+    step.stdin.close()
+    output += step.stdout.read()  # with what came along with the last line, which communicate() would not know of
+    step.wait(60)
     assert "ALLOC_FAIL at iteration 0 code=2" in output and "ALLOC_OK iteration 0" in output, output
     assert session["vram_limit_bytes"] == 64 * MIB
 
