@@ -65,3 +65,49 @@ static inline bool start_world(void)
 {
     return start_machine("swap");
 }
+
+/* What was opened to device 1. */
+static struct {
+    uint64_t bytes;
+    unsigned calls;
+} opened;
+static CUresult (*driver_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+
+static inline CUresult count_opened(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                                    size_t count)
+{
+    if (access->location.id == 1) {
+        opened.bytes += bytes;
+        opened.calls++;
+    }
+    return driver_set_access(address, bytes, access, count);
+}
+
+/* A peer reaches what there is, what is made later, and both when they have come back: allocations of `bytes`, which are `on_card`
+ * there and opened by so many calls each. */
+static inline void see_a_peer_reach(uint64_t bytes, uint64_t on_card, unsigned calls)
+{
+    CUcontext other;
+    CUdeviceptr address = take(bytes);
+    driver_set_access = real(cuMemSetAccess);
+    SET(cuMemSetAccess, count_opened);
+    opened.bytes = opened.calls = 0;
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
+    assert_int_equal(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
+    assert_int_equal(opened.bytes, on_card);
+    assert_int_equal(opened.calls, calls);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    CUdeviceptr later = take(bytes);
+    assert_int_equal(opened.bytes, 2 * on_card);
+    assert_int_equal(opened.calls, 2 * calls);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(opened.bytes, 4 * on_card);
+    assert_int_equal(opened.calls, 4 * calls);
+    SET(cuMemSetAccess, driver_set_access);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);
+    swap_state()->open_to[0] = 0;
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+}

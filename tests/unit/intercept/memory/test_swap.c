@@ -870,15 +870,6 @@ static void a_copy_that_broke_off_is_taken_for_none(void **state)
 
 /* --- Another GPU ----------------------------------------------------------------------------------- */
 
-static unsigned opened_count;
-static CUresult (*driver_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-
-static CUresult count_opened(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
-{
-    opened_count += access->location.id == 1;
-    return driver_set_access(address, bytes, access, count);
-}
-
 static CUresult refuse_peer(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -922,26 +913,7 @@ static void a_device_that_cannot_reach_memory_is_refused_while_it_is_away(void *
 
 static void a_peer_reaches_memory_that_has_come_back(void **state)
 {
-    CUcontext other;
-    CUdeviceptr address = take(3 * MIB);
-    driver_set_access = real(cuMemSetAccess);
-    SET(cuMemSetAccess, count_opened);
-    opened_count = 0;
-    assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
-    assert_int_equal(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
-    assert_int_equal(opened_count, 1); /* what there is */
-    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
-    CUdeviceptr later = take(3 * MIB);
-    assert_int_equal(opened_count, 2);
-    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    assert_int_equal(opened_count, 4);
-    SET(cuMemSetAccess, driver_set_access);
-    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
-    assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);
-    swap_state()->open_to[0] = 0;
-    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
-    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    see_a_peer_reach(3 * MIB, 4 * MIB, 1);
 }
 
 /* Allocations, frees and fills at random, with evictions at random moments. */

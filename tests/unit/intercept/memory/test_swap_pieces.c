@@ -342,37 +342,9 @@ static void what_rdma_may_reach_stays_as_a_whole(void **state)
     assert_int_equal(cuMemFree_v2(async), CUDA_SUCCESS);
 }
 
-static uint64_t opened_bytes;
-static CUresult (*driver_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-
-static CUresult count_opened(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
-{
-    opened_bytes += access->location.id == 1 ? bytes : 0;
-    return driver_set_access(address, bytes, access, count);
-}
-
 static void a_peer_reaches_all_pieces(void **state)
 {
-    CUcontext other;
-    CUdeviceptr address = take(LARGE), later;
-    driver_set_access = real(cuMemSetAccess);
-    SET(cuMemSetAccess, count_opened);
-    opened_bytes = 0;
-    assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
-    assert_int_equal(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
-    assert_int_equal(opened_bytes, ON_CARD);
-    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
-    later = take(LARGE);
-    assert_int_equal(opened_bytes, 2 * ON_CARD);
-    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    assert_int_equal(opened_bytes, 4 * ON_CARD);
-    SET(cuMemSetAccess, driver_set_access);
-    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
-    assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);
-    swap_state()->open_to[0] = 0;
-    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
-    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    see_a_peer_reach(LARGE, ON_CARD, COUNT);
 }
 
 /* --- Pools ----------------------------------------------------------------------------------------- */
