@@ -41,14 +41,19 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     return used > here ? used : here;
 }
 
+/* The same, as much as sums of it have room for. */
+static int64_t counted_by(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t taken = taken_by(session, policy_gpu);
+    return taken < INT64_MAX / LEDGER_GPUS ? (int64_t)taken : INT64_MAX / LEDGER_GPUS;
+}
+
 /* The same on one of the daemon's GPUs. */
-static uint64_t taken_on(const struct session *session, unsigned gpu)
+static int64_t counted_on(const struct session *session, unsigned gpu)
 {
     for (unsigned i = 0; i < session->gpu_count; i++)
-        if (session->gpus[i].gpu == (int)gpu) {
-            uint64_t taken = taken_by(session, i);
-            return taken < INT64_MAX / LEDGER_GPUS ? taken : INT64_MAX / LEDGER_GPUS;
-        }
+        if (session->gpus[i].gpu == (int)gpu)
+            return counted_by(session, i);
     return 0;
 }
 
@@ -79,7 +84,7 @@ static void count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY
             if (gpu < 0)
                 continue;
             has_paged[gpu] |= is_paged(session);
-            free_bytes[gpu] -= (int64_t)taken_on(session, (unsigned)gpu);
+            free_bytes[gpu] -= counted_by(session, i);
         }
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++)
         if (free_bytes[gpu] < 0 && (!has_paged[gpu] || daemon->moves->anti_thrash == ANTI_THRASH_OFF))
@@ -375,7 +380,7 @@ static bool has_far_hope(const struct view *view, unsigned number)
         for (unsigned j = 0; j < view->count; j++)
             if (j == number ||
                 (view->is_in_vain[j] && view->seen[j].waits_since_ns <= view->seen[number].waits_since_ns))
-                room -= (int64_t)taken_on(view->sessions[j], (unsigned)gpu);
+                room -= counted_on(view->sessions[j], (unsigned)gpu);
         if (room < 0 || wanted > (uint64_t)room)
             return false;
     }
