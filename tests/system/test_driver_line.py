@@ -126,6 +126,22 @@ def test_a_refusal_brings_a_sample_soon(make_daemon, start):
     wait_for(lambda: daemon.session(session["session_id"])["driver_bytes"] == 0, "a sample")
 
 
+def test_what_the_driver_takes_counts_while_the_rest_is_away(daemon, start):
+    session = new_session(daemon, memory_bytes=64 * MIB, oversubscribe="swap")
+    program = start(environment_of(daemon, session))
+    program.do("context()")
+    assert program.do(f"module({8 * MIB})") == 0
+    assert program.do(f"alloc({32 * MIB})")[0] == 0
+    before = sampled(daemon, session)["driver_bytes"]
+    assert before >= 8 * MIB
+    daemon.cli("suspend", session["session_id"])
+    away = sampled(daemon, session)
+    assert (away["residency"], away["driver_bytes"]) == ("away", before)
+    assert program.do(f"alloc({32 * MIB})")[0] == OUT_OF_MEMORY
+    daemon.cli("resume", session["session_id"])
+    assert sampled(daemon, session)["driver_bytes"] == before
+
+
 def test_managed_memory_is_charged_once(daemon, start):
     session = new_session(daemon, memory_bytes=64 * MIB)
     program = start(environment_of(daemon, session))

@@ -24,6 +24,13 @@ static uint64_t add(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+void driver_line_hold(struct process *process, bool is_held)
+{
+    process->driver_parts_held = is_held;
+    for (unsigned i = 0; is_held && process->driver_parts && i < process->session->gpu_count; i++)
+        process->driver_parts[i].looked = false;
+}
+
 /* --- Before a sample ------------------------------------------------------------------------------- */
 
 static struct driver_part *parts_of(struct process *process)
@@ -46,7 +53,7 @@ static void begin(struct daemon *daemon)
             struct driver_part *parts = parts_of(process);
             for (unsigned i = 0; parts && i < session->gpu_count; i++) {
                 parts[i].before = ledger_slot_sample(session->ledger.usage, process->slot, i);
-                parts[i].looked = true;
+                parts[i].looked = !process->driver_parts_held;
             }
         }
     }
@@ -104,7 +111,7 @@ static struct row *find_row(const struct table *table, pid_t pid)
     return table->count ? bsearch(&key, table->rows, table->count, sizeof(struct row), compare_rows) : NULL;
 }
 
-/* Whether the slot is now as it was before the sample. */
+/* Whether the sample tells of the process: its slot is now as it was before, and its memory did not move meanwhile. */
 static bool add_charged(const struct process *process, unsigned policy_gpu, struct row *row)
 {
     const struct driver_part *part = &process->driver_parts[policy_gpu];
@@ -222,13 +229,13 @@ static void each_part(struct daemon *daemon, unsigned gpu, struct table *table,
 static void see_charged(struct process *process, unsigned policy_gpu, struct row *row, void *argument)
 {
     bool *any_moved = argument;
-    if (!add_charged(process, policy_gpu, row) && row)
+    if (!add_charged(process, policy_gpu, row) && row && !process->driver_parts_held)
         *any_moved = true;
 }
 
 static void see_concluded(struct process *process, unsigned policy_gpu, struct row *row, void *argument)
 {
-    if (row && !row->is_unknown && !is_known(row))
+    if (row && !row->is_unknown && !is_known(row) && !process->driver_parts_held)
         gpu_tell_silence(argument, "it shows 0 bytes for a process that holds memory");
     conclude(process, policy_gpu, row);
 }

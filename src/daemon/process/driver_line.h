@@ -2,7 +2,8 @@
  *
  * driver line   for each attached process and card: NVML's figure for the process, less what its slot has
  *               charged (but for what NVML leaves out of that figure): modules, local memory, block slack.
- *               Concluded only from a sample around which the slot rested; until then the last one holds
+ *               Concluded only from a sample around which the slot rested and all its memory was on the card;
+ *               until then the last one holds
  * orphan        a process of the session that has died, while NVML still shows memory under its pid (a child
  *               of its keeps the device open, what it exported is still mapped)
  *
@@ -41,6 +42,10 @@ struct orphan {
 /* The process with this slot has died: what it leaves on the card becomes an orphan's. To be called before the slot is
  * cleared. Where it exported memory, what it was charged counts as left until a sample tells who has it. */
 void driver_line_died(struct session *session, uint32_t slot, pid_t pid, uint64_t start_ticks);
+
+/* While memory of the process is away, or moves, NVML shows less of it than its slot has charged, so samples do not tell what the
+ * driver has besides: what was known stays. Of the sample under way too. */
+void driver_line_hold(struct process *process, bool is_held);
 
 /* Who is attached has changed: make the sum count. */
 void driver_line_publish(struct session *session);

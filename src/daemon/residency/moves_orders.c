@@ -9,6 +9,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/process/driver_line.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/schedule/agents.h"
@@ -268,6 +269,7 @@ void moves_advance(struct session *session)
         if (process->move) {
             step(process);
             agents_set_away(process, is_kept_from_gpu(process->move));
+            driver_line_hold(process, !process->agent || is_kept_from_gpu(process->move));
         }
     tell_state(session);
     moves_set_timer(session->daemon->moves);

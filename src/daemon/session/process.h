@@ -41,6 +41,7 @@ struct process {
     struct process_move *move;     /* NULL: it has said nothing of its memory (residency/moves.h) */
     struct context_measurement *measurement; /* context_cost.c; NULL: none is under way */
     struct driver_part *driver_parts; /* by GPU of the session; NULL before a first sample (driver_line.h) */
+    bool driver_parts_held;           /* they stay what they are (driver_line_hold()) */
     uint32_t unknown_pointers;        /* as its notices say (wire.h) */
     char command[16];
     struct round_task burial;

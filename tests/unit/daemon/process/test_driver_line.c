@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "../gpu/led_session.h"
+#include "daemon/gpu/nvml.h"
 #include "daemon/loop/changes.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/session/session_show.h"
@@ -79,6 +80,32 @@ static void a_figure_that_nvml_does_not_have_changes_nothing(void **state)
     LEAD(led->processes_result = NVML_SUCCESS);
     refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 10);
+}
+
+/* NVML shows less of it than was charged. Memory that has come back by then left the sample under way with less, too. */
+static void while_memory_is_away_it_stays_what_it_was(void **state)
+{
+    assert_true(ledger_reserve(&slot, 0, 100));
+    refresh();
+    assert_int_equal(session.gpus[0].driver_bytes, 50);
+    driver_line_hold(&process, true);
+    LEAD(led->bytes_of_each = 60);
+    refresh();
+    assert_int_equal(session.gpus[0].driver_bytes, 50);
+    LEAD(led->bytes_of_each = 0);
+    refresh();
+    assert_int_equal(session.gpus[0].driver_bytes, 50);
+    assert_false(daemon_state.gpus[0].is_silent);
+    driver_line_hold(&process, false);
+    LEAD(led->bytes_of_each = 170);
+    refresh();
+    assert_int_equal(session.gpus[0].driver_bytes, 70);
+    change_publish(&daemon_state, &(struct change){CHANGE_SAMPLE_BEGINS}, "a sample begins");
+    driver_line_hold(&process, true);
+    driver_line_hold(&process, false);
+    daemon_state.gpus[0].processes[0].used_bytes = 60;
+    change_publish(&daemon_state, &(struct change){CHANGE_GPUS_SAMPLED}, "it is there");
+    assert_int_equal(session.gpus[0].driver_bytes, 70);
 }
 
 static void it_is_never_below_nothing(void **state)
@@ -215,6 +242,7 @@ int main(int count, char **arguments)
         TEST(it_counts_at_the_next_request),
         TEST(it_may_pass_the_limit_and_then_refuses_all),
         TEST(a_figure_that_nvml_does_not_have_changes_nothing),
+        TEST(while_memory_is_away_it_stays_what_it_was),
         TEST(it_is_never_below_nothing),
         TEST(what_nvml_does_not_show_is_left_out),
         TEST(a_sample_between_reserving_and_asking_the_driver_tells_nothing),
