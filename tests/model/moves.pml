@@ -12,11 +12,16 @@
  *   roll back  restore what has left, after an eviction that failed half-way. Where that fails too, the process is
  *              partly away: its gate stays closed and nothing is lost.
  *
+ * With SPARES, chunks are a process's own: the daemon gives it what it lacks before it has it leave, the process keeps them when it
+ * has come back, and gives those that hold no copy back at any moment (SPARES times in all), telling of it. The daemon keeps account
+ * of what it gave by what it is told.
+ *
  * At any step, a process may be killed (KILLS) or stopped for good (STOPS), the daemon may die and another one begin
  * (RESTARTS), and a copy or a request for memory may fail (FAULTS).
  *
  * Checked: a program finds in each extent what it wrote last. That content exists, on the card or in an arena, after
- * every step. A restore is ordered only into room that is there. When everything has come to rest, whoever is not
+ * every step. A restore is ordered only into room that is there. All together never have more chunks than ARENA, but under a daemon
+ * that has not heard of all that were there before it. When everything has come to rest, whoever is not
  * stopped, or kept out by one that is, has done its work, and nothing of those that ended is left anywhere.
  *
  * The rules, each of which a BROKEN_ setting takes out:
@@ -29,7 +34,9 @@
  *   BELIEVES_ALL_OUT     a process that could neither leave nor come back as a whole tells how much of it is on the card
  *   KEEPS_CHUNKS         the daemon frees the chunks of the dead, also of those that died before it began
  *   KEEPS_AHEAD          what came ahead has no chunk any more once its program works with it
- *   RESTORES_EARLY       the next one is restored after the last one has told that it is out */
+ *   RESTORES_EARLY       the next one is restored after the last one has told that it is out
+ *   GIVES_BACK_COPIES    a chunk is given back only if nothing that is away, or came ahead, has its copy there
+ *   FORGETS_SENT         of a process that tells it has fewer chunks, those that are on their way to it still count */
 
 #ifndef PROCESSES
 #define PROCESSES 2
@@ -48,6 +55,9 @@
 #endif
 #ifndef AHEADS
 #define AHEADS 0
+#endif
+#ifndef SPARES
+#define SPARES 0
 #endif
 #ifndef WORK
 #define WORK 2
@@ -70,8 +80,9 @@
 #define NOTHING 254  /* memory that holds nothing yet */
 #define UNKNOWN 255  /* nobody has told the daemon how many extents are on the card */
 #define BUSY 254     /* it was told to move, and has not answered */
+#define NEWS 253     /* it tells of its chunks alone */
 
-mtype = { EVICT, RESTORE, AHEAD };
+mtype = { EVICT, RESTORE, AHEAD, CHUNK };
 
 byte written[ALL]; /* what the program wrote last */
 byte on_card[ALL], in_arena[ALL];
@@ -79,20 +90,56 @@ byte card_free = CARD, arena_free = ARENA;
 
 bool alive[PROCESSES], stopped[PROCESSES], works[PROCESSES], is_open[PROCESSES];
 byte work_left[PROCESSES];
-byte aheads = AHEADS, kills = KILLS, stops = STOPS, restarts = RESTARTS, faults = FAULTS, moves = MOVES;
+byte aheads = AHEADS, spares = SPARES, kills = KILLS, stops = STOPS, restarts = RESTARTS, faults = FAULTS, moves = MOVES;
 
 byte daemon_number = 1;
 byte connected[PROCESSES]; /* to which daemon; 0: to none */
+#if SPARES > 0
+chan to_agent[PROCESSES] = [EXTENTS + 1] of { mtype };
+chan to_daemon[PROCESSES] = [2] of { byte, byte }; /* extents that are on the card; chunks that it has */
+byte empty_chunks[PROCESSES]; /* of its own */
+#define places(p) empty_chunks[p]
+#define tell(p, k) to_daemon[p]!k, has_chunks(p)
+#if EXTENTS > 1
+#define has_chunks(p) (empty_chunks[p] + (in_arena[EXTENT(p, 0)] != NONE) + (in_arena[EXTENT(p, 1)] != NONE))
+#else
+#define has_chunks(p) (empty_chunks[p] + (in_arena[p] != NONE))
+#endif
+#else
 chan to_agent[PROCESSES] = [1] of { mtype };
 chan to_daemon[PROCESSES] = [1] of { byte }; /* extents that are on the card */
+#define places(p) arena_free /* of chunks that nobody has */
+#define tell(p, k) to_daemon[p]!k
+#endif
+#define may_tell(p) nfull(to_daemon[p])
 
 #define EXTENT(p, e) ((p) * EXTENTS + (e))
 #define is_kept(x) (on_card[x] == written[x] || in_arena[x] == written[x])
 #define goes_on(p) (alive[p] && !stopped[p])
 
-/* The process is no more, and the kernel frees what it had on the card. In atomic. */
+/* Chunks that were sent and will not be taken; with them goes what else was sent. In atomic. */
+inline lose_orders(p)
+{
+    do
+    :: to_agent[p]?[CHUNK] -> to_agent[p]?CHUNK; arena_free++
+    :: nempty(to_agent[p]) && !to_agent[p]?[CHUNK] -> to_agent[p]?_
+    :: empty(to_agent[p]) -> break
+    od
+}
+
+/* The process is no more, and the kernel frees what it had on the card, and chunks that are its own. In atomic. */
 inline end_process(p)
 {
+#if SPARES > 0
+    lose_orders(p);
+    arena_free = arena_free + has_chunks(p);
+    empty_chunks[p] = 0;
+    e = 0;
+    do
+    :: e < EXTENTS -> in_arena[EXTENT(p, e)] = NONE; e++
+    :: else -> break
+    od;
+#endif
     alive[p] = false;
     is_open[p] = false;
     e = 0;
@@ -138,7 +185,7 @@ end:
 inline copy_out(p, x)
 {
     if
-    :: atomic { goes_on(p) && arena_free > 0 -> arena_free--; in_arena[x] = NOTHING }
+    :: atomic { goes_on(p) && places(p) > 0 -> places(p)--; in_arena[x] = NOTHING }
 #ifdef BROKEN_RELEASES_EARLY
        atomic { goes_on(p) -> on_card[x] = NONE; card_free++; assert(is_kept(x)) }
 #endif
@@ -149,10 +196,10 @@ inline copy_out(p, x)
           :: !goes_on(p) -> goto ended
           fi
        :: atomic { goes_on(p) && faults > 0 ->
-              faults--; in_arena[x] = NONE; arena_free++; failed = true; assert(is_kept(x)) }
+              faults--; in_arena[x] = NONE; places(p)++; failed = true; assert(is_kept(x)) }
        :: !goes_on(p) -> goto ended
        fi
-    :: atomic { goes_on(p) && arena_free == 0 -> failed = true }
+    :: atomic { goes_on(p) && places(p) == 0 -> failed = true }
     :: !goes_on(p) -> goto ended
     fi
 }
@@ -162,12 +209,12 @@ inline copy_in(p, x)
     if
     :: atomic { goes_on(p) && card_free > 0 -> card_free--; on_card[x] = NOTHING }
 #ifdef BROKEN_CHUNK_BACK_EARLY
-       atomic { goes_on(p) -> arena_free++; in_arena[x] = NONE; assert(is_kept(x)) }
+       atomic { goes_on(p) -> places(p)++; in_arena[x] = NONE; assert(is_kept(x)) }
 #endif
        if
        :: atomic { goes_on(p) -> on_card[x] = in_arena[x]; assert(is_kept(x)) } /* done */
           if
-          :: atomic { goes_on(p) -> in_arena[x] = NONE; arena_free++; assert(is_kept(x)) }
+          :: atomic { goes_on(p) -> in_arena[x] = NONE; places(p)++; assert(is_kept(x)) }
           :: !goes_on(p) -> goto ended
           fi
        :: atomic { goes_on(p) && faults > 0 ->
@@ -223,7 +270,7 @@ inline restore_all(p)
     :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] == NONE -> copy_in(p, EXTENT(p, e)); e++
     :: atomic { e < EXTENTS && !failed && goes_on(p) && came_ahead(EXTENT(p, e)) ->
 #ifndef BROKEN_KEEPS_AHEAD
-           in_arena[EXTENT(p, e)] = NONE; arena_free++;
+           in_arena[EXTENT(p, e)] = NONE; places(p)++;
 #endif
            e++ }
     :: e < EXTENTS && !failed && !goes_on(p) -> goto ended
@@ -249,7 +296,7 @@ inline count_on_card(p)
 inline conclude(p)
 {
     if
-    :: atomic { goes_on(p) ->
+    :: atomic { goes_on(p) && may_tell(p) ->
            count_on_card(p);
            is_open[p] = (count == EXTENTS);
 #ifdef BROKEN_OPENS_AFTER_FAILURE
@@ -259,7 +306,7 @@ inline conclude(p)
            count = (count == EXTENTS -> EXTENTS : 0);
 #endif
            if
-           :: connected[p] == daemon_number -> to_daemon[p]!count
+           :: connected[p] == daemon_number -> tell(p, count)
            :: else
            fi
        }
@@ -309,11 +356,32 @@ end:
 #endif
        }
     /* Another one has come. */
-    :: atomic { goes_on(p) && connected[p] == 0 ->
+    :: atomic { goes_on(p) && connected[p] == 0 && may_tell(p) ->
            connected[p] = daemon_number;
            count_on_card(p);
-           to_daemon[p]!count
+           tell(p, count)
        }
+#if SPARES > 0
+    :: atomic { goes_on(p) && connected[p] == daemon_number && to_agent[p]?[CHUNK] && may_tell(p) ->
+           to_agent[p]?CHUNK;
+           empty_chunks[p]++;
+           tell(p, NEWS)
+       }
+    :: atomic { goes_on(p) && connected[p] == daemon_number && spares > 0 && empty_chunks[p] > 0 && may_tell(p) ->
+           spares--;
+           empty_chunks[p]--;
+           arena_free++;
+           tell(p, NEWS)
+       }
+#ifdef BROKEN_GIVES_BACK_COPIES
+    :: atomic { goes_on(p) && connected[p] == daemon_number && spares > 0 && in_arena[EXTENT(p, 0)] != NONE && may_tell(p) ->
+           spares--;
+           in_arena[EXTENT(p, 0)] = NONE;
+           arena_free++;
+           tell(p, NEWS)
+       }
+#endif
+#endif
     :: !goes_on(p) -> break
     od;
 ended:
@@ -332,19 +400,57 @@ ended:
 #define somebody_is_out(p) (is_out(0) || is_out(1))
 #endif
 #define is_out(q) (!is_reaped[q] && known[q] < EXTENTS)
+#if SPARES > 0
+#define chunks_for(p) (given[p] >= EXTENTS)
+#if PROCESSES > 2
+#define all_given (given[0] + given[1] + given[2])
+#else
+#define all_given (given[0] + given[1])
+#endif
+#else
 #define chunks_for(p) (arena_free >= known[p]) /* or the eviction could only fail */
+#endif
+#define is_to_leave(p) (known[p] > 0 && known[p] <= EXTENTS && (moves > 0 || known[p] < EXTENTS && !has_room(p)) && somebody_is_out(p))
 #ifdef BROKEN_RESTORES_EARLY
 #define has_room(p) true
 #else
 #define has_room(p) (room >= EXTENTS - known[p])
 #endif
 
+#if SPARES > 0
+/* What it has told of counts, and what was sent since. A chunk is made only if there is memory for it. */
+#define HEAR(p)                                                                                                       \
+    :: d_step { nempty(to_daemon[p]) ->                                                                               \
+           to_daemon[p]?q, has;                                                                                       \
+           known[p] = (q == NEWS -> known[p] : q);                                                                    \
+           given[p] = account(p);                                                                                     \
+           told[p] = has;                                                                                             \
+           given[p] = (is_reaped[p] -> 0 : given[p]);                                                                 \
+           q = 0; has = 0                                                                                             \
+       }                                                                                                              \
+    :: atomic { alive[p] && connected[p] == daemon_number && is_to_leave(p) && given[p] < EXTENTS &&                  \
+                all_given < ARENA && nfull(to_agent[p]) ->                                                            \
+           assert(arena_free > 0 || daemon_number > 1);                                                               \
+           if                                                                                                         \
+           :: arena_free > 0 -> arena_free--; given[p]++; to_agent[p]!CHUNK                                           \
+           :: else                                                                                                    \
+           fi                                                                                                         \
+       }
+#ifdef BROKEN_FORGETS_SENT
+#define account(p) has
+#else
+#define account(p) (has > given[p] -> has : (has < told[p] -> given[p] - (told[p] - has) : given[p]))
+#endif
+#else
+#define HEAR(p)                                                                                                       \
+    :: atomic { nempty(to_daemon[p]) -> to_daemon[p]?known[p] }
+#endif
+
 #define SERVE(p)                                                                                                      \
-    :: atomic { nempty(to_daemon[p]) -> to_daemon[p]?known[p] }                                                       \
+    HEAR(p)                                                                                                           \
     :: d_step { !alive[p] && !is_reaped[p] -> is_reaped[p] = true; free_chunks(p) }                                   \
     /* It leaves for one that is out; one that is partly out too, or both could wait for the other half. */           \
-    :: atomic { alive[p] && connected[p] == daemon_number && known[p] > 0 && known[p] <= EXTENTS &&                   \
-                (moves > 0 || known[p] < EXTENTS && !has_room(p)) && somebody_is_out(p) && chunks_for(p) ->           \
+    :: atomic { alive[p] && connected[p] == daemon_number && is_to_leave(p) && chunks_for(p) ->                       \
            if                                                                                                         \
            :: known[p] == EXTENTS -> moves--                                                                          \
            :: else                                                                                                    \
@@ -364,6 +470,9 @@ ended:
 
 inline free_chunks(p)
 {
+#if SPARES > 0
+    given[p] = 0; /* the kernel has freed them */
+#endif
     e = 0;
     do
     :: e < EXTENTS && in_arena[EXTENT(p, e)] != NONE ->
@@ -384,6 +493,10 @@ proctype gpusliced()
     byte known[PROCESSES];
     bool is_reaped[PROCESSES];
     byte q, e;
+#if SPARES > 0
+    byte given[PROCESSES], told[PROCESSES]; /* chunks */
+    byte has;
+#endif
     do
     :: q < PROCESSES -> known[q] = UNKNOWN; q++
     :: else -> q = 0; break
@@ -400,9 +513,16 @@ end:
            daemon_number++;
            q = 0;
            do
+#if SPARES > 0
+           :: q < PROCESSES && nempty(to_daemon[q]) -> to_daemon[q]?_, _
+#else
            :: q < PROCESSES && nempty(to_daemon[q]) -> to_daemon[q]?_
-           :: q < PROCESSES && nempty(to_agent[q]) -> to_agent[q]?_
+#endif
+           :: q < PROCESSES && nempty(to_agent[q]) -> lose_orders(q)
            :: q < PROCESSES && empty(to_daemon[q]) && empty(to_agent[q]) ->
+#if SPARES > 0
+              given[q] = 0; told[q] = 0;
+#endif
 #ifdef BROKEN_BELIEVES_AWAY
               known[q] = 0;
 #else
