@@ -37,6 +37,7 @@ enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_CEILING, CONFIG_SES
 /* How a value is written and stored. */
 enum config_kind {
     CONFIG_SIZE,       /* uint64_t bytes, above 0 */
+    CONFIG_HOST_SIZE,  /* uint64_t bytes, HOST_MEMORY_LEAST_BYTES at least */
     CONFIG_SHARE,      /* struct share */
     CONFIG_PERCENT,    /* uint32_t ten-thousandths, above 0 */
     CONFIG_DURATION,   /* uint64_t microseconds, above 0 */

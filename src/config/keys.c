@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host_memory.h"
 #include "config/config.h"
 
 #define SECONDS_MAX INT32_MAX
@@ -133,6 +134,15 @@ static int set_size(const char *text, uint64_t *bytes, struct error *error)
     return 0;
 }
 
+static int set_host_size(const char *text, uint64_t *bytes, struct error *error)
+{
+    uint64_t size;
+    int result = set_size(text, &size, error);
+    if (result == 0 && (result = host_memory_check_bound(size, error)) == 0)
+        *bytes = size;
+    return result;
+}
+
 static int set_count(const char *text, uint32_t *count, struct error *error)
 {
     uint64_t number;
@@ -201,6 +211,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
     switch (key->kind) {
     case CONFIG_SIZE:
         return set_size(text, target, error);
+    case CONFIG_HOST_SIZE:
+        return set_host_size(text, target, error);
     case CONFIG_SHARE:
         return units_parse_share(text, target, error);
     case CONFIG_PERCENT:

@@ -250,6 +250,21 @@ def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
     movable.end()
 
 
+def test_a_bound_on_host_memory_that_would_hold_nothing_is_refused(daemon):
+    """It comes in chunks, so it would only make a later eviction fail."""
+    nothing = "would hold nothing, as it is given in pieces of at least 64MiB; expected 64MiB or more"
+    for bound in ("1", str(64 * MIB - 1)):
+        for verb in (["create"], ["run"]):
+            refused = daemon.cli(*verb, "--oversubscribe", "--host-memory", bound, *(["--", "true"] if verb == ["run"] else []), check=False)
+            assert refused.returncode == 1 and nothing in refused.stderr
+    status, answer = daemon.request("POST", "/v1/sessions", {"oversubscribe": "swap", "host_memory_bytes": 1})
+    assert status == 400 and answer["error"]["code"] == "ERR_BAD_REQUEST" and nothing in answer["error"]["message"]
+    daemon.cli("create", "--name", "a", "--oversubscribe", "--host-memory", "64MiB")
+    refused = daemon.cli("set", "a", "--host-memory", "1", check=False)
+    assert refused.returncode == 1 and nothing in refused.stderr
+    assert daemon.session("a")["host_memory_limit_bytes"] == 64 * MIB
+
+
 @pytest.fixture
 def memory_cgroup():
     """memory_cgroup(PROCESS, BYTES) puts a process into a memory cgroup of its own with that bound; the answer says how often its

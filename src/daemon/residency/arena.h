@@ -11,10 +11,11 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 
 struct daemon;
 
-#define ARENA_CHUNK_SMALL (UINT64_C(64) << 20)
+#define ARENA_CHUNK_SMALL HOST_MEMORY_LEAST_BYTES
 #define ARENA_CHUNK_LARGE (UINT64_C(256) << 20)
 
 /* The size of the next chunk for who lacks so many bytes. */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/host_memory.h"
 #include "base/priority.h"
 #include "base/units.h"
 #include "daemon/loop/changes.h"
@@ -152,6 +153,8 @@ static int check_moves(const struct session_request *request, enum ledger_engine
             error, EBUSY, "ERR_NOT_MOVABLE",
             "the driver itself keeps memory of --oversubscribe=managed in host memory, without a "
             "bound; host memory is for --oversubscribe=swap");
+    if (engine == LEDGER_ENGINE_SWAP && request->host_memory_bytes)
+        return host_memory_check_bound(request->host_memory_bytes, error);
     if (engine != LEDGER_ENGINE_PLAIN || (!request->has_host_memory && !request->has_idle_suspend))
         return 0;
     return error_set(
