@@ -262,7 +262,47 @@ static void virtual_memory(void)
     claim_result("cuMemAddressFree", CUDA_SUCCESS, cuMemAddressFree(address, 2 * granularity));
 }
 
+static unsigned is_for_rdma(CUdeviceptr address)
+{
+    unsigned value = 0;
+    need("cuPointerGetAttribute",
+         cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, address));
+    return value;
+}
+
+static unsigned is_created_for_rdma(bool is_asked_for)
+{
+    CUmemGenericAllocationHandle handle;
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                                            .allocFlags.gpuDirectRDMACapable = is_asked_for};
+    CUdeviceptr address;
+    need("cuMemAddressReserve", cuMemAddressReserve(&address, 2 * MIB, 0, 0, 0));
+    need("cuMemCreate", cuMemCreate(&handle, 2 * MIB, &properties, 0));
+    need("cuMemMap", cuMemMap(address, 2 * MIB, 0, handle, 0));
+    return is_for_rdma(address);
+}
+
+/* What other devices may reach. */
+static void rdma(void)
+{
+    int linear_is, created_may_be;
+    CUdeviceptr address;
+    need_context();
+    need("cuDeviceGetAttribute",
+         cuDeviceGetAttribute(&linear_is, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0));
+    need("cuDeviceGetAttribute",
+         cuDeviceGetAttribute(&created_may_be, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                              0));
+    need("cuMemAlloc_v2", cuMemAlloc_v2(&address, MIB));
+    claim_number("memory of cuMemAlloc is for RDMA where the device is", (uint64_t)linear_is,
+                 is_for_rdma(address));
+    claim_number("memory of cuMemCreate is for RDMA where it is asked for so", (uint64_t)created_may_be,
+                 is_created_for_rdma(true));
+    claim_number("memory of cuMemCreate is not for RDMA else", 0, is_created_for_rdma(false));
+}
+
 const struct group groups_of_memory[] = {
     {"linear", linear}, {"managed", managed},    {"host", host}, {"pointers", pointers},
-    {"pools", pools},   {"vmm", virtual_memory}, {NULL, NULL},
+    {"pools", pools},   {"vmm", virtual_memory}, {"rdma", rdma}, {NULL, NULL},
 };

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "simgpu/arrays/tiles.h"
+#include "simgpu/device/profile.h"
 #include "simgpu/driver/sim.h"
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/blocks.h"
@@ -413,6 +414,21 @@ static unsigned device_ordinal(unsigned gpu)
     return ordinal;
 }
 
+/* Physical memory that the program makes is so only if it asked for it. */
+static bool is_for_rdma(const struct memory_allocation *allocation)
+{
+    switch (allocation->kind) {
+    case MEMORY_DEVICE:
+        return profile_gpu_value(allocation->gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED);
+    case MEMORY_MAPPED:
+        return ((const struct handle *)allocation->owner)->properties.allocFlags.gpuDirectRDMACapable &&
+               profile_gpu_value(allocation->gpu,
+                                 CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+    default:
+        return false;
+    }
+}
+
 /* False where the address has no such attribute: then `*value` is what says so. */
 static bool attribute_value(CUpointer_attribute attribute, const struct memory_allocation *allocation,
                             uint64_t address, uint64_t *value)
@@ -467,8 +483,10 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
         if (allocation->kind == MEMORY_MAPPED)
             *value = ((const struct handle *)allocation->owner)->properties.requestedHandleTypes;
         return true;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *value = is_for_rdma(allocation);
+        return true;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     default:
         return true;
     }

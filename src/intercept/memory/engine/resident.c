@@ -43,19 +43,55 @@ static CUresult map_and_open(const struct extent *extent)
     return result;
 }
 
+bool extents_are_for_rdma(CUdevice device)
+{
+    enum extents_for_rdma *known =
+        device >= 0 && device < (int)LEDGER_GPUS ? &swap_state()->for_rdma[device] : NULL;
+    int is_supported = 0;
+    if (known && *known == RDMA_UNKNOWN)
+        *known = real(cuDeviceGetAttribute)(&is_supported,
+                                            CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                                            device) == CUDA_SUCCESS &&
+                         is_supported
+                     ? RDMA_CAPABLE
+                     : RDMA_INCAPABLE;
+    return known && *known == RDMA_CAPABLE;
+}
+
+static bool is_refusal(CUresult result)
+{
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Physical memory for an extent of our own, as much like cuMemAlloc's as the driver can make: RDMA reaches that of cuMemCreate
+ * only if it was asked for so (NVIDIA/gdrcopy, issue 177), and that of pools not; and it can be handed out. */
+static CUresult create_ours(struct extent *extent)
+{
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device},
+                                      .allocFlags.gpuDirectRDMACapable =
+                                          !extent->pool && extents_are_for_rdma(extent->device)};
+    CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
+    if (is_refusal(result) && properties.allocFlags.gpuDirectRDMACapable) {
+        properties.allocFlags.gpuDirectRDMACapable = 0;
+        result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
+        if (result == CUDA_SUCCESS)
+            swap_state()->for_rdma[extent->device] = RDMA_INCAPABLE;
+    }
+    if (is_refusal(result)) {
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* where no memory can be handed out */
+        result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
+    }
+    return result;
+}
+
 /* Physical memory for it, mapped nowhere. */
 static CUresult create(struct extent *extent)
 {
-    CUmemAllocationProp ours = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
-    const CUmemAllocationProp *properties = extent->address ? &ours : &extent->program.properties;
-    CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, properties, 0);
-    if (extent->address && result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
-        ours.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* where no memory can be handed out */
-        result = real(cuMemCreate)(&extent->handle, extent->bytes, &ours, 0);
-    }
-    return result;
+    return extent->address
+               ? create_ours(extent)
+               : real(cuMemCreate)(&extent->handle, extent->bytes, &extent->program.properties, 0);
 }
 
 CUresult extent_make_resident(struct extent *extent)

@@ -21,6 +21,9 @@ CUresult extent_end(struct extent *extent);
 CUresult extent_make_resident(struct extent *extent);
 CUresult extent_leave_card(struct extent *extent);
 
+/* Whether RDMA may reach linear memory that is made on the device, as it may cuMemAlloc's. */
+bool extents_are_for_rdma(CUdevice device);
+
 /* Let peers reach it that may (cuCtxEnablePeerAccess). */
 CUresult extent_open_to_peers(const struct extent *extent);
 

@@ -102,6 +102,8 @@ struct swap {
     uint64_t open_to[LEDGER_GPUS];
     /* How large pieces are on each device, by ordinal; 0: not known yet. */
     uint64_t piece_bytes[LEDGER_GPUS];
+    /* Whether extents on each device are made for RDMA, by ordinal. */
+    enum extents_for_rdma { RDMA_UNKNOWN, RDMA_CAPABLE, RDMA_INCAPABLE } for_rdma[LEDGER_GPUS];
     /* No extent is resident, and new ones are born so. Changed under the lock. */
     atomic_bool is_evicted;
     /* Of extents that can move; changed under the lock. */

@@ -5,6 +5,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/engine/mappings.h"
+#include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_ipc.h"
 #include "intercept/memory/engine/swap_pool.h"
 
@@ -18,6 +19,7 @@ struct place {
     CUdevice device;
     bool is_resident, is_mapping;
     bool is_linear;                         /* of cuMemAlloc: legacy IPC can hand it out */
+    bool is_for_rdma;                       /* of what is away */
     CUmemoryPool pool;                      /* NULL: of none */
     CUmemAllocationHandleType handle_types; /* by which it may be handed out */
 };
@@ -37,6 +39,7 @@ static bool find_under_lock(CUdeviceptr *address, struct place *place)
                                 .context = record.charged.context,
                                 .device = found->device,
                                 .is_resident = found->is_resident,
+                                .is_for_rdma = extents_are_for_rdma(found->device),
                                 .is_linear = true};
     struct pool_place pools;
     bool is_pools = found && found->pool && swap_pool_find(*address, &pools);
@@ -148,8 +151,10 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         *value = place->is_linear;
         return 4;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *value = place->is_for_rdma;
+        return place->is_resident ? 0 : 4;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         return place->is_resident ? 0 : 4;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

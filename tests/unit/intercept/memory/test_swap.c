@@ -884,6 +884,65 @@ static CUresult reach_nobody(int *can, CUdevice device, CUdevice peer)
     return CUDA_SUCCESS;
 }
 
+static CUresult (*driver_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                 unsigned long long);
+static CUresult (*driver_attribute)(int *, CUdevice_attribute, CUdevice);
+static struct {
+    unsigned calls, asked;
+    bool is_refused;
+} for_rdma;
+
+static CUresult create_for_rdma(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    for_rdma.calls++;
+    for_rdma.asked += properties->allocFlags.gpuDirectRDMACapable;
+    return properties->allocFlags.gpuDirectRDMACapable && for_rdma.is_refused
+               ? CUDA_ERROR_NOT_SUPPORTED
+               : driver_create(handle, bytes, properties, flags);
+}
+
+static CUresult say_for_rdma(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    if (attribute != CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
+        return driver_attribute(value, attribute, device);
+    *value = 1;
+    return CUDA_SUCCESS;
+}
+
+/* As cuMemAlloc's is. Where the driver makes no such memory, it is asked for so once. */
+static void memory_is_made_for_rdma_where_the_device_has_it(void **state)
+{
+    unsigned is_capable = 0;
+    driver_create = real(cuMemCreate);
+    driver_attribute = real(cuDeviceGetAttribute);
+    SET(cuMemCreate, create_for_rdma);
+    CUdeviceptr plain = take(3 * MIB);
+    assert_int_equal(for_rdma.asked, 0);
+    SET(cuDeviceGetAttribute, say_for_rdma);
+    swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    CUdeviceptr capable = take(3 * MIB);
+    assert_int_equal(for_rdma.asked, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(
+        cuPointerGetAttribute(&is_capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, capable),
+        CUDA_SUCCESS);
+    assert_int_equal(is_capable, 1);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(for_rdma.asked, 3);
+    for_rdma.is_refused = true;
+    CUdeviceptr refused = take(3 * MIB), later = take(3 * MIB);
+    assert_true(refused && later);
+    assert_int_equal(for_rdma.asked, 4);
+    assert_int_equal(for_rdma.calls, 7);
+    SET(cuMemCreate, driver_create);
+    SET(cuDeviceGetAttribute, driver_attribute);
+    swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    const CUdeviceptr taken[] = {plain, capable, refused, later};
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(cuMemFree_v2(taken[i]), CUDA_SUCCESS);
+}
+
 /* Else the driver would refuse it when the memory is to come back, and it never could. */
 static void a_device_that_cannot_reach_memory_is_refused_while_it_is_away(void **state)
 {
@@ -999,6 +1058,7 @@ int main(void)
         TEST(what_the_program_destroys_by_mistake_is_made_anew),
         TEST(a_copy_that_broke_off_is_taken_for_none),
         TEST(a_peer_reaches_memory_that_has_come_back),
+        TEST(memory_is_made_for_rdma_where_the_device_has_it),
         TEST(a_device_that_cannot_reach_memory_is_refused_while_it_is_away),
         TEST(no_byte_is_wrong_after_random_moves),
     };
