@@ -1,5 +1,7 @@
 /* moves.c - memory that leaves the card and comes back: every byte is looked at, and how fast it went is set against what the
  * card's copy engine does with page-locked memory. */
+#include "gpucheck/moves.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,18 +141,22 @@ static void look(struct movable *movable)
         fail("wrong bytes in what begins at %s", movable->part.line);
 }
 
-/* `gpuslice suspend` or `resume`; the seconds that it took. */
-static double move(const char *verb, const struct movable *movable)
+double moves_order(const char *verb, const char *session)
 {
     char path[PATH_MAX], output[1024];
     find_program("gpuslice", path);
     double begin = now_s();
-    if (program_run((char *[]){path, (char *)verb, (char *)movable->part.session, NULL}, 0, true, output,
-                    sizeof(output)) == 0)
+    if (program_run((char *[]){path, (char *)verb, (char *)session, NULL}, 0, true, output, sizeof(output)) ==
+        0)
         return now_s() - begin;
     if (strstr(output, "host memory"))
         not_run("'gpuslice %s' says: %s", verb, output);
     fail_and_end("'gpuslice %s' says: %s", verb, output);
+}
+
+static double move(const char *verb, const struct movable *movable)
+{
+    return moves_order(verb, movable->part.session);
 }
 
 static void rate(const char *name, uint64_t bytes, double seconds)

@@ -28,7 +28,7 @@ void find_program(const char *name, char path[static PATH_MAX])
 
 /* The words of a command in a place, before the command's own; and what its environment has besides. */
 struct command {
-    char gpuslice[PATH_MAX], self[PATH_MAX], memory[32];
+    char gpuslice[PATH_MAX], memory[32];
     const char *words[WORDS];
     unsigned count;
     char interceptor[PATH_MAX]; /* to preload with a limit of `memory`; empty: not */
@@ -111,23 +111,27 @@ static const char *session_name(char name[static 32])
 
 void part_start(struct part *part, struct part_place place, const char *name, const char *argument)
 {
+    char self[PATH_MAX];
+    find_program("gpu-check", self);
+    const char *const words[] = {
+        self, "--part", name, "--argument", argument, settings.simulated ? "--simulated" : NULL, NULL};
+    part_start_program(part, place, words);
+    snprintf(part->name, sizeof(part->name), "%s", name);
+}
+
+void part_start_program(struct part *part, struct part_place place, const char *const *words)
+{
     struct command command;
     int to[2], from[2];
     memset(part, 0, sizeof(*part));
-    snprintf(part->name, sizeof(part->name), "%s", name);
+    snprintf(part->name, sizeof(part->name), "%s", words[0]);
     if (place.session)
         snprintf(part->session, sizeof(part->session), "%s", place.session);
     else if (place.quota_bytes && !place.standalone)
         session_name(part->session);
     begin_command(&command, place, part->session);
-    find_program("gpu-check", command.self);
-    add(&command, command.self);
-    add(&command, "--part");
-    add(&command, name);
-    add(&command, "--argument");
-    add(&command, argument);
-    if (settings.simulated)
-        add(&command, "--simulated");
+    for (; *words; words++)
+        add(&command, *words);
     make_pipe(to);
     make_pipe(from);
     part->pid = start(&command, to[0], from[1], STDERR_FILENO);

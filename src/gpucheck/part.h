@@ -31,6 +31,8 @@ struct part {
 
 /* parts.def; the text is for the part to read. */
 void part_start(struct part *part, struct part_place place, const char *name, const char *argument);
+/* The same of another program. */
+void part_start_program(struct part *part, struct part_place place, const char *const *words);
 void part_say(struct part *part, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The next line without its end, valid until the next; a part that has ended instead is the check's failure.
  */

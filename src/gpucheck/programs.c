@@ -1,5 +1,7 @@
 /* programs.c - other people's programs in a session: nvidia-smi, programs of nvcc, and Python's frameworks,
- * where they are installed. */
+ * where they are installed. On a simulated GPU frameworks say themselves that NVIDIA's runtime library does not run there. */
+#include "gpucheck/programs.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +56,7 @@ void check_nvidia_smi(const struct check *check)
 
 /* --- Python ---------------------------------------------------------------------------------------- */
 
-static void find_script(const char *name, char path[static PATH_MAX])
+void find_script(const char *name, char path[static PATH_MAX])
 {
     struct error error;
     char below[64];
@@ -63,10 +65,8 @@ static void find_script(const char *name, char path[static PATH_MAX])
         fail_and_end("%s", error.message);
 }
 
-static void need_python(void)
+void need_python(void)
 {
-    if (settings.simulated)
-        not_run("NVIDIA's runtime library, which it brings along, refuses a simulated driver");
     if (!is_in_path("python3"))
         not_run("python3 is not installed");
 }
@@ -129,12 +129,16 @@ void check_torch(const struct check *check)
     run_script("torch", FRAMEWORK_QUOTA_BYTES);
 }
 
-void check_torch_expandable(const struct check *check)
+void use_expandable_segments(void)
 {
-    need_python();
     setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 1);
     setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", 1);
-    run_script("torch", FRAMEWORK_QUOTA_BYTES);
+}
+
+void check_torch_expandable(const struct check *check)
+{
+    use_expandable_segments();
+    check_torch(check);
 }
 
 void check_jax(const struct check *check)

@@ -117,7 +117,7 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     status, rows = gpu_check.run()
     assert [row for row in rows.values() if row["outcome"] == "failed"] == []
     assert status == 0
-    needs_a_card = {"nvidia-smi", "cudart-static", "torch", "torch-expandable", "jax", "cupy"}
+    needs_a_card = {"nvidia-smi", "cudart-static", "torch", "torch-expandable", "torch-moves", "torch-moves-expandable", "jax", "cupy"}
     not_run = {name for name, outcome in outcomes(rows).items() if outcome == "not run"}
     busy = {name for name in not_run if rows[name]["reasons"] == ["the CPUs were busy with something else"]}
     assert not_run - busy - {"cudart-shared"} == needs_a_card  # cudart-shared needs nvcc
@@ -134,6 +134,40 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     assert rows["session-view"]["figures"]["cuMemGetInfo_total"]["value"] == QUOTA
     exact = rows["quota-exact"]["figures"]
     assert exact["granted"]["value"] + exact["left_at_refusal"]["value"] == exact["free_beside_context"]["value"]
+
+
+PYTHON = """#!/usr/bin/python3
+import os, subprocess, sys
+assert sys.argv[1].endswith("/lib/gpuslice/gpu-check/check_torch_moves.py")
+training = subprocess.Popen([{gpu_check!r}, "--part", "training", "--simulated"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+wrong = "GPUSLICE_SESSION" in os.environ and "PYTORCH_ALLOC_CONF" in os.environ
+print(training.stdout.readline().decode(), end="", flush=True)
+for number, line in enumerate(sys.stdin, 1):
+    training.stdin.write(line.encode())
+    training.stdin.flush()
+    for _ in range(3 if line == "step\\n" else 1):
+        answer = training.stdout.readline().decode()
+        print("0" + answer[1:] if wrong and number == 3 and " " in answer else answer, end="", flush=True)
+training.stdin.close()
+sys.exit(training.wait())
+"""
+
+
+def test_a_loss_that_moves_have_changed_is_seen(gpu_check):
+    """Of a stand-in for PyTorch, which trains by a program of ours; with expandable segments one of its losses is another one in the
+    session."""
+    folder = gpu_check.folder / "bin"
+    folder.mkdir()
+    (folder / "python3").write_text(PYTHON.format(gpu_check=str(gpu_check.prefix / "bin" / "gpu-check")))
+    (folder / "python3").chmod(0o755)
+    status, rows = gpu_check.only("torch-moves", "torch-moves-expandable", PATH=f"{folder}:{os.environ['PATH']}")
+    assert outcomes(rows) == {"torch-moves": "passed", "torch-moves-expandable": "failed"}, rows
+    right = rows["torch-moves"]["figures"]
+    assert right["in_the_middle_of_the_way_there"]["value"] >= 1 and right["in_the_middle_of_the_way_back"]["value"] >= 1
+    (reason,) = rows["torch-moves-expandable"]["reasons"]
+    assert re.fullmatch(r"the loss of step 3 is 0[0-9a-f]{7}, and undisturbed [1-9a-f][0-9a-f]{7}", reason)
+    assert status == 1
+    assert gpu_check.left() == NOTHING
 
 
 FIRST = re.findall(r'^FIRST\("([\w-]+)"\)', (SOURCE / "src/gpucheck/first.def").read_text(), re.MULTILINE)
