@@ -5,12 +5,13 @@
  *   driver_calls alloc1 N   the same in a program of one thread, for which the C library's mutexes take no
  *                           locked instructions: the first thread more, ours too, ends that
  *   driver_calls launch N   of cuLaunchKernel of an empty grid's worth of work, over N launches
+ *   driver_calls launch2 N  the same on the default stream and another in turn
  *   driver_calls attach N   ns of the first context's creation (in a session that is where the process attaches),
  *                           beside N threads that rest
  *   driver_calls hold B     allocate B bytes, print "holding", and wait for standard input to end
  *   driver_calls watch      answer each byte on standard input with the ns (CLOCK_MONOTONIC) at which
- * cuMemGetInfo first shows more free memory than when the byte came driver_calls storm N S  N random
- * allocations and frees with seed S; prints how many were granted and denied
+ *                           cuMemGetInfo first shows more free memory than when the byte came
+ *   driver_calls storm N S  N random allocations and frees with seed S; prints how many were granted and denied
  *
  * Calls are timed in batches, so that reading the clock does not count. */
 #include <pthread.h>
@@ -61,6 +62,15 @@ static void alloc_and_free(void *unused)
 static void launch(void *function)
 {
     CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+}
+
+static CUstream other_stream;
+
+static void launch_on_next(void *function)
+{
+    static CUstream stream;
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    stream = stream ? NULL : other_stream;
 }
 
 static void hold(size_t bytes)
@@ -154,6 +164,10 @@ int main(int count, char **arguments)
     } else if (strcmp(mode, "launch") == 0) {
         use_gpu(0);
         time_batches(number, launch, find_kernel(load_module(PTX(PTX_NOTHING)), "nothing"));
+    } else if (strcmp(mode, "launch2") == 0) {
+        use_gpu(0);
+        CHECK(cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING));
+        time_batches(number, launch_on_next, find_kernel(load_module(PTX(PTX_NOTHING)), "nothing"));
     } else if (strcmp(mode, "attach") == 0) {
         for (; number > 0; number--)
             start_a_thread();
@@ -167,7 +181,8 @@ int main(int count, char **arguments)
     } else if (strcmp(mode, "storm") == 0) {
         storm(number, count > 3 ? (unsigned)atol(arguments[3]) : 1);
     } else {
-        fprintf(stderr, "usage: driver_calls alloc|alloc1|launch|attach|hold|watch|storm [N] [SEED]\n");
+        fprintf(stderr,
+                "usage: driver_calls alloc|alloc1|launch|launch2|attach|hold|watch|storm [N] [SEED]\n");
         return 2;
     }
     return 0;

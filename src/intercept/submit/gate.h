@@ -32,6 +32,8 @@ struct gate_self {
     struct gate_thread *thread;
     /* Of the last submission, and all of this thread's. */
     struct in_flight_entry *entry, *entries;
+    /* The current one, whose the default streams are; NULL: the driver has to be asked. */
+    CUcontext context;
     /* Inside a submitting call; and how deep in calls that the driver makes of itself in there, which count as a part. */
     bool is_submitting;
     unsigned nested;
@@ -62,10 +64,23 @@ bool gate_begins_anew(const void *caller);
 static inline void gate_go_inside(struct gate_self *self, uint32_t what)
 {
     atomic_store_explicit(&self->thread->inside, what, memory_order_relaxed);
-    if (self->fenced)
+    if (__builtin_expect(self->fenced, 0))
         atomic_thread_fence(memory_order_seq_cst);
     else
         atomic_signal_fence(memory_order_seq_cst); /* the other half is gate_barrier() */
+}
+
+/* This thread's entry for a stream, which is that of the last submission from now on; NULL where there is none, or where the
+ * driver has to be asked first. */
+__attribute__((cold)) struct in_flight_entry *gate_find_entry(struct gate_self *self, CUstream stream);
+
+__attribute__((always_inline)) static inline struct in_flight_entry *gate_entry(struct gate_self *self,
+                                                                                CUstream stream)
+{
+    struct in_flight_entry *entry = self->entry;
+    return entry && atomic_load_explicit(&entry->stream, memory_order_relaxed) == stream
+               ? entry
+               : gate_find_entry(self, stream);
 }
 
 /* Under a lease that can end: whether the call is one of those between two marks for which there is nothing to do but to
@@ -73,9 +88,8 @@ static inline void gate_go_inside(struct gate_self *self, uint32_t what)
 __attribute__((always_inline)) static inline bool gate_counts_down(struct gate *gate, struct gate_self *self,
                                                                    CUstream stream, CUfunction function)
 {
-    struct in_flight_entry *entry = self->entry;
-    if (!entry || !entry->quick || atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
-        atomic_load_explicit(&gate->resting, memory_order_relaxed))
+    struct in_flight_entry *entry = gate_entry(self, stream);
+    if (!entry || !entry->quick || atomic_load_explicit(&gate->resting, memory_order_relaxed))
         return false;
     if (function && atomic_load_explicit(&gate->launched[gate_function_place(function)],
                                          memory_order_relaxed) != function)
@@ -126,8 +140,8 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, 
         return;
     }
     self->is_submitting = false;
-    struct in_flight_entry *entry = self->entry;
-    if (self->attentive || !entry || atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream) {
+    struct in_flight_entry *entry = self->attentive ? NULL : gate_entry(self, stream);
+    if (!entry) {
         gate_leave_slow(gate, stream);
         return;
     }
@@ -151,6 +165,7 @@ void gate_forget_functions(struct gate *gate);
 static inline void gate_context_changed(void)
 {
     gate_self.entry = NULL;
+    gate_self.context = NULL;
 }
 
 /* --- For hooks of captures (hook_capture.c) -------------------------------------------------------- */

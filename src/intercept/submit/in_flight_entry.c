@@ -94,13 +94,18 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     return entry;
 }
 
-/* Of this thread's. `context` NULL: a stream that has a handle is of one context. */
-static struct in_flight_entry *own_entry(CUstream stream, CUcontext context)
+struct in_flight_entry *gate_find_entry(struct gate_self *self, CUstream stream)
 {
-    struct in_flight_entry *entry = gate_self.entries;
+    bool is_default = in_flight_is_default(stream); /* else it is of one context, whatever the current one */
+    CUcontext context = self->context;
+    if (is_default && !context)
+        return NULL;
+    struct in_flight_entry *entry = self->entries;
     while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
-                     (context && in_flight_entry_context(entry) != context)))
+                     (is_default && in_flight_entry_context(entry) != context)))
         entry = entry->next;
+    if (entry)
+        self->entry = entry;
     return entry;
 }
 
@@ -119,15 +124,16 @@ static struct in_flight_entry *new_entry(struct gate *gate, CUstream stream)
 struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
-    CUcontext context = NULL;
-    if (self->entry && atomic_load_explicit(&self->entry->stream, memory_order_relaxed) == stream)
-        return self->entry;
-    if (in_flight_is_default(stream) && (context = context_of(stream)) == NULL)
-        return NULL;
-    self->entry = own_entry(stream, context);
-    if (!self->entry)
-        self->entry = new_entry(gate, stream);
-    return self->entry;
+    struct in_flight_entry *entry = gate_entry(self, stream);
+    if (entry)
+        return entry;
+    if (in_flight_is_default(stream)) {
+        self->context = context_of(stream);
+        entry = gate_find_entry(self, stream);
+    }
+    if (!entry)
+        self->entry = entry = new_entry(gate, stream);
+    return entry;
 }
 
 void in_flight_thread_ended(int32_t tid)

@@ -1005,6 +1005,18 @@ static void between_marks_the_driver_is_asked_nothing(void **state)
     assert_int_equal(stream_questions, 0);
 }
 
+static void nor_where_the_default_stream_is_one_of_them(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(i % 2 ? STREAM(20) : CU_STREAM_LEGACY);
+    context_questions = 0;
+    forget_records();
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(i % 2 ? STREAM(20) : CU_STREAM_LEGACY);
+    assert_true(context_questions <= timed_records);
+}
+
 /* Launch until the next ones have nothing to do but to be counted. */
 static void launch_until_quick(CUstream stream)
 {
@@ -1343,6 +1355,7 @@ int main(void)
         MEASURES(what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one),
         MEASURES(work_beside_a_capture_has_timed_events_only_where_marks_are_due),
         MEASURES(between_marks_the_driver_is_asked_nothing),
+        MEASURES(nor_where_the_default_stream_is_one_of_them),
         MEASURES(the_first_launch_after_a_rest_wakes_the_agent_between_marks_too),
         MEASURES(an_agent_does_not_rest_while_a_launch_is_under_way),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
