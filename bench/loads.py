@@ -44,6 +44,8 @@ CASES = {
     "pair-spin": Case(PAIR, [Party("kernel=100 gap=100 spin", "50%..100%")] * 2),
     "pair-graphs": Case(PAIR, [Party("kernel=10 graph=20 gap=300", "50%..100%")] * 2),
     "pair-launches": Case(PAIR, [Party("kernel=5 burst=100 gap=200", "50%..100%")] * 2),
+    "ahead": Case(SPEED, [Party("kernel=100 ahead=40 gap=5000", "50%..100%")]),
+    "pair-ahead": Case(PAIR, [Party("kernel=100 ahead=40 gap=5000", "50%..100%")] * 2),
     "three-periodic": Case(LATENCY, [Party("kernel=1500 burst=2 period=10000", "30%..100%")] * 3),
     "periodic-long": Case(LATENCY, [Party("kernel=1000 period=20000", "50%..100%"), Party(LONG_BACKLOG, "50%..100%")]),
     "periodic-long-first": Case(LATENCY, [Party("kernel=1000 period=20000", "0%..100%", "high"),

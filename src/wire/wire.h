@@ -225,8 +225,8 @@ _Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_L
 struct wire_grant {
     uint64_t lease; /* number, new each time the gate is to open; rises; 0 with WIRE_LEASE_FREE */
     uint32_t flags; /* enum wire_lease_flags */
-    /* How much work a stream may have before it when a thread adds to it; 0: the agent decides. Older agents
-     * take no notice. */
+    /* How much work a stream may have before it when a thread adds to it, but where threads are late in coming back;
+     * 0: the agent decides. Older agents take no notice. */
     uint32_t ahead_us;
 };
 

@@ -6,6 +6,9 @@
 
 /* What a stream may have before it where a session of a higher priority may have a burst at any time. */
 #define AHEAD_BELOW_NS UINT64_C(500000)
+/* The same where a program with gaps of its own takes turns, which after each would wait for what is left of another's, and where
+ * a maximum is nearly reached. */
+#define AHEAD_BOUND_NS UINT64_C(1500000)
 #define EXTENSION_MIN_NS UINT64_C(1000000)
 
 /* Reports that a holder at work may be late with. */
@@ -276,7 +279,8 @@ static bool has_burst(const struct arbiter_session *session)
 static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
     uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;
-    *ahead_ns = 0;
+    *ahead_ns =
+        is_capped(session) && session->tokens - expected_use(session) < BUCKET_NS / 2 ? AHEAD_BOUND_NS : 0;
     if (session->lease == LEASE_EXCLUSIVE && (is_capped(session) || is_waited_for(session)) &&
         !keeps_its_gaps(session))
         flags |= WIRE_LEASE_WANTED;
@@ -286,6 +290,8 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
         if (at == session || !(at->gpus & session->gpus))
             continue;
         flags |= WIRE_LEASE_COMPANY;
+        if (at->takes_turns && at->is_known && !at->is_dense && !*ahead_ns)
+            *ahead_ns = AHEAD_BOUND_NS;
         if (at->priority == session->priority)
             continue;
         if (at->priority < session->priority) {

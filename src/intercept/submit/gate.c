@@ -191,7 +191,7 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
         if (word == GATE_PACED) {
             in_flight_wait(gate);
         } else {
-            in_flight_follow_own();
+            in_flight_follow_own(gate);
             wait_closed(gate);
         }
     }
@@ -246,7 +246,7 @@ bool gate_names_begin(struct gate *gate, const void *caller)
         if (!is_away(gate) || word_of(gate) < GATE_DRAINING)
             break;
         go_outside(self);
-        in_flight_follow_own();
+        in_flight_follow_own(gate);
         wait_closed(gate);
     }
     guard_end();
@@ -404,6 +404,7 @@ void gate_end(struct gate *gate)
 
 void gate_close(struct gate *gate)
 {
+    atomic_fetch_add_explicit(&gate->closings, 1, memory_order_relaxed);
     atomic_store_explicit(&gate->word, GATE_DRAINING, memory_order_seq_cst);
     keep_to_the_end(gate);
     gate_barrier(gate);

@@ -86,6 +86,9 @@ struct in_flight_entry {
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
     atomic_bool stuck;
+    /* By the owner: it waited for room when the gate had been closed so many times, less one, and has not found the stream
+     * without work since then; 0: it has. */
+    uint32_t held_at;
 
     pthread_mutex_t lock;
     /* The rest: under `lock`. How long a call's work takes, and how many calls make a mark. */
@@ -175,6 +178,8 @@ struct gate {
     /* The longest that one piece of work took, of late; and when a drain failed last: pieces from before do not count,
      * as they may have waited for what the gate held. */
     _Atomic uint64_t longest_ns, stalled_ns;
+    /* How often the gate was closed. */
+    _Atomic uint32_t closings;
     /* A bit for each GPU of the policy that has contexts. */
     _Atomic uint64_t gpus;
     /* The agent is. */

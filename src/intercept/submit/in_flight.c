@@ -15,12 +15,12 @@
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 
-static void follow_own(struct in_flight_entry *entry, bool is_due)
+static void follow_own(struct gate *gate, struct in_flight_entry *entry, bool is_due)
 {
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
     guard_lock(&entry->lock);
-    in_flight_entry_follow(entry, is_due);
+    in_flight_entry_follow(gate, entry, is_due);
     own_calls_end(&calls);
 }
 
@@ -62,7 +62,7 @@ void in_flight_begin_sample(struct gate *gate)
      * with this call. */
     entry->behind_ns = atomic_load_explicit(&entry->marks, memory_order_relaxed) ? monotonic_ns() : 0;
     if (stream && !entry->behind_ns)
-        entry->sampling = in_flight_mark(entry, stream);
+        entry->sampling = in_flight_mark(gate, entry, stream);
     guard_unlock(&entry->lock);
     own_calls_end(&calls);
 }
@@ -95,7 +95,7 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
         stream == CU_STREAM_PER_THREAD || atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
     bool is_due = entry->left <= 1, sampled = entry->sampling;
     if (is_due || is_hidden)
-        follow_own(entry, is_due);
+        follow_own(gate, entry, is_due);
     entry->sampling = false;
     entry->left = is_due ? calls_to_mark(entry, sampled) : entry->left - 1;
     if (!is_due && !is_hidden) /* the first call behind a mark waits for room */
@@ -177,16 +177,18 @@ void in_flight_wait(struct gate *gate)
     }
     atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
     own_calls_end(&calls);
-    if (watched) /* else nobody had looked since the work was done: the next mark is as due as it was */
-        entry->left = work_estimate_chunk(&entry->estimate);
+    if (!watched) /* nobody had looked since the work was done: the next mark is as due as it was */
+        return;
+    entry->left = work_estimate_chunk(&entry->estimate);
+    entry->held_at = atomic_load_explicit(&gate->closings, memory_order_relaxed) + 1;
 }
 
-void in_flight_follow_own(void)
+void in_flight_follow_own(struct gate *gate)
 {
     for (struct in_flight_entry *entry = gate_self.entries; entry; entry = entry->next) {
         if (atomic_load_explicit(&entry->stream, memory_order_relaxed) == CU_STREAM_PER_THREAD &&
             !in_flight_entry_is_covered(entry) && !in_flight_is_capturing(CU_STREAM_PER_THREAD))
-            follow_own(entry, false);
+            follow_own(gate, entry, false);
     }
 }
 

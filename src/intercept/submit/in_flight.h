@@ -5,7 +5,8 @@
  * clock from mark to mark. A thread that would begin another such chunk while there are more than 1.5 ms of work
  * before the stream waits, outside. So a revoked lease ends soon, while the GPU always has the next piece before
  * it, also when a thread is late by a millisecond. Where threads are later than that, as on a machine whose CPUs
- * are all busy, it becomes more, up to 6 ms.
+ * are all busy, it becomes more, up to 6 ms; and where a thread that had waited does something else for so long that
+ * the GPU has nothing to do meanwhile, up to 12 ms.
  *
  * Marks also tell how long the process had work before the GPU. From a mark to the next, where that one was
  * recorded before the first was reached, the GPU had no gap. Where the stream is idle between calls, one call
@@ -43,7 +44,7 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks);
 void in_flight_look_at_own(struct gate *gate);
 
 /* Put an event behind what this thread has submitted to its own default stream, which no other thread can ask about. */
-void in_flight_follow_own(void);
+void in_flight_follow_own(struct gate *gate);
 
 /* Whether a stream is being captured; or, of the legacy stream, one that it would wait for: then nothing can
  * be put into it either, and to try would invalidate that capture (cuda.h 13.0, cuStreamIsCapturing). */

@@ -18,7 +18,7 @@ void in_flight_follow_all(struct gate *gate)
             (stream != CU_STREAM_PER_THREAD ||
              atomic_load_explicit(&entry->tid, memory_order_relaxed) ==
                  atomic_load_explicit(&gate_self.thread->tid, memory_order_relaxed)))
-            in_flight_entry_follow_other(entry);
+            in_flight_entry_follow_other(gate, entry);
     }
     own_calls_end(&calls);
 }
@@ -190,7 +190,7 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
         if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream)
             continue;
         if (!capturing)
-            in_flight_entry_follow_other(entry); /* what is before it goes on without it */
+            in_flight_entry_follow_other(gate, entry); /* what is before it goes on without it */
         if (!in_flight_entry_is_followed(entry))
             atomic_store_explicit(&entry->covered,
                                   atomic_load_explicit(&entry->submitted, memory_order_relaxed),

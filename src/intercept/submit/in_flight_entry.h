@@ -41,7 +41,7 @@ void in_flight_entry_drop_events(struct in_flight_entry *entry);
 /* --- in_flight_marks.c: under the entry's lock, but for the last three -------------------- */
 
 /* Record a mark, in the entry's context. Returns whether there is one now. */
-bool in_flight_mark(struct in_flight_entry *entry, CUstream stream);
+bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream stream);
 
 /* Take out the marks that are reached. `watched`: the oldest was not, a moment ago. */
 void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool watched);
@@ -65,10 +65,10 @@ bool in_flight_entry_is_followed(const struct in_flight_entry *entry);
 
 /* Put an event behind what was submitted, where none is: a mark if one `is_due` and there is room, else the one without
  * timing. With the entry's lock, which it gives back. */
-void in_flight_entry_follow(struct in_flight_entry *entry, bool is_due);
+void in_flight_entry_follow(struct gate *gate, struct in_flight_entry *entry, bool is_due);
 /* Not a mark, and if the entry's lock can be had: its owner may hold it while it records a mark, which takes long where
  * the stream is full. */
-void in_flight_entry_follow_other(struct in_flight_entry *entry);
+void in_flight_entry_follow_other(struct gate *gate, struct in_flight_entry *entry);
 
 /* Whether all of it is done. Under the gate's lock. */
 bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry);

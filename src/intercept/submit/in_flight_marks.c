@@ -47,7 +47,18 @@ static bool put(struct in_flight_entry *entry, CUevent *event, unsigned flags, C
     return !entry->unmarkable;
 }
 
-bool in_flight_mark(struct in_flight_entry *entry, CUstream stream)
+/* The stream was found without work. Where the thread had waited for room before that, and nobody had closed the gate meanwhile,
+ * it was kept from running ahead of what it does on the CPU: it may have more, unless the lease says how much. */
+static void note_gap(struct gate *gate, struct in_flight_entry *entry)
+{
+    bool was_held = entry->held_at == atomic_load_explicit(&gate->closings, memory_order_relaxed) + 1;
+    entry->held_at = 0;
+    if (was_held && !atomic_load_explicit(&gate->ahead_least_ns, memory_order_relaxed))
+        atomic_store_explicit(&gate->ahead_ns, work_estimate_ahead_of_gap(in_flight_ahead_ns(gate)),
+                              memory_order_relaxed);
+}
+
+bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream stream)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     struct in_flight_mark *mark = &entry->ring[(entry->first + marks) % IN_FLIGHT_MARKS];
@@ -59,6 +70,8 @@ bool in_flight_mark(struct in_flight_entry *entry, CUstream stream)
          was_late = entry->recorded_late;
     /* A short piece may be done while the next is on its way: what is between them is no longer than that. */
     bool was_behind = entry->behind_ns && now_ns - entry->behind_ns < RECORD_MOST_NS;
+    if (!is_behind && !was_behind)
+        note_gap(gate, entry);
     mark->lead_ns = is_sample && !is_behind ? now_ns - entry->recorded_ns : 0;
     entry->sampling = false;
     entry->behind_ns = 0;
@@ -91,7 +104,7 @@ bool in_flight_entry_is_followed(const struct in_flight_entry *entry)
            atomic_load_explicit(&entry->covered, memory_order_relaxed) == submitted;
 }
 
-void in_flight_entry_follow(struct in_flight_entry *entry, bool is_due)
+void in_flight_entry_follow(struct gate *gate, struct in_flight_entry *entry, bool is_due)
 {
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     if (stream && !in_flight_entry_is_covered(entry)) {
@@ -100,7 +113,7 @@ void in_flight_entry_follow(struct in_flight_entry *entry, bool is_due)
         bool pushed =
             current != in_flight_entry_context(entry) && own_calls_push(in_flight_entry_context(entry));
         if ((stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream)) &&
-            !(is_due && in_flight_mark(entry, stream)) && !in_flight_entry_is_followed(entry))
+            !(is_due && in_flight_mark(gate, entry, stream)) && !in_flight_entry_is_followed(entry))
             put_last(entry, stream);
         if (pushed)
             own_calls_pop();
@@ -108,10 +121,10 @@ void in_flight_entry_follow(struct in_flight_entry *entry, bool is_due)
     guard_unlock(&entry->lock);
 }
 
-void in_flight_entry_follow_other(struct in_flight_entry *entry)
+void in_flight_entry_follow_other(struct gate *gate, struct in_flight_entry *entry)
 {
     if (guard_trylock(&entry->lock))
-        in_flight_entry_follow(entry, false);
+        in_flight_entry_follow(gate, entry, false);
 }
 
 uint64_t in_flight_ahead_least_ns(const struct gate *gate)

@@ -1,6 +1,7 @@
 #include "intercept/submit/work_estimate.h"
 
 #define CHUNKS_AHEAD 3u
+#define CHUNKS_AHEAD_MOST 6u
 #define CHUNK_MOST 1024u
 /* The estimate is a mean: so many calls weigh as much as all that was known before. */
 #define CALLS_BEFORE 7u
@@ -27,7 +28,8 @@ void work_estimate_measured(struct work_estimate *estimate, uint64_t pieces, uin
     uint64_t mean_ns = (piece_ns * CALLS_BEFORE + each_ns * pieces) / (CALLS_BEFORE + pieces);
     /* Where the program left a gap, it measures too much: believe in growth step by step. */
     piece_ns = !piece_ns ? each_ns : mean_ns > 2 * piece_ns ? 2 * piece_ns : mean_ns ? mean_ns : 1;
-    uint64_t fitting = ahead_ns / CHUNKS_AHEAD / piece_ns;
+    uint64_t chunks = ahead_ns <= 2 * AHEAD_LEAST_NS ? CHUNKS_AHEAD : CHUNKS_AHEAD_MOST;
+    uint64_t fitting = ahead_ns / chunks / piece_ns;
     set(estimate, piece_ns, fitting > chunk * 4 ? chunk * 4 : fitting);
 }
 
@@ -52,7 +54,12 @@ uint64_t work_estimate_ahead(uint64_t ns, uint64_t least_ns, bool dry)
 {
     if (ns < least_ns)
         ns = least_ns;
-    if (dry)
-        return ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS > least_ns ? AHEAD_MOST_NS : least_ns;
-    return ns - (ns - least_ns) / AHEAD_DECAY;
+    if (!dry)
+        return ns - (ns - least_ns) / AHEAD_DECAY;
+    return ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS > ns ? AHEAD_MOST_NS : ns;
+}
+
+uint64_t work_estimate_ahead_of_gap(uint64_t ns)
+{
+    return ns * 3 / 2 < AHEAD_OF_GAP_MOST_NS ? ns * 3 / 2 : AHEAD_OF_GAP_MOST_NS;
 }

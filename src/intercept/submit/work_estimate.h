@@ -2,7 +2,8 @@
  * mark, learned from marks that were reached. Pure: the caller has the clock and the driver.
  *
  * piece    what one call gives the GPU
- * chunk    the calls from one mark to the next: about a third of what a stream may have before it */
+ * chunk    the calls from one mark to the next: about a third of what a stream may have before it, or a sixth where that
+ *          is much */
 #pragma once
 
 #include <stdatomic.h>
@@ -13,6 +14,8 @@
  * be late in letting a thread go on. */
 #define AHEAD_LEAST_NS UINT64_C(1500000)
 #define AHEAD_MOST_NS UINT64_C(6000000)
+/* The same for a program that does other things between its calls. */
+#define AHEAD_OF_GAP_MOST_NS UINT64_C(12000000)
 
 /* Written under the entry's lock; both may be read without. */
 struct work_estimate {
@@ -36,6 +39,8 @@ uint64_t work_estimate_left_ns(const struct work_estimate *estimate, uint64_t pi
 /* What a stream may have before it, after a thread has waited for room; `ns` is what it was, `least_ns` what
  * it is at least. `dry`: the wait was so long that nothing was left before the stream. */
 uint64_t work_estimate_ahead(uint64_t ns, uint64_t least_ns, bool dry);
+/* The same, where a thread had waited for room and came back too late. */
+uint64_t work_estimate_ahead_of_gap(uint64_t ns);
 
 static inline uint64_t work_estimate_piece_ns(const struct work_estimate *estimate)
 {

@@ -6,7 +6,8 @@
  *            (evenly by their logarithm)
  *   burst    kernels between two waits for the GPU (1)
  *   graph    each of these is a graph of so many kernels
- *   gap      what the program does on the CPU after each burst; it sleeps, or with `spin` keeps a CPU busy
+ *   gap      what the program does on the CPU after each burst, or each quarter of a backlog; it sleeps, or with `spin` keeps
+ *            a CPU busy
  *   period   a burst begins each so often, and not after a gap
  *   ahead    a backlog: so much work is kept before the GPU, and nothing is waited for but the oldest of it
  *   threads  each with a stream of its own, all doing the same (1)
@@ -154,6 +155,7 @@ static void work_through_backlog(struct worker *worker, long end)
         put_ns[at] = now_ns();
         sum_ns[at] = put_burst(worker, count);
         CHECK(cuEventRecord(worker->reached[at], worker->stream));
+        do_something_else();
     }
     CHECK(cuStreamSynchronize(worker->stream));
 }

@@ -781,6 +781,56 @@ static void a_paced_stream_has_two_pieces_before_it(void **state)
     pthread_join(thread, NULL);
 }
 
+static atomic_bool ends_pieces;
+
+/* Whenever a thread waits for room a piece ends, but never the last. */
+static void *end_pieces(void *unused)
+{
+    while (ends_pieces) {
+        if (gate->held && done[30] + 1 < put[30])
+            done[30]++;
+        pause_for(1);
+    }
+    return unused;
+}
+
+/* What the stream may have before it once the thread was held, did something else, and found the stream without work. */
+static uint64_t ahead_after_a_gap(bool is_closed_meanwhile)
+{
+    pthread_t thread;
+    atomic_store(&gate->ahead_ns, 0);
+    work_stays();
+    gate_open(gate, GATE_PACED);
+    ends_pieces = true;
+    pthread_create(&thread, NULL, end_pieces, NULL);
+    do
+        launch_on(STREAM(30));
+    while (gate_self.entry->held_at != gate->closings + 1);
+    ends_pieces = false;
+    pthread_join(thread, NULL);
+    done[30] = UINT64_MAX;
+    if (is_closed_meanwhile) {
+        close_gate();
+        gate_open(gate, GATE_PACED);
+    }
+    do
+        launch_on(STREAM(30));
+    while (gate_self.entry->held_at);
+    assert_true(in_flight_is_finished(gate));
+    return atomic_load(&gate->ahead_ns);
+}
+
+static void who_is_held_and_late_for_it_may_run_ahead_further(void **state)
+{
+    (void)state;
+    assert_int_equal(ahead_after_a_gap(false), AHEAD_LEAST_NS * 3 / 2);
+    assert_int_equal(ahead_after_a_gap(true), AHEAD_LEAST_NS);
+    atomic_store(&gate->ahead_least_ns, MS);
+    assert_int_equal(ahead_after_a_gap(false), MS);
+    atomic_store(&gate->ahead_least_ns, 0);
+    atomic_store(&gate->ahead_ns, 0);
+}
+
 /* What the work waits for may come from the thread that is held. */
 static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 {
@@ -1344,6 +1394,7 @@ int main(void)
         TEST(a_destroyed_streams_work_is_waited_for),
         TEST(a_destroyed_contexts_work_is_not_asked_about),
         TEST(a_paced_stream_has_two_pieces_before_it),
+        TEST(who_is_held_and_late_for_it_may_run_ahead_further),
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),

@@ -95,6 +95,25 @@ static void a_stream_that_ran_dry_may_have_more_ahead_for_a_while(void **state)
     assert_int_equal(work_estimate_ahead(0, MS / 2, false), MS / 2);
 }
 
+/* It is enough once the next gap finds work before the GPU. */
+static void a_program_that_runs_ahead_of_its_gaps_may_have_more(void **state)
+{
+    uint64_t ns = AHEAD_LEAST_NS;
+    struct work_estimate estimate;
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        ns = work_estimate_ahead_of_gap(ns);
+    assert_int_equal(ns, AHEAD_LEAST_NS * 81 / 16);
+    for (unsigned i = 0; i < 10; i++)
+        ns = work_estimate_ahead_of_gap(ns);
+    assert_int_equal(ns, AHEAD_OF_GAP_MOST_NS);
+    assert_int_equal(work_estimate_ahead(ns, AHEAD_LEAST_NS, true), ns);
+    work_estimate_reset(&estimate);
+    for (unsigned i = 0; i < 10; i++)
+        work_estimate_measured(&estimate, 1, 50000, ns);
+    assert_int_equal(work_estimate_chunk(&estimate), ns / 6 / 50000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +124,7 @@ int main(void)
         cmocka_unit_test(what_has_an_upper_bound_alone_is_never_taken_for_longer),
         cmocka_unit_test(what_is_left_takes_as_long_as_what_was_seen),
         cmocka_unit_test(a_stream_that_ran_dry_may_have_more_ahead_for_a_while),
+        cmocka_unit_test(a_program_that_runs_ahead_of_its_gaps_may_have_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
