@@ -14,8 +14,8 @@ import pytest
 from conftest import MIB, wait_for
 from test_moves import Movable, free_bytes
 
-CARD = 128 * MIB
-SESSION = 64 * MIB
+CARD = 256 * MIB
+SESSION = 128 * MIB
 STEPS = 10
 
 

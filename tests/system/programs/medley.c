@@ -19,7 +19,8 @@
 #define BUFFERS 64u
 #define PIECE (UINT64_C(2) << 20)
 #define USUAL (UINT64_C(2) << 20)
-#define LARGEST (UINT64_C(10) << 20) /* which moves in pieces */
+#define LARGE (UINT64_C(10) << 20)   /* which moves in pieces, where a card is small */
+#define LARGEST (UINT64_C(64) << 20) /* which does so in many */
 #define PTX_CHECKSUM                                                                                         \
     ".visible .entry gs_checksum_u64(.param .u64 from, .param .u64 count, .param .u64 out)\n{\n ret;\n}\n"
 
@@ -121,7 +122,7 @@ static bool allocate(struct buffer *buffer)
 
 static void come(struct buffer *buffer)
 {
-    static const uint64_t ends[] = {4096, 4096, USUAL, USUAL, USUAL, USUAL, USUAL, LARGEST};
+    static const uint64_t ends[] = {4096, 4096, USUAL, USUAL, USUAL, USUAL, LARGE, LARGEST};
     buffer->bytes = (8 + up_to(ends[up_to(8)] - 8)) / 8 * 8;
     if (held + buffer->bytes + PIECE > most)
         return;
@@ -290,7 +291,7 @@ static void start_child(void)
 /* Memory that was handed out stays on the card, so it goes at once. */
 static const char *hand_out(void)
 {
-    struct buffer buffer = {.kind = LINEAR, .bytes = up_to(2) ? USUAL : LARGEST};
+    struct buffer buffer = {.kind = LINEAR, .bytes = up_to(2) ? USUAL : LARGE};
     struct handed_out handed_out = {.bytes = buffer.bytes};
     uint64_t sum;
     if (!is_had(cuMemAlloc_v2(&buffer.address, buffer.bytes), buffer.bytes))
