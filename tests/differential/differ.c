@@ -124,7 +124,8 @@ static bool is_address(enum kind kind)
 static uint64_t ended_value(const struct thing *ended)
 {
     static const uint64_t nothing[32];
-    if (ended->kind == EVENT) /* the interceptor makes some, which may have its handle now */
+    /* The interceptor makes some, one of which may have its handle now. */
+    if (ended->kind == EVENT || (memory_moves && ended->kind == HANDLE))
         return (uint64_t)(uintptr_t)nothing;
     if (!is_address(ended->kind))
         return ended->value;
@@ -249,22 +250,6 @@ void end_thing(enum kind kind, uint64_t value)
         thing->alive = false;
 }
 
-/* Memory of pools goes with its GPU's last context, whatever context it was made in; that of a node in a capture is not there
- * yet. */
-static bool is_gone(const struct thing *thing)
-{
-    CUmemorytype type;
-    return memory_moves && thing->alive && thing->kind == MEMORY &&
-           cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, thing->value) != CUDA_SUCCESS;
-}
-
-void drop_unknown(void)
-{
-    for (unsigned i = 0; i < thing_count; i++)
-        if (is_gone(&things[i]))
-            things[i].alive = false;
-}
-
 void end_context(uint64_t context)
 {
     for (unsigned i = 0; i < thing_count; i++)
@@ -272,7 +257,6 @@ void end_context(uint64_t context)
             things[i].kind != ADDRESSES && things[i].kind != MAPPING && things[i].kind != LIBRARY &&
             things[i].kind != GRAPH && things[i].kind != EXEC)
             things[i].alive = false;
-    drop_unknown();
 }
 
 unsigned count_living(enum kind kind)
@@ -547,8 +531,27 @@ static void begin_line(struct actor *actor, const char *symbol)
     put(actor, "%u.%u %s ", actor->number, actor->calls++, symbol);
 }
 
+/* Memory of pools goes with its GPU's last context, whatever context it was made in; that of a node with the capture that it is in,
+ * or its graph. */
+static bool is_gone(const struct thing *thing)
+{
+    CUmemorytype type;
+    return thing->alive && thing->kind == MEMORY &&
+           cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, thing->value) != CUDA_SUCCESS;
+}
+
+/* Before a call that may make something where it was. */
+static void drop_unknown(void)
+{
+    for (unsigned i = 0; i < thing_count; i++)
+        if (is_gone(&things[i]))
+            things[i].alive = false;
+}
+
 static void make_call(struct actor *actor, const struct row *row)
 {
+    if (memory_moves && actor->number != CHILD) /* to which nothing is known */
+        drop_unknown();
     actor->row = row;
     begin_line(actor, row->symbol);
     find_way(actor);

@@ -110,8 +110,6 @@ void end_thing(enum kind kind, uint64_t value);
 /* Note whose address it is; and whether all that was noted is there still. */
 void name_address(struct named *named, uint64_t address);
 bool is_named_there(const struct named *named);
-/* DIFFER_MOVES: memory that the driver does not know is nothing to call with. */
-void drop_unknown(void);
 /* A context is gone, with everything in it. */
 void end_context(uint64_t context);
 unsigned count_living(enum kind kind);

@@ -241,7 +241,6 @@ static void alloc_async(struct actor *actor)
     ask_current_pool(actor, stream);
     CUresult result = CALL(actor, cuMemAllocAsync)(out, bytes, stream);
     made(actor, result, MEMORY, address, bytes);
-    drop_unknown();
 }
 
 static void alloc_from_pool(struct actor *actor)
@@ -255,7 +254,6 @@ static void alloc_from_pool(struct actor *actor)
     ask_pool(actor, (uint64_t)(uintptr_t)pool);
     CUresult result = CALL(actor, cuMemAllocFromPoolAsync)(out, bytes, pool, some_stream(actor));
     made(actor, result, MEMORY, address, bytes);
-    drop_unknown();
 }
 
 static void free_async(struct actor *actor)
