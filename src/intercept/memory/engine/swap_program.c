@@ -178,8 +178,8 @@ static bool is_mapped_away(uint64_t address, uint64_t bytes)
     return is_evicted() && bytes && mapping_touches(address, bytes);
 }
 
-static CUresult map_under_lock(CUdeviceptr address, size_t bytes, size_t offset,
-                               CUmemGenericAllocationHandle handle, unsigned long long flags)
+static CUresult map_ours(CUdeviceptr address, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     struct extent *extent = extent_of_handle(handle);
     if (!extent || !extent->program.references)
@@ -195,19 +195,15 @@ static CUresult map_under_lock(CUdeviceptr address, size_t bytes, size_t offset,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Memory that does not move. */
+/* Memory that does not move. Under the lock too: other memory that leaves between the look and the call would leave its addresses
+ * to this. */
 static CUresult map_other(CUdeviceptr address, size_t bytes, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    if (has_area()) {
-        pthread_mutex_lock(&swap_state()->lock);
-        bool is_taken = is_mapped_away(address, bytes);
-        pthread_mutex_unlock(&swap_state()->lock);
-        if (is_taken)
-            return CUDA_ERROR_INVALID_VALUE;
-    }
+    if (is_mapped_away(address, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     CUresult result = real(cuMemMap)(address, bytes, offset, handle, flags);
-    if (result == CUDA_SUCCESS && has_area())
+    if (result == CUDA_SUCCESS)
         ranges_put(&program()->others, (struct range){address, bytes, 0});
     return result;
 }
@@ -215,10 +211,11 @@ static CUresult map_other(CUdeviceptr address, size_t bytes, size_t offset,
 static CUresult program_map(CUdeviceptr address, size_t bytes, size_t offset,
                             CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    if (!program_is_handle(handle))
-        return map_other(address, bytes, offset, handle, flags);
+    if (!has_area())
+        return real(cuMemMap)(address, bytes, offset, handle, flags);
     pthread_mutex_lock(&swap_state()->lock);
-    CUresult result = map_under_lock(address, bytes, offset, handle, flags);
+    CUresult result = program_is_handle(handle) ? map_ours(address, bytes, offset, handle, flags)
+                                                : map_other(address, bytes, offset, handle, flags);
     pthread_mutex_unlock(&swap_state()->lock);
     return result;
 }

@@ -581,6 +581,41 @@ static void nothing_that_stays_is_mapped_over_memory_that_is_away(void **state)
     assert_int_equal(cuMemAddressFree(address, 2 * BYTES), CUDA_SUCCESS);
 }
 
+static CUresult (*driver_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+
+/* All leaves right before the call, if anything can leave then. */
+static CUresult evict_and_map(CUdeviceptr address, size_t bytes, size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    if (pthread_mutex_trylock(&swap_state()->lock) == 0) {
+        pthread_mutex_unlock(&swap_state()->lock);
+        swap_evict(NULL);
+    }
+    return driver_map(address, bytes, offset, handle, flags);
+}
+
+static void nothing_is_mapped_over_memory_that_leaves_at_that_moment(void **state)
+{
+    enum { BYTES = 2 << 20 };
+    CUmemAllocationProp of_host = on_card;
+    CUmemGenericAllocationHandle host, moves = make(BYTES);
+    CUdeviceptr address = reserve(BYTES);
+    of_host.location.type = CU_MEM_LOCATION_TYPE_HOST;
+    assert_int_equal(cuMemCreate(&host, BYTES, &of_host, 0), CUDA_SUCCESS);
+    show(address, BYTES, moves);
+    fill(address, BYTES, 1);
+    driver_map = real(cuMemMap);
+    SET(cuMemMap, evict_and_map);
+    assert_int_equal(cuMemMap(address, BYTES, 0, host, 0), CUDA_ERROR_INVALID_VALUE);
+    SET(cuMemMap, driver_map);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, BYTES, 1);
+    assert_int_equal(cuMemUnmap(address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(host), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(moves), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(address, BYTES), CUDA_SUCCESS);
+}
+
 static void a_program_that_unmaps_while_evicted_takes_its_memory_with_it(void **state)
 {
     enum { BYTES = 2 << 20 };
@@ -1046,6 +1081,7 @@ int main(void)
         TEST(each_attribute_of_a_pointer_is_the_same_while_evicted),
         TEST(nothing_is_mapped_over_memory_of_the_host_while_evicted),
         TEST(nothing_that_stays_is_mapped_over_memory_that_is_away),
+        TEST(nothing_is_mapped_over_memory_that_leaves_at_that_moment),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(host_memory_that_nothing_needs_goes_back),
