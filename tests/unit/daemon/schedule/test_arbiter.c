@@ -293,6 +293,34 @@ static void a_maximum_is_kept_on_an_idle_gpu(void **state)
     }
 }
 
+/* An agent may let a program run ahead of its gaps, but not where others wait for the end of its work, or it is charged for too
+ * much. */
+static void what_may_be_before_the_gpu_is_the_agents_choice_where_nobody_waits_for_its_end(void **state)
+{
+    (void)state;
+    struct member *member = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    struct member *dense = world_add(&world, "30%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, 3 * SECOND);
+    assert_int_equal(member->ahead_ns, 0);
+    assert_int_equal(dense->ahead_ns, 0);
+    world_add(&world, "20%..100%", NORMAL,
+              (struct program){.piece_ns = 80000, .burst = 1, .idle_ns = 120000});
+    world_run(&world, 3 * SECOND);
+    assert_int_equal(member->ahead_ns, 1500000);
+    assert_int_equal(dense->ahead_ns, 1500000);
+}
+
+static void what_may_be_before_the_gpu_is_bounded_where_a_maximum_is(void **state)
+{
+    (void)state;
+    struct member *member = world_add(&world, "0%..25%", NORMAL, (struct program){.piece_ns = 500000});
+    struct member *unbothered = world_add(
+        &world, "0%..50%", NORMAL, (struct program){.piece_ns = 500000, .burst = 1, .idle_ns = 4500000});
+    world_run(&world, 3 * SECOND);
+    assert_int_equal(member->ahead_ns, 1500000);
+    assert_int_equal(unbothered->ahead_ns, 0);
+}
+
 static void what_a_maximum_leaves_goes_to_the_others(void **state)
 {
     double percent[WORLD_PROCESSES];
@@ -1149,6 +1177,8 @@ int main(void)
         T(a_session_without_a_minimum_gets_what_is_not_promised),
         T(a_minimum_that_is_not_used_goes_to_the_others),
         T(a_maximum_is_kept_on_an_idle_gpu),
+        T(what_may_be_before_the_gpu_is_the_agents_choice_where_nobody_waits_for_its_end),
+        T(what_may_be_before_the_gpu_is_bounded_where_a_maximum_is),
         T(what_a_maximum_leaves_goes_to_the_others),
         T(a_share_that_is_set_owes_nothing_for_before),
         T(two_sessions_that_are_busy_half_the_time_fill_the_gpu),
