@@ -3,16 +3,17 @@
  * Session 1 has one process, session 0 all others. A process has WORK pieces to submit and then exits; at any
  * step it may be killed (KILLS in all), be stopped and perhaps go on (STOPS), fail to drain (FAILURES), fall
  * idle with work left (IDLES). The daemon may die and come back (RESTARTS), upon which gates are open until
- * the new one has been heard. A process that closes its gate may tell that no thread submits any more
- * (CLOSES): once all of its session have, the next session begins before they have drained. A thread inside may have
- * code to load first (LOADS), which takes long: its process tells nevertheless, and its one call comes later. A session may be a
- * guest: its gates are open beside the holder of a turn and beside other guests (GUESTS: how often a session
- * becomes one); a turn becomes a guest's lease and the other way round with gates open. A guest gives way to a
- * session that is measured (MEASURES: turns beside which nobody's gate may be open), and one that holds a lease
- * may be told to hold still (STILLS), and to go on. While a process of a session that closes does not drain, another that
- * has may take a step, of one piece (STEPS). Times are left out: a turn ends whenever somebody waits, the next one
- * begins at any moment after the last CLOSED, and the daemon may stop waiting for a process's answer at any
- * moment.
+ * the new one has been heard. It may be silent for so long that an agent hangs up, opens its gate and comes again
+ * (HANGS). A process that closes its gate may tell that no thread submits any more (CLOSES): once all of its session
+ * have, the next session begins before they have drained. A thread inside may have code to load first (LOADS), which
+ * takes long: its process tells nevertheless, and its one call comes later. A session may be a guest: its gates are
+ * open beside the holder of a turn and beside other guests (GUESTS: how often a session becomes one); a turn becomes a
+ * guest's lease and the other way round with gates open. A guest gives way to a session that is measured (MEASURES: turns
+ * beside which nobody's gate may be open), and one that holds a lease may be told to hold still (STILLS), and to go on.
+ * While a process of a session that closes does not drain, another that has may take a step, of one piece (STEPS). Times
+ * are left out: a turn ends whenever somebody waits, the next one begins at any moment after the last CLOSED, and the
+ * daemon may stop waiting for a process's answer at any moment. Nor is there a message for bursts: it holds still, and goes
+ * on, whenever the daemon likes.
  *
  * Everything is used up some day, so that every execution ends. To be shown:
  *   - two processes of different sessions never both have an open gate, a thread inside of it or work in
@@ -46,6 +47,9 @@
 #endif
 #ifndef RESTARTS
 #define RESTARTS 0
+#endif
+#ifndef HANGS
+#define HANGS 0
 #endif
 #ifndef CLOSES
 #define CLOSES 0
@@ -82,6 +86,13 @@ bool dead[PROCESSES], stopped[PROCESSES], open[PROCESSES], in_flight[PROCESSES],
 bool inside[PROCESSES]; /* a thread has passed the gate and not submitted yet */
 bool loads[PROCESSES];  /* it loads code first */
 bool stepping[PROCESSES]; /* until it answers */
+#if HANGS > 0
+byte hangs = HANGS;
+bool hung_up[PROCESSES]; /* until the daemon sees it */
+#define HAS_HUNG_UP(p) hung_up[p]
+#else
+#define HAS_HUNG_UP(p) false
+#endif
 /* Until it answers: it has told that nobody is inside, or who loads. Until the gate opens, or closes, again: it was
  * opened undrained, and the daemon has not heard of it yet. */
 bool told[PROCESSES], undrained[PROCESSES];
@@ -112,8 +123,8 @@ inline say(type, n, outcome)
 #define USES(p) (!dead[p] && (open[p] || inside[p] || in_flight[p]))
 #define HAS_TOLD(p) (told[p] && !open[p] && (!inside[p] || loads[p]))
 #define IS_EXCUSED(p)                                                                                        \
-    (!connected[p] || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE || undrained[p] || HAS_TOLD(p) || \
-     stepping[p])
+    (!connected[p] || HAS_HUNG_UP(p) || gate[p] == OVERDUE || lease[SESSION(p)] == LOOSE || undrained[p] || \
+     HAS_TOLD(p) || stepping[p])
 #define BESIDE ((lease[0] == GUEST || lease[1] == GUEST) && !measured[0] && !measured[1])
 
 /* After each step that opens a gate or submits. */
@@ -302,6 +313,10 @@ end_of_all:
 #if PROCESSES > 2
     :: atomic { dead[2] && connected[2] -> q = 2; goto gone }
 #endif
+#if HANGS > 0
+    :: atomic { hung_up[0] && connected[0] -> q = 0; goto gone }
+    :: atomic { hung_up[1] && connected[1] -> q = 1; goto gone }
+#endif
     :: atomic { lease[0] == HELD && !closing[0] && SESSION_WAITS(1) -> begin_closing(0) }
     :: atomic { lease[1] == HELD && !closing[1] && SESSION_WAITS(0) -> begin_closing(1) }
     :: atomic { lease[0] == LOOSE && !closing[0] -> begin_closing(0) }
@@ -352,8 +367,11 @@ end_of_all:
 #endif
     od;
 
-step:
+    /* The labels stand inside, behind a first statement, as spin has it: so a jump from one of those above is one step with
+     * what follows, and nobody else's comes between. */
     atomic {
+        skip;
+step:
         number[q] = (number[q] % NUMBERS) + 1;
         gate[q] = CLOSING;
         wants[q] = false;
@@ -364,8 +382,9 @@ step:
         goto end_of_all
     }
 
-heard:
     atomic {
+        skip;
+heard:
         if
         :: up[q]?WANT(n, outcome) ->
 #ifdef BROKEN_LOSES_WANT
@@ -390,9 +409,13 @@ heard:
         goto end_of_all
     }
 
-gone:
     atomic {
+        skip;
+gone:
         connected[q] = false;
+#if HANGS > 0
+        hung_up[q] = false;
+#endif
         gate[q] = CLOSED;
         wants[q] = false;
         do
@@ -401,13 +424,20 @@ gone:
         :: up[q]?CLOSED(n, outcome)
         :: empty(up[q]) -> break
         od;
+        /* Nobody reads it any more. */
+        do
+        :: down[q]?_, _
+        :: empty(down[q]) -> break
+        od;
+        number[q] = 0; leaves[q] = false;
         end_if_returned(SESSION(q));
         q = 0; n = 0; outcome = NOTHING;
         goto end_of_all
     }
 
-hold:
     atomic {
+        skip;
+hold:
         y = 0;
         do
         :: y < PROCESSES ->
@@ -422,8 +452,9 @@ hold:
         goto end_of_all
     }
 
-go_on:
     atomic {
+        skip;
+go_on:
         y = 0;
         do
         :: y < PROCESSES ->
@@ -438,8 +469,9 @@ go_on:
         goto end_of_all
     }
 
-raise:
     atomic {
+        skip;
+raise:
         raised[s] = true;
         y = 0;
         do
@@ -456,8 +488,9 @@ raise:
         goto end_of_all
     }
 
-give_up:
     atomic {
+        skip;
+give_up:
         y = 0;
         do
         :: y < PROCESSES ->
@@ -474,8 +507,9 @@ give_up:
         goto end_of_all
     }
 
-restart:
     atomic {
+        skip;
+restart:
         y = 0;
         do
         :: y < PROCESSES ->
@@ -539,11 +573,21 @@ proctype process(byte p)
         :: empty(down[p]) -> break
         od;
         connected[p] = true; heard_of = true;
-        gate[p] = OVERDUE; number[p] = 0; wants[p] = false;
+#ifdef BROKEN_TRUSTS_NEWCOMERS
+        gate[p] = CLOSED;
+#else
+        gate[p] = OVERDUE;
+#endif
+        number[p] = 0; wants[p] = false;
         lease_number = 0; has_asked = false; draining = false; still = false;
         tell(down[p], REVOKE, 0) }
     :: atomic { LIVES && !connected[p] && heard_of ->
         heard_of = false; open[p] = true; still = false; told[p] = false; draining = false }
+#if HANGS > 0
+    :: atomic { LISTENS && hangs > 0 && !open[p] && work[p] > 0 ->
+        hangs--; hung_up[p] = true; stepping[p] = false; revoked = 0;
+        heard_of = false; open[p] = true; still = false; told[p] = false; draining = false }
+#endif
     :: atomic { LISTENS && !draining && down[p]?[GRANT, _] ->
         down[p]?GRANT(n);
         if
@@ -616,7 +660,11 @@ end_stopped:
     /* For good. */
     false;
 end_dead:
-    open[p] = false
+    atomic {
+        /* What does not matter any more is the same, however it came about: so there is less to search. */
+        open[p] = false; told[p] = false; undrained[p] = false; stepping[p] = false; work[p] = 0;
+        lease_number = 0; revoked = 0; draining = false; has_asked = false; heard_of = false; still = false
+    }
 }
 
 init
