@@ -749,6 +749,21 @@ def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap, cou
         movable.end()
 
 
+def test_nobody_is_refused_the_room_of_who_comes_back_at_that_moment(make_daemon, make_gpu, reap):
+    """What takes more than a second and a half to come can leave again when it is there, for who asked meanwhile."""
+    daemon = make_daemon(make_gpu(FAKECUDA_LINK_GBPS="0.3")).start()
+    asks = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "asks", "--memory", "980MiB")
+    comes = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "comes", "--memory", "800MiB")
+    for _ in range(7):
+        assert comes.ask(f"alloc {100 * MIB}") == "allocated"
+    daemon.cli("suspend", "comes")
+    daemon.cli("resume", "comes", "--no-wait")
+    wait_for(lambda: daemon.session("comes")["movable_bytes"] > 64 * MIB, "some of it to come")
+    assert asks.ask(f"alloc {960 * MIB}") == "allocated", asks.process.stderr.read()
+    for movable in (comes, asks):
+        movable.end()
+
+
 def test_what_cannot_come_in_parts_is_not_asked_for_again_and_again(make_daemon, make_gpu, reap):
     """There is room for some of physical memory that the program made in one, which comes as a whole: its process is told to bring
     that piece once."""

@@ -336,15 +336,29 @@ static struct residency_turns turns_of(const struct moves *moves)
     return (struct residency_turns){TURN_LEAST_NS, TURN_MOST_NS};
 }
 
-/* What would be free in a place for `waiter`, if all others left that can. */
+/* What comes to one of the session's GPUs at present: once it is there, it can leave again. */
+static uint64_t on_its_way(const struct session *session, unsigned policy_gpu)
+{
+    return session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)
+                                               : moves_coming_bytes(session, policy_gpu);
+}
+
+/* What would be free in a place for `waiter`, if all others left that can, or could then. */
 static int64_t most_room(const struct view *view, const struct residency_session *waiter, unsigned place,
                          const int64_t free_bytes[RESIDENCY_PLACES])
 {
     int64_t room = free_bytes[place];
-    for (unsigned i = 0; i < view->count; i++)
-        for (unsigned j = 0; j < view->seen[i].part_count && &view->seen[i] != waiter; j++)
+    for (unsigned i = 0; i < view->count; i++) {
+        const struct session *session = view->sessions[i];
+        if (&view->seen[i] == waiter)
+            continue;
+        for (unsigned j = 0; j < view->seen[i].part_count; j++)
             if (view->seen[i].parts[j].gpu == place)
                 room += (int64_t)view->seen[i].parts[j].here_bytes;
+        for (unsigned j = 0; j < session->gpu_count; j++)
+            if (session->gpus[j].gpu == (int)place)
+                room += (int64_t)on_its_way(session, j);
+    }
     return room;
 }
 
