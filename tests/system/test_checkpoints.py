@@ -129,8 +129,9 @@ def test_the_next_daemon_waits_for_the_program_of_a_dead_one(checkpoints, verb, 
 def test_an_order_is_turned_round(checkpoints, verb):
     other = "resume" if verb == "suspend" else "suspend"
     checkpoints.prepare(verb)
-    command = checkpoints.begin(verb)
-    checkpoints.program()
+    with checkpoints.held_back():
+        command = checkpoints.begin(verb)
+        checkpoints.program()
     checkpoints.daemon.cli(other, "a")
     command.kill()
     checkpoints.expect(other)
@@ -141,13 +142,12 @@ def test_an_order_is_turned_round(checkpoints, verb):
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_program_that_is_killed_loses_nothing(checkpoints, verb, begun):
     checkpoints.prepare(verb)
-    with contextlib.ExitStack() as held:
+    with checkpoints.held_back():
+        command, program = checkpoints.begin(verb), checkpoints.program()
         if not begun:
-            held.enter_context(checkpoints.held_back())
-        command = checkpoints.begin(verb)
-        program = checkpoints.program()
-        if begun:
-            checkpoints.wait_until_driver_works(verb)
+            os.kill(program, signal.SIGKILL)
+    if begun:
+        checkpoints.wait_until_driver_works(verb)
         os.kill(program, signal.SIGKILL)
     assert command.wait(20) == 1
     wait_for(lambda: checkpoints.daemon.session("a")["move"] is None, "what had left to be back")
@@ -163,9 +163,9 @@ def test_a_program_that_is_killed_loses_nothing(checkpoints, verb, begun):
 @pytest.mark.parametrize("verb", ["suspend", "resume"])
 def test_a_program_that_is_stopped_goes_on(checkpoints, verb):
     checkpoints.prepare(verb)
-    command = checkpoints.begin(verb)
-    program = checkpoints.program()
-    os.kill(program, signal.SIGSTOP)
+    with checkpoints.held_back():
+        command, program = checkpoints.begin(verb), checkpoints.program()
+        os.kill(program, signal.SIGSTOP)
     other = run_movable(checkpoints.daemon, checkpoints.reap, 2, MIB, "--name", "b", "--memory", "16MiB")
     assert other.ask("check") == "good" and command.poll() is None
     other.end()
