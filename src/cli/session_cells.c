@@ -114,7 +114,9 @@ void cells_usage(struct table_cell cells[static 2], uint64_t used, uint64_t limi
 
 const char *cells_wait(const json_t *session, char text[static CELLS_WAIT_TEXT])
 {
-    const json_t *left = json_object_get(session, "wait_seconds_left");
+    const json_t *waits = json_object_get(session, "waits_for"), *move = json_object_get(session, "move");
+    const json_t *left = json_object_get(json_is_string(waits) ? session : move,
+                                         json_is_string(waits) ? "wait_seconds_left" : "seconds_left");
     double seconds = json_number_value(left);
     text[0] = '\0';
     if (json_is_number(left) && seconds < 100)

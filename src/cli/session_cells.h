@@ -37,7 +37,7 @@ void cells_achieved(struct table_cell *cell, const json_t *session, const json_t
 /* A session's speed of late as part of its speed alone, and what was promised of it; "-" where nothing is measured. */
 void cells_speed(struct table_cell *cell, const json_t *session);
 
-/* ", about 12 s" for how long a session should still wait; "" where that cannot be told. Returns `text`. */
+/* ", about 12 s" for how long a session should still wait, or its move should still take; "" where that cannot be told. Returns `text`. */
 #define CELLS_WAIT_TEXT 48
 const char *cells_wait(const json_t *session, char text[static CELLS_WAIT_TEXT]);
 

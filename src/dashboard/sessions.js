@@ -72,7 +72,10 @@ function stateOf(session) {
     const part = session.move?.total_bytes ? ` ${percent(session.move.done_bytes / session.move.total_bytes)}` : "";
     return [(session.residency === "leaving" ? "leaving" : "coming back") + part, "waits"];
   }
-  if (session.residency === "away") return [session.suspended_by === "idle" ? "asleep" : "suspended", "waits"];
+  if (session.residency === "away") {
+    const by = { idle: "asleep", need: "away" };
+    return [session.waits_for_room ? "waits for room" : by[session.suspended_by] || "suspended", "waits"];
+  }
   if (session.state !== "active") return [session.state === "queued" ? `queued, ${session.queue_position}.` : session.state, "waits"];
   if (session.undrainable) return ["undrainable", "bad"];
   if (session.waiting) return ["waits", "waits"];

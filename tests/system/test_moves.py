@@ -365,6 +365,7 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     daemon.cli("suspend", "other")
     daemon.cli("resume", "other")
     assert other.ask("check") == "good" and daemon.session("stopped")["residency"] == "leaving"
+    assert "leaving, about" in daemon.cli("list").stdout and "leaving, by user, about" in daemon.cli("show", "stopped").stdout
     os.kill(stopped.process.pid, signal.SIGCONT)
     wait_for(lambda: daemon.session("stopped")["residency"] == "away", "the process to leave once it goes on")
     daemon.cli("resume", "stopped")

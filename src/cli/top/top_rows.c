@@ -61,6 +61,14 @@ static void label_gpu(const json_t *gpu, char *text, size_t bytes)
         snprintf(text, bytes, "%d", (int)json_integer_value(index));
 }
 
+static const char *state_of_away(const json_t *session)
+{
+    const char *by = session_text(session, "suspended_by");
+    if (json_is_true(json_object_get(session, "waits_for_room")))
+        return "waits";
+    return strcmp(by, "idle") == 0 ? "asleep" : strcmp(by, "need") == 0 ? "away" : "suspended";
+}
+
 static const char *state_of(const json_t *session)
 {
     const char *state = session_text(session, "state"), *lease = session_text(session, "lease");
@@ -68,7 +76,7 @@ static const char *state_of(const json_t *session)
     if (strcmp(state, "active") != 0)
         return state;
     if (strcmp(residency, "away") == 0)
-        return strcmp(session_text(session, "suspended_by"), "idle") == 0 ? "asleep" : "suspended";
+        return state_of_away(session);
     if (strcmp(residency, "leaving") == 0 || strcmp(residency, "coming") == 0)
         return residency;
     if (json_is_true(json_object_get(session, "undrainable")))

@@ -76,7 +76,8 @@ static void print_residency(const json_t *session, bool colour)
     char text[512], here[UNITS_BYTES_TEXT], away[UNITS_BYTES_TEXT], stays[UNITS_BYTES_TEXT],
         host[UNITS_BYTES_TEXT];
     const char *by = session_text(session, "suspended_by"), *failure = session_text(session, "move_failure");
-    bool waits = json_is_true(json_object_get(session, "waits_for_room"));
+    bool waits = json_is_true(json_object_get(session, "waits_for_room")),
+         moves = json_is_object(json_object_get(session, "move"));
     char wait[CELLS_WAIT_TEXT];
     cells_wait(session, wait);
     if (strcmp(session_text(session, "oversubscribe"), "none") == 0) {
@@ -86,7 +87,7 @@ static void print_residency(const json_t *session, bool colour)
     }
     snprintf(text, sizeof(text), "%s%s%s%s%s; %s on the card, %s away, %s cannot move; %s of host memory",
              session_text(session, "residency"), *by ? ", by " : "", by, waits ? ", waits for room" : "",
-             waits ? wait : "", units_format_bytes(session_number(session, "movable_bytes"), here),
+             waits || moves ? wait : "", units_format_bytes(session_number(session, "movable_bytes"), here),
              units_format_bytes(session_number(session, "evicted_bytes"), away),
              units_format_bytes(session_number(session, "unmovable_bytes"), stays),
              units_format_bytes(session_number(session, "host_memory_bytes"), host));

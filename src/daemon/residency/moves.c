@@ -142,6 +142,17 @@ int moves_resume(struct session *session, struct error *error)
     return 0;
 }
 
+/* By how it goes, and before anything has moved by moves of late. */
+static double seconds_left_of_move(const struct session *session, uint64_t done_bytes, uint64_t left_bytes)
+{
+    const struct moves *moves = session->daemon->moves;
+    double seconds = (double)(daemon_now_usec() - session->move->began_usec) / 1e6,
+           expected = (double)left_bytes / (double)moves->bytes_per_second;
+    if (done_bytes)
+        return seconds * (double)left_bytes / (double)done_bytes;
+    return expected > seconds ? expected : seconds; /* one that goes on for long takes long */
+}
+
 struct moves_standing moves_standing(const struct session *session)
 {
     const struct move *move = session->move;
@@ -171,9 +182,7 @@ struct moves_standing moves_standing(const struct session *session)
     uint64_t left = move->is_leaving ? standing.resident_bytes : standing.evicted_bytes;
     standing.total_bytes = left > move->total_bytes ? left : move->total_bytes;
     standing.done_bytes = standing.total_bytes - left;
-    double seconds = (double)(daemon_now_usec() - move->began_usec) / 1e6;
-    if (standing.done_bytes)
-        standing.seconds_left = seconds * (double)left / (double)standing.done_bytes;
+    standing.seconds_left = seconds_left_of_move(session, standing.done_bytes, left);
     return standing;
 }
 

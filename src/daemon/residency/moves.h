@@ -43,7 +43,7 @@ struct moves_standing {
     uint64_t unmovable_bytes;         /* of processes whose memory can move else */
     uint64_t arena_bytes;             /* host memory that it has */
     uint64_t done_bytes, total_bytes; /* of the move that goes on */
-    double seconds_left;              /* of it; below 0: not known yet */
+    double seconds_left;              /* of it, about; below 0: none goes on, or the driver does not tell */
     const char *failure;              /* why the last move failed; "": it did not */
 };
 struct moves_standing moves_standing(const struct session *session);
