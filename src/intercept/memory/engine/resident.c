@@ -4,7 +4,7 @@
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/resolve/real.h"
 
-#define PIECE_PART 64 /* of the card */
+#define PIECE_PART 256 /* of the card */
 #define PIECE_LEAST_BYTES (UINT64_C(4) << 20)
 #define PIECE_MOST_BYTES (UINT64_C(1) << 30)
 
@@ -228,7 +228,8 @@ static struct extent *enter(struct extent *made, CUresult *result)
     return NULL;
 }
 
-/* How large pieces are: a small part of the card, so that what moves is small beside it; but to make and map each takes time. */
+/* How large pieces are: a small part of the card, so that what moves is small beside it, and the first one, which is made before
+ * anything can come back, beside what a program has; but to make and map each takes time. */
 static uint64_t piece_bytes(CUdevice device)
 {
     uint64_t *known = device >= 0 && device < (int)LEDGER_GPUS ? &swap_state()->piece_bytes[device] : NULL;

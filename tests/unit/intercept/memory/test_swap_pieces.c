@@ -48,6 +48,28 @@ static void a_large_allocation_is_made_in_pieces_and_charged_as_it_was_asked_for
     assert_nothing_is_left();
 }
 
+static CUresult say_8_gib(size_t *bytes, CUdevice device)
+{
+    *bytes = 8192 * MIB;
+    return CUDA_SUCCESS;
+}
+
+/* Nothing is copied back while the first piece is made: of a program that has a sixteenth of the card that is a sixteenth. */
+static void the_first_piece_is_a_small_part_of_what_a_program_has(void **state)
+{
+    CUresult (*driver_total)(size_t *, CUdevice) = real(cuDeviceTotalMem_v2);
+    uint64_t known_bytes = swap_state()->piece_bytes[0];
+    SET(cuDeviceTotalMem_v2, say_8_gib);
+    swap_state()->piece_bytes[0] = 0;
+    CUdeviceptr address = take(128 * MIB);
+    assert_true(piece_at(address)->bytes <= 32 * MIB);
+    assert_true(extent_count_now() >= 4);
+    SET(cuDeviceTotalMem_v2, driver_total);
+    swap_state()->piece_bytes[0] = known_bytes;
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_nothing_is_left();
+}
+
 static void an_address_between_its_pieces_is_no_allocation(void **state)
 {
     CUdeviceptr address = take(LARGE), base = 0, range = 0;
@@ -375,6 +397,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         TEST(a_large_allocation_is_made_in_pieces_and_charged_as_it_was_asked_for),
+        TEST(the_first_piece_is_a_small_part_of_what_a_program_has),
         TEST(an_address_between_its_pieces_is_no_allocation),
         TEST(copies_and_memsets_cross_from_piece_to_piece),
         TEST(room_is_free_while_the_rest_of_one_allocation_still_leaves),
