@@ -184,7 +184,7 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
             break;
         if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
             if (!(what & GATE_LOADS))
-                in_flight_begin_sample(gate);
+                in_flight_begin_sample(gate, what & GATE_PIECES);
             break;
         }
         go_outside(self);

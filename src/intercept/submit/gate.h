@@ -124,6 +124,12 @@ __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, 
     gate_enter_for(gate, stream, GATE_SUBMITS, NULL);
 }
 
+/* The same for a call that gives the GPU several pieces of work. */
+__attribute__((always_inline)) static inline void gate_enter_pieces(struct gate *gate, CUstream stream)
+{
+    gate_enter_for(gate, stream, GATE_SUBMITS | GATE_PIECES, NULL);
+}
+
 /* The same for the launch of one function. */
 __attribute__((always_inline)) static inline void gate_enter_launch(struct gate *gate, CUstream stream,
                                                                     CUfunction function)

@@ -39,6 +39,8 @@ enum gate_inside {
         2, /* handing one kernel to it, which takes long only where code is loaded or compiled first */
     GATE_LOADS = 4, /* it may be loading or compiling code, under a lock for which others wait */
     GATE_NAMES = 8, /* naming device addresses to it, and giving the GPU nothing */
+    GATE_PIECES =
+        16, /* with GATE_SUBMITS: several pieces of work, the first of which may begin while the call lasts */
 };
 
 struct gate_thread {
@@ -60,7 +62,8 @@ struct in_flight_mark {
     bool queued;
     /* Behind a mark right before its one call. */
     bool sample;
-    /* Of such a one: how long the call was under way to the GPU, which had reached the mark before and had nothing to do. */
+    /* Of such a one, of one piece of work: how long the call was under way to the GPU, which had reached the mark before and
+     * had nothing to do. */
     uint64_t lead_ns;
 };
 /* One less before a stream: the last that was reached is kept, to measure from. */
@@ -110,8 +113,8 @@ struct in_flight_entry {
     uint32_t first;
     /* The driver refused an event. */
     bool unmarkable;
-    /* The last mark was recorded right before a call, to measure this one. */
-    bool sampling;
+    /* The last mark was recorded right before a call, to measure this one; which gives the GPU several pieces of work. */
+    bool sampling, samples_pieces;
     /* When the last mark was recorded, and when the last one was seen reached. */
     uint64_t recorded_ns, reached_ns;
     /* The thread was not run while it recorded the last mark: nobody knows when the GPU had it. */

@@ -48,7 +48,7 @@ static uint32_t calls_to_mark(struct in_flight_entry *entry, bool sampled)
     return 1 + (entry->chance >> 8) % (2 * chunk - 1);
 }
 
-void in_flight_begin_sample(struct gate *gate)
+void in_flight_begin_sample(struct gate *gate, bool has_pieces)
 {
     struct in_flight_entry *entry = gate_self.entry;
     if (!entry || entry->left > 1 || atomic_load_explicit(&gate->captures, memory_order_relaxed))
@@ -63,6 +63,7 @@ void in_flight_begin_sample(struct gate *gate)
     entry->behind_ns = atomic_load_explicit(&entry->marks, memory_order_relaxed) ? monotonic_ns() : 0;
     if (stream && !entry->behind_ns)
         entry->sampling = in_flight_mark(gate, entry, stream);
+    entry->samples_pieces = has_pieces;
     guard_unlock(&entry->lock);
     own_calls_end(&calls);
 }

@@ -33,9 +33,9 @@ bool in_flight_is_full(struct gate *gate, CUstream stream);
 /* Wait until the stream of in_flight_is_full() has room, the gate changes, or it has taken too long. */
 void in_flight_wait(struct gate *gate);
 
-/* Inside, after in_flight_is_full(): the call that follows may be one to measure by itself. Not where code may be loaded
- * in it, which is not the GPU's work. */
-void in_flight_begin_sample(struct gate *gate);
+/* Inside, after in_flight_is_full(): the call that follows, of several pieces of work or of one, may be one to measure by
+ * itself. Not where code may be loaded in it, which is not the GPU's work. */
+void in_flight_begin_sample(struct gate *gate, bool has_pieces);
 
 /* A call was made. `marks`: it counts towards a mark. Inside. */
 void in_flight_count(struct gate *gate, CUstream stream, bool marks);

@@ -72,7 +72,9 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     bool was_behind = entry->behind_ns && now_ns - entry->behind_ns < RECORD_MOST_NS;
     if (!is_behind && !was_behind)
         note_gap(gate, entry);
-    mark->lead_ns = is_sample && !is_behind ? now_ns - entry->recorded_ns : 0;
+    /* The first of several pieces may have begun at any moment since then. */
+    bool has_way = is_sample && !is_behind && !entry->samples_pieces;
+    mark->lead_ns = has_way ? now_ns - entry->recorded_ns : 0;
     entry->sampling = false;
     entry->behind_ns = 0;
     if (!put(entry, &mark->event, CU_EVENT_DEFAULT, stream))

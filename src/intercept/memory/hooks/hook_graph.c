@@ -115,7 +115,7 @@ static CUresult pass_and_launch(CUresult (*driver)(CUgraphExec, CUstream), CUgra
     unsigned attempt = 0;
     do {
         if (gate)
-            gate_enter(gate, where);
+            gate_enter_pieces(gate, where);
         result = launch(driver, exec, stream, where, &lack);
         if (gate)
             gate_leave(gate, where);

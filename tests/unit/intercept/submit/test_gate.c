@@ -109,6 +109,16 @@ static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned g
     return submit_any();
 }
 
+/* Its first kernels are done while the call lasts. */
+static CUresult launch_graph(CUgraphExec graph, CUstream stream)
+{
+    (void)graph;
+    put[number(stream ? stream : CU_STREAM_LEGACY)]++;
+    if (way_ns)
+        stands_ns += way_ns;
+    return submit_any();
+}
+
 /* Questions that a launch can do without. */
 static atomic_uint context_questions;
 
@@ -246,7 +256,7 @@ static int make_gate(void **state)
     (void)state;
 #define SUBMITS(symbol, ...) install(CUDA_ID_##symbol, (void *)submit_any);
 #include "intercept/submit/submit.def"
-    install(CUDA_ID_cuGraphLaunch, (void *)submit_any);
+    install(CUDA_ID_cuGraphLaunch, (void *)launch_graph);
     install(CUDA_ID_cuGraphLaunch_ptsz, (void *)submit_any);
     install(CUDA_ID_cuGraphUpload, (void *)submit_any);
     install(CUDA_ID_cuGraphUpload_ptsz, (void *)submit_any);
@@ -849,13 +859,15 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 /* --- What is measured ------------------------------------------------------------------------------ */
 
 static float piece_ms = 0.25f;
+static bool begins_at_once;
 
-/* By the number of calls between two events: each takes the GPU as long. An idle one waits for the first of them. */
+/* By the number of calls between two events: each takes the GPU as long. An idle one waits for the first of them, unless that
+ * begins at once. */
 static CUresult elapsed(float *ms, CUevent from, CUevent to)
 {
     uint64_t from_ns = events[(uintptr_t)from].recorded_ns, to_ns = events[(uintptr_t)to].recorded_ns;
     *ms = piece_ms * (float)(events[(uintptr_t)to].at - events[(uintptr_t)from].at);
-    if (events[(uintptr_t)from].was_idle)
+    if (events[(uintptr_t)from].was_idle && !begins_at_once)
         *ms += (float)(to_ns - from_ns) / (float)MS;
     return CUDA_SUCCESS;
 }
@@ -924,6 +936,22 @@ static void the_way_to_an_idle_gpu_is_not_counted(void **state)
     struct in_flight_done told = in_flight_take_done(gate);
     assert_int_equal(told.calls, 20);
     assert_in_range(told.ns, 20 * MS / 4 - MS / 2, 20 * MS / 4 + MS / 2);
+}
+
+/* The first kernels of a graph are done before the call returns. */
+static void a_graph_is_counted_from_the_call_on(void **state)
+{
+    (void)state;
+    begins_at_once = true;
+    way_ns = MS / 8;
+    for (unsigned i = 0; i < 20; i++)
+        cuGraphLaunch(NULL, STREAM(31));
+    way_ns = 0;
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    begins_at_once = false;
+    assert_int_equal(told.calls, 20);
+    assert_in_range(told.ns, 20 * MS / 4 - MS / 4, 20 * MS / 4 + MS / 4);
 }
 
 static void streams_that_work_side_by_side_are_told_of(void **state)
@@ -1399,6 +1427,7 @@ int main(void)
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
         MEASURES(the_way_to_an_idle_gpu_is_not_counted),
+        MEASURES(a_graph_is_counted_from_the_call_on),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
         MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
