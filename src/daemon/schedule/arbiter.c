@@ -78,6 +78,16 @@ static uint64_t began_at(const struct arbiter_process *process, uint64_t from)
     return from - process->open_since < longest ? process->open_since : from - longest;
 }
 
+static void note_measured(struct seen *seen, const struct wire_work *work)
+{
+    double least = (double)work->least_ns;
+    if (!work->measured)
+        return;
+    seen->is_measured = true;
+    if (least > 0 && (seen->least_ns <= 0 || least < seen->least_ns))
+        seen->least_ns = least;
+}
+
 /* Up to the time that passed since its gate opened: a process can claim no more. A long piece of work is told of as a
  * whole, when it is done. */
 static void take_measure(struct arbiter_process *process, const struct wire_work *work)
@@ -102,7 +112,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     busy = own_part(process, from, busy, (double)told->calls);
     session->busy_ns += busy;
     session->said_ns += busy;
-    session->seen.is_measured |= work->measured > 0;
+    note_measured(&session->seen, work);
     arbiter_learn(session, is_alone, passed, busy, (double)told->calls);
 }
 

@@ -233,7 +233,7 @@ static void judge_guest(struct arbiter_session *session, double busy, double use
 /* What it told of the stretch that is over says something of its cost. */
 static void learn_cost(struct arbiter_session *session, const struct seen *seen, double passed, bool is_alone)
 {
-    struct cost_stretch stretch = {passed, seen->busy_ns, seen->calls, !seen->is_measured};
+    struct cost_stretch stretch = {passed, seen->busy_ns, seen->calls, !seen->is_measured, seen->least_ns};
     if (seen->calls < 1)
         return;
     if (!is_alone) {

@@ -96,6 +96,8 @@ struct use {
 struct seen {
     uint64_t from;
     double busy_ns, calls;
+    /* The least that one of the calls took, of those that were measured; 0: none was, or nobody told. */
+    double least_ns;
     /* In which its gates were open, but it was to hold still. */
     double still_ns;
     /* Another session's gate was open in a part of what they told. */

@@ -10,6 +10,11 @@
 /* A cost that is wrong by less than this, as far as its stretches tell. Few of them may be alike by chance: what they tell counts
  * for so much more, divided by how many more there are than one. */
 #define ERROR_MOST 0.05
+/* Where some calls take so much less than the average, stretches may be alike though calls differ: so many are needed, and what few
+ * of them tell counts for more. */
+#define ALIKE_LEAST 0.75
+#define STRETCHES_DIFFERING 6u
+#define FEW_DIFFERING 8
 /* Of a call, or by less than this, which is how exactly a single call is measured: else short calls' cost would not be known for
  * long. */
 #define NOISE_NS 20000.0
@@ -64,13 +69,20 @@ double solo_cost_of(const struct solo_cost *cost, double calls)
     return cost->calls > 0 ? calls * cost->ns / cost->calls : -1;
 }
 
+/* Whether single calls took about as much as all do on average, as far as somebody told. */
+static bool are_calls_alike(const struct solo_cost *cost)
+{
+    return cost->least_ns >= ALIKE_LEAST * solo_cost_of(cost, 1) || cost->least_ns <= 0;
+}
+
 /* By how much the cost is wrong, usually, as a part of it: that of a ratio of two sums. */
 static double error_of(const struct solo_cost *cost)
 {
     double each_ns = cost->ns / cost->calls, others = cost->stretches - 1;
     double squares =
         cost->ns_squares - 2 * each_ns * cost->products + each_ns * each_ns * cost->calls_squares;
-    return sqrt(fmax(squares, 0) * cost->stretches / others) / cost->ns * (1 + FEW / others);
+    double few = are_calls_alike(cost) ? FEW : FEW_DIFFERING;
+    return sqrt(fmax(squares, 0) * cost->stretches / others) / cost->ns * (1 + few / others);
 }
 
 bool solo_cost_is_alike(const struct solo_cost *cost)
@@ -85,8 +97,14 @@ bool solo_cost_is_sure(const struct solo_cost *cost)
 
 bool solo_cost_is_steady(const struct solo_cost *cost)
 {
-    return cost->stretches >= STRETCHES_LEAST &&
+    return cost->stretches >= (are_calls_alike(cost) ? STRETCHES_LEAST : STRETCHES_DIFFERING) &&
            error_of(cost) < fmax(ERROR_MOST, NOISE_NS / solo_cost_of(cost, 1));
+}
+
+static void note_least(struct solo_cost *cost, double ns)
+{
+    if (ns > 0 && (cost->least_ns <= 0 || ns < cost->least_ns))
+        cost->least_ns = ns;
 }
 
 static void add(struct solo_cost *cost, double busy_ns, double calls, bool is_guess)
@@ -107,11 +125,11 @@ static void add(struct solo_cost *cost, double busy_ns, double calls, bool is_gu
     cost->products += busy_ns * calls;
 }
 
-static void begin_anew(struct solo_cost *cost)
+static void begin_anew(struct solo_cost *cost, double least_ns)
 {
     double ns = cost->odd_ns, calls = cost->odd_calls;
     unsigned left = cost->may_be_mixed ? cost->may_be_mixed - 1 : MIXED_MOST;
-    *cost = (struct solo_cost){.may_be_mixed = left};
+    *cost = (struct solo_cost){.may_be_mixed = left, .least_ns = least_ns};
     add(cost, ns, calls, false);
     begin_trend(&cost->alone, log(ns / calls));
     cost->alone.count = STRETCHES_LEAST; /* that many were odd, or one was measured on purpose */
@@ -151,13 +169,14 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
         cost->odd_ns = cost->odd_calls = 0;
         cost->may_be_mixed -= is_measure && cost->may_be_mixed;
         add(cost, stretch.busy_ns, stretch.calls, stretch.is_guess);
+        note_least(cost, stretch.least_ns);
         return false;
     }
     cost->odd_ns += stretch.busy_ns;
     cost->odd_calls += stretch.calls;
     if (!is_measure && cost->alone.odd < ODD_STRETCHES)
         return false;
-    begin_anew(cost);
+    begin_anew(cost, stretch.least_ns);
     return true;
 }
 

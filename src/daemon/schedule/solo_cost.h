@@ -30,6 +30,8 @@ struct solo_cost {
     double ns, calls, odd_ns, odd_calls;
     /* How much stretches differ: the number of those that are no guess, and sums of squares and products of both. */
     double stretches, ns_squares, calls_squares, products;
+    /* The least that a single call took; 0: nobody told. */
+    double least_ns;
     /* It is of a stretch in which the calls became others, which may have had both kinds: so many more measures replace it if
      * they differ. */
     unsigned may_be_mixed;
@@ -53,6 +55,8 @@ struct cost_stretch {
     double passed_ns, busy_ns, calls;
     /* None of them was measured: they are taken to be like calls of before, which were told of already. */
     bool is_guess;
+    /* The least that a single one took, of those that were measured; 0: nobody told. */
+    double least_ns;
 };
 
 /* A stretch without company. `is_measure`: it was made in order to find out whether the cost has changed, and is believed

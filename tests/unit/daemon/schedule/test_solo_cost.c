@@ -62,6 +62,26 @@ static void two_stretches_about_alike_make_no_cost_that_is_charged_by(void **sta
     assert_true(solo_cost_is_steady(&cost));
 }
 
+/* Of which single calls tell that they differ. */
+static void stretches_that_agree_by_chance_make_no_cost_that_is_charged_by(void **state)
+{
+    struct solo_cost cost = {0};
+    for (unsigned i = 0; i < 10; i++) {
+        struct cost_stretch tailed = stretch(20, 16 + 0.3 * (i % 2), 12);
+        tailed.least_ns = i == 1 ? 0.1 * MS : MS;
+        assert_false(solo_cost_is_steady(&cost) && i < 6);
+        solo_cost_learn(&cost, tailed, true);
+    }
+    assert_true(solo_cost_is_steady(&cost)); /* ten are no chance */
+    cost = (struct solo_cost){0};
+    for (unsigned i = 0; i < 2; i++) {
+        struct cost_stretch alike = stretch(20, 16 + 0.3 * (i % 2), 12);
+        alike.least_ns = 1.3 * MS;
+        solo_cost_learn(&cost, alike, true);
+    }
+    assert_true(solo_cost_is_steady(&cost));
+}
+
 static void a_cost_of_calls_that_differ_is_charged_by_once_many_were_measured(void **state)
 {
     struct solo_cost cost = {0};
@@ -158,6 +178,7 @@ int main(void)
         cmocka_unit_test(calls_cost_what_they_took_alone),
         cmocka_unit_test(many_calls_make_a_cost_sure_that_is_not_steady),
         cmocka_unit_test(two_stretches_about_alike_make_no_cost_that_is_charged_by),
+        cmocka_unit_test(stretches_that_agree_by_chance_make_no_cost_that_is_charged_by),
         cmocka_unit_test(a_cost_of_calls_that_differ_is_charged_by_once_many_were_measured),
         cmocka_unit_test(the_least_is_that_of_late),
         cmocka_unit_test(one_odd_stretch_changes_nothing_and_three_do),
