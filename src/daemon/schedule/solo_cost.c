@@ -15,6 +15,9 @@
 #define ALIKE_LEAST 0.75
 #define STRETCHES_DIFFERING 6u
 #define FEW_DIFFERING 8
+/* Where none takes less than this, what few stretches tell is hardly chance. */
+#define ALIKE_MOST 0.9
+#define FEW_ALIKE 1
 /* Of a call, or by less than this, which is how exactly a single call is measured: else short calls' cost would not be known for
  * long. */
 #define NOISE_NS 20000.0
@@ -81,7 +84,9 @@ static double error_of(const struct solo_cost *cost)
     double each_ns = cost->ns / cost->calls, others = cost->stretches - 1;
     double squares =
         cost->ns_squares - 2 * each_ns * cost->products + each_ns * each_ns * cost->calls_squares;
-    double few = are_calls_alike(cost) ? FEW : FEW_DIFFERING;
+    double few = !are_calls_alike(cost)                   ? FEW_DIFFERING
+                 : cost->least_ns >= ALIKE_MOST * each_ns ? FEW_ALIKE
+                                                          : FEW;
     return sqrt(fmax(squares, 0) * cost->stretches / others) / cost->ns * (1 + few / others);
 }
 

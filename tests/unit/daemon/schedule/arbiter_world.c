@@ -322,6 +322,8 @@ static void deliver(struct member *member)
             double times = !(member->misjudges > 0) ? 1
                            : member->reports++ % 2  ? member->misjudges / 2
                                                     : member->misjudges;
+            if (member->jitter > 0)
+                times = member->reports++ % 2 ? 1 - member->jitter : 1 + member->jitter;
             bool is_guess = member->guesses && member->last_each_ns > 0 && ++member->reports % 2;
             if (is_guess)
                 mail.busy_ns = (uint64_t)(member->last_each_ns * (double)mail.calls);

@@ -50,6 +50,8 @@ struct member {
     bool says_nothing; /* its agent claims that it does not use the GPU */
     /* Its calls seem to take so many times as long in every other report, and half as long in those between. */
     double misjudges;
+    /* They seem to take longer by this part in every other report, and shorter in those between. */
+    double jitter;
     /* Of every other report no call was measured: they are taken to be like those of the report before. */
     bool guesses;
     double last_each_ns;

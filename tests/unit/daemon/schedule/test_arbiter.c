@@ -1116,6 +1116,22 @@ static void calls_that_are_not_alike_are_charged_beside_a_light_program(void **s
     assert_near(charged, used, 2);
 }
 
+/* Two stretches differ a little, and none of its calls took much less than the others. */
+static void a_light_program_of_which_little_was_measured_is_charged_by_its_calls(void **state)
+{
+    struct member *tailed =
+        world_add(&world, "0%..75%", NORMAL, (struct program){.piece_ns = MS, .burst = 1});
+    struct member *light = world_add(&world, "10%..100%", NORMAL,
+                                     (struct program){.piece_ns = 400000, .burst = 1, .idle_ns = 3 * MS});
+    (void)state;
+    light->jitter = 0.04;
+    run_tailed(tailed, NULL, SECOND);
+    uint64_t used_ns = light->device_ns, charged_ns = arbiter_session_used(light->session, 0);
+    run_tailed(tailed, NULL, 2 * SECOND);
+    double used = (double)(light->device_ns - used_ns) / 2e7;
+    assert_near((double)(arbiter_session_used(light->session, 0) - charged_ns) / 2e7, used, 0.5);
+}
+
 /* Whenever it is alone, by chance, it has short calls. */
 static void a_cost_that_others_of_its_calls_had_is_not_believed(void **state)
 {
@@ -1211,6 +1227,7 @@ int main(void)
         T(nobody_is_waited_for_longer_than_its_gate_was_open),
         T(random_deaths_and_stops_leave_the_others_at_their_share),
         T(calls_that_are_not_alike_are_charged_beside_a_light_program),
+        T(a_light_program_of_which_little_was_measured_is_charged_by_its_calls),
         T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
         T(a_maximum_holds_where_every_other_report_is_a_guess),
         T(a_cost_that_others_of_its_calls_had_is_not_believed),
