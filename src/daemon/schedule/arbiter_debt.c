@@ -1,5 +1,6 @@
 /* What users' sessions took beyond their part: it outlives the sessions, so that nobody gets rid of it by making
  * new ones. A debt is paid back in the time that the user's part of the GPU takes to come to as much. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "daemon/schedule/arbiter_state.h"
@@ -84,9 +85,11 @@ void arbiter_leave_turns(struct arbiter_session *session)
 void arbiter_join_turns(struct arbiter_session *session)
 {
     const struct arbiter *arbiter = session->arbiter;
-    FOR_GPUS (gpu, session->gpus)
-        session->use[gpu].vt = arbiter->gpus[gpu].clock[session->priority] +
-                               debt_now(&session->user->ahead[gpu], arbiter->now) / session->weight;
+    FOR_GPUS (gpu, session->gpus) {
+        double ahead = debt_now(&session->user->ahead[gpu], arbiter->now) / session->weight;
+        session->use[gpu].vt =
+            arbiter->gpus[gpu].clock[session->priority] + fmin(ahead, arbiter_most_ahead(session));
+    }
 }
 
 void arbiter_note_overdraft(struct arbiter_session *session)

@@ -342,6 +342,8 @@ bool arbiter_leaves_the_rest(const struct arbiter_session *session);
 void arbiter_advance_clocks(struct arbiter *arbiter);
 /* One that comes back from idling, or is new on these GPUs: what it did not use is not owed. */
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
+/* How far it is ahead of its GPUs' clocks at most, whatever it took. */
+double arbiter_most_ahead(const struct arbiter_session *session);
 /* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
 double arbiter_lag(const struct arbiter_session *session);
 /* Whether it waits, or holds, or did so until a moment ago: between two turns, nobody does. */

@@ -309,15 +309,24 @@ static void reach_second(struct use *use, uint64_t second)
     use->last_s = second;
 }
 
+/* Nobody waits for more than seventy turns of others, as long as turns are, or its own pieces of work. */
+double arbiter_most_ahead(const struct arbiter_session *session)
+{
+    double turn = quantum(session->arbiter);
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        turn = fmax(turn, (double)at->longest_ns);
+    return AHEAD_TURNS_MOST * turn;
+}
+
 /* What it takes while others want nothing, it is not behind for when they do: it is ahead by a turn or two, or by the
- * lease that goes on, and beyond that by no more than it was. And never by more than seventy turns of others. */
+ * lease that goes on, and beyond that by no more than it was. */
 static void advance(struct arbiter_session *session, uint64_t gpu, double held_ns)
 {
     struct use *use = &session->use[gpu];
-    double lease = (double)(session->arbiter->now - session->since), turn = quantum(session->arbiter);
-    double ahead =
-        fmin(fmax(lease, AHEAD_TURNS * turn) / session->weight, AHEAD_TURNS_MOST * fmax(lease, turn));
-    double most = session->arbiter->gpus[gpu].clock[session->priority] + ahead;
+    double lease = (double)(session->arbiter->now - session->since);
+    double ahead = fmax(lease, AHEAD_TURNS * quantum(session->arbiter)) / session->weight;
+    double most =
+        session->arbiter->gpus[gpu].clock[session->priority] + fmin(ahead, arbiter_most_ahead(session));
     double vt = use->vt + held_ns / session->weight;
     if (use->vt < most)
         use->vt = vt < most ? vt : most;

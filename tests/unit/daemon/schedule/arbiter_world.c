@@ -281,11 +281,11 @@ static void run_gpu(struct world *world, unsigned gpu)
     if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
         return;
     uint64_t done = member->in_flight_ns < WORLD_STEP_NS ? member->in_flight_ns : WORLD_STEP_NS;
-    uint64_t pieces_left = (member->in_flight_ns + member->program.piece_ns - 1) / member->program.piece_ns;
+    uint64_t piece = member->program.piece_ns, before_last = (member->in_flight_ns - 1) % piece;
     member->in_flight_ns -= done;
     member->device_ns += done;
-    member->calls +=
-        pieces_left - (member->in_flight_ns + member->program.piece_ns - 1) / member->program.piece_ns;
+    if (done > before_last)
+        member->calls += 1 + (done - 1 - before_last) / piece;
 }
 
 /* Whoever lives may use its lease: work that is before the GPU, or an open gate. */

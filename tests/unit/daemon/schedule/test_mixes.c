@@ -117,6 +117,8 @@ static double speed_alone(const struct drawn *drawn, struct program program)
 {
     struct world kept = world;
     struct drawn alone = *drawn;
+    if (!program.burst) /* it has no gaps */
+        return 100;
     alone.priority = ARBITER_PRIORITY_NORMAL;
     world_begin(&world);
     enter(&alone, program, "0%..100%");
@@ -386,6 +388,7 @@ static void keeps_its_promises_where_it_did_not(void **state)
         {KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS, 30},
         {KIND_UPSETS | KIND_PROCESSES, 12},
         {KIND_UPSETS | KIND_PROCESSES | KIND_MEDLEYS, 71},
+        {KIND_UPSETS, 34},
     };
     (void)state;
     broken = 0;
