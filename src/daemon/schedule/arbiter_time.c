@@ -439,6 +439,15 @@ void arbiter_note_beside(struct arbiter_session *session, double passed_ns, doub
     };
 }
 
+/* What guests of one of its GPUs used since the last charge, at most: they kept its work from all of them. */
+static double most_of_guests(const struct arbiter_session *session)
+{
+    double most = 0;
+    FOR_GPUS (gpu, session->held)
+        most = fmax(most, session->arbiter->gpus[gpu].guests_ns - session->use[gpu].guests_ns);
+    return most;
+}
+
 double arbiter_charge(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
@@ -452,6 +461,7 @@ double arbiter_charge(struct arbiter_session *session)
     /* Of calls that are not alike, and of several processes', what the turn's time was spent on tells more. */
     bool is_steady = is_charged_by_calls(session);
     bool has_several = has_several_processes(session);
+    double beside = most_of_guests(session);
     session->busy_ns -= busy;
     session->spent_ns = 0;
     session->unspent_ns = most_spent - spent;
@@ -460,9 +470,9 @@ double arbiter_charge(struct arbiter_session *session)
         double guests = arbiter->gpus[gpu].guests_ns - use->guests_ns;
         double held = use->open_ns > guests ? use->open_ns - guests : 0;
         double by_clock = use->open_ns * busy / passed;
-        bool is_by_calls = is_steady && (guests > 0 || !has_several);
-        double used = is_by_calls ? spent : by_clock < held ? by_clock : held;
-        if (guests > 0 && arbiter_is_charged_by_time(session))
+        bool is_by_calls = is_steady && (beside > 0 || !has_several);
+        double used = is_by_calls ? spent : fmin(by_clock, fmax(use->open_ns - beside, 0));
+        if (beside > 0 && arbiter_is_charged_by_time(session))
             used = by_clock * session->beside.part;
         most_open = held > most_open ? held : most_open;
         if (session->understates)
