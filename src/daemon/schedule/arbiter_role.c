@@ -145,17 +145,28 @@ static void see_turn(struct arbiter_session *session, double passed, bool gave_b
     set_dense(session, false);
 }
 
+/* In company, several processes wait for others side by side, and it is rare that none of them has work, as it is not when they are
+ * alone: then the one counts that has work for the greatest part of the time. */
+static double always_busy(const struct arbiter_session *session, double busy, bool is_alone)
+{
+    double most = 0;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        most = at->busy_part > most ? at->busy_part : most;
+    return is_alone || !has_several_processes(session) || busy < most ? busy : most;
+}
+
 /* What the session is like, by the part of the time in which it had work, and used the GPU. */
 static void judge(struct arbiter_session *session, double busy, double used, double passed, bool is_alone,
                   bool was_known)
 {
+    double always = always_busy(session, busy, is_alone);
     if (used > 0)
-        session->density = is_alone ? busy : used / (used + 1 - busy);
+        session->density = is_alone ? busy : used / (used + 1 - always);
     if (busy >= LIGHT_RATIO)
         session->light_ns = 0;
     else
         see_light(session, passed);
-    if (busy >= DENSE_RATIO && (is_alone || (used > DENSE_USED && session->density > DENSE_RATIO)))
+    if (always >= DENSE_RATIO && (is_alone || (used > DENSE_USED && session->density > DENSE_RATIO)))
         session->dense_ns += passed;
     else
         session->dense_ns = 0;
