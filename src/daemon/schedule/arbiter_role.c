@@ -373,7 +373,15 @@ static void give_for_others(struct arbiter_session *session)
     session->donor_until = now + session->donor_for;
 }
 
-/* The guests that use more than was promised, where a session does not get what was promised to it. */
+/* Which part of a GPU's time a guest keeps from others. Work that needs several GPUs has each of them for as long as it waits for
+ * another. */
+static double taken_by(const struct arbiter_session *guest)
+{
+    bool has_several = guest->gpus & (guest->gpus - 1);
+    return has_several ? guest->share_busy : guest->share_used;
+}
+
+/* The guests that take more than was promised, where a session does not get what was promised to it. */
 static void find_donors(struct arbiter_session *robbed)
 {
     struct arbiter *arbiter = robbed->arbiter;
@@ -381,7 +389,7 @@ static void find_donors(struct arbiter_session *robbed)
         double promised = (double)at->share.min / SHARE_WHOLE;
         if (!meets(at, robbed) || at->takes_turns)
             continue;
-        if (at->share_used > (promised > GUEST_LITTLE ? promised : GUEST_LITTLE) + GUEST_BEYOND)
+        if (taken_by(at) > (promised > GUEST_LITTLE ? promised : GUEST_LITTLE) + GUEST_BEYOND)
             give_for_others(at);
     }
 }

@@ -390,6 +390,7 @@ static void keeps_its_promises_where_it_did_not(void **state)
         {KIND_UPSETS | KIND_PROCESSES | KIND_MEDLEYS, 71},
         {KIND_UPSETS, 34},
         {KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS, 38},
+        {KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS, 61},
         {KIND_PROCESSES | KIND_MEDLEYS, 50},
     };
     (void)state;
