@@ -185,6 +185,8 @@ static struct residency_session see(const struct session *session, struct reside
         .waits_since_ns = (comes && move->wants_usec < since ? move->wants_usec : since) * 1000,
         .came_ns = move->came_usec * 1000,
         .paused_ns = move->paused_usec * 1000,
+        .began_ns = move->new_usec * 1000,
+        .held_ns = move->held_usec * 1000,
     };
     for (unsigned i = 0; i < session->gpu_count; i++) {
         if (session->gpus[i].gpu < 0)
@@ -264,6 +266,17 @@ static void bring_ahead(const struct view *view, unsigned number)
         moves_come_ahead(session);
 }
 
+/* The room is there that it waited for: its turn begins, unless others have waited longer. */
+static void begin_turn(const struct view *view, unsigned number)
+{
+    for (unsigned i = 0; i < view->count; i++)
+        if (i != number && view->seen[i].waits &&
+            view->seen[i].waits_since_ns <= view->seen[number].waits_since_ns &&
+            residency_share_place(&view->seen[i], &view->seen[number]))
+            return;
+    view->sessions[number]->move->came_usec = daemon_now_usec();
+}
+
 static void obey(const struct view *view, unsigned number)
 {
     struct session *session = view->sessions[number];
@@ -280,6 +293,7 @@ static void obey(const struct view *view, unsigned number)
         moves_advance(session);
     } else if (verdict == RESIDENCY_COMES) {
         bool comes = moves_wants_to_come(session);
+        begin_turn(view, number);
         tell_room(session, true);
         if (comes) {
             moves_turn(session, false, move->cause);
@@ -311,6 +325,31 @@ static void see_all(const struct daemon *daemon, struct view *view)
         view->first_part[view->count] = &view->parts[part];
         view->seen[view->count] = see(at, &view->parts[part]);
         part += view->seen[view->count++].part_count;
+    }
+}
+
+/* Since when others wait for what the view's session `number` has; UINT64_MAX: nobody does. */
+static uint64_t waited_for_since_ns(const struct view *view, unsigned number)
+{
+    uint64_t since_ns = UINT64_MAX;
+    for (unsigned i = 0; i < view->count; i++)
+        if (i != number && view->seen[i].waits && view->seen[i].waits_since_ns < since_ns &&
+            residency_share_place(&view->seen[i], &view->seen[number]))
+            since_ns = view->seen[i].waits_since_ns;
+    return since_ns;
+}
+
+/* Who works while others wait for its room holds that. */
+static void count_held(const struct view *view, uint64_t before_usec, uint64_t now_usec)
+{
+    for (unsigned i = 0; i < view->count; i++) {
+        struct residency_session *seen = &view->seen[i];
+        uint64_t since_usec = waited_for_since_ns(view, i) / 1000;
+        since_usec = since_usec > before_usec ? since_usec : before_usec;
+        if (!seen->can_leave || seen->is_ahead || seen->idle_since_ns || since_usec >= now_usec)
+            continue;
+        view->sessions[i]->move->held_usec += now_usec - since_usec;
+        seen->held_ns = view->sessions[i]->move->held_usec * 1000;
     }
 }
 
@@ -478,8 +517,10 @@ static void decide_on(struct daemon *daemon, struct view *view)
     see_all(daemon, view);
     count_rights(view, free_bytes);
     refuse_the_hopeless(view, free_bytes);
-    uint64_t again_ns =
-        residency_decide(view->seen, view->count, free_bytes, &turns, daemon_now_usec() * 1000);
+    uint64_t now_usec = daemon_now_usec();
+    count_held(view, moves->decided_usec, now_usec);
+    moves->decided_usec = now_usec;
+    uint64_t again_ns = residency_decide(view->seen, view->count, free_bytes, &turns, now_usec * 1000);
     for (unsigned i = 0; i < view->count; i++) {
         const struct residency_session *seen = &view->seen[i];
         view->sessions[i]->move->due_usec = seen->due_ns / 1000;

@@ -61,9 +61,11 @@ struct move {
     uint64_t began_usec, total_bytes;
     uint64_t
         wants_usec; /* of one that is away: since when it is to come as soon as there is room; 0: it is not */
-    uint64_t came_usec;                /* when it was on the card as a whole last */
-    uint64_t paused_usec;              /* when it was seen without work last; 0: never */
-    bool is_ahead;                     /* of one that is away: some of it may be on the card already */
+    uint64_t came_usec;   /* when it was on the card as a whole last */
+    uint64_t new_usec;    /* when it was made */
+    uint64_t paused_usec; /* when it was seen without work last, but for waiting for room; 0: never */
+    uint64_t held_usec;   /* it worked so long while others waited for its room */
+    bool is_ahead;        /* of one that is away: some of it may be on the card already */
     uint64_t ahead_bytes[LEDGER_GPUS]; /* so much more of it may come, of each of its GPUs */
     bool is_told_away;                 /* that it left was told, and not yet that it is back */
     unsigned misses;                   /* so often there was room, and the card said that there was not */
@@ -81,6 +83,7 @@ struct moves {
     uint64_t last_order;
     uint64_t bytes_per_second; /* of moves, smoothed */
     uint64_t turn_ns;          /* 0: as long as moving is worth */
+    uint64_t decided_usec;     /* when was last looked who is to come */
     enum anti_thrash anti_thrash;
     uint64_t turns_until_usec[LEDGER_GPUS]; /* so long the GPU is in turns */
 };

@@ -12,6 +12,16 @@
 #define BUSY_USEC UINT64_C(30000000)
 #define RETRY_USEC UINT64_C(500000)
 
+/* What others have held before it came, nobody owes to a new one. */
+static uint64_t most_held_usec(const struct daemon *daemon)
+{
+    uint64_t most = 0;
+    for (const struct session *at = daemon->sessions; at; at = at->next)
+        if (at->move && at->move->held_usec > most)
+            most = at->move->held_usec;
+    return most;
+}
+
 struct move *moves_find(struct session *session, const struct wire_moved *moved)
 {
     if (session->move || !(session->move = calloc(1, sizeof(*session->move))))
@@ -23,6 +33,8 @@ struct move *moves_find(struct session *session, const struct wire_moved *moved)
         .cause = session->is_suspended ? MOVE_BY_USER : MOVE_BY_IDLE,
         .began_usec = daemon_now_usec(),
         .came_usec = daemon_now_usec(),
+        .new_usec = daemon_now_usec(),
+        .held_usec = most_held_usec(session->daemon),
     };
     return session->move;
 }
@@ -90,7 +102,7 @@ static void lose_agent(struct process *process)
 
 static void note_pause(struct session *session)
 {
-    if (moves_idle_since(session) != UINT64_MAX)
+    if (moves_idle_since(session) != UINT64_MAX && moves_needs_since(session) == UINT64_MAX)
         session->move->paused_usec = daemon_now_usec();
 }
 
@@ -132,7 +144,8 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     bool is_first = !move->has_said;
     uint64_t before_bytes = move->now.resident_bytes;
     bool has_paused = moves_idle_since(session) != UINT64_MAX;
-    note_pause(session); /* which may end now */
+    if (!is_first)
+        note_pause(session); /* which may end now */
     uint64_t arena_before = move->now.arena_bytes;
     move->has_said = true;
     move->now = *moved;

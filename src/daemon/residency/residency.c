@@ -5,7 +5,8 @@
 #define LONGER_TURNS 8u /* the longest turn for what was promised, beside the shortest */
 #define TURNS_A_MOVE 9u /* so much longer is a turn than the moves that it costs */
 #define PAUSE_PART 10u  /* of a turn: so much longer a pause of the program's is waited for, */
-#define PAUSE_TURNS 8u  /* where it has paused within so many turns */
+#define PAUSE_TURNS 8u  /* where it has paused within so many turns, */
+#define AHEAD_TURNS 2u  /* and for up to a turn where it is not ahead of others by so many */
 
 /* What is free of each GPU; and what will be, once those who leave have left. */
 struct room {
@@ -70,13 +71,45 @@ static uint64_t turn_of(const struct question *question, const struct residency_
     return residency_turn_ns(session, question->sessions, question->count, question->turns);
 }
 
-/* Until when it may work in its turn. Who is sent away right before it would have paused of itself has to come back for the
- * rest, and pauses later. */
+static bool is_recent(const struct question *question, uint64_t when_ns, uint64_t turn_ns)
+{
+    return when_ns && question->now_ns - when_ns < PAUSE_TURNS * turn_ns;
+}
+
+/* The least that one of those has held who wait for what it has; UINT64_MAX: nobody does. */
+static uint64_t least_held_ns(const struct question *question, const struct residency_session *session)
+{
+    uint64_t least_ns = UINT64_MAX;
+    for (unsigned i = 0; i < question->count; i++) {
+        const struct residency_session *at = &question->sessions[i];
+        if (at != session && at->waits && at->held_ns < least_ns && residency_share_place(at, session))
+            least_ns = at->held_ns;
+    }
+    return least_ns;
+}
+
+/* By how much a turn may be longer, until the program pauses. Who is sent away before it would have paused of itself has to come
+ * back for the rest, and pauses later. */
+static uint64_t longer_ns(const struct question *question, const struct residency_session *session,
+                          uint64_t turn_ns)
+{
+    uint64_t least_ns = least_held_ns(question, session), tenth_ns = turn_ns / PAUSE_PART,
+             over_ns = session->came_ns + turn_ns;
+    bool pauses = is_recent(question, session->paused_ns, turn_ns);
+    if (!pauses || least_ns == UINT64_MAX)
+        return pauses || is_recent(question, session->began_ns, turn_ns) ? tenth_ns : 0;
+    uint64_t may_hold_ns = least_ns + AHEAD_TURNS * turn_ns,
+             left_ns = may_hold_ns > session->held_ns ? may_hold_ns - session->held_ns : 0,
+             until_ns = question->now_ns + left_ns, more_ns = until_ns > over_ns ? until_ns - over_ns : 0;
+    more_ns = more_ns < turn_ns ? more_ns : turn_ns;
+    return more_ns > tenth_ns ? more_ns : tenth_ns;
+}
+
+/* Until when it may work in its turn. */
 static uint64_t turn_end_ns(const struct question *question, const struct residency_session *session)
 {
     uint64_t turn_ns = turn_of(question, session);
-    bool pauses = session->paused_ns && question->now_ns - session->paused_ns < PAUSE_TURNS * turn_ns;
-    return session->came_ns + turn_ns + (pauses ? turn_ns / PAUSE_PART : 0);
+    return session->came_ns + turn_ns + longer_ns(question, session, turn_ns);
 }
 
 /* It has waited longer than the others' part of the time beside its turns is. */
@@ -182,6 +215,21 @@ static bool is_to_work(const struct residency_session *session)
     return session->is_coming && !session->waits;
 }
 
+/* Whether it has no turn, or that is over; else when that should be, and may be later where the program does not pause by then. */
+static bool may_leave(const struct question *question, const struct residency_session *session,
+                      uint64_t *over_ns)
+{
+    uint64_t turn_ns = turn_of(question, session), end_ns = turn_end_ns(question, session);
+    if (is_to_work(session)) {
+        *over_ns = question->now_ns + session->come_ns + turn_ns;
+        return false;
+    }
+    if (session->idle_since_ns || session->is_ahead || end_ns <= question->now_ns)
+        return true;
+    *over_ns = session->came_ns + turn_ns > question->now_ns ? session->came_ns + turn_ns : end_ns;
+    return false;
+}
+
 /* The next that may leave for `first`; NULL: none. `*end_ns`: when a turn is over that is in the way now. */
 static struct residency_session *find_victim(const struct question *question,
                                              const struct residency_session *first, const struct room *room,
@@ -193,10 +241,8 @@ static struct residency_session *find_victim(const struct question *question,
         if (at == first || !(at->can_leave || is_to_work(at)) || at->is_leaving ||
             at->verdict != RESIDENCY_STAYS || !helps(at, first, room) || is_kept_from(question, at, first))
             continue;
-        uint64_t over_ns = is_to_work(at) ? question->now_ns + at->come_ns + turn_of(question, at)
-                           : at->idle_since_ns || at->is_ahead ? 0
-                                                               : turn_end_ns(question, at);
-        if (over_ns > question->now_ns)
+        uint64_t over_ns;
+        if (!may_leave(question, at, &over_ns))
             *end_ns = over_ns < *end_ns ? over_ns : *end_ns;
         else if (!best || leaves_before(at, best))
             best = at;

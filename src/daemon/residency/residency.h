@@ -5,10 +5,11 @@
  * waits     it has work and something of it is missing, or a thread of it waits for room
  * turn      the time from a session's coming until it may be sent away again while it has work. It is long enough that moving
  *           takes a tenth of it at most. A session without work has no turn: it leaves as soon as somebody needs the room.
- *           Who pauses now and then may work until it does, for a tenth of the turn longer
- *
- *            It is longer for those to whom more of the GPU was promised, as shares are kept by turns too
- * owed       it was promised a part of the GPU, and has waited so long that it would have less of it than that
+ *           Who pauses now and then may work until it does: for a tenth of the turn longer, and for up to a turn while it has not
+ *           held two turns more than others who wait. It is longer for those to whom more of the GPU was promised, as shares are
+ *           kept by turns too
+ * held      for so long a session worked while others waited for its room
+ * owed      it was promised a part of the GPU, and has waited so long that it would have less of it than that
  * ahead      what is away comes into room that nobody needs yet, while the session still waits; on each GPU one at a time, and
  *            nobody while another one comes there, which would share the way with it
  *
@@ -56,9 +57,11 @@ struct residency_session {
     uint64_t waits_since_ns;
     uint64_t came_ns;       /* when it was on the card as a whole last */
     uint64_t idle_since_ns; /* since when it has no work; 0: it has */
+    uint64_t began_ns;      /* when it was new */
     uint64_t paused_ns;     /* when it had no work last; 0: never */
-    uint64_t move_ns;       /* how long it takes to leave and come back, about */
-    uint64_t come_ns;       /* and what is missing now, to come */
+    uint64_t held_ns;
+    uint64_t move_ns; /* how long it takes to leave and come back, about */
+    uint64_t come_ns; /* and what is missing now, to come */
     /* What comes of it. */
     enum residency_verdict verdict;
     uint64_t due_ns; /* of one that waits: when it should be there, about; 0: that cannot be told */

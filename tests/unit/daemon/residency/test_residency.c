@@ -89,6 +89,7 @@ static void who_pauses_now_and_then_may_work_until_it_does(void **state)
     struct residency_session sessions[] = {resident(0, 50, 9, 0), waiting(1, 50, 2)};
     sessions[0].move_ns = SECOND; /* its turn is nine seconds */
     sessions[0].paused_ns = NOW - 9 * SECOND;
+    sessions[0].held_ns = 18 * SECOND; /* two turns more than the other one */
     assert_int_equal(decide(sessions, 2, 0), NOW + 9 * SECOND / 10);
     assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
     sessions[0].idle_since_ns = NOW; /* it does */
@@ -99,6 +100,40 @@ static void who_pauses_now_and_then_may_work_until_it_does(void **state)
     assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
     sessions[0].came_ns = NOW - 9 * SECOND,
     sessions[0].paused_ns = NOW - 80 * SECOND; /* it has not for long */
+    decide(sessions, 2, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+}
+
+static void who_pauses_may_hold_two_turns_more_than_others_who_wait(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 9, 0), waiting(1, 50, 2), waiting(2, 50, 2)};
+    sessions[0].move_ns = SECOND; /* its turn is nine seconds */
+    sessions[0].paused_ns = NOW - 9 * SECOND;
+    sessions[0].held_ns = 109 * SECOND, sessions[1].held_ns = 100 * SECOND,
+    sessions[2].held_ns = 200 * SECOND;
+    assert_int_equal(decide(sessions, 3, 0), NOW + 9 * SECOND);
+    sessions[0].held_ns = 114 * SECOND;
+    assert_int_equal(decide(sessions, 3, 0), NOW + 4 * SECOND);
+    sessions[0].came_ns = NOW - 10 * SECOND, sessions[0].held_ns = 118 * SECOND; /* two turns */
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+    sessions[0].came_ns = NOW - 3 * SECOND; /* it may be longer, and that is not told before */
+    assert_int_equal(decide(sessions, 3, 0), NOW + 6 * SECOND);
+    sessions[0].came_ns = NOW - 18 * SECOND, sessions[0].held_ns = 0; /* nobody works longer than two */
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+    sessions[0].came_ns = NOW - 9 * SECOND, sessions[0].paused_ns = 0; /* it was not seen to pause */
+    decide(sessions, 3, 0);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+}
+
+static void who_is_new_may_pause_soon(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 50, 9, 0), waiting(1, 50, 2)};
+    sessions[0].move_ns = SECOND;
+    sessions[0].began_ns = NOW - 9 * SECOND;
+    assert_int_equal(decide(sessions, 2, 0), NOW + 9 * SECOND / 10);
+    sessions[0].began_ns = NOW - 72 * SECOND;
     decide(sessions, 2, 0);
     assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
 }
@@ -322,6 +357,8 @@ int main(void)
         cmocka_unit_test(small_ones_are_spared_where_a_large_one_is_enough),
         cmocka_unit_test(a_turn_is_kept),
         cmocka_unit_test(who_pauses_now_and_then_may_work_until_it_does),
+        cmocka_unit_test(who_pauses_may_hold_two_turns_more_than_others_who_wait),
+        cmocka_unit_test(who_is_new_may_pause_soon),
         cmocka_unit_test(turns_have_bounds),
         cmocka_unit_test(nobody_with_work_leaves_for_a_lower_priority),
         cmocka_unit_test(nobody_leaves_in_vain),

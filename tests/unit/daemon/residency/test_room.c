@@ -1,0 +1,282 @@
+/* Programs that wait for room on the card, in time that the test holds. What their processes are told is caught. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "daemon/loop/daemon.h"
+#include "daemon/residency/moves_state.h"
+#include "daemon/schedule/agents.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+
+#define CARD (UINT64_C(1) << 30)
+#define PERCENT (CARD / 100)
+#define MEMBERS 3u
+
+static struct daemon daemon_state;
+static uint64_t now_ns;
+
+/* A session of one process, and what that was told last: its order, and whether there is room. */
+static struct member {
+    struct session session;
+    struct process process;
+    struct wire_moved says;
+    uint64_t order, evictions;
+    int told_room; /* -1: nothing */
+} members[MEMBERS];
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    *time =
+        (struct timespec){.tv_sec = (time_t)(now_ns / 1000000000), .tv_nsec = (long)(now_ns % 1000000000)};
+    return 0;
+}
+
+bool __wrap_agents_send(struct process *process, struct wire_message *message, int fd);
+bool __wrap_agents_send(struct process *process, struct wire_message *message, int fd)
+{
+    struct member *member = (struct member *)((char *)process - offsetof(struct member, process));
+    if (message->header.type == WIRE_ROOM)
+        member->told_room = message->room.has_room != 0;
+    else if (message->header.type == WIRE_EVICT)
+        member->order = message->evict.order, member->evictions++;
+    else if (message->header.type == WIRE_RESTORE)
+        member->order = message->restore.order;
+    return true;
+}
+
+void __wrap_agents_set_away(struct process *process, bool is_away);
+void __wrap_agents_set_away(struct process *process, bool is_away)
+{
+}
+
+static int on_time(sd_event_source *source, uint64_t usec, void *argument)
+{
+    return 0;
+}
+
+static int begin(void **state)
+{
+    static struct moves moves;
+    now_ns = UINT64_C(1000000000000);
+    memset(members, 0, sizeof(members));
+    daemon_state = (struct daemon){.gpu_count = 1, .moves = &moves};
+    daemon_state.gpus[0] = (struct gpu){.total_bytes = CARD, .healthy = true, .label = "0", .mig_index = -1};
+    moves = (struct moves){.daemon = &daemon_state, .bytes_per_second = CARD};
+    return sd_event_new(&daemon_state.loop) < 0 || sd_event_add_time(daemon_state.loop, &moves.timer,
+                                                                     CLOCK_MONOTONIC, 0, 1, on_time, NULL) < 0
+               ? -1
+               : 0;
+}
+
+static int end(void **state)
+{
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        free(members[i].session.move);
+        free(members[i].process.move);
+    }
+    sd_event_source_unref(daemon_state.moves->timer);
+    sd_event_unref(daemon_state.loop);
+    return 0;
+}
+
+/* A session that has so much of the card. */
+static struct member *join(unsigned number, enum ledger_engine engine, uint64_t bytes)
+{
+    struct member *member = &members[number];
+    member->process = (struct process){.session = &member->session, .agent = (struct agent *)member};
+    member->session = (struct session){.daemon = &daemon_state,
+                                       .gpu_count = 1,
+                                       .engine = engine,
+                                       .priority = PRIORITY_NORMAL,
+                                       .next = daemon_state.sessions,
+                                       .processes = &member->process,
+                                       .process_count = 1};
+    member->session.gpus[0] = (struct session_gpu){.limit_bytes = CARD, .driver_bytes = bytes};
+    member->told_room = -1;
+    daemon_state.sessions = &member->session;
+    daemon_state.session_count++;
+    return member;
+}
+
+static void say(struct member *member)
+{
+    struct wire_message message = {.header.type = WIRE_MOVED, .moved = member->says};
+    member->says.order = 0;
+    moves_take_memory(&member->process, &message);
+}
+
+/* One whose memory can move says that it works. */
+static struct member *work(unsigned number, uint64_t bytes)
+{
+    struct member *member = join(number, LEDGER_ENGINE_SWAP, bytes);
+    member->says = (struct wire_moved){.resident_bytes = bytes, .arena_bytes = 2 * CARD};
+    say(member);
+    return member;
+}
+
+static void ask(struct member *member, uint64_t bytes)
+{
+    struct wire_message message = {.header.type = WIRE_NEED, .need = {.number = 1, .bytes = bytes}};
+    moves_take_memory(&member->process, &message);
+}
+
+/* It does what it was ordered to: all of it has left. */
+static void leave(struct member *member)
+{
+    member->says.evicted_bytes = member->session.gpus[0].driver_bytes;
+    member->says.resident_bytes = 0;
+    member->says.flags = WIRE_MOVED_AWAY;
+    member->says.order = member->order;
+    say(member);
+}
+
+/* It has no work for a moment, and then it has. */
+static void rest(struct member *member)
+{
+    member->says.flags = WIRE_MOVED_IDLE;
+    say(member);
+    now_ns += 500000000;
+    moves_decide(&daemon_state);
+}
+
+static void begin_again(struct member *member)
+{
+    rest(member);
+    member->says.flags = 0;
+    say(member);
+}
+
+static void pass(double seconds)
+{
+    for (uint64_t until_ns = now_ns + (uint64_t)(seconds * 1e9); now_ns < until_ns; now_ns += 100000000)
+        moves_decide(&daemon_state);
+}
+
+static void who_is_to_wait_waits_for_hours_until_others_have_ended(void **state)
+{
+    struct member *other = join(0, LEDGER_ENGINE_PLAIN, 90 * PERCENT);
+    struct member *waiter = join(1, LEDGER_ENGINE_SWAP, 0);
+    waiter->session.when_full = WHEN_FULL_WAIT;
+    ask(waiter, 50 * PERCENT);
+    pass(2 * 3600);
+    assert_int_equal(waiter->told_room, -1);
+    assert_true(moves_standing(&waiter->session).waits);
+    other->session.gpus[0].driver_bytes = 0;
+    pass(0.1);
+    assert_int_equal(waiter->told_room, 1);
+    assert_false(moves_standing(&waiter->session).waits);
+}
+
+static void who_is_not_to_wait_is_told_soon_that_nobody_can_leave(void **state)
+{
+    join(0, LEDGER_ENGINE_PLAIN, 90 * PERCENT);
+    struct member *waiter = join(1, LEDGER_ENGINE_SWAP, 0);
+    ask(waiter, 50 * PERCENT);
+    pass(1);
+    assert_int_equal(waiter->told_room, -1); /* what was freed a moment ago may not be told yet */
+    pass(1);
+    assert_int_equal(waiter->told_room, 0);
+}
+
+static void a_turn_longer_than_two_minutes_is_waited_for(void **state)
+{
+    struct member *other = work(0, 90 * PERCENT), *waiter = work(1, 0);
+    daemon_state.moves->turn_ns = UINT64_C(600000000000);
+    ask(waiter, 50 * PERCENT);
+    pass(599);
+    assert_int_equal(other->evictions, 0);
+    assert_int_equal(waiter->told_room, -1);
+    assert_true(moves_standing(&waiter->session).wait_seconds_left > 0);
+    pass(62); /* it has begun a minute ago at most, and may have a tenth longer */
+    assert_int_equal(other->evictions, 1);
+    leave(other);
+    assert_int_equal(waiter->told_room, 1);
+}
+
+static void a_turn_begins_when_the_room_is_there_that_was_waited_for(void **state)
+{
+    struct member *grows = work(0, 30 * PERCENT);
+    pass(100);
+    struct member *other = work(1, 60 * PERCENT);
+    daemon_state.moves->turn_ns = UINT64_C(5000000000);
+    ask(grows, 50 * PERCENT);
+    pass(6);
+    assert_int_equal(other->evictions, 1);
+    leave(other);
+    assert_int_equal(grows->told_room, 1);
+    grows->session.gpus[0].driver_bytes = grows->says.resident_bytes = 80 * PERCENT;
+    say(grows);
+    other->says.flags |= WIRE_MOVED_WAITS; /* it wants back at once */
+    say(other);
+    pass(4.5);
+    assert_int_equal(grows->evictions, 0);
+    pass(2);
+    assert_int_equal(grows->evictions, 1);
+}
+
+static void who_works_while_others_wait_holds_the_card(void **state)
+{
+    struct member *works = work(0, 90 * PERCENT);
+    daemon_state.moves->turn_ns = UINT64_C(5000000000);
+    pass(100);
+    struct member *waits = work(1, 0);
+    assert_int_equal(works->session.move->held_usec, 0); /* nobody waited */
+    begin_again(works);
+    ask(waits, 50 * PERCENT);
+    pass(4);
+    assert_in_range(works->session.move->held_usec, 3900000, 4100000);
+    assert_int_equal(waits->session.move->held_usec, 0);
+    struct member *newcomer = work(2, 0); /* is owed nothing for that */
+    assert_int_equal(newcomer->session.move->held_usec, works->session.move->held_usec);
+}
+
+static void work_that_pauses_is_not_cut_a_moment_before(void **state)
+{
+    struct member *works = work(0, 90 * PERCENT), *waits = work(1, 0);
+    daemon_state.moves->turn_ns = UINT64_C(5000000000);
+    begin_again(works);
+    ask(waits, 50 * PERCENT);
+    pass(8); /* it works longer than a turn, */
+    assert_int_equal(works->evictions, 0);
+    rest(works); /* and pauses */
+    assert_int_equal(works->evictions, 1);
+}
+
+static void how_long_a_move_takes_is_told_from_its_begin(void **state)
+{
+    struct member *leaves = work(0, 80 * PERCENT);
+    struct error error;
+    assert_int_equal(moves_suspend(&leaves->session, &error), 0);
+    assert_true(moves_standing(&leaves->session).seconds_left > 0.75);
+    assert_true(moves_standing(&leaves->session).seconds_left < 0.85);
+    now_ns += 1000000000;
+    leaves->says.resident_bytes = 60 * PERCENT, leaves->says.evicted_bytes = 20 * PERCENT;
+    leaves->says.flags = WIRE_MOVED_AWAY;
+    say(leaves);
+    assert_true(moves_standing(&leaves->session).seconds_left > 2.9); /* as it has gone so far */
+    assert_true(moves_standing(&leaves->session).seconds_left < 3.1);
+    leave(leaves);
+    assert_true(moves_standing(&leaves->session).seconds_left < 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_is_to_wait_waits_for_hours_until_others_have_ended, begin, end),
+        cmocka_unit_test_setup_teardown(who_is_not_to_wait_is_told_soon_that_nobody_can_leave, begin, end),
+        cmocka_unit_test_setup_teardown(a_turn_longer_than_two_minutes_is_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(a_turn_begins_when_the_room_is_there_that_was_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(who_works_while_others_wait_holds_the_card, begin, end),
+        cmocka_unit_test_setup_teardown(work_that_pauses_is_not_cut_a_moment_before, begin, end),
+        cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
