@@ -1,8 +1,8 @@
 """The bench's rows on more memory than the card has: programs that take turns with their memory, in simulated time.
 
-Each case has a small card of its own with a link as much slower, so that moving 90 % of it takes a quarter of a second, and the
-bytes that the simulation really copies take a small part of that. Turns are of 5 s. Times are the programs' own, from when
-they are told to begin.
+Each case has a small card of its own with a link as much slower, so that moving 90 % of it takes a quarter of a second, and what
+the simulation really does for that (copies, pages of a new memory, digests) takes a small part of it. Turns are of 5 s. Times are the
+programs' own, from when they are told to begin.
 """
 import concurrent.futures
 import random
@@ -14,11 +14,13 @@ import time
 from machine import Machine
 
 MIB = 1 << 20
-CARD = 192 * MIB
-LINK_GBPS = 0.75
-BLOCK = 2 * MIB  # buffers are whole blocks, so that nothing is lost to rounding
+CARD = 48 * MIB
+LINK_GBPS = 0.1875
+BLOCK = 2 * MIB  # of each buffer: a whole block, so that nothing is lost to rounding
 KERNEL_MS = 10
 QUANTUM_S = 5
+# Where the driver moves pages, a card is larger, as a fault costs what it costs, and so is what each kernel touches.
+PAGED = {"scale": 4, "block": 10 * MIB}
 
 KEYS = ("half", "most", "thrash", "fits", "exchange", "notebooks", "servers")
 
@@ -29,11 +31,13 @@ def percentile(values, fraction):
 
 
 class Job:
-    """A process of bench/resident.c: `part` of a card of CARD bytes, and a cycle of so many ms on the GPU and beside it."""
+    """A process of bench/resident.c: `part` of a card of `card_bytes`, and a cycle of so many ms on the GPU and beside it."""
 
-    def __init__(self, bench, environment, part, gpu_ms, cpu_ms, kernel_ms=KERNEL_MS, clean=False, buffers=16):
+    def __init__(self, bench, environment, card_bytes, part, gpu_ms, cpu_ms, kernel_ms=KERNEL_MS, clean=False,
+                 block=BLOCK):
         self.gpu_s, self.cpu_s = gpu_ms / 1e3, cpu_ms / 1e3
-        self.bytes = int(part * CARD / buffers) // BLOCK * BLOCK * buffers
+        buffers = int(part * card_bytes) // block
+        self.bytes = buffers * block
         words = [self.bytes, buffers, gpu_ms // kernel_ms, cpu_ms * 1000, *(["clean"] if clean else [])]
         environment = {**environment, "FAKECUDA_KERNEL_NS": str(kernel_ms * 10**6)}
         self.process = subprocess.Popen([bench.build / "bench/resident", *map(str, words)], env=environment,
@@ -64,14 +68,14 @@ def together(jobs, cycles):
 
 
 class Card(Machine):
-    """A card of `cards` times CARD, and sessions of one kind there."""
+    """A card of `cards` times CARD, and sessions of one kind there. `scale`: it is so much larger, and its link as much faster."""
 
-    def __init__(self, bench, engine="swap", cards=1, link_gbps=LINK_GBPS, **more):
-        self.bench, self.engine = bench, engine
+    def __init__(self, bench, engine="swap", cards=1, link_gbps=LINK_GBPS, scale=1, **more):
+        self.bench, self.engine, self.bytes = bench, engine, CARD * scale
         self.sessions = 0
         super().__init__(bench.prefix, {
-            "FAKECUDA_CONSTANTS": "h100", "FAKECUDA_TOTAL_MEM": str(int(cards * CARD)), "FAKECUDA_CONTEXT_BYTES": "0",
-            "FAKECUDA_MODULE_BYTES": "0", "FAKECUDA_LOCAL_MEMORY": "0", "FAKECUDA_LINK_GBPS": str(link_gbps), **more})
+            "FAKECUDA_CONSTANTS": "h100", "FAKECUDA_TOTAL_MEM": str(int(cards * self.bytes)), "FAKECUDA_CONTEXT_BYTES": "0",
+            "FAKECUDA_MODULE_BYTES": "0", "FAKECUDA_LOCAL_MEMORY": "0", "FAKECUDA_LINK_GBPS": str(link_gbps * scale), **more})
         self.jobs = []
 
     def scheduler(self, *words):
@@ -80,8 +84,8 @@ class Card(Machine):
     def job(self, part, *arguments, inside=True, **more):
         environment = self.outside
         if inside:
-            _, environment = self.session(int(min(part + 0.06, 1) * CARD), oversubscribe=self.engine)
-        self.jobs.append(Job(self.bench, environment, part, *arguments, **more))
+            _, environment = self.session(int(min(part + 0.06, 1) * self.bytes), oversubscribe=self.engine)
+        self.jobs.append(Job(self.bench, environment, self.bytes, part, *arguments, **more))
         return self.jobs[-1]
 
     def close(self):
@@ -104,17 +108,16 @@ class Residency:
     def _card(self, *arguments, **more):
         return Card(self.bench, *arguments, **more)
 
-    def _alone(self, part, gpu_ms, cpu_ms, cycles):
-        card = self._card()
-        seconds = card.job(part, gpu_ms, cpu_ms, inside=False).run(cycles)
+    def _alone(self, part, gpu_ms, cpu_ms, cycles, scale=1, **more):
+        card = self._card(scale=scale)
+        seconds = card.job(part, gpu_ms, cpu_ms, inside=False, **more).run(cycles)
         card.close()
         return seconds
 
-    def _pair(self, part, gpu_ms, cpu_ms, cycles, engine, *scheduler):
-        card = self._card(engine)
+    def _pair(self, part, gpu_ms, cpu_ms, cycles, engine, *scheduler, scale=1, **more):
+        card = self._card(engine, scale=scale)
         card.scheduler(*scheduler)
-        jobs = [card.job(part, gpu_ms, cpu_ms) for _ in range(2)]
-        time.sleep(1)  # what they did to begin with is no part of a turn
+        jobs = [card.job(part, gpu_ms, cpu_ms, **more) for _ in range(2)]
         seconds = together(jobs, cycles)
         card.close()
         return seconds
@@ -139,8 +142,9 @@ class Residency:
     def _thrash(self):
         """Managed memory, with turns and without."""
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            runs = [pool.submit(self._alone, 0.9, 900, 100, 4)]
-            runs += [pool.submit(self._pair, 0.9, 900, 100, 4, "managed", "--anti-thrash", how) for how in ("off", "auto")]
+            runs = [pool.submit(self._alone, 0.9, 900, 100, 4, **PAGED)]
+            runs += [pool.submit(self._pair, 0.9, 900, 100, 4, "managed", "--anti-thrash", how, **PAGED)
+                     for how in ("off", "auto")]
             alone, off, on = (run.result() for run in runs)
         details = {"serial": round(2 * alone, 2)}
         return [("managed, two of 90 % of the card, without turns, of serial", off / (2 * alone), "times", 2,
