@@ -136,7 +136,7 @@ static int set_size(const char *text, uint64_t *bytes, struct error *error)
 
 static int set_host_size(const char *text, uint64_t *bytes, struct error *error)
 {
-    uint64_t size;
+    uint64_t size = 0;
     int result = set_size(text, &size, error);
     if (result == 0 && (result = host_memory_check_bound(size, error)) == 0)
         *bytes = size;
