@@ -171,6 +171,8 @@ uint64_t managed_settle(struct managed_pages *pages, uint64_t bytes, uint32_t pl
             paging_leave(gpu, bytes);
         else if (will && (!was || is_thrown_out(pages, bytes, gpu)))
             left_bytes += paging_bring(gpu, bytes, was);
+        else if (will && pages->used_at != paging_age(gpu))
+            paging_use(gpu, bytes);
         if (will)
             pages->used_at = paging_age(gpu);
     }

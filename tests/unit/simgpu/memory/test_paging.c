@@ -50,6 +50,20 @@ static void what_does_not_fit_together_is_moved_each_time(void **state)
     assert_int_equal(unused_bytes(), card);
 }
 
+static void what_is_used_all_the_time_stays_and_the_rest_moves_each_time(void **state)
+{
+    CUdeviceptr often = managed(8 * MIB), seldom = managed(12 * MIB);
+    for (unsigned part = 0; part < 3; part++)
+        assert_touch_ms(seldom + part * 4 * MIB, 4 * MIB, LINK_MS(4 * MIB));
+    assert_touch_ms(often, 8 * MIB, LINK_MS(8 * MIB) + LINK_MS(4 * MIB)); /* of the other, 4 leave */
+    for (unsigned turn = 0; turn < 9; turn++) {
+        assert_touch_ms(seldom + turn % 3 * 4 * MIB, 4 * MIB, LINK_MS(4 * MIB) + LINK_MS(4 * MIB));
+        assert_touch_ms(often, 8 * MIB, 0);
+    }
+    assert_cuda(cuMemFree_v2(often));
+    assert_cuda(cuMemFree_v2(seldom));
+}
+
 static void other_memory_comes_first(void **state)
 {
     CUdeviceptr at = managed(12 * MIB), plain;
@@ -123,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         managed_unit_test(more_can_be_made_than_the_gpu_has_and_takes_room_when_it_is_touched),
         managed_unit_test(what_does_not_fit_together_is_moved_each_time),
+        managed_unit_test(what_is_used_all_the_time_stays_and_the_rest_moves_each_time),
         managed_unit_test(other_memory_comes_first),
         managed_unit_test(processes_throw_out_each_others),
         cmocka_unit_test(with_a_process_its_memory_goes),
