@@ -2,8 +2,8 @@
  *
  * driver line   for each attached process and card: NVML's figure for the process, less what its slot has
  *               charged (but for what NVML leaves out of that figure): modules, local memory, block slack.
- *               Concluded only from a sample around which the slot rested and all its memory was on the card;
- *               until then the last one holds
+ *               Concluded only from a sample around which the slot rested and all its memory was on the
+ *               card; until then the last one holds
  * orphan        a process of the session that has died, while NVML still shows memory under its pid (a child
  *               of its keeps the device open, what it exported is still mapped)
  *

@@ -266,15 +266,22 @@ static void bring_ahead(const struct view *view, unsigned number)
         moves_come_ahead(session);
 }
 
+/* Since when others wait for what the view's session `number` has; UINT64_MAX: nobody does. */
+static uint64_t waited_for_since_ns(const struct view *view, unsigned number)
+{
+    uint64_t since_ns = UINT64_MAX;
+    for (unsigned i = 0; i < view->count; i++)
+        if (i != number && view->seen[i].waits && view->seen[i].waits_since_ns < since_ns &&
+            residency_share_place(&view->seen[i], &view->seen[number]))
+            since_ns = view->seen[i].waits_since_ns;
+    return since_ns;
+}
+
 /* The room is there that it waited for: its turn begins, unless others have waited longer. */
 static void begin_turn(const struct view *view, unsigned number)
 {
-    for (unsigned i = 0; i < view->count; i++)
-        if (i != number && view->seen[i].waits &&
-            view->seen[i].waits_since_ns <= view->seen[number].waits_since_ns &&
-            residency_share_place(&view->seen[i], &view->seen[number]))
-            return;
-    view->sessions[number]->move->came_usec = daemon_now_usec();
+    if (waited_for_since_ns(view, number) > view->seen[number].waits_since_ns)
+        view->sessions[number]->move->came_usec = daemon_now_usec();
 }
 
 static void obey(const struct view *view, unsigned number)
@@ -326,17 +333,6 @@ static void see_all(const struct daemon *daemon, struct view *view)
         view->seen[view->count] = see(at, &view->parts[part]);
         part += view->seen[view->count++].part_count;
     }
-}
-
-/* Since when others wait for what the view's session `number` has; UINT64_MAX: nobody does. */
-static uint64_t waited_for_since_ns(const struct view *view, unsigned number)
-{
-    uint64_t since_ns = UINT64_MAX;
-    for (unsigned i = 0; i < view->count; i++)
-        if (i != number && view->seen[i].waits && view->seen[i].waits_since_ns < since_ns &&
-            residency_share_place(&view->seen[i], &view->seen[number]))
-            since_ns = view->seen[i].waits_since_ns;
-    return since_ns;
 }
 
 /* Who works while others wait for its room holds that. */
