@@ -4,10 +4,8 @@
 #include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
-/* What a stream may have before it where a session of a higher priority may have a burst at any time. */
-#define AHEAD_BELOW_NS UINT64_C(500000)
-/* The same where a program with gaps of its own takes turns, which after each would wait for what is left of another's, and where
- * a maximum is nearly reached. */
+/* What a stream may have before it where a program with gaps of its own takes turns, which after each would wait for what is left
+ * of another's, and where a maximum is nearly reached. */
 #define AHEAD_BOUND_NS UINT64_C(1500000)
 #define EXTENSION_MIN_NS UINT64_C(1000000)
 

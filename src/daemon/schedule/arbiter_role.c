@@ -422,12 +422,14 @@ static void judge_favour(struct arbiter_session *session)
     uint64_t now = session->arbiter->now, passed = now - favour->from;
     if (passed < FAVOUR_WINDOW_NS)
         return;
-    if (favour->ns - favour->used_ns > FAVOUR_WASTE * (double)passed) {
+    bool is_wasted = favour->ns - favour->used_ns > FAVOUR_WASTE * (double)passed;
+    if (is_wasted && favour->was_wasted) {
         favour->again_at = now + favour->every;
         favour->every *= favour->every < FAVOUR_MOST_NS ? 2 : 1;
-    } else if (favour->ns > 0) {
+    } else if (!is_wasted && favour->ns > 0) {
         favour->every = FAVOUR_FIRST_NS;
     }
+    favour->was_wasted = is_wasted && !favour->was_wasted;
     favour->ns = favour->used_ns = 0;
     favour->from = now;
 }

@@ -15,6 +15,8 @@
 #define NEVER UINT64_MAX
 /* What a session that takes turns must be behind its minimum for others to make way. */
 #define ROBBED_NS 80000000.0
+/* What a stream may have before it where a session of a higher priority may have a burst at any time. */
+#define AHEAD_BELOW_NS UINT64_C(300000)
 /* Drains in a row that failed, after which a session is called undrainable. */
 #define TRIES_UNDRAINABLE 3
 /* GPU time that a session below its maximum may save up; and what it begins with, first and after it has used that
@@ -127,6 +129,10 @@ struct beside {
 struct favour {
     uint64_t from;
     double ns, used_ns;
+    /* For how long they do now; less than what they had before the GPU takes is not in `ns`, since it does that meanwhile. */
+    double still_ns;
+    /* So it was in the window before: on a busy machine, in one or other any program leaves the GPU idle. */
+    bool was_wasted;
     /* They do so again from then on; and for how long they do not the next time. */
     uint64_t again_at, every;
     /* They do now. */

@@ -29,6 +29,8 @@
 #define UNEXPLAINED 2.5
 /* Calls that are before the GPU for less than this: much of it is their way there and back, and changes of contexts. */
 #define LONG_NS 250000.0
+/* For so long those who hold still keep the GPU busy: with what they may have before it, and a piece. */
+#define STILL_FOR_OTHERS_NS (2.0 * (double)AHEAD_BELOW_NS)
 /* Of what is promised, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
@@ -166,6 +168,15 @@ static double believed_part(const struct arbiter_session *session)
     return part;
 }
 
+/* Others hold still, but what they have before the GPU goes on. */
+static void count_favour(struct favour *favour, double passed)
+{
+    double before = fmax(favour->still_ns, STILL_FOR_OTHERS_NS);
+    favour->still_ns = favour->is_given ? favour->still_ns + passed : 0;
+    if (favour->still_ns > before)
+        favour->ns += favour->still_ns - before;
+}
+
 void arbiter_settle(struct arbiter *arbiter, uint64_t now)
 {
     unsigned open[ARBITER_GPUS] = {0};
@@ -181,7 +192,7 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
             FOR_GPUS (gpu, session->held)
                 open[gpu] += parties(session);
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        session->favour.ns += session->favour.is_given ? passed : 0;
+        count_favour(&session->favour, passed);
         if (is_still(session))
             session->seen.still_ns += passed;
         else if (is_exclusive(session))

@@ -5,8 +5,10 @@
 #define CHUNK_MOST 1024u
 /* The estimate is a mean: so many calls weigh as much as all that was known before. */
 #define CALLS_BEFORE 7u
-/* Of its part above the least, what a stream may have before it loses with each wait that was not too long. */
+/* Of its part above the least, what a stream may have before it loses with each wait that was not too long; and where the lease
+ * bounds it, since somebody else's latency counts more than what the GPU idles for a thread that is late. */
 #define AHEAD_DECAY 256u
+#define AHEAD_DECAY_BOUNDED 64u
 
 static void set(struct work_estimate *estimate, uint64_t piece_ns, uint64_t chunk)
 {
@@ -55,7 +57,7 @@ uint64_t work_estimate_ahead(uint64_t ns, uint64_t least_ns, bool dry)
     if (ns < least_ns)
         ns = least_ns;
     if (!dry)
-        return ns - (ns - least_ns) / AHEAD_DECAY;
+        return ns - (ns - least_ns) / (least_ns < AHEAD_LEAST_NS ? AHEAD_DECAY_BOUNDED : AHEAD_DECAY);
     return ns * 3 / 2 < AHEAD_MOST_NS ? ns * 3 / 2 : AHEAD_MOST_NS > ns ? AHEAD_MOST_NS : ns;
 }
 

@@ -656,6 +656,23 @@ static void a_higher_priority_with_short_gaps_leaves_the_gpu_to_others(void **st
     world.breaches = 0;
 }
 
+/* What others have before the GPU as a burst begins runs out beside it: that leaves nothing idle. */
+static void others_go_on_to_hold_still_for_bursts(void **state)
+{
+    struct member *first = world_add(&world, "0%..100%", NORMAL + 1,
+                                     (struct program){.piece_ns = MS, .burst = 1, .idle_ns = 5 * MS});
+    struct member *second = world_add(&world, "0%..100%", NORMAL - 1, (struct program){.piece_ns = 200000});
+    unsigned bursts = 0, still = 0;
+    world_run(&world, SECOND);
+    for (uint64_t end = world.now + 10 * SECOND; world.now < end;) {
+        world_run(&world, MS / 10);
+        bursts += first->in_flight_ns > 0;
+        still += first->in_flight_ns > 0 && (second->flags & WIRE_LEASE_STILL);
+    }
+    assert_true(still > 0.8 * bursts);
+    world.breaches = 0;
+}
+
 /* --- Trouble --------------------------------------------------------------------------------------- */
 
 static void a_stopped_holder_keeps_nobody_for_long(void **state)
@@ -1215,6 +1232,7 @@ int main(void)
         T(charges_follow_a_program_that_becomes_another),
         T(the_same_pair_fares_the_same_every_time),
         T(a_higher_priority_with_short_gaps_leaves_the_gpu_to_others),
+        T(others_go_on_to_hold_still_for_bursts),
         T(a_stopped_holder_keeps_nobody_for_long),
         T(work_that_does_not_drain_runs_beside_the_others),
         T(an_overrun_is_made_up_for),

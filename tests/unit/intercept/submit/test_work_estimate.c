@@ -95,6 +95,16 @@ static void a_stream_that_ran_dry_may_have_more_ahead_for_a_while(void **state)
     assert_int_equal(work_estimate_ahead(0, MS / 2, false), MS / 2);
 }
 
+/* As below a higher priority: its bursts wait for what is ahead. */
+static void what_a_lease_bounds_is_soon_as_little_again(void **state)
+{
+    uint64_t ns = MS;
+    (void)state;
+    for (unsigned i = 0; i < 100; i++)
+        ns = work_estimate_ahead(ns, MS / 2, false);
+    assert_in_range(ns, MS / 2, MS * 5 / 8);
+}
+
 /* It is enough once the next gap finds work before the GPU. */
 static void a_program_that_runs_ahead_of_its_gaps_may_have_more(void **state)
 {
@@ -124,6 +134,7 @@ int main(void)
         cmocka_unit_test(what_has_an_upper_bound_alone_is_never_taken_for_longer),
         cmocka_unit_test(what_is_left_takes_as_long_as_what_was_seen),
         cmocka_unit_test(a_stream_that_ran_dry_may_have_more_ahead_for_a_while),
+        cmocka_unit_test(what_a_lease_bounds_is_soon_as_little_again),
         cmocka_unit_test(a_program_that_runs_ahead_of_its_gaps_may_have_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
