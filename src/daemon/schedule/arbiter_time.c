@@ -373,10 +373,12 @@ static double used_since(const struct arbiter_session *session)
     return is_exclusive(session) ? session->spent_ns : session->last_used * silent_ns;
 }
 
-/* What other sessions used in all of its first GPU; of that, what was not charged by their calls; and in which part of the time none
- * of those beside it had work, of late. */
+/* What other sessions used in all of its first GPU; of that, what was not charged by their calls; in which part of the time none
+ * of those beside it had work, of late; and whether one of those has several processes: how much these keep the GPU busy together is
+ * a guess, which explains nothing. */
 struct others {
     double ns, unsure_ns, idle;
+    bool has_several;
 };
 
 static struct others find_others(const struct arbiter_session *session)
@@ -390,6 +392,7 @@ static struct others find_others(const struct arbiter_session *session)
             continue;
         others.ns += ns;
         others.unsure_ns += is_charged_by_calls(at) ? 0 : ns;
+        others.has_several |= is_there && has_several_processes(at);
         others.idle *= is_there ? 1 - at->last_busy : 1;
     }
     return others;
@@ -446,7 +449,8 @@ void arbiter_note_beside(struct arbiter_session *session, double passed_ns, doub
         .part = beside->part,
         .calls = beside->calls / 2,
         .calls_ns = beside->calls_ns / 2,
-        .is_unexplained = are_long && beside->busy_ns > beside->others_ns + UNEXPLAINED * beside->spent_ns,
+        .is_unexplained = are_long && !others.has_several &&
+                          beside->busy_ns > beside->others_ns + UNEXPLAINED * beside->spent_ns,
     };
 }
 

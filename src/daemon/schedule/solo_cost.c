@@ -92,7 +92,8 @@ static double error_of(const struct solo_cost *cost)
 
 bool solo_cost_is_alike(const struct solo_cost *cost)
 {
-    return cost->alone.spread < ALIKE && (cost->calls >= CALLS_LEAST || cost->ns >= NS_LEAST);
+    return are_calls_alike(cost) && cost->alone.spread < ALIKE &&
+           (cost->calls >= CALLS_LEAST || cost->ns >= NS_LEAST);
 }
 
 bool solo_cost_is_sure(const struct solo_cost *cost)

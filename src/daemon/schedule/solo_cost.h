@@ -45,7 +45,8 @@ double solo_cost_of(const struct solo_cost *cost, double calls);
 
 /* Whether it is worth no more turns to find out: some calls took about alike, or there were many. */
 bool solo_cost_is_sure(const struct solo_cost *cost);
-/* Whether calls seem to take alike: a few of them tell what any number takes. Few may be so by chance. */
+/* Whether calls seem to take alike, one by one and stretch by stretch: a few of them tell what any number takes. Few may be so by
+ * chance. */
 bool solo_cost_is_alike(const struct solo_cost *cost);
 /* Whether it is known well, as far as what was measured tells: then calls are charged by it. */
 bool solo_cost_is_steady(const struct solo_cost *cost);

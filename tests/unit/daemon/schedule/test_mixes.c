@@ -392,6 +392,11 @@ static void keeps_its_promises_where_it_did_not(void **state)
         {KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS, 38},
         {KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS, 61},
         {KIND_PROCESSES | KIND_MEDLEYS, 50},
+        {KIND_PROCESSES | KIND_MEDLEYS, 16},
+        {KIND_PROCESSES | KIND_MEDLEYS, 31},
+        {KIND_UPSETS | KIND_PROCESSES | KIND_MEDLEYS, 20},
+        {KIND_PROCESSES, 54},
+        {KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS, 50},
     };
     (void)state;
     broken = 0;

@@ -48,6 +48,23 @@ static void many_calls_make_a_cost_sure_that_is_not_steady(void **state)
     assert_true(solo_cost_of(&cost, 1) == 2 * MS);
 }
 
+/* As of a session's processes that run different programs, of which each stretch has as many. */
+static void calls_are_not_alike_that_take_much_less_than_others(void **state)
+{
+    struct solo_cost cost = {0};
+    struct cost_stretch both = stretch(20, 16, 12);
+    both.least_ns = 0.3 * MS;
+    solo_cost_learn(&cost, both, true);
+    solo_cost_learn(&cost, both, true);
+    assert_false(solo_cost_is_alike(&cost));
+    assert_false(solo_cost_is_sure(&cost));
+    cost = (struct solo_cost){0};
+    both.least_ns = 1.3 * MS;
+    solo_cost_learn(&cost, both, true);
+    solo_cost_learn(&cost, both, true);
+    assert_true(solo_cost_is_alike(&cost));
+}
+
 /* Calls that differ, of which the first stretches agreed by chance. */
 static void two_stretches_about_alike_make_no_cost_that_is_charged_by(void **state)
 {
@@ -177,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_cost_what_they_took_alone),
         cmocka_unit_test(many_calls_make_a_cost_sure_that_is_not_steady),
+        cmocka_unit_test(calls_are_not_alike_that_take_much_less_than_others),
         cmocka_unit_test(two_stretches_about_alike_make_no_cost_that_is_charged_by),
         cmocka_unit_test(stretches_that_agree_by_chance_make_no_cost_that_is_charged_by),
         cmocka_unit_test(a_cost_of_calls_that_differ_is_charged_by_once_many_were_measured),
