@@ -222,6 +222,20 @@ static void processes_that_keep_step_are_charged_for_what_they_did(void **state)
     world.breaches = 0;
 }
 
+/* Where an agent looks now and then whether there is work, it finds too little in one report and too much in the next. */
+static void who_has_work_for_too_short_now_and_too_long_then_is_charged_for_its_calls(void **state)
+{
+    const struct program program = {.piece_ns = 100000, .burst = 1, .idle_ns = 400000};
+    struct member *members[] = {world_add(&world, "50%..100%", NORMAL, program),
+                                world_add(&world, "50%..100%", NORMAL, program)};
+    world_run(&world, SECOND);
+    members[0]->jitter = members[1]->jitter = 0.9;
+    double charged = used_s(members[0]);
+    uint64_t computed = members[0]->device_ns;
+    world_run(&world, 10 * SECOND);
+    assert_near(10 * (used_s(members[0]) - charged), (double)(members[0]->device_ns - computed) / 1e8, 0.2);
+}
+
 /* What an average tells of calls that are not alike may be wrong, and in company nothing tells that it is. */
 static void no_more_is_charged_than_the_time_that_passed(void **state)
 {
@@ -1205,6 +1219,7 @@ int main(void)
         T(processes_of_a_session_share_what_it_is_due),
         T(more_processes_get_no_more_where_turns_overlap),
         T(processes_that_keep_step_are_charged_for_what_they_did),
+        T(who_has_work_for_too_short_now_and_too_long_then_is_charged_for_its_calls),
         T(no_more_is_charged_than_the_time_that_passed),
         T(a_guest_that_dies_is_not_charged_for_its_gaps),
         T(a_session_without_a_minimum_gets_what_is_not_promised),
