@@ -115,8 +115,9 @@ struct in_flight_entry {
     bool unmarkable;
     /* The last mark was recorded right before a call, to measure this one; which gives the GPU several pieces of work. */
     bool sampling, samples_pieces;
-    /* When the last mark was recorded, and when the last one was seen reached. */
-    uint64_t recorded_ns, reached_ns;
+    /* When the last mark was recorded, when the call behind it returned that it is to measure, and when the last one was seen
+     * reached. */
+    uint64_t recorded_ns, returned_ns, reached_ns;
     /* The thread was not run while it recorded the last mark: nobody knows when the GPU had it. */
     bool recorded_late;
     /* When the last mark was seen not to be reached, right before the call that the next mark is for; 0: it was not. */

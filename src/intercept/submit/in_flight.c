@@ -87,6 +87,8 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
     struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
     if (!entry)
         return;
+    if (entry->sampling)
+        entry->returned_ns = monotonic_ns();
     in_flight_entry_count(entry);
     end_quick(entry);
     if (!marks)

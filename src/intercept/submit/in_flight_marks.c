@@ -74,7 +74,7 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
         note_gap(gate, entry);
     /* The first of several pieces may have begun at any moment since then. */
     bool has_way = is_sample && !is_behind && !entry->samples_pieces;
-    mark->lead_ns = has_way ? now_ns - entry->recorded_ns : 0;
+    mark->lead_ns = has_way ? entry->returned_ns - entry->recorded_ns : 0;
     entry->sampling = false;
     entry->behind_ns = 0;
     if (!put(entry, &mark->event, CU_EVENT_DEFAULT, stream))
