@@ -596,12 +596,14 @@ static void call_with_nothing(struct actor *actor, int id)
     if (id == CUDA_ID_cuInit || strstr(cuda_entries[id].symbol, "BeginCapture") ||
         has_row(cuda_entries[id].symbol))
         return;
-    CUresult (*function)(long, long, long, long, long, long, long, long, long, long, long, long) = NULL;
+    /* As many as the largest structure by value needs, which is a CUeglFrame behind a pointer. */
+    CUresult (*function)(long, long, long, long, long, long, long, long, long, long, long, long, long, long,
+                         long, long) = NULL;
     *(void **)&function = dlsym(cuda_library, cuda_entries[id].symbol);
     begin_line(actor, cuda_entries[id].symbol);
     entry_tried[id] = true;
     put(actor, "zeros");
-    CUresult result = function(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    CUresult result = function(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     put(actor, " = %d", result);
     puts(actor->line);
 }
