@@ -66,6 +66,17 @@ def start(daemon, reap):
     return begin
 
 
+@pytest.fixture
+def narrow(make_daemon, make_gpu):
+    """A daemon whose card has 400 MiB."""
+    return make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
+
+
+def start_two(daemon, reap, names="ab"):
+    """Of two sessions that do not fit together on the narrow card: each may have 350 MiB, and uses some 300."""
+    return [run_movable(daemon, reap, 50, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "350MiB") for name in names]
+
+
 def free_bytes(daemon):
     return daemon.request("GET", "/v1/gpus")[1][0]["free_bytes"]
 
@@ -407,10 +418,9 @@ def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
     wait_for(lambda: daemon.request("GET", "/v1/sessions/a")[0] == 404, "the session to end")
 
 
-def test_sessions_that_do_not_fit_together_take_turns(daemon, start):
-    """Of 1 GiB each may have 800 MiB, and each uses some 600."""
-    movables = [start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ab"]
-    assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == 800 * MIB
+def test_sessions_that_do_not_fit_together_take_turns(narrow, reap):
+    daemon, movables = narrow, start_two(narrow, reap)
+    assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == 350 * MIB
     assert_good_in_turns(movables)
     events_of = [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))]
     assert "session.suspended" in events_of and "session.resumed" in events_of and "session.move_failed" not in events_of
@@ -441,12 +451,11 @@ def test_sessions_that_do_not_fit_together_work_in_their_turns_where_shares_coun
         process.kill()
 
 
-def test_more_than_half_of_the_card_waits_for_room_at_once(daemon, start):
+def test_more_than_half_of_the_card_waits_for_room_at_once(narrow, reap):
     """What a thread waits for is not counted as there already."""
-    first = start(4, 8 * MIB, "--name", "first", "--memory", "900MiB")
-    assert first.ask(f"alloc {700 * MIB}") == "allocated"
-    second = start(4, 8 * MIB, "--name", "second", "--memory", "900MiB")
-    assert second.ask(f"alloc {700 * MIB}") == "allocated"
+    first, second = (run_movable(narrow, reap, 4, 8 * MIB, "--name", name, "--oversubscribe", "--memory", "350MiB") for name in ("first", "second"))
+    assert first.ask(f"alloc {270 * MIB}") == "allocated"
+    assert second.ask(f"alloc {270 * MIB}") == "allocated"
     assert first.ask("check") == "good"
     for movable in (first, second):
         movable.end()
@@ -610,17 +619,18 @@ def scheduler(daemon):
     return daemon.request("GET", "/v1/scheduler")[1]
 
 
-def test_turns_of_memory_are_seen_and_set(daemon, start):
+def test_turns_of_memory_are_seen_and_set(narrow, reap):
     """Two that work without end and do not fit together: the GPU is in turns, who waits is told for how long, and turns are as long
     as somebody says."""
+    daemon = narrow
     assert scheduler(daemon)["gpus"][0]["mode"] == "free" and scheduler(daemon)["memory_quantum_seconds"] is None
     daemon.cli("scheduler", "--quantum", "20s")
     shown = scheduler(daemon)
     assert shown["memory_quantum_seconds"] == 20 and shown["quantum_auto"] and shown["anti_thrash"] == "auto"
-    movables = [start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ab"]
+    movables = start_two(daemon, reap)
     wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
     for movable in reversed(movables):
-        movable.send("work 6000")
+        movable.send("toil")
     # Mostly a; where b comes to work late, it waits itself.
     waits = wait_for(lambda: next((now for name in "ab" if ((now := daemon.session(name))["wait_seconds_left"] or 0) > 5), None),
                      "one to wait for its turn")
@@ -635,12 +645,14 @@ def test_turns_of_memory_are_seen_and_set(daemon, start):
     assert shown["anti_thrash"] == "off" and shown["memory_quantum_seconds"] is None
     wait_for(lambda: [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))].count("session.suspended") >= 3,
              "them to change about at once")
+    for movable in movables:
+        movable.send("check")
     assert all(int(movable.read().split()[1]) > 0 for movable in movables)
     for wrong in ({"anti_thrash": "maybe"}, {"quantum": "2h"}, {}, {"quantum": "1s", "speed": 1}):
         assert daemon.request("PATCH", "/v1/scheduler", wrong)[0] == 400
     assert daemon.cli("scheduler", "--anti-thrash", "maybe", check=False).returncode == 2
     for movable in movables:
-        assert movable.ask("check") == "good"
+        assert movable.read() == "good"
         movable.end()
     wait_for(lambda: scheduler(daemon)["gpus"][0]["mode"] == "free", "turns to be over")
 
@@ -664,18 +676,21 @@ def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
         movable.end()
 
 
-def test_a_turn_begins_with_the_work(daemon, start):
+def test_a_turn_begins_with_the_work(narrow, reap):
     """Who was on the card without work for long, and nobody wanted its room, has all of its turn before it when it works again."""
-    daemon.cli("scheduler", "--quantum", "3s")
-    b, a = (start(100, 10 * MIB, "--name", name, "--memory", "800MiB") for name in "ba")
+    daemon = narrow
+    daemon.cli("scheduler", "--quantum", "6s")
+    b, a = start_two(daemon, reap, "ba")
     wait_for(lambda: daemon.session("b")["residency"] == "away", "b, without work, to have left for a")
-    time.sleep(4)  # longer than a turn
-    work_on(a, 3000)
+    time.sleep(7)  # longer than a turn
+    assert a.ask("work 1500").startswith("worked")
+    a.send("toil")
     b.send("touch")
     waits = wait_for(lambda: (now := daemon.session("b"))["waits_for"] == "room" and now["wait_seconds_left"] is not None and now,
                      "b to wait for the end of a's turn")
     assert waits["wait_seconds_left"] > 0.3 and daemon.session("a")["residency"] == "resident"
-    assert a.read().startswith("worked") and b.read() == "touched"
+    a.send("touch")  # it toils no more
+    assert a.read().startswith("worked") and b.read() == "touched" and a.read() == "touched"
     for movable in (a, b):
         movable.end()
 

@@ -13,15 +13,18 @@
  *   ask            what of its memory can be asked without the GPU                            "good", or "bad ..."
  *   touch          a kernel that does nothing                                                 "touched"
  *   work MS        the same, time and again for so long                                       "worked N": so often
+ *   toil           the same, until there is another line                                      "worked N"
  *   name HOW       its addresses are named in a call that gives the GPU nothing (named_by)    "named", or "bad ..."
  *   atexit         a handler of exit() makes "check"                                          "will"
  *
  * Ends at the end of input. */
 #include <inttypes.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cuda/driver_more.h"
@@ -169,6 +172,15 @@ static unsigned work(uint64_t ms)
     uint64_t end_ns = monotonic_ns() + ms * 1000000;
     unsigned done = 0;
     for (; monotonic_ns() < end_ns; done++)
+        touch();
+    return done;
+}
+
+static unsigned toil(void)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    unsigned done = 0;
+    for (; poll(&input, 1, 0) == 0; done++)
         touch();
     return done;
 }
@@ -394,6 +406,8 @@ static void obey(const char *line)
         puts(atexit(look) == 0 ? "will" : "will not");
     } else if (strncmp(line, "work ", 5) == 0) {
         printf("worked %u\n", work(strtoull(line + 5, NULL, 10)));
+    } else if (strncmp(line, "toil", 4) == 0) {
+        printf("worked %u\n", toil());
     }
     fflush(stdout);
 }
@@ -406,6 +420,7 @@ int main(int argument_count, char **words)
     unsigned wanted = (unsigned)strtoul(words[1], NULL, 10);
     size_t most = strtoull(words[2], NULL, 10);
     uint64_t state = 1;
+    setvbuf(stdin, NULL, _IONBF, 0); /* what was not read yet is all poll() sees */
     CHECK(cuInit(0));
     use_gpu(0);
     CUmodule module = load_module(PTX(PTX_CHECKSUM PTX_NOTHING));
