@@ -106,7 +106,7 @@ class ApiServer:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.key, self.certificate, self.token_file = (self.folder / name for name in ("api.key", "api.crt", "token"))
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", self.key, "-out",
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-keyout", self.key, "-out",
                         self.certificate, "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
                        check=True, capture_output=True)
         self.token = None
