@@ -6,6 +6,11 @@
  *                           locked instructions: the first thread more, ours too, ends that
  *   driver_calls launch N   of cuLaunchKernel of an empty grid's worth of work, over N launches
  *   driver_calls launch2 N  the same on the default stream and another in turn
+ *   driver_calls own N      the same on the thread's own default stream
+ *   driver_calls ex N, copy N, set N, graph N
+ *                           of cuLaunchKernelEx, and of a copy, a memset and a graph of one kernel on the default stream
+ *   driver_calls threads N  of cuLaunchKernel by two threads at once, on a stream each
+ *   driver_calls shared N   the same on one stream
  *   driver_calls attach N   ns of the first context's creation (in a session that is where the process attaches),
  *                           beside N threads that rest
  *   driver_calls hold B     allocate B bytes, print "holding", and wait for standard input to end
@@ -15,6 +20,7 @@
  *
  * Calls are timed in batches, so that reading the clock does not count. */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +37,12 @@ static int compare_long(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Print median and p99 of `step`, per call, over `count` calls in batches. */
-static void time_batches(long count, void (*step)(void *), void *argument)
+struct times {
+    double median, p99;
+};
+
+/* Of `step`, per call, over `count` calls in batches. */
+static struct times time_batches(long count, void (*step)(void *), void *argument)
 {
     long batches = (count + BATCH - 1) / BATCH;
     long *times = calloc((size_t)batches, sizeof(*times));
@@ -47,8 +57,14 @@ static void time_batches(long count, void (*step)(void *), void *argument)
         times[batch] = now_ns() - start;
     }
     qsort(times, (size_t)batches, sizeof(*times), compare_long);
-    printf("%.2f %.2f\n", (double)times[batches / 2] / BATCH, (double)times[batches * 99 / 100] / BATCH);
+    struct times of_one = {(double)times[batches / 2] / BATCH, (double)times[batches * 99 / 100] / BATCH};
     free(times);
+    return of_one;
+}
+
+static void print_times(struct times times)
+{
+    printf("%.2f %.2f\n", times.median, times.p99);
 }
 
 static void alloc_and_free(void *unused)
@@ -59,18 +75,146 @@ static void alloc_and_free(void *unused)
     CHECK(cuMemFree_v2(address));
 }
 
-static void launch(void *function)
-{
-    CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-}
-
+static CUfunction nothing;
 static CUstream other_stream;
 
-static void launch_on_next(void *function)
+static void launch(void *stream)
+{
+    CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+}
+
+static void launch_on_next(void *unused)
 {
     static CUstream stream;
-    CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    (void)unused;
+    launch(stream);
     stream = stream ? NULL : other_stream;
+}
+
+static void launch_by_configuration(void *stream)
+{
+    const CUlaunchConfig one = {.gridDimX = 1,
+                                .gridDimY = 1,
+                                .gridDimZ = 1,
+                                .blockDimX = 1,
+                                .blockDimY = 1,
+                                .blockDimZ = 1,
+                                .hStream = stream};
+    CHECK(cuLaunchKernelEx(&one, nothing, NULL, NULL));
+}
+
+static void copy(void *buffer)
+{
+    CUdeviceptr there = (CUdeviceptr)(uintptr_t)buffer;
+    CHECK(cuMemcpyDtoDAsync_v2(there, there + 64, 64, NULL));
+}
+
+static void set(void *buffer)
+{
+    CHECK(cuMemsetD8Async((CUdeviceptr)(uintptr_t)buffer, 0, 64, NULL));
+}
+
+static void launch_graph(void *graph)
+{
+    CHECK(cuGraphLaunch(graph, NULL));
+}
+
+static void *make_buffer(void)
+{
+    CUdeviceptr address;
+    CHECK(cuMemAlloc_v2(&address, 4096));
+    return (void *)(uintptr_t)address;
+}
+
+static CUstream make_stream(void)
+{
+    CUstream stream;
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static CUgraphExec make_graph(void)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    const CUDA_KERNEL_NODE_PARAMS one = {.func = nothing,
+                                         .gridDimX = 1,
+                                         .gridDimY = 1,
+                                         .gridDimZ = 1,
+                                         .blockDimX = 1,
+                                         .blockDimY = 1,
+                                         .blockDimZ = 1};
+    CHECK(cuGraphCreate(&graph, 0));
+    CHECK(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &one));
+    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+}
+
+/* A thread that launches beside others. */
+struct launcher {
+    pthread_t thread;
+    CUcontext context;
+    CUstream stream;
+    long count;
+    pthread_barrier_t *begin;
+    struct times times;
+};
+
+static void *launch_beside(void *argument)
+{
+    struct launcher *launcher = argument;
+    CHECK(cuCtxSetCurrent(launcher->context));
+    pthread_barrier_wait(launcher->begin);
+    launcher->times = time_batches(launcher->count, launch, launcher->stream);
+    return NULL;
+}
+
+static struct times launch_by_two(CUcontext context, long count, CUstream first, CUstream second)
+{
+    pthread_barrier_t begin;
+    struct launcher launchers[2] = {{.stream = first}, {.stream = second}};
+    pthread_barrier_init(&begin, NULL, 2);
+    for (int i = 0; i < 2; i++) {
+        launchers[i].context = context;
+        launchers[i].count = count;
+        launchers[i].begin = &begin;
+        if (pthread_create(&launchers[i].thread, NULL, launch_beside, &launchers[i]) != 0)
+            exit(1);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(launchers[i].thread, NULL);
+    return (struct times){(launchers[0].times.median + launchers[1].times.median) / 2,
+                          (launchers[0].times.p99 + launchers[1].times.p99) / 2};
+}
+
+/* How long calls that give the GPU work take; false: no such mode. */
+static bool time_work(const char *mode, long count, struct times *times)
+{
+    CUcontext context = use_gpu(0);
+    nothing = find_kernel(load_module(PTX(PTX_NOTHING)), "nothing");
+    other_stream = make_stream();
+    if (strcmp(mode, "launch") == 0)
+        *times = time_batches(count, launch, NULL);
+    else if (strcmp(mode, "launch2") == 0)
+        *times = time_batches(count, launch_on_next, NULL);
+    else if (strcmp(mode, "own") == 0)
+        *times = time_batches(count, launch, CU_STREAM_PER_THREAD);
+    else if (strcmp(mode, "ex") == 0)
+        *times = time_batches(count, launch_by_configuration, NULL);
+    else if (strcmp(mode, "copy") == 0)
+        *times = time_batches(count, copy, make_buffer());
+    else if (strcmp(mode, "set") == 0)
+        *times = time_batches(count, set, make_buffer());
+    else if (strcmp(mode, "graph") == 0)
+        *times = time_batches(count, launch_graph, make_graph());
+    else if (strcmp(mode, "threads") == 0)
+        *times = launch_by_two(context, count, other_stream, make_stream());
+    else if (strcmp(mode, "shared") == 0)
+        *times = launch_by_two(context, count, other_stream, other_stream);
+    else
+        return false;
+    return true;
 }
 
 static void hold(size_t bytes)
@@ -153,21 +297,15 @@ int main(int count, char **arguments)
 {
     const char *mode = count > 1 ? arguments[1] : "";
     long number = count > 2 ? atol(arguments[2]) : 0;
+    struct times times;
     CHECK(cuInit(0));
     if (strcmp(mode, "alloc") == 0) {
         start_a_thread();
         use_gpu(0);
-        time_batches(number, alloc_and_free, NULL);
+        print_times(time_batches(number, alloc_and_free, NULL));
     } else if (strcmp(mode, "alloc1") == 0) {
         use_gpu(0);
-        time_batches(number, alloc_and_free, NULL);
-    } else if (strcmp(mode, "launch") == 0) {
-        use_gpu(0);
-        time_batches(number, launch, find_kernel(load_module(PTX(PTX_NOTHING)), "nothing"));
-    } else if (strcmp(mode, "launch2") == 0) {
-        use_gpu(0);
-        CHECK(cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING));
-        time_batches(number, launch_on_next, find_kernel(load_module(PTX(PTX_NOTHING)), "nothing"));
+        print_times(time_batches(number, alloc_and_free, NULL));
     } else if (strcmp(mode, "attach") == 0) {
         for (; number > 0; number--)
             start_a_thread();
@@ -180,9 +318,12 @@ int main(int count, char **arguments)
         watch();
     } else if (strcmp(mode, "storm") == 0) {
         storm(number, count > 3 ? (unsigned)atol(arguments[3]) : 1);
+    } else if (time_work(mode, number, &times)) {
+        print_times(times);
     } else {
-        fprintf(stderr,
-                "usage: driver_calls alloc|alloc1|launch|launch2|attach|hold|watch|storm [N] [SEED]\n");
+        fprintf(stderr, "usage: driver_calls "
+                        "alloc|alloc1|launch|launch2|own|ex|copy|set|graph|threads|shared|attach|hold|"
+                        "watch|storm [N] [SEED]\n");
         return 2;
     }
     return 0;

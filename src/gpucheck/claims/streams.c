@@ -45,6 +45,10 @@ static void streams(void)
     claim_result("blocking streams do not wait for each other", CUDA_SUCCESS, cuStreamQuery(other));
     gate_open(&gate);
     need("cuCtxSynchronize", cuCtxSynchronize());
+    gate_close(&gate, CU_STREAM_PER_THREAD);
+    claim_result("the default stream waits for a thread's own", CUDA_ERROR_NOT_READY, cuStreamQuery(NULL));
+    gate_open(&gate);
+    need("cuCtxSynchronize", cuCtxSynchronize());
     gate_close(&gate, NULL);
     CUevent event;
     need("cuEventCreate", cuEventCreate(&event, 0));

@@ -270,6 +270,7 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
     int saved_errno = errno;
     if (!self->thread)
         register_thread(gate);
+    in_flight_wait_for_nameless(gate);
     for (;;) {
         gate_go_inside(self, GATE_SUBMITS);
         if (word_of(gate) != GATE_DRAINING)

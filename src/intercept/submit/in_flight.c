@@ -14,6 +14,8 @@
 #define SAMPLE_EVERY_NS UINT64_C(5000000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
+/* So long a capture waits for what other threads gave their own default streams: longer than what no mark is behind takes. */
+#define NAMELESS_MOST_NS UINT64_C(3000000)
 
 static void follow_own(struct gate *gate, struct in_flight_entry *entry, bool is_due)
 {
@@ -93,9 +95,8 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
     end_quick(entry);
     if (!marks)
         return;
-    /* Nobody else can ask about it, or may ask while a capture is open. */
-    bool is_hidden =
-        stream == CU_STREAM_PER_THREAD || atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
+    /* Nobody may ask about it while a capture is open. */
+    bool is_hidden = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
     bool is_due = entry->left <= 1, sampled = entry->sampling;
     if (is_due || is_hidden)
         follow_own(gate, entry, is_due);
@@ -193,6 +194,46 @@ void in_flight_follow_own(struct gate *gate)
             !in_flight_entry_is_covered(entry) && !in_flight_is_capturing(CU_STREAM_PER_THREAD))
             follow_own(gate, entry, false);
     }
+}
+
+/* Whether it is another thread's own default stream, with something before it that no event is behind. Its owner has the
+ * lock where it records one. */
+static bool is_nameless(struct in_flight_entry *entry)
+{
+    if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != CU_STREAM_PER_THREAD ||
+        in_flight_entry_is_own(entry) || !guard_trylock(&entry->lock))
+        return false;
+    bool is_followed = in_flight_entry_is_followed(entry);
+    guard_unlock(&entry->lock);
+    return !is_followed;
+}
+
+/* Whether what is before one of those is not done yet. */
+static bool has_nameless(struct gate *gate)
+{
+    bool any = false;
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    guard_lock(&gate->lock);
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count && !any; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        any = is_nameless(entry) && !in_flight_entry_ask(gate, entry);
+    }
+    guard_unlock(&gate->lock);
+    own_calls_end(&calls);
+    return any;
+}
+
+void in_flight_wait_for_nameless(struct gate *gate)
+{
+    uint64_t until_ns = monotonic_ns() + NAMELESS_MOST_NS;
+    guard_begin();
+    while (atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_PACED &&
+           atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 && has_nameless(gate) &&
+           monotonic_ns() < until_ns)
+        nap(SHORTEST_NAP_NS);
+    guard_end();
 }
 
 void in_flight_look_at_own(struct gate *gate)

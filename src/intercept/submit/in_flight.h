@@ -17,9 +17,10 @@
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
  * which a program whose streams wait for values of each other could not survive.
  *
- * While a capture is open, nobody asks the streams, since one of them may be captured; nor can any other thread ask
- * about a thread's own default stream. There the thread that submits puts an event without timing behind each call: one for
- * the entry, recorded again and again. All of this stands between
+ * While a capture is open, nobody asks the streams, since one of them may be captured: the thread that submits puts an
+ * event without timing behind each call, one for the entry, recorded again and again. About a thread's own default stream
+ * no other thread can ask: the legacy stream, which waits for it, is asked instead. A thread that waits at the closed
+ * gate has put such an event there. All of this stands between
  * cuThreadExchangeStreamCaptureMode(RELAXED) and its restore. */
 #pragma once
 
@@ -45,6 +46,10 @@ void in_flight_look_at_own(struct gate *gate);
 
 /* Put an event behind what this thread has submitted to its own default stream, which no other thread can ask about. */
 void in_flight_follow_own(struct gate *gate);
+
+/* Before a capture begins: what other threads gave their own default streams, with no event behind it, is waited for, since
+ * nobody can ask about it while the capture is open. Not where that takes long. */
+void in_flight_wait_for_nameless(struct gate *gate);
 
 /* Whether a stream is being captured; or, of the legacy stream, one that it would wait for: then nothing can
  * be put into it either, and to try would invalidate that capture (cuda.h 13.0, cuStreamIsCapturing). */

@@ -15,9 +15,7 @@ void in_flight_follow_all(struct gate *gate)
         struct in_flight_entry *entry = &gate->entries[i];
         CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
         if (stream && !in_flight_entry_is_covered(entry) && !in_flight_is_capturing(stream) &&
-            (stream != CU_STREAM_PER_THREAD ||
-             atomic_load_explicit(&entry->tid, memory_order_relaxed) ==
-                 atomic_load_explicit(&gate_self.thread->tid, memory_order_relaxed)))
+            (stream != CU_STREAM_PER_THREAD || in_flight_entry_is_own(entry)))
             in_flight_entry_follow_other(gate, entry);
     }
     own_calls_end(&calls);

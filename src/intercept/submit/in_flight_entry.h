@@ -6,6 +6,7 @@
  * in_flight_all.c     what is asked about all of the process's entries */
 #pragma once
 
+#include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
 static inline bool in_flight_is_default(CUstream stream)
@@ -23,6 +24,14 @@ static inline bool in_flight_entry_is_covered(const struct in_flight_entry *entr
 static inline bool in_flight_entry_is_open(const struct in_flight_entry *entry)
 {
     return !in_flight_entry_is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed);
+}
+
+/* Whether this thread made it. */
+static inline bool in_flight_entry_is_own(const struct in_flight_entry *entry)
+{
+    const struct gate_thread *thread = gate_self.thread;
+    return thread && atomic_load_explicit(&entry->tid, memory_order_relaxed) ==
+                         atomic_load_explicit(&thread->tid, memory_order_relaxed);
 }
 
 static inline CUcontext in_flight_entry_context(const struct in_flight_entry *entry)

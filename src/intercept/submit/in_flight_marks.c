@@ -232,17 +232,22 @@ uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t n
                                  now_ns > from_ns ? now_ns - from_ns : 0, others);
 }
 
+/* Another thread's own default stream has no name: the legacy stream, which waits for it, is asked instead. */
+static CUstream stream_to_ask(const struct in_flight_entry *entry)
+{
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    return stream == CU_STREAM_PER_THREAD && !in_flight_entry_is_own(entry) ? CU_STREAM_LEGACY : stream;
+}
+
 /* Whether what was submitted is done, where no mark is behind all of it. */
 static bool is_reached(const struct gate *gate, const struct in_flight_entry *entry)
 {
-    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    CUstream stream = stream_to_ask(entry);
     if (in_flight_entry_is_followed(entry))
         return real(cuEventQuery)(entry->last) != CUDA_ERROR_NOT_READY;
     if (atomic_load_explicit(&gate->captures, memory_order_relaxed) || !real(cuStreamQuery))
         return false; /* asking might end a capture */
-    /* Another thread's default stream has no name: the legacy stream waits for it. */
-    return !stream || real(cuStreamQuery)(stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream) !=
-                          CUDA_ERROR_NOT_READY;
+    return !stream || real(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY;
 }
 
 /* Under both locks, in the entry's context. */

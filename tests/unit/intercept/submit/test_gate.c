@@ -70,8 +70,8 @@ static struct {
     atomic_bool was_idle; /* the stream had nothing to do then */
 } events[8192];
 static atomic_uint event_count = 1;
-/* Of both kinds; and questions about streams. */
-static atomic_uint timed_records, untimed_records, untimed_events, stream_questions;
+/* Of both kinds; and questions about streams, and of these about the legacy one. */
+static atomic_uint timed_records, untimed_records, untimed_events, stream_questions, legacy_questions;
 
 #define STREAM(n) ((CUstream)(uintptr_t)(0x1000 + (n)))
 #define CONTEXT(n) ((CUcontext)(uintptr_t)(0x100000 * (n)))
@@ -194,11 +194,16 @@ static CUresult destroy_stream(CUstream stream)
     return CUDA_SUCCESS;
 }
 
+/* The legacy stream waits for threads' own. */
 static CUresult query_stream(CUstream stream)
 {
     touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
     stream_questions++;
-    return done[number(stream)] >= put[number(stream)] ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    legacy_questions += stream == CU_STREAM_LEGACY;
+    bool is_done = done[number(stream)] >= put[number(stream)];
+    if (stream == CU_STREAM_LEGACY)
+        is_done &= done[number(CU_STREAM_PER_THREAD)] >= put[number(CU_STREAM_PER_THREAD)];
+    return is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 static CUresult create_event(CUevent *event, unsigned flags)
@@ -1019,8 +1024,7 @@ static void a_few_calls_that_differ_make_a_guess_of_the_others(void **state)
     assert_true(in_flight_take_done(gate).is_guess);
 }
 
-/* Nobody but the thread can name its default stream, so an event follows each call there. */
-static void a_threads_own_stream_has_timed_events_only_where_marks_are_due(void **state)
+static void a_threads_own_stream_has_events_only_where_marks_are_due(void **state)
 {
     (void)state;
     unsigned usual = timed_for_many(STREAM(17));
@@ -1028,8 +1032,7 @@ static void a_threads_own_stream_has_timed_events_only_where_marks_are_due(void 
     assert_in_range(usual, 1, MANY / 20);
     unsigned timed = timed_for_many(CU_STREAM_PER_THREAD);
     assert_in_range(timed, 1, 2 * usual);
-    assert_in_range(untimed_records + timed, MANY, MANY + timed);
-    assert_int_equal(untimed_events, 1);
+    assert_int_equal(untimed_records, 0);
     assert_true(in_flight_is_finished(gate));
     assert_int_equal(in_flight_take_done(gate).calls, 2 * MANY);
 }
@@ -1040,7 +1043,7 @@ static void what_follows_on_a_threads_own_stream_is_waited_for_without_asking_th
     timed_for_many(CU_STREAM_PER_THREAD);
     assert_true(in_flight_is_finished(gate));
     work_stays();
-    stream_questions = 0;
+    legacy_questions = 0;
     uint64_t before = put[number(CU_STREAM_PER_THREAD)];
     for (unsigned i = 0; i < 3; i++)
         launch_on(CU_STREAM_PER_THREAD);
@@ -1050,7 +1053,112 @@ static void what_follows_on_a_threads_own_stream_is_waited_for_without_asking_th
     }
     assert_int_equal(done[number(CU_STREAM_PER_THREAD)], before + 3);
     assert_true(in_flight_is_finished(gate));
-    assert_int_equal(stream_questions, 0);
+    assert_int_equal(legacy_questions, 0);
+}
+
+static atomic_int owners_step;
+
+static void go_on_at(int step)
+{
+    atomic_store(&owners_step, step);
+    while (atomic_load(&owners_step) == step)
+        sched_yield();
+}
+
+static void *own_a_stream(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    timed_for_many(CU_STREAM_PER_THREAD);
+    while (gate_self.entry->quick < 3)
+        launch_on(CU_STREAM_PER_THREAD);
+    go_on_at(1);
+    for (unsigned i = 0; i < 3; i++)
+        launch_on(CU_STREAM_PER_THREAD);
+    go_on_at(2);
+    return NULL;
+}
+
+static pthread_t owner;
+
+static void let_owner_go_on_after(int step)
+{
+    while (atomic_load(&owners_step) != step)
+        sched_yield();
+    atomic_store(&owners_step, 0);
+}
+
+/* Another thread has three calls before its own stream, with no event behind them. */
+static void start_owner(void)
+{
+    assert_int_equal(pthread_create(&owner, NULL, own_a_stream, NULL), 0);
+    while (atomic_load(&owners_step) != 1)
+        sched_yield();
+    work_stays();
+    let_the_clock_run();
+    let_owner_go_on_after(1);
+    while (atomic_load(&owners_step) != 2)
+        sched_yield();
+}
+
+static void end_owner(void)
+{
+    let_owner_go_on_after(2);
+    pthread_join(owner, NULL);
+}
+
+/* Another thread's default stream has no name, but the legacy one waits for it. */
+static void what_another_thread_gave_its_own_stream_is_waited_for(void **state)
+{
+    (void)state;
+    start_owner();
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_PER_THREAD)] += 2;
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_PER_THREAD)]++;
+    assert_true(in_flight_is_finished(gate));
+    end_owner();
+}
+
+static void *finish_soon(void *unused)
+{
+    (void)unused;
+    usleep(500);
+    done[number(CU_STREAM_PER_THREAD)] = put[number(CU_STREAM_PER_THREAD)];
+    return NULL;
+}
+
+/* While the capture is open nobody could ask about it. */
+static void a_capture_begins_when_that_is_done(void **state)
+{
+    CUgraph graph;
+    pthread_t finisher;
+    (void)state;
+    touched_while_capturing = 0;
+    start_owner();
+    pthread_create(&finisher, NULL, finish_soon, NULL);
+    assert_int_equal(cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    blocks_legacy = true;
+    pthread_join(finisher, NULL);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(touched_while_capturing, 0);
+    blocks_legacy = false;
+    cuStreamEndCapture(STREAM(11), &graph);
+    end_owner();
+}
+
+static void nor_does_it_wait_for_long(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    start_owner();
+    assert_int_equal(cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_PER_THREAD)] = put[number(CU_STREAM_PER_THREAD)];
+    assert_false(in_flight_is_finished(gate));
+    cuStreamEndCapture(STREAM(11), &graph);
+    assert_true(in_flight_is_finished(gate));
+    end_owner();
 }
 
 static void work_beside_a_capture_has_timed_events_only_where_marks_are_due(void **state)
@@ -1431,8 +1539,11 @@ int main(void)
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
         MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
-        MEASURES(a_threads_own_stream_has_timed_events_only_where_marks_are_due),
+        MEASURES(a_threads_own_stream_has_events_only_where_marks_are_due),
         MEASURES(what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one),
+        MEASURES(what_another_thread_gave_its_own_stream_is_waited_for),
+        MEASURES(a_capture_begins_when_that_is_done),
+        MEASURES(nor_does_it_wait_for_long),
         MEASURES(work_beside_a_capture_has_timed_events_only_where_marks_are_due),
         MEASURES(between_marks_the_driver_is_asked_nothing),
         MEASURES(nor_where_the_default_stream_is_one_of_them),
