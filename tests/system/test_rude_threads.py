@@ -1,8 +1,10 @@
-"""Programs whose threads are cancelled, exit and fork in the middle of calls: nothing hangs, and the quota holds."""
+"""Programs whose threads are cancelled, exit and fork in the middle of calls, or that take descriptors which they do not know:
+nothing hangs, the quota holds, and what is theirs is left alone."""
 
 import pytest
 
 from conftest import MIB, has_words
+from test_shares import Worker
 
 LIMIT = 64 * MIB
 DEADLINE_S = 60
@@ -28,3 +30,16 @@ def read_line(program):
     line = program.stdout.readline()
     assert line, program.stderr.read()
     return int(line)
+
+
+@pytest.mark.parametrize("how", ["close", "replace"])
+def test_programs_may_take_the_descriptors_of_ours(daemon, reap, how):
+    """In turns with another program: nothing of theirs is read or written, and where they left us nothing we come again."""
+    rival = Worker(daemon, reap, "50%..100%", "200")
+    rival.begin(600_000)
+    program = reap(daemon.spawn("run", "--compute", "50%..100%", "--", daemon.product.program("squatter"), how))
+    output, errors = program.communicate(timeout=DEADLINE_S)
+    assert (program.returncode, errors) == (0, "")
+    first, *later = map(int, output.split())
+    assert first >= 3, "one to attach by, one of the agent's, and one to wake it"
+    assert all(later), "it is in the daemon's turns again"

@@ -23,6 +23,8 @@
 #define STACK_BYTES (512u << 10) /* a driver's functions run on it */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
 #define CHECK_BLIND_NS UINT64_C(10000000) /* how often to look where nobody can poke us */
+#define CHECK_BUSY_NS                                                                                        \
+    UINT64_C(10000000) /* how often an agent that wakes more often looks at its descriptors */
 
 static struct gate *gate_area(void)
 {
@@ -36,16 +38,24 @@ static void poke(void)
         send(agent.pokes[1].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Take what the daemon sent. */
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool has_message(void)
+{
+    struct pollfd ready = {.fd = agent.connection.fd, .events = POLLIN};
+    return poll(&ready, 1, 0) > 0;
+}
+
+/* Take what the daemon sent; there is something. */
 static void listen_to_daemon(struct gate *gate)
 {
     while (attach_is_ours(&agent.connection)) {
         struct wire_message message;
-        struct pollfd ready = {.fd = agent.connection.fd, .events = POLLIN};
         int fds[WIRE_FDS_MAX];
         unsigned count;
-        if (poll(&ready, 1, 0) <= 0)
-            return;
         int result = wire_receive(agent.connection.fd, &message, fds, &count);
         if (result == 0 && message.header.type == WIRE_ARENA && count == 1)
             agent_take_chunk(gate, &message.arena, fds[0]);
@@ -81,33 +91,61 @@ static void listen_to_daemon(struct gate *gate)
         default:
             break; /* of a daemon that knows more */
         }
+        if (!agent.connection.open || !has_message())
+            return;
     }
     agent_lose_daemon(gate, "its descriptor was closed");
 }
 
+/* Whether the program has left us our descriptors. When something is read or written that is looked at anyway; but who waits for
+ * one that is another's now waits in vain. */
+static void check_descriptors(struct gate *gate)
+{
+    uint64_t now_ns = monotonic_ns();
+    if (agent.checked_ns && now_ns - agent.checked_ns < CHECK_BUSY_NS)
+        return;
+    agent.checked_ns = now_ns;
+    agent.is_deaf = !attach_is_ours(&agent.pokes[0]) || !attach_is_ours(&agent.pokes[1]);
+    if (agent.connection.open && !attach_is_ours(&agent.connection))
+        agent_lose_daemon(gate, "its descriptor was closed");
+}
+
+static uint64_t most_pause_ns(void)
+{
+    return agent.is_deaf ? CHECK_BLIND_NS : AGENT_CHECK_NS;
+}
+
 static uint64_t pause_ns(struct gate *gate)
 {
-    uint64_t most_ns = attach_is_ours(&agent.pokes[0]) ? AGENT_CHECK_NS : CHECK_BLIND_NS;
+    uint64_t most_ns = most_pause_ns();
     if (!agent.connection.open)
         return TRY_AGAIN_NS;
     uint64_t ns = agent_is_paced() ? agent_lease_pause_ns(gate) : most_ns, move_ns = agent_move_pause_ns();
-    ns = ns < move_ns ? ns : move_ns;
-    return ns < most_ns ? ns : most_ns;
+    return least(least(ns, move_ns), most_ns);
 }
 
-static void pause_until_something(uint64_t ns)
+/* Pokes are taken all at once. */
+static void take_pokes(void)
+{
+    char bytes[64];
+    if (!attach_is_ours(&agent.pokes[0]) || recv(agent.pokes[0].fd, bytes, sizeof(bytes), MSG_DONTWAIT) == 0)
+        agent.is_deaf = true;
+}
+
+/* Returns whether the daemon's connection has something to say. To wait for descriptors that may be another's does no harm. */
+static bool pause_until_something(uint64_t ns)
 {
     struct timespec time = {.tv_sec = (time_t)(ns / UINT64_C(1000000000)),
                             .tv_nsec = (long)(ns % UINT64_C(1000000000))};
     struct pollfd ready[2] = {
-        {.fd = attach_is_ours(&agent.pokes[0]) ? agent.pokes[0].fd : -1, .events = POLLIN},
-        {.fd = attach_is_ours(&agent.connection) ? agent.connection.fd : -1, .events = POLLIN},
+        {.fd = agent.is_deaf ? -1 : agent.pokes[0].fd, .events = POLLIN},
+        {.fd = agent.connection.open ? agent.connection.fd : -1, .events = POLLIN},
     };
-    char bytes[64];
-    ppoll(ready, 2, &time, NULL);
+    if (ppoll(ready, 2, &time, NULL) <= 0)
+        return false;
     if (ready[0].revents)
-        while (recv(agent.pokes[0].fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
-            ;
+        take_pokes();
+    return ready[1].revents != 0;
 }
 
 static void *agent_main(void *unused)
@@ -118,8 +156,10 @@ static void *agent_main(void *unused)
     prctl(PR_SET_NAME, "gpuslice-agent");
     process_ask_for_short_slices();
     prctl(PR_SET_TIMERSLACK, 1000UL); /* ns: a drain's naps are short */
-    while (agent.alone)
-        pause_until_something(agent_serve_alone(gate));
+    while (agent.alone) {
+        check_descriptors(gate);
+        pause_until_something(least(agent_serve_alone(gate), most_pause_ns()));
+    }
     for (;;) {
         if (!agent.connection.open && monotonic_ns() >= next_try_ns) {
             int result = agent_reach_daemon();
@@ -130,14 +170,15 @@ static void *agent_main(void *unused)
             next_try_ns = monotonic_ns() + TRY_AGAIN_NS;
         }
         if (agent.connection.open) {
-            listen_to_daemon(gate);
             agent_serve(gate);
             agent_serve_memory(gate);
             agent_serve_spare(gate);
         }
         agent_serve_room(gate);
-        uint64_t watch_ns = agent_watch_daemon(gate), ns = pause_ns(gate);
-        pause_until_something(watch_ns < ns ? watch_ns : ns);
+        check_descriptors(gate);
+        uint64_t watch_ns = agent_watch_daemon(gate);
+        if (pause_until_something(least(watch_ns, pause_ns(gate))))
+            listen_to_daemon(gate);
     }
     return NULL;
 }
@@ -157,7 +198,7 @@ static void end(void *unused)
 static bool make_pokes(void)
 {
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return false;
     attach_keep(&agent.pokes[0], pair[0]);
     attach_keep(&agent.pokes[1], pair[1]);

@@ -28,6 +28,9 @@ struct agent_state {
     struct attach_descriptor connection;
     /* Threads write into the second one. */
     struct attach_descriptor pokes[2];
+    /* Whether descriptors are still ours was looked at then; one of the pokes is not: nobody can wake the agent. */
+    uint64_t checked_ns;
+    bool is_deaf;
     uint16_t version;
     /* GRANT came, and has not been answered by RETURNED. */
     bool held;
@@ -57,6 +60,8 @@ struct agent_state {
          * the agent. */
         uint64_t submitted;
         bool rests;
+        /* When the work should end that the last look found. */
+        uint64_t ends_ns;
         /* Looks that found work, since the last that did not. */
         uint32_t busy_in_a_row;
         /* How long the program leaves the GPU idle between two calls. */

@@ -1,6 +1,6 @@
 /* Leases: what the process does when it is given one, and when it gives one back. */
 #include <errno.h>
-#include <sys/socket.h>
+#include <poll.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -10,7 +10,9 @@
 
 #define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
 #define LAST_NAP_NS UINT64_C(200000)
-#define NAPS_FOR_LEFT 4u
+#define LONGEST_NAP_NS                                                                                       \
+    UINT64_C(500000) /* where it is known how long the work takes, and nobody steps beside it */
+#define NAPS_FOR_LEFT 3u
 #define LATE_NAPS 4u                      /* of one length */
 #define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */
 #define STALLS_AGAIN_NS UINT64_C(200000)
@@ -23,12 +25,12 @@
 #define LONGEST_FADES 16 /* by so small a part with each drain */
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
 
+/* What the daemon sends meanwhile waits; that it hangs up does not. */
 static void nap(struct gate *gate, uint64_t ns)
 {
-    char byte;
     struct timespec time = {.tv_nsec = (long)ns};
-    nanosleep(&time, NULL);
-    if (!agent.alone && recv(agent.connection.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+    struct pollfd hung_up = {.fd = agent.connection.open ? agent.connection.fd : -1};
+    if (ppoll(&hung_up, 1, &time, NULL) > 0)
         agent_lose_daemon(gate, "it closed the connection");
 }
 
@@ -57,9 +59,11 @@ static void tell_stalled(struct gate *gate)
 static uint64_t drain_nap_ns(struct gate *gate, unsigned *late_naps)
 {
     uint64_t left_ns = in_flight_left_ns(gate), nap_ns = left_ns / NAPS_FOR_LEFT;
-    if (left_ns == UINT64_MAX || nap_ns < FIRST_NAP_NS)
+    bool is_late = left_ns == UINT64_MAX || nap_ns < FIRST_NAP_NS;
+    if (is_late)
         nap_ns = FIRST_NAP_NS * (1 + (*late_naps)++ / LATE_NAPS);
-    return nap_ns < LAST_NAP_NS ? nap_ns : LAST_NAP_NS;
+    uint64_t most_ns = is_late || (agent.flags & WIRE_LEASE_STALLS) ? LAST_NAP_NS : LONGEST_NAP_NS;
+    return nap_ns < most_ns ? nap_ns : most_ns;
 }
 
 /* Close the gate and wait for what was submitted. False: it did not end in time, or there is no daemon any

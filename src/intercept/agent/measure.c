@@ -9,8 +9,8 @@
 #define LOOKS_LEAST 4u
 /* So many measures after the last at which streams did not tell for how long they had work: some pieces may be long. */
 #define MEASURES_BY_LOOKS 50u
-/* Where that is so because too few calls are measured, how many ticks are between two looks. */
-#define TICKS_FOR_FEW 4u
+/* Where that is so because too few calls are measured, the mean time between two looks. */
+#define LOOK_FOR_FEW_NS UINT64_C(2500000)
 /* How long a program must leave the GPU idle until nothing is thought to come soon; and where its gaps are so
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
@@ -24,11 +24,11 @@ bool agent_counts_looks(void)
     return agent.measure.by_looks > 0;
 }
 
-/* Not in step with the program. */
+/* From half of it to one and a half: not in step with the program. */
 static uint64_t some_time_ns(uint64_t mean_ns)
 {
     agent.measure.chance = agent.measure.chance * 1664525u + 1013904223u;
-    return mean_ns / 2 + (uint64_t)(agent.measure.chance >> 12) % mean_ns;
+    return mean_ns / 2 + ((uint64_t)(agent.measure.chance >> 8) * mean_ns >> 24);
 }
 
 static void begin_looks(uint64_t now_ns)
@@ -39,7 +39,7 @@ static void begin_looks(uint64_t now_ns)
 
 static uint64_t until_next_look_ns(void)
 {
-    return some_time_ns(agent.measure.is_parallel ? AGENT_TICK_NS : TICKS_FOR_FEW * AGENT_TICK_NS);
+    return some_time_ns(agent.measure.is_parallel ? AGENT_TICK_NS : LOOK_FOR_FEW_NS);
 }
 
 /* The moments that have passed since the last look. `rested`: there was no work until now, or since the last look. */
@@ -57,6 +57,7 @@ void agent_count_from(struct gate *gate, uint64_t now_ns)
     begin_looks(now_ns);
     agent.measure.look_at_ns = now_ns + until_next_look_ns();
     agent.idle_from_ns = 0;
+    agent.measure.ends_ns = UINT64_MAX;
 }
 
 static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns)
@@ -97,6 +98,16 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
     return measure;
 }
 
+/* Since when there is no work, where a look finds none: where nothing more came, since what the last look found should have
+ * ended. */
+static uint64_t idle_from_ns(uint64_t now_ns, bool has_submitted)
+{
+    uint64_t ends_ns = agent.measure.ends_ns;
+    if (has_submitted || ends_ns >= now_ns)
+        return now_ns;
+    return ends_ns > now_ns - AGENT_TICK_NS ? ends_ns : now_ns - AGENT_TICK_NS;
+}
+
 bool agent_look(struct gate *gate)
 {
     uint64_t submitted = in_flight_submitted(gate);
@@ -120,18 +131,25 @@ bool agent_look(struct gate *gate)
     if (busy)
         agent.idle_from_ns = 0;
     else if (!agent.idle_from_ns || has_submitted)
-        agent.idle_from_ns = monotonic_ns();
+        agent.idle_from_ns = idle_from_ns(monotonic_ns(), has_submitted);
     return busy;
+}
+
+static bool is_sparse(void)
+{
+    return agent.measure.gap_ns > REST_NS;
 }
 
 uint64_t agent_rest_ns(void)
 {
-    return agent.measure.gap_ns > REST_NS ? REST_SPARSE_NS : REST_NS;
+    return is_sparse() ? REST_SPARSE_NS : REST_NS;
 }
 
 uint64_t agent_next_look_ns(struct gate *gate)
 {
     uint64_t left_ns = in_flight_left_ns(gate), now_ns = monotonic_ns();
+    if (!agent.idle_from_ns)
+        agent.measure.ends_ns = left_ns < UINT64_MAX - now_ns ? now_ns + left_ns : UINT64_MAX;
     if (agent_counts_looks())
         return agent.measure.look_at_ns > now_ns ? agent.measure.look_at_ns - now_ns : 0;
     if (agent.idle_from_ns) {
@@ -140,7 +158,8 @@ uint64_t agent_next_look_ns(struct gate *gate)
         return rests_ns < tick_ns ? rests_ns : tick_ns;
     }
     uint64_t ticks = 1 + agent.measure.busy_in_a_row / LOOKS_FOR_TICK;
-    if (ticks == 1 && left_ns < AGENT_TICK_NS)
+    /* A program of short gaps does not rest as soon as its work is done. */
+    if (is_sparse() && ticks == 1 && left_ns < AGENT_TICK_NS)
         return left_ns < AGENT_SHORTEST_LOOK_NS ? AGENT_SHORTEST_LOOK_NS : left_ns;
     return some_time_ns(AGENT_TICK_NS * (ticks < TICKS_MOST ? ticks : TICKS_MOST));
 }
