@@ -2,7 +2,7 @@
 // function of (page, tools), and is answered by {"value": ...} or {"failure": "..."}.
 //
 // tools: problems (what the page wrote as an error, requests off the machine and failed ones), axe (finds what keeps
-// people with disabilities from using the page), newPage(options).
+// people with disabilities from using the page), newPage(options), forget (nothing is left of before, but an empty page).
 import { createRequire } from "node:module";
 import readline from "node:readline";
 
@@ -27,6 +27,12 @@ async function newPage(options = {}) {
   return page;
 }
 
+async function forget() {
+  for (const context of browser.contexts()) await context.close();
+  problems.length = 0;
+  await newPage();
+}
+
 async function axe() {
   // As a part of the browser, so that the page's own rules for scripts stay in force for the page.
   const session = await page.context().newCDPSession(page);
@@ -41,7 +47,7 @@ async function axe() {
 }
 
 await newPage();
-const tools = { problems, axe, newPage };
+const tools = { problems, axe, newPage, forget };
 console.log(JSON.stringify({ value: "ready" }));
 for await (const line of readline.createInterface({ input: process.stdin })) {
   let answer;

@@ -31,14 +31,22 @@ def url(open_daemon):
     return open_daemon.cli("dashboard").stdout.strip()
 
 
-@pytest.fixture
-def browser():
+@pytest.fixture(scope="module")
+def chromium():
+    """To start it takes longer than most tests."""
     try:
         browser = Browser()
     except BrowserMissing as missing:
         pytest.skip(str(missing))
     yield browser
     browser.close()
+
+
+@pytest.fixture
+def browser(chromium):
+    """With an empty page, and nothing of other tests."""
+    chromium.run("await tools.forget();")
+    return chromium
 
 
 @pytest.fixture
