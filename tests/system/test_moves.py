@@ -461,13 +461,13 @@ def test_more_than_half_of_the_card_waits_for_room_at_once(narrow, reap):
         movable.end()
 
 
-@pytest.mark.parametrize("context_mib, command", [(150, None), (20, f"async {300 * MIB}"), (20, f"graph {300 * MIB} 0"),
-                                                  (20, f"graph {300 * MIB} 2")])
+@pytest.mark.parametrize("context_mib, command", [(60, None), (10, f"async {120 * MIB}"), (10, f"graph {120 * MIB} 0"),
+                                                  (10, f"graph {120 * MIB} 2")])
 def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product, reap, context_mib, command):
     """On a card that is full, a program's first context, pools, and graphs with memory of their own, launched or uploaded, make others
     leave, as its allocations do."""
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB, FAKECUDA_CONTEXT_BYTES=context_mib * MIB)).start()
-    movable = run_movable(daemon, reap, 150, 10 * MIB, "--oversubscribe", "--name", "a")
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, FAKECUDA_CONTEXT_BYTES=context_mib * MIB)).start()
+    movable = run_movable(daemon, reap, 54, 10 * MIB, "--oversubscribe", "--name", "a")
     puppet = reap(daemon.spawn("run", "--name", "b", "--", product.program("puppet")))
     puppet.stdout.readline()
 
@@ -475,7 +475,7 @@ def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product,
         puppet.stdin.write(command + "\n")
         puppet.stdin.flush()
         return puppet.stdout.readline().split()[0]
-    assert free_bytes(daemon) < (150 if command is None else 300) * MIB
+    assert free_bytes(daemon) < (60 if command is None else 120) * MIB
     assert ask("context 0") == "0"
     if command:
         assert daemon.session("a")["residency"] == "resident" and ask(command) == "0"
