@@ -7,6 +7,8 @@
  * How much of the time a program has no work before the GPU is its own affair, with company and without. So
  * its progress can be told in company too: that part of the time, and the part that its calls take by their
  * cost. */
+#include <math.h>
+
 #include "daemon/schedule/arbiter_state.h"
 
 /* Stretches of time of which a process's report tells something. */
@@ -155,22 +157,52 @@ static double always_busy(const struct arbiter_session *session, double busy, bo
     return is_alone || !has_several_processes(session) || busy < most ? busy : most;
 }
 
-/* What the session is like, by the part of the time in which it had work, and used the GPU. */
-static void judge(struct arbiter_session *session, double busy, double used, double passed, bool is_alone,
-                  bool was_known)
+/* What it told of a stretch, as parts of that: in which it had work, more than all where a piece began before; what it used; and what
+ * others left. */
+struct told {
+    double passed_ns, busy, used, left;
+};
+
+static double longest_piece(const struct arbiter_session *session)
 {
+    double longest = 0;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        longest = (double)at->longest_ns > longest ? (double)at->longest_ns : longest;
+    return longest;
+}
+
+/* Whether it is dense by all that it told since it began to look so. A piece that goes on at the end of a stretch is told of with the
+ * next one: by what it is busy for beyond that one, it was idle for less in the one before. In company, the GPU does for one that
+ * always has work what it does not do for others, whatever its calls cost when they were measured. */
+static bool looks_dense(struct arbiter_session *session, struct told told, bool is_alone)
+{
+    double used = told.left > told.used ? bounded(told.left) : told.used;
+    double idle_ns = session->dense_idle_ns + (1 - told.busy) * told.passed_ns;
+    session->dense_idle_ns = idle_ns > 0 ? idle_ns : 0;
+    session->dense_used_ns += (used < told.busy ? used : told.busy) * told.passed_ns;
+    session->dense_ns += told.passed_ns;
+    double counts_ns = is_alone ? session->dense_ns : session->dense_used_ns + session->dense_idle_ns;
+    double idle_most_ns = (1 - DENSE_RATIO) * counts_ns;
+    bool is_little = !is_alone && session->dense_used_ns < DENSE_USED * session->dense_ns;
+    if (is_little || session->dense_idle_ns > idle_most_ns + longest_piece(session))
+        session->dense_ns = session->dense_used_ns = session->dense_idle_ns = 0;
+    return session->dense_ns >= DENSE_NS && session->dense_idle_ns <= idle_most_ns;
+}
+
+/* What the session is like. */
+static void judge(struct arbiter_session *session, struct told told, bool is_alone, bool was_known)
+{
+    double busy = bounded(told.busy), used = told.used;
     double always = always_busy(session, busy, is_alone);
     if (used > 0)
         session->density = is_alone ? busy : used / (used + 1 - always);
     if (busy >= LIGHT_RATIO)
         session->light_ns = 0;
     else
-        see_light(session, passed);
-    if (always >= DENSE_RATIO && (is_alone || (used > DENSE_USED && session->density > DENSE_RATIO)))
-        session->dense_ns += passed;
-    else
-        session->dense_ns = 0;
-    if (session->dense_ns >= DENSE_NS || (!was_known && is_alone && busy >= UNKNOWN_RATIO))
+        see_light(session, told.passed_ns);
+    if (has_several_processes(session)) /* what they tell of the same time adds up */
+        told.busy = always;
+    if (looks_dense(session, told, is_alone) || (!was_known && is_alone && busy >= UNKNOWN_RATIO))
         set_dense(session, true);
 }
 
@@ -282,6 +314,13 @@ static double spent_by(const struct arbiter_session *session, double busy_ns, do
     return solo_cost_of(&session->cost, calls);
 }
 
+/* Which part of the stretch others left; what they used while it held still they did not take from it. */
+static double left_by_others(const struct seen *seen, double passed)
+{
+    double taken_ns = seen->others_ns - seen->still_ns;
+    return taken_ns > 0 ? 1 - taken_ns / passed : 1;
+}
+
 /* A stretch of time is over. */
 static void judge_stretch(struct arbiter_session *session)
 {
@@ -302,7 +341,8 @@ static void judge_stretch(struct arbiter_session *session)
     used = used < 0 ? 0 : used < busy ? used : busy;
     session->last_busy = bounded(busy);
     session->last_used = bounded(used);
-    judge(session, bounded(busy), bounded(used), passed, is_alone, was_known);
+    struct told told = {passed, busy, bounded(used), left_by_others(&seen, passed)};
+    judge(session, told, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
     smooth(&session->share_used, used * passed / whole, whole);
     if (session->lease == LEASE_GUEST)
@@ -315,7 +355,7 @@ void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed
                    double calls)
 {
     if (!is_alone)
-        arbiter_note_beside(session, passed_ns, busy_ns, calls);
+        session->seen.others_ns += arbiter_note_beside(session, passed_ns, busy_ns, calls);
     else
         arbiter_begin_beside(session);
     double spent = spent_by(session, busy_ns, calls), most = session->others_ns + busy_ns;

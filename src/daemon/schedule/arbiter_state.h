@@ -102,6 +102,8 @@ struct seen {
     double least_ns;
     /* In which its gates were open, but it was to hold still. */
     double still_ns;
+    /* What others used meanwhile, at most. */
+    double others_ns;
     /* Another session's gate was open in a part of what they told. */
     bool has_company;
     /* Of some of these calls it was measured what they take. Else it is a guess, by calls of before. */
@@ -197,8 +199,9 @@ struct arbiter_session {
     /* What it is like. */
     struct solo_cost cost;
     bool is_known, is_dense;
-    /* For how long it has looked dense, and light since it looked dense. */
-    double dense_ns, light_ns;
+    /* For how long it has looked dense; of that, what it used, and in which it had no work. And for how long it has looked light since
+     * it looked dense. */
+    double dense_ns, dense_used_ns, dense_idle_ns, light_ns;
     /* What the turns that it gave back count, less how long those were that it did not. */
     double gave_back_ns;
     /* Turns that may still be taken to get to know it, with all others closed. */
@@ -372,8 +375,9 @@ void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double
 double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back);
 /* What it tells of a stretch of time from now on is beside what others are charged from now on. */
 void arbiter_begin_beside(struct arbiter_session *session);
-/* In company it had work for `busy_ns` of so much time, in so many calls. */
-void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls);
+/* In company it had work for `busy_ns` of so much time, in so many calls. Returns what others used meanwhile,
+ * at most: all of the time where that is a guess. */
+double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls);
 /* Whether it is charged, beside others, for what they leave of the time, and not for what its calls cost alone: these are known to
  * differ, or that cost explains nothing. */
 bool arbiter_is_charged_by_time(const struct arbiter_session *session);

@@ -421,22 +421,25 @@ static double part_beside(double idle, double others_idle, double others, double
     return fmin(fmax(used / busy, 0), 1);
 }
 
-void arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls)
+double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls)
 {
     struct beside *beside = &session->beside;
     struct others others = find_others(session);
+    double others_ns = others.ns - beside->before_ns;
+    bool is_guess = others.has_several || others.unsure_ns > beside->unsure_before_ns;
+    double most_ns = is_guess ? passed_ns : others_ns;
     beside->passed_ns += passed_ns;
     beside->busy_ns += busy_ns;
     beside->calls += calls;
     beside->calls_ns += busy_ns;
     beside->spent_ns += fmax(solo_cost_of(&session->cost, calls), 0);
     beside->others_idle_ns += others.idle * passed_ns;
-    beside->others_ns += others.ns - beside->before_ns;
+    beside->others_ns += others_ns;
     beside->unsure_ns += others.unsure_ns - beside->unsure_before_ns;
     beside->before_ns = others.ns;
     beside->unsure_before_ns = others.unsure_ns;
     if (beside->passed_ns < BESIDE_NS || beside->busy_ns <= 0)
-        return;
+        return most_ns;
     double idle = 1 - fmin(beside->busy_ns / beside->passed_ns, 1);
     double unsure = beside->others_ns > 0 ? fmin(beside->unsure_ns / beside->others_ns, 1) : 0;
     bool are_long = beside->calls_ns > LONG_NS * beside->calls;
@@ -452,6 +455,7 @@ void arbiter_note_beside(struct arbiter_session *session, double passed_ns, doub
         .is_unexplained = are_long && !others.has_several &&
                           beside->busy_ns > beside->others_ns + UNEXPLAINED * beside->spent_ns,
     };
+    return most_ns;
 }
 
 /* What guests of one of its GPUs used since the last charge, at most: they kept its work from all of them. */

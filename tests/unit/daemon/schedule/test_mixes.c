@@ -34,6 +34,9 @@
 /* In which everybody who wants the GPU, and stands below nobody, has some of it (docs/sharing.md): seventy turns of others,
  * of 50 ms and what hand-overs and last pieces add. */
 #define STARVED_S 5u
+/* In which a program that goes from light to greedy is known as that (docs/sharing.md), and how often that is looked at. */
+#define NOTICED_NS (100 * MS)
+#define LOOK_NS (5 * MS)
 /* For so long processes are stopped and killed; and how far apart that is. */
 #define UPSETS_S 8u
 #define UPSETS_APART_MS 200u
@@ -59,6 +62,7 @@ struct drawn {
     unsigned processes, priority;
     double min, max, alone, alone_later;
     unsigned arrives_s, leaves_s, changes_s;
+    uint64_t noticed_by; /* 0: nothing is to be noticed */
     struct member *members[PROCESSES];
     /* By second of the world; promises hold since then. */
     uint64_t computed_ns[SECONDS + 1], charged_ns[SECONDS + 1];
@@ -204,6 +208,10 @@ static void move_on(struct drawn *drawn, unsigned second)
         drawn->members[i]->pieces = 0;
     }
     drawn->alone = drawn->alone_later;
+    if (drawn->program.burst && !drawn->later.burst) {
+        uint64_t begins = drawn->members[0]->idle_until;
+        drawn->noticed_by = (begins > world.now ? begins : world.now) + NOTICED_NS;
+    }
 }
 
 static bool has_change(const struct drawn *mix, unsigned count, unsigned second)
@@ -270,6 +278,32 @@ static void assert_nobody_is_starved(const struct drawn *mix, unsigned count, un
         note_broken(drawn, second, seed, kind, index, 0, 0);
 }
 
+/* A program that left the GPU idle at times and does so no more runs on beside others for no longer than is written down; while its
+ * gate is closed it does not run. */
+static void assert_is_noticed(struct drawn *drawn, unsigned second, uint64_t seed, unsigned kind,
+                              unsigned index)
+{
+    if (!drawn->noticed_by)
+        return;
+    const struct arbiter_session *session = drawn->members[0]->session;
+    if (arbiter_session_takes_turns(session) || is_free(drawn))
+        drawn->noticed_by = 0;
+    else if (arbiter_session_lease(session) != LEASE_GUEST)
+        drawn->noticed_by += LOOK_NS;
+    else if (world.now >= drawn->noticed_by)
+        note_broken(drawn, second, seed, kind, index, 0, 0);
+}
+
+static void run_with_changes(struct drawn *mix, unsigned count, unsigned second, uint64_t seed, unsigned kind)
+{
+    unsigned was_broken = broken;
+    for (uint64_t end = world.now + SECOND; world.now < end && broken == was_broken;) {
+        world_run(&world, LOOK_NS);
+        for (unsigned i = 0; i < count; i++)
+            assert_is_noticed(&mix[i], second, seed, kind, i);
+    }
+}
+
 /* For some milliseconds at a time nobody tells anybody anything, and a program does nothing. */
 static void run_with_delays(void)
 {
@@ -334,10 +368,13 @@ static void try_mix(uint64_t seed, unsigned kind)
     for (unsigned second = 0; second < SECONDS && broken == was_broken; second++) {
         for (unsigned i = 0; i < count; i++)
             move_on(&mix[i], second);
-        if (has_change(mix, count, second))
-            for (unsigned i = 0; i < count; i++)
-                mix[i].since_s = second + SETTLES_S;
-        run_second(kind, second);
+        bool is_changed = has_change(mix, count, second);
+        for (unsigned i = 0; i < count && is_changed; i++)
+            mix[i].since_s = second + SETTLES_S;
+        if (is_changed)
+            run_with_changes(mix, count, second, seed, kind);
+        else
+            run_second(kind, second);
         for (unsigned i = 0; i < count && broken == was_broken; i++) {
             if (!mix[i].members[0])
                 continue;
@@ -397,6 +434,12 @@ static void keeps_its_promises_where_it_did_not(void **state)
         {KIND_UPSETS | KIND_PROCESSES | KIND_MEDLEYS, 20},
         {KIND_PROCESSES, 54},
         {KIND_PROCESSES | KIND_MAXIMA | KIND_TWO_GPUS, 50},
+        {KIND_PROCESSES, 46},
+        {KIND_PRIORITIES, 89},
+        {KIND_PRIORITIES | KIND_NO_MINIMA | KIND_CHANGES, 22},
+        {KIND_PRIORITIES | KIND_NO_MINIMA | KIND_CHANGES, 38},
+        {KIND_PRIORITIES | KIND_NO_MINIMA | KIND_CHANGES, 40},
+        {KIND_CHANGES, 4},
     };
     (void)state;
     broken = 0;
