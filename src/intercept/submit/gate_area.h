@@ -83,8 +83,9 @@ struct in_flight_entry {
     /* By the owner: calls until the next mark, but for `quick`; and those of them for which there is nothing to do but to
      * count them. */
     uint32_t left, quick;
-    /* By the owner: when it was drawn last how many calls there are to be until one is measured, and what it had submitted. */
-    uint64_t drawn_ns, drawn_at;
+    /* By the owner: how many calls came of late in the time in which one is to be measured; and since when they are counted anew, and
+     * what it had submitted then. */
+    uint64_t calls_of_late, counted_ns, counted_at;
     /* Under `lock`: how many marks are not reached. */
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
@@ -98,16 +99,16 @@ struct in_flight_entry {
     struct work_estimate estimate;
     /* Of calls that are done and nobody was told of yet. */
     struct in_flight_counts {
-        /* Those between two marks without a gap, and how long the GPU had them: waiting for others included. */
-        uint64_t chained, chained_ns;
-        /* Single calls, chosen by chance; the others are taken to be like them. */
-        uint64_t sampled, sampled_ns, others;
+        /* Those between two marks without a gap, and how long the GPU had them, waiting for others included; and those of which
+         * nothing tells, which are taken to be like these. */
+        uint64_t told, told_ns, others;
         /* The least that a call took, by the time of those and the others that were measured with it; and how often that was
          * measured. */
         uint64_t least_ns, measured;
     } counts;
-    /* What single calls took on average in the last report in which there were any. */
-    uint64_t sample_ns;
+    /* Of late, how many calls were measured and what they took; older ones count half. The few of one report may all be short,
+     * and marks are far apart behind those. */
+    uint64_t late, late_ns;
     uint32_t chance;
     /* Index of the oldest mark that is not reached. */
     uint32_t first;

@@ -12,6 +12,8 @@
 #define PATIENCE_NS UINT64_C(100000000)
 /* Of calls that come seldom one is measured in each of so long, about: each report tells of some. */
 #define SAMPLE_EVERY_NS UINT64_C(5000000)
+#define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
+#define PART_OF_BURST 4u
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 /* So long a capture waits for what other threads gave their own default streams: longer than what no mark is behind takes. */
@@ -26,24 +28,31 @@ static void follow_own(struct gate *gate, struct in_flight_entry *entry, bool is
     own_calls_end(&calls);
 }
 
-/* How many calls came in SAMPLE_EVERY_NS of late. */
+/* How many calls come in SAMPLE_EVERY_NS: by the last time that was at least so long, and as soon as more come by a part of these. */
 static uint32_t calls_of_late(struct in_flight_entry *entry)
 {
-    uint64_t now_ns = monotonic_ns(), passed_ns = now_ns - entry->drawn_ns;
+    uint64_t now_ns = monotonic_ns(), passed_ns = now_ns - entry->counted_ns;
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
-    uint64_t calls = (submitted - entry->drawn_at) * SAMPLE_EVERY_NS / (passed_ns ? passed_ns : 1);
-    entry->drawn_at = submitted;
-    entry->drawn_ns = now_ns;
-    return calls < 1 ? 1 : calls < UINT32_MAX / 2 ? (uint32_t)calls : UINT32_MAX / 2;
+    uint64_t calls = submitted - entry->counted_at;
+    if (passed_ns >= SAMPLE_EVERY_NS) {
+        entry->calls_of_late = calls * SAMPLE_EVERY_NS / passed_ns;
+        entry->counted_at = submitted;
+        entry->counted_ns = now_ns;
+        calls = 0;
+    }
+    calls = calls / PART_OF_BURST > entry->calls_of_late ? calls / PART_OF_BURST : entry->calls_of_late;
+    return calls < 1 ? 1 : calls < CALLS_MOST ? (uint32_t)calls : CALLS_MOST;
 }
 
 /* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
- * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. */
+ * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. In a burst of calls that
+ * come seldom it is more and more, so that there is always room for a mark. */
 static uint32_t calls_to_mark(struct in_flight_entry *entry, bool sampled)
 {
-    uint32_t chunk = work_estimate_chunk(&entry->estimate);
-    uint32_t most = sampled ? calls_of_late(entry) : chunk;
-    chunk = chunk < most ? chunk : most;
+    uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = calls_of_late(entry);
+    if (!sampled)
+        calls <<= atomic_load_explicit(&entry->marks, memory_order_relaxed) / 2;
+    chunk = chunk < calls ? chunk : calls;
     if (!sampled || chunk == 1)
         return chunk;
     entry->chance = entry->chance * 1664525u + 1013904223u;

@@ -110,12 +110,8 @@ uint64_t in_flight_submitted(struct gate *gate)
 /* So many calls for each one that was measured, and so many times what the quickest of these took, make a guess. */
 #define GUESS_CALLS 8u
 #define GUESS_TIMES 4u
-
-static bool is_guess(const struct in_flight_counts *counts)
-{
-    return counts->sampled && counts->others > GUESS_CALLS * counts->sampled &&
-           counts->sampled_ns > GUESS_TIMES * counts->least_ns * counts->sampled;
-}
+/* After so many that were measured, those before count half. */
+#define LATE_CALLS 64u
 
 /* What an entry has to tell, with what is reached by now. Under its lock. */
 static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
@@ -126,7 +122,7 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
         own_calls_pop();
     }
     struct in_flight_counts counts = entry->counts;
-    uint64_t calls = counts.chained + counts.sampled + counts.others;
+    uint64_t calls = counts.told + counts.others;
     done->streams += calls || in_flight_entry_pieces(entry) > 0;
     if (!calls)
         return;
@@ -134,14 +130,18 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
         done->least_ns = counts.least_ns;
     done->measured += counts.measured;
     done->unmeasured += counts.others;
-    done->is_guess |= is_guess(&counts);
-    if (counts.sampled)
-        entry->sample_ns = counts.sampled_ns / counts.sampled;
-    else if (!entry->sample_ns)
-        entry->sample_ns = work_estimate_piece_ns(&entry->estimate);
+    done->is_guess |= counts.told && counts.others > GUESS_CALLS * counts.told &&
+                      counts.told_ns > GUESS_TIMES * counts.least_ns * counts.told;
+    if (entry->late > LATE_CALLS) {
+        entry->late /= 2;
+        entry->late_ns /= 2;
+    }
+    entry->late += counts.told;
+    entry->late_ns += counts.told_ns;
+    uint64_t each_ns = entry->late ? entry->late_ns / entry->late : work_estimate_piece_ns(&entry->estimate);
     entry->counts = (struct in_flight_counts){0};
     done->calls += calls;
-    done->ns += counts.chained_ns + counts.sampled_ns + counts.others * entry->sample_ns;
+    done->ns += counts.told_ns + counts.others * each_ns;
 }
 
 struct in_flight_done in_flight_take_done(struct gate *gate)

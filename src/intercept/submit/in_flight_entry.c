@@ -87,7 +87,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     entry->unmarkable = false;
     entry->left = 1;
     entry->quick = 0;
-    entry->sample_ns = 0;
+    entry->late = entry->late_ns = 0;
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);

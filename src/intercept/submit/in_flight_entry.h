@@ -56,8 +56,7 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
 void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool watched);
 
 /* Calls are done. `measured_ns`: how long their work took, 0 where nothing tells. */
-void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
-                          bool is_sample);
+void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns);
 
 /* Calls that are not known to be done: a mark right before a call stands for none. */
 uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry);

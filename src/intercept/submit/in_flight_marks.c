@@ -156,23 +156,18 @@ static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in
     return ns > mark->lead_ns ? ns - mark->lead_ns : 1;
 }
 
-void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns, bool is_sample)
+void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns)
 {
     struct in_flight_counts *counts = &entry->counts;
-    if (measured_ns) {
-        uint64_t each_ns = measured_ns / calls;
-        counts->least_ns = counts->measured && counts->least_ns < each_ns ? counts->least_ns : each_ns;
-        counts->measured++;
-    }
     if (!measured_ns) {
         counts->others += calls;
-    } else if (is_sample) {
-        counts->sampled += calls;
-        counts->sampled_ns += measured_ns;
-    } else {
-        counts->chained += calls;
-        counts->chained_ns += measured_ns;
+        return;
     }
+    uint64_t each_ns = measured_ns / calls;
+    counts->least_ns = counts->measured && counts->least_ns < each_ns ? counts->least_ns : each_ns;
+    counts->measured++;
+    counts->told += calls;
+    counts->told_ns += measured_ns;
 }
 
 /* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
@@ -191,7 +186,7 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     entry->reached_watched = watched;
     if (!pieces)
         return;
-    in_flight_count_done(entry, pieces, measured, mark->sample);
+    in_flight_count_done(entry, pieces, measured);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
         return;
@@ -261,8 +256,7 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
         return true;
     if (!is_reached(gate, entry))
         return false;
-    in_flight_count_done(entry, submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed), 0,
-                         false);
+    in_flight_count_done(entry, submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed), 0);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     return true;
 }

@@ -865,13 +865,16 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 
 static float piece_ms = 0.25f;
 static bool begins_at_once;
+static unsigned calls_in_burst; /* the first of so many takes next to nothing; 0: all are alike */
 
-/* By the number of calls between two events: each takes the GPU as long. An idle one waits for the first of them, unless that
+/* By the number of calls between two events: each takes the GPU as long, but for the first of a burst. An idle one waits for the first of them, unless that
  * begins at once. */
 static CUresult elapsed(float *ms, CUevent from, CUevent to)
 {
     uint64_t from_ns = events[(uintptr_t)from].recorded_ns, to_ns = events[(uintptr_t)to].recorded_ns;
-    *ms = piece_ms * (float)(events[(uintptr_t)to].at - events[(uintptr_t)from].at);
+    *ms = 0;
+    for (uint64_t call = events[(uintptr_t)from].at; call < events[(uintptr_t)to].at; call++)
+        *ms += calls_in_burst && call % calls_in_burst == 0 ? 0.001f : piece_ms;
     if (events[(uintptr_t)from].was_idle && !begins_at_once)
         *ms += (float)(to_ns - from_ns) / (float)MS;
     return CUDA_SUCCESS;
@@ -927,6 +930,28 @@ static void of_calls_that_come_seldom_each_report_tells_what_some_take(void **st
         assert_true(told.measured > 0);
     }
     piece_ms = 0.25f;
+}
+
+/* As where a service copies what it is asked, computes, and rests until it is asked again. */
+static void calls_that_differ_are_measured_wherever_they_stand_in_a_burst(void **state)
+{
+    (void)state;
+    double told_ns = 0, bursts = 40;
+    calls_in_burst = 6;
+    put[30] = 0;
+    for (unsigned burst = 0; burst < bursts; burst++) {
+        stands_ns += 40 * MS;
+        done[30] = put[30];
+        for (unsigned i = 0; i < calls_in_burst; i++)
+            launch_on(STREAM(30));
+        done[30] = put[30];
+        assert_true(in_flight_is_finished(gate));
+        told_ns += (double)in_flight_take_done(gate).ns;
+    }
+    double took_ns = bursts * (calls_in_burst - 1) * piece_ms * (double)MS;
+    calls_in_burst = 0;
+    done[30] = UINT64_MAX;
+    assert_in_range(told_ns, took_ns * 0.85, took_ns * 1.15);
 }
 
 /* The first of two events is reached before the call comes to the GPU. */
@@ -1018,7 +1043,7 @@ static void a_few_calls_that_differ_make_a_guess_of_the_others(void **state)
     for (unsigned i = 0; i < MANY; i++)
         launch_on(STREAM(15));
     piece_ms = 1;
-    while (gate_self.entry->counts.sampled_ns < MS / 2)
+    while (gate_self.entry->counts.told_ns < MS / 2)
         launch_on(STREAM(15));
     piece_ms = 0.25f;
     assert_true(in_flight_take_done(gate).is_guess);
@@ -1534,6 +1559,7 @@ int main(void)
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
+        MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(the_way_to_an_idle_gpu_is_not_counted),
         MEASURES(a_graph_is_counted_from_the_call_on),
         MEASURES(streams_that_work_side_by_side_are_told_of),
