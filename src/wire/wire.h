@@ -213,10 +213,12 @@ enum wire_lease_flags {
     /* Let one call pass, of whichever thread waits; the gate stays closed to all others. A REVOKE follows at once, which is
      * answered when that call's work is done. */
     WIRE_LEASE_STEP = 128,
+    /* It is found out what the process's calls take, while nobody else computes: measure many of them. */
+    WIRE_LEASE_MEASURE = 2048,
 };
 _Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS |
                 WIRE_LEASE_BURSTS | WIRE_LEASE_STILL | WIRE_LEASE_STALLS | WIRE_LEASE_STEP |
-                WIRE_LEASE_WAITS | WIRE_LEASE_WORK | WIRE_LEASE_COMPANY) == 2047,
+                WIRE_LEASE_WAITS | WIRE_LEASE_WORK | WIRE_LEASE_COMPANY | WIRE_LEASE_MEASURE) == 4095,
                "each flag has a bit of its own");
 #define WIRE_REPORT_NS UINT64_C(20000000)
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from attach_client import (COMPANY, DRAINED, FREE, GRANT, IDLE, NO_SESSION, PROGRESSES, REFUSED, REPORTS, REVOKE, UNDRAINED, WAITS,
-                           WANTED, WORKS, Agent, Child, Client)
+from attach_client import (COMPANY, DRAINED, FREE, GRANT, IDLE, MEASURE, NO_SESSION, PROGRESSES, REFUSED, REPORTS, REVOKE,
+                           UNDRAINED, WAITS, WANTED, WORKS, Agent, Child, Client)
 from conftest import MIB, wait_for
 
 
@@ -53,7 +53,7 @@ def test_without_shares_every_gate_is_open(daemon):
 def test_a_session_with_a_share_is_granted_a_lease_when_it_asks(daemon):
     party = Party(daemon, "a", compute="20%..100%").begin()
     lease, flags = party.granted()
-    assert lease > 0 and flags == REPORTS | PROGRESSES | WAITS | WORKS
+    assert lease > 0 and flags == REPORTS | PROGRESSES | WAITS | WORKS | MEASURE
 
 
 def test_two_sessions_take_turns(daemon):
@@ -76,7 +76,7 @@ def test_an_idle_holder_is_told_that_others_wait(daemon):
     a.begin()
     lease, flags = a.granted()
     b.begin()
-    assert a.granted() == (lease, WANTED | COMPANY | REPORTS | PROGRESSES | WAITS | WORKS)
+    assert a.granted() == (lease, WANTED | COMPANY | REPORTS | PROGRESSES | WAITS | WORKS | MEASURE)
     a.agent.give_back(lease, outcome=IDLE)
     b.granted()
 

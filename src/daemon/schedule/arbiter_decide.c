@@ -284,6 +284,8 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
         flags |= WIRE_LEASE_WANTED;
     if (session->processes && session->processes->next)
         flags |= WIRE_LEASE_STALLS;
+    if (session->lease == LEASE_EXCLUSIVE && is_measuring(session))
+        flags |= WIRE_LEASE_MEASURE;
     for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
         if (at == session || !(at->gpus & session->gpus))
             continue;

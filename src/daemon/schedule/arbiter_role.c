@@ -358,12 +358,12 @@ void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed
         session->seen.others_ns += arbiter_note_beside(session, passed_ns, busy_ns, calls);
     else
         arbiter_begin_beside(session);
-    double spent = spent_by(session, busy_ns, calls), most = session->others_ns + busy_ns;
+    double spent = spent_by(session, busy_ns, calls), most = session->uncharged_ns + busy_ns;
     if (spent <= 0 || is_alone)
         spent = busy_ns;
     else
         spent = fmin(spent, most + solo_cost_of(&session->cost, 1));
-    session->others_ns = fmin(most - spent, WIRE_REPORT_NS);
+    session->uncharged_ns = fmin(most - spent, WIRE_REPORT_NS);
     session->favour.used_ns += spent;
     if (session->lease == LEASE_GUEST)
         arbiter_charge_guest(session, spent);

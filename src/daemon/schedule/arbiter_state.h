@@ -191,7 +191,7 @@ struct arbiter_session {
     double busy_ns, spent_ns, lease_busy_ns, unspent_ns;
     /* Of the time in which it had work beside others, as told, what it was not charged for: how long it had may be told by looks, which
      * are too few in one report and too many in the next. */
-    double others_ns;
+    double uncharged_ns;
     /* When another session's gate was open beside it last. */
     uint64_t company_at;
     struct beside beside;

@@ -180,6 +180,8 @@ struct gate {
     _Atomic uint32_t waits[WAITS_BUCKETS];
     /* What a stream may have before it when a thread adds to it; and as little as the lease allows. */
     _Atomic uint64_t ahead_ns, ahead_least_ns;
+    /* Many calls are to be measured, as what they take is being found out. */
+    atomic_bool measures;
     /* The longest that one piece of work took, of late; and when a drain failed last: pieces from before do not count,
      * as they may have waited for what the gate held. */
     _Atomic uint64_t longest_ns, stalled_ns;

@@ -14,6 +14,8 @@
 #define SAMPLE_EVERY_NS UINT64_C(5000000)
 #define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
 #define PART_OF_BURST 4u
+/* Where what calls take is being found out, so much work is between two marks: an event is recorded in a fraction of that. */
+#define MEASURED_NS UINT64_C(50000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 /* So long a capture waits for what other threads gave their own default streams: longer than what no mark is behind takes. */
@@ -44,12 +46,21 @@ static uint32_t calls_of_late(struct in_flight_entry *entry)
     return calls < 1 ? 1 : calls < CALLS_MOST ? (uint32_t)calls : CALLS_MOST;
 }
 
+/* How many calls are so much work, up to `most`. */
+static uint32_t calls_for(const struct in_flight_entry *entry, uint64_t ns, uint32_t most)
+{
+    uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate), calls = piece_ns ? ns / piece_ns : most;
+    return calls < 1 ? 1 : calls < most ? (uint32_t)calls : most;
+}
+
 /* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
  * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. In a burst of calls that
  * come seldom it is more and more, so that there is always room for a mark. */
-static uint32_t calls_to_mark(struct in_flight_entry *entry, bool sampled)
+static uint32_t calls_to_mark(const struct gate *gate, struct in_flight_entry *entry, bool sampled)
 {
     uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = calls_of_late(entry);
+    if (atomic_load_explicit(&gate->measures, memory_order_relaxed))
+        calls = calls_for(entry, MEASURED_NS, calls);
     if (!sampled)
         calls <<= atomic_load_explicit(&entry->marks, memory_order_relaxed) / 2;
     chunk = chunk < calls ? chunk : calls;
@@ -110,7 +121,7 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks)
     if (is_due || is_hidden)
         follow_own(gate, entry, is_due);
     entry->sampling = false;
-    entry->left = is_due ? calls_to_mark(entry, sampled) : entry->left - 1;
+    entry->left = is_due ? calls_to_mark(gate, entry, sampled) : entry->left - 1;
     if (!is_due && !is_hidden) /* the first call behind a mark waits for room */
         begin_quick(entry);
 }

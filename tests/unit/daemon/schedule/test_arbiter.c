@@ -1106,6 +1106,17 @@ static void who_computes_where_others_do_is_told_so(void **state)
     assert_false(first->flags & WIRE_LEASE_COMPANY);
 }
 
+static void who_is_being_measured_is_told_so(void **state)
+{
+    struct program program = {.piece_ns = 500000, .burst = 2, .idle_ns = 2 * MS};
+    struct member *member = world_add(&world, "10%..50%", NORMAL, program);
+    (void)state;
+    world_run(&world, 5 * MS);
+    assert_true(member->flags & WIRE_LEASE_MEASURE);
+    world_run(&world, SECOND);
+    assert_false(member->flags & WIRE_LEASE_MEASURE);
+}
+
 /* Before each call it copies, which takes 10 us; the call takes from 20 us to 8 ms by chance, as likely the one as the other
  * half as long. While the gate of that one is closed, its agent guesses (struct member). */
 static void run_tailed(struct member *member, const struct member *guesses_without, uint64_t ns)
@@ -1259,6 +1270,7 @@ int main(void)
         T(honest_programs_are_believed_whatever_they_do),
         T(nobody_is_waited_for_longer_than_its_gate_was_open),
         T(random_deaths_and_stops_leave_the_others_at_their_share),
+        T(who_is_being_measured_is_told_so),
         T(calls_that_are_not_alike_are_charged_beside_a_light_program),
         T(a_light_program_of_which_little_was_measured_is_charged_by_its_calls),
         T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
