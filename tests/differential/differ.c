@@ -14,7 +14,9 @@
  *
  * DIFFER_MOVES: the calls are those that answer alike wherever memory lies: nothing is done with an address that was given
  * back, which is another's sooner or later; and nothing is copied from behind an allocation's end, where an engine may have
- * room. How much a pool had at most follows from when the program waited.
+ * room. How much a pool had at most follows from when the program waited. Memory of pools is used beyond the contexts that it was made
+ * in; else, and with DIFFER_MOVES=managed, where what is allocated in a stream's order goes with its context, the program loses
+ * sight of it.
  *
  * DIFFER_ALLOWED=more: in a daemon's session the driver line may charge what the driver takes unasked, so
  * what is charged may be more than what was asked for. */
@@ -53,6 +55,7 @@ char *kernels_text;
 static uint64_t quota_bytes;
 static bool more_allowed;
 bool memory_moves;
+static bool loses_sight; /* of memory whose context has gone */
 static unsigned faults;
 
 /* --- Chance ---------------------------------------------------------------------------------------- */
@@ -250,12 +253,36 @@ void end_thing(enum kind kind, uint64_t value)
         thing->alive = false;
 }
 
+static bool is_gone(const struct thing *thing)
+{
+    CUmemorytype type;
+    return thing->alive && thing->kind == MEMORY &&
+           cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, thing->value) != CUDA_SUCCESS;
+}
+
+/* Of memory, that of pools is no context's. */
+static bool outlives_contexts(const struct thing *thing)
+{
+    switch (thing->kind) {
+    case MEMORY:
+        return !loses_sight && !is_gone(thing);
+    case POOL:
+    case HANDLE:
+    case ADDRESSES:
+    case MAPPING:
+    case LIBRARY:
+    case GRAPH:
+    case EXEC:
+        return true;
+    default:
+        return false;
+    }
+}
+
 void end_context(uint64_t context)
 {
     for (unsigned i = 0; i < thing_count; i++)
-        if (things[i].context == context && things[i].kind != POOL && things[i].kind != HANDLE &&
-            things[i].kind != ADDRESSES && things[i].kind != MAPPING && things[i].kind != LIBRARY &&
-            things[i].kind != GRAPH && things[i].kind != EXEC)
+        if (things[i].context == context && !outlives_contexts(&things[i]))
             things[i].alive = false;
 }
 
@@ -531,16 +558,8 @@ static void begin_line(struct actor *actor, const char *symbol)
     put(actor, "%u.%u %s ", actor->number, actor->calls++, symbol);
 }
 
-/* Memory of pools goes with its GPU's last context, whatever context it was made in; that of a node with the capture that it is in,
- * or its graph. */
-static bool is_gone(const struct thing *thing)
-{
-    CUmemorytype type;
-    return thing->alive && thing->kind == MEMORY &&
-           cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, thing->value) != CUDA_SUCCESS;
-}
-
-/* Before a call that may make something where it was. */
+/* Memory of a node goes with the capture that it is in, or its graph; that of graphs, and what was imported into a pool, with its
+ * GPU's last context, whatever context it was made in. Before a call that may make something where it was. */
 static void drop_unknown(void)
 {
     for (unsigned i = 0; i < thing_count; i++)
@@ -700,17 +719,37 @@ static void play_in_child(unsigned number, unsigned calls, bool starts)
 
 /* --- The whole ------------------------------------------------------------------------------------- */
 
-static void leave_gpu(unsigned gpu)
+/* And what goes with the last one. */
+static void end_primary(CUdevice device)
 {
-    CUmemoryPool pool = NULL;
     CUcontext context;
-    cuDevicePrimaryCtxRetain(&context,
-                             (CUdevice)gpu); /* with the last one of the GPU its pools' memory goes */
-    while (cuDevicePrimaryCtxRelease_v2((CUdevice)gpu) == CUDA_SUCCESS)
+    cuDevicePrimaryCtxRetain(&context, device);
+    while (cuDevicePrimaryCtxRelease_v2(device) == CUDA_SUCCESS)
         continue;
-    cuDevicePrimaryCtxReset_v2((CUdevice)gpu);
-    if (cuDeviceGetMemPool(&pool, (CUdevice)gpu) == CUDA_SUCCESS)
+    cuDevicePrimaryCtxReset_v2(device);
+}
+
+/* No context takes it along; but without one, nobody frees it. What has ended is tried too: the program may have lost sight of
+ * it. */
+static void give_back_pools(void)
+{
+    CUmemoryPool pool;
+    CUcontext context;
+    if (cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS)
+        return;
+    for (unsigned i = 0; i < thing_count; i++)
+        if (things[i].kind == MEMORY)
+            cuMemFree_v2(things[i].value);
+    for (unsigned i = 0; i < thing_count; i++)
+        if (things[i].alive && things[i].kind == POOL)
+            cuMemPoolTrimTo((CUmemoryPool)(uintptr_t)things[i].value, 0);
+    for (CUdevice device = 0; cuDeviceGetDefaultMemPool(&pool, device) == CUDA_SUCCESS; device++)
         cuMemPoolTrimTo(pool, 0);
+    cuCtxDestroy_v2(context);
+}
+
+static void see_what_is_left(unsigned gpu)
+{
     uint64_t held = held_bytes(gpu), charged = charged_bytes(gpu);
     printf("left %" PRIu64 "\n", held);
     for (unsigned tries = 0; quota_bytes && more_allowed && charged && tries < 1000; tries++) {
@@ -745,7 +784,10 @@ static void leave(void)
     }
     end_peer(); /* if there is one */
     for (unsigned gpu = 0; gpu < watch.count; gpu++)
-        leave_gpu(gpu);
+        end_primary((CUdevice)gpu);
+    give_back_pools();
+    for (unsigned gpu = 0; gpu < watch.count; gpu++)
+        see_what_is_left(gpu);
 }
 
 static void tell_coverage(void)
@@ -789,7 +831,9 @@ int main(int argc, char *argv[])
     uint64_t seed = strtoull(argv[1], NULL, 0);
     unsigned calls = (unsigned)strtoul(argv[2], NULL, 0);
     quota_bytes = argc > 3 ? strtoull(argv[3], NULL, 0) : 0;
-    memory_moves = getenv("DIFFER_MOVES") != NULL;
+    const char *moves = getenv("DIFFER_MOVES");
+    memory_moves = moves != NULL;
+    loses_sight = !moves || strcmp(moves, "managed") == 0;
     more_allowed = getenv("DIFFER_ALLOWED") != NULL;
     setvbuf(stdout, NULL, _IOLBF,
             BUFSIZ); /* what was called is told even if the next call ends the program */

@@ -67,7 +67,7 @@ static void mem_alloc_pitch(struct actor *actor)
         put_kept(actor, pitch);
 }
 
-/* After a free. What the driver does not know went with a GPU's last context: memory of pools. */
+/* After a free. What it refuses so may be unknown to the driver: the parent's, in a child, or of a graph that has gone. */
 static bool is_gone(CUresult result)
 {
     return result == CUDA_SUCCESS || (memory_moves && result == CUDA_ERROR_INVALID_VALUE);

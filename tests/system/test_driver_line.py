@@ -175,10 +175,14 @@ def test_a_pool_of_managed_memory_is_charged_once_wherever_it_is(daemon, start, 
     assert program.do(f"free_async({address})") == 0
     shown = sampled(daemon, session)
     assert (shown["used_bytes"], shown["driver_bytes"]) == (4 * MIB, 4 * MIB)
-    assert program.do(f"pool_alloc({made}, {32 * MIB})")[0] == 0
+    result, address = program.do(f"pool_alloc({made}, {32 * MIB})")
+    assert result == 0
     assert program.do(f"destroy({handle})") == 0
-    assert sampled(daemon, session)["used_bytes"] == 0
+    shown = sampled(daemon, session)
+    assert (shown["used_bytes"], shown["driver_bytes"]) == (32 * MIB, 0)  # it is no context's
     program.do("context()")
+    assert program.do(f"pool_alloc({made}, {32 * MIB + 1})")[0] == OUT_OF_MEMORY
+    assert program.do(f"free_async({address})") == 0
     assert program.do(f"pool_alloc({made}, {48 * MIB})")[0] == 0
     assert sampled(daemon, session)["used_bytes"] == 48 * MIB
 

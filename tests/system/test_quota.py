@@ -393,6 +393,30 @@ def test_a_destroyed_context_gives_all_its_memory_back(puppet):
     assert puppet.free_bytes() == LIMIT
 
 
+def test_memory_of_a_pool_outlives_the_last_context_and_is_charged_for_as_long(make_daemon, gpu, start):
+    """As the driver API's reference says of cuCtxDestroy."""
+    daemon = make_daemon(gpu=gpu).start()
+    session = daemon.request("POST", "/v1/sessions", {"memory_bytes": LIMIT})[1]
+    puppet, outside = start(in_session(daemon, session)), start(gpu.environment())
+    pooled = puppet.get("async", 47 * MIB)  # the pool takes 48
+    card_free = outside.free_bytes()
+    for end in ("destroy", "release", "reset"):
+        if end != "destroy":
+            puppet.get("retain", 0)
+        puppet.get(end, 0)
+        assert used(daemon, session) == 48 * MIB
+        assert outside.free_bytes() == card_free
+        assert puppet.do("nvml", 0)[3] == 48 * MIB
+    puppet.get("context", 0)
+    assert puppet.code("alloc", 16 * MIB + 1) == OUT_OF_MEMORY
+    puppet.get("alloc", 16 * MIB)
+    puppet.get("freeasync", pooled)
+    puppet.get("sync")
+    assert puppet.free_bytes() == 48 * MIB
+    assert outside.free_bytes() == card_free + 32 * MIB
+    puppet.get("alloc", 48 * MIB)
+
+
 @pytest.mark.parametrize("end", ["release", "reset"])
 def test_the_end_of_the_primary_context_gives_all_its_memory_back(gpu, start, end):
     puppet = start(gpu.standalone(LIMIT), context=False)

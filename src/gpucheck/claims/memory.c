@@ -160,7 +160,7 @@ static void pools(void)
     CUmemoryPool pool, current;
     CUdeviceptr pointer;
     CUstream stream;
-    need_context();
+    CUcontext context = need_context();
     need("cuStreamCreate", cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     need("cuDeviceGetDefaultMemPool", cuDeviceGetDefaultMemPool(&pool, 0));
     need("cuDeviceGetMemPool", cuDeviceGetMemPool(&current, 0));
@@ -206,6 +206,13 @@ static void pools(void)
     claim_result("cuMemFreeAsync of no allocation", CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(4096, stream));
     need("cuMemAlloc_v2", cuMemAlloc_v2(&pointer, 1));
     claim_result("cuMemFreeAsync of memory from cuMemAlloc", CUDA_SUCCESS, cuMemFreeAsync(pointer, stream));
+    need("cuMemAllocAsync", cuMemAllocAsync(&pointer, MIB, stream));
+    need("cuStreamSynchronize", cuStreamSynchronize(stream));
+    need("cuCtxDestroy_v2", cuCtxDestroy_v2(context));
+    claim_number("memory of a pool outlives the last context", MIB,
+                 pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+    need_context();
+    claim_result("memory of a pool is freed in a later context", CUDA_SUCCESS, cuMemFree_v2(pointer));
 }
 
 static void virtual_memory(void)

@@ -32,10 +32,8 @@ struct pool {
     uint64_t charged_bytes;
     /* Index in the policy. */
     uint32_t gpu;
-    /* The program made it and destroys it: it outlives contexts. */
+    /* The program made it, and destroys it. */
     bool is_made;
-    /* All contexts of the GPU are gone: the driver is not asked about it before its next use. */
-    bool is_asleep;
     /* Of managed memory, wherever that is: NVML shows none of it (charge_hide()). */
     bool is_managed;
     /* Not a pool, but what the graphs of `device` reserve. */

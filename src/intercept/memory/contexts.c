@@ -288,12 +288,9 @@ static void bury(uint64_t context, uint32_t gpu)
     if (death.has_arrays && atomic_load_explicit(&area->uses_tiles, memory_order_relaxed))
         physical_let_go_all(RECORD_TILE, array_is_gone, NULL);
     records_each(&area->records, see_other, &death);
-    if (death.has_others) {
-        pool_charge_refresh();
-    } else {
-        pool_charge_forget_gpu(gpu);
+    pool_charge_refresh(); /* memory of pools is no context's: its charge stays for as long as the driver has it */
+    if (!death.has_others)
         agent_part(gpu);
-    }
     say_changed(); /* what the driver had for it is free as well */
 }
 

@@ -61,7 +61,6 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pool->is_of_graphs = kind.is_of_graphs;
         pool->device = kind.device;
         pool->mapped_by = 0;
-        pool->is_asleep = false;
         atomic_store_explicit(&pool->is_dying, false, memory_order_relaxed);
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
         guard_unlock(&pool->lock);
@@ -107,17 +106,17 @@ struct pool *pool_charge_find_graphs(CUdevice device)
 
 /* --- Under the pool's lock ------------------------------------------------------------------------- */
 
-/* The driver's handle, while it may be asked about the pool. */
-static CUmemoryPool awake(struct pool *pool)
+/* The driver's handle, while there is the pool. */
+static CUmemoryPool living(struct pool *pool)
 {
     void *handle = handle_of(pool);
-    return handle == GONE || pool->is_asleep ? NULL : handle;
+    return handle == GONE ? NULL : handle;
 }
 
 static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *bytes)
 {
     cuuint64_t value = 0;
-    CUmemoryPool handle = awake(pool);
+    CUmemoryPool handle = living(pool);
     if (handle && pool->is_of_graphs) {
         CUgraphMem_attribute of_graphs = which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
                                              ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
@@ -168,19 +167,25 @@ static void set_charge(struct pool *pool)
     }
 }
 
-static bool trim(struct pool *pool)
+/* The same, where memory may have gone that a graph had. Whether the charge is another one. */
+static bool follow(struct pool *pool)
 {
-    CUmemoryPool handle = awake(pool);
     uint64_t before = pool->charged_bytes;
-    if (handle && pool->is_of_graphs && real(cuDeviceGraphMemTrim))
-        real(cuDeviceGraphMemTrim)(pool->device);
-    else if (handle && !pool->is_of_graphs && real(cuMemPoolTrimTo))
-        engine_pools()->trim(handle, 0);
     set_charge(pool);
     if (pool->charged_bytes == before)
         return false;
     pool->mapped_by = 0;
     return true;
+}
+
+static bool trim(struct pool *pool)
+{
+    CUmemoryPool handle = living(pool);
+    if (handle && pool->is_of_graphs && real(cuDeviceGraphMemTrim))
+        real(cuDeviceGraphMemTrim)(pool->device);
+    else if (handle && !pool->is_of_graphs && real(cuMemPoolTrimTo))
+        engine_pools()->trim(handle, 0);
+    return follow(pool);
 }
 
 /* Reserve what the pool's unused part does not cover. */
@@ -238,7 +243,6 @@ bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
 {
     struct own_calls calls;
     guard_lock(&pool->lock);
-    pool->is_asleep = false;
     if (exec && pool->mapped_by == exec)
         return true;
     own_calls_begin(&calls, NULL);
@@ -313,12 +317,9 @@ CUresult pool_charge_trim_graphs(CUdevice device)
         return real(cuDeviceGraphMemTrim)(device);
     guard_lock(&pool->lock);
     CUresult result = real(cuDeviceGraphMemTrim)(device);
-    uint64_t before = pool->charged_bytes;
     own_calls_begin(&calls, NULL);
-    set_charge(pool);
+    follow(pool);
     own_calls_end(&calls);
-    if (pool->charged_bytes != before)
-        pool->mapped_by = 0;
     guard_unlock(&pool->lock);
     return result;
 }
@@ -329,10 +330,8 @@ void pool_charge_refresh_graphs(void)
     own_calls_begin(&calls, NULL);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         guard_lock(&pool->lock);
-        if (pool->is_of_graphs) {
-            pool->is_asleep = false;
+        if (pool->is_of_graphs)
             set_charge(pool);
-        }
         guard_unlock(&pool->lock);
     }
     own_calls_end(&calls);
@@ -407,27 +406,6 @@ void pool_charge_forget(struct pool *pool)
     atomic_store_explicit(&pool->is_dying, false, memory_order_relaxed);
 }
 
-void pool_charge_forget_gpu(uint32_t gpu)
-{
-    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        guard_lock(&pool->lock);
-        bool is_dying = atomic_load_explicit(&pool->is_dying, memory_order_relaxed);
-        if (pool->gpu == gpu && is_dying) {
-            engine_pools()->destroy((CUmemoryPool)handle_of(pool)); /* nothing of it is left to be freed */
-            pool_charge_forget(pool);
-        } else if (pool->gpu == gpu) {
-            /* Still known: it may be asked for next where another device works, and would be taken for none
-             * of ours. */
-            if (!pool->is_of_graphs)
-                engine_pools()->forget((CUmemoryPool)handle_of(pool));
-            shrink(pool, pool->charged_bytes);
-            pool->mapped_by = 0;
-            pool->is_asleep = true;
-        }
-        guard_unlock(&pool->lock);
-    }
-}
-
 void pool_charge_refresh_all(void)
 {
     struct own_calls calls;
@@ -439,7 +417,7 @@ void pool_charge_refresh_all(void)
         if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed) && !has_allocations(pool))
             destroy_empty(pool);
         else
-            set_charge(pool);
+            follow(pool);
         guard_unlock(&pool->lock);
     }
     own_calls_end(&calls);

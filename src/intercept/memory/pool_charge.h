@@ -56,11 +56,9 @@ CUresult pool_charge_destroy(struct pool *pool);
 /* Whether the program has destroyed this pool, which still is there for the driver. */
 bool pool_charge_is_dying(CUmemoryPool handle);
 
-/* A pool was destroyed, or what all of a GPU held is gone with its last context: give back all that was
- * charged. The first under the pool's lock, taken before the driver was asked: nobody looks at a pool that is
- * no more. */
+/* A pool was destroyed: give back all that was charged. Under the pool's lock, taken before the driver was asked: nobody
+ * looks at a pool that is no more. */
 void pool_charge_forget(struct pool *pool);
-void pool_charge_forget_gpu(uint32_t gpu);
 
 /* Set the charge of every pool to what it reserves now. */
 void pool_charge_refresh_all(void);

@@ -116,7 +116,7 @@ static void context_stop(CUcontext context)
     streams_drop(context);
     memory_give_back_context(context);
     if (!context_of_gpu(context->gpu)) {
-        pool_drop(context->gpu);
+        pool_imports_drop(context->gpu);
         graph_memory_drop(context->gpu);
     }
     device_credit(context->gpu, context->charged_bytes);

@@ -64,15 +64,16 @@ bool memory_give_back(uint64_t address, struct memory_allocation *allocation);
 /* Everything that dies with a context. */
 void memory_give_back_context(CUcontext context);
 
-/* The pool's memory of a GPU, when the process's last context there goes (pool_memory.c). */
-void pool_drop(unsigned gpu);
 /* Let go of what pools have and do not use: what synchronising does (pool_memory.c). */
 void pool_settle(unsigned gpu);
 /* Free memory that cuMemAllocAsync gave (pool_memory.c). */
 bool pool_free(uint64_t address);
 
-/* The same of memory that a graph allocated (graph_memory.c); and whether it is there at present. */
+/* When the process's last context of a GPU goes: pointers that were imported there (pool_share.c), and memory that graphs
+ * allocated (graph_memory.c). The driver API reference says of neither what becomes of it. */
+void pool_imports_drop(unsigned gpu);
 void graph_memory_drop(unsigned gpu);
+/* Free memory that a graph allocated; and whether it is there at present (graph_memory.c). */
 bool graph_memory_free_at(uint64_t address);
 bool graph_memory_is_accessible(const struct memory_allocation *allocation);
 

@@ -62,8 +62,7 @@ void pool_trim(CUmemoryPool pool, uint64_t keep_bytes);
  * it no more. True if another process goes on with it: then its bytes are no longer the pool's, and its
  * addresses must not be used again. */
 bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocation);
-/* Free what was imported; false if no imported pointer is this one. All that is of a GPU. */
+/* Free what was imported; false if no imported pointer is this one. */
 bool pool_import_free(uint64_t pointer);
-void pool_imports_drop(unsigned gpu);
 /* No more pointers are imported into a destroyed pool. Under its lock. */
 void pool_import_end(CUmemoryPool pool);

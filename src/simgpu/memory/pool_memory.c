@@ -1,6 +1,7 @@
 /* pool_memory.c - stream-ordered memory. A pool takes the device's memory in steps of 2 MiB (reserved), gives it out
- * (used), and gives the unused above its release threshold back when the program synchronises. Pools of host
- * memory count the same, but nothing of it is a device's.
+ * (used), and gives the unused above its release threshold back when the program synchronises. It is no context's:
+ * what is allocated lives until it is freed (driver API reference: cuCtxDestroy). Pools of host memory count the
+ * same, but nothing of it is a device's.
  *
  * Memory is the next taker's as soon as it is freed, in the order of calls: data moves at calls too (sim.h).
  */
@@ -104,28 +105,6 @@ void pool_settle(unsigned gpu)
         pthread_mutex_lock(&pool->lock);
         if (pool->release_threshold_bytes < pool->reserved_bytes)
             pool_trim(pool, pool->release_threshold_bytes);
-        pthread_mutex_unlock(&pool->lock);
-    }
-}
-
-static bool is_of_pool(struct memory_allocation *allocation, void *pool)
-{
-    if (allocation->kind != MEMORY_POOL || allocation->owner != pool)
-        return false;
-    allocation->is_abandoned = pool_share_leave(pool, allocation);
-    return true;
-}
-
-void pool_drop(unsigned gpu)
-{
-    pool_imports_drop(gpu);
-    for (CUmemoryPool pool = pool_first(); pool; pool = pool->next) {
-        if (pool->gpu != gpu || pool->is_imported)
-            continue;
-        pthread_mutex_lock(&pool->lock);
-        heap_free_each(is_of_pool, pool);
-        pool->used_bytes = 0;
-        pool_trim(pool, 0);
         pthread_mutex_unlock(&pool->lock);
     }
 }

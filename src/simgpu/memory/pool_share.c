@@ -226,7 +226,7 @@ static CUresult import_pointer(CUdeviceptr *pointer, CUmemoryPool pool, const st
     imported->pointer = imported->address + data->inside_bytes;
     pthread_mutex_lock(&imports_lock);
     LIST_INSERT_HEAD(&imports, imported, entry);
-    /* Of no context, as all memory of pools goes with the GPU's last one. */
+    /* Of no context, as all memory of pools. */
     ranges_add(&(struct memory_allocation){.address = imported->pointer,
                                            .bytes = data->bytes,
                                            .kind = MEMORY_POOL,

@@ -50,8 +50,6 @@ struct engine_pools {
     void (*made)(CUmemoryPool pool, const CUmemPoolProps *properties);
     /* The program has waited for work of its own, and pools give back what they may. */
     void (*waited)(void);
-    /* With the last context of its device, all that was allocated from the pool is gone. */
-    void (*forget)(CUmemoryPool pool);
 };
 
 struct engine {

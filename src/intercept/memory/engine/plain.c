@@ -209,11 +209,6 @@ static void plain_pool_waited(void)
 {
 }
 
-static void plain_pool_forget(CUmemoryPool pool)
-{
-    (void)pool;
-}
-
 const struct engine_pools plain_pools = {
     .get_attribute = plain_pool_get_attribute,
     .set_attribute = plain_pool_set_attribute,
@@ -223,7 +218,6 @@ const struct engine_pools plain_pools = {
     .moves = plain_pool_moves,
     .made = plain_pool_made,
     .waited = plain_pool_waited,
-    .forget = plain_pool_forget,
 };
 
 const struct engine engine_plain = {

@@ -479,16 +479,6 @@ static void end_memory(struct swap_pool *pool)
         continue;
 }
 
-static void swap_pool_forget(CUmemoryPool handle)
-{
-    struct own_calls calls;
-    lock_for_own_calls(&calls);
-    struct swap_pool *pool = find_pool(handle);
-    if (pool)
-        end_memory(pool);
-    unlock_after(&calls);
-}
-
 static CUresult swap_pool_destroy(CUmemoryPool handle)
 {
     uint64_t address, bytes;
@@ -540,5 +530,4 @@ const struct engine_pools swap_pools = {
     .moves = swap_pool_moves,
     .made = swap_pool_made,
     .waited = swap_pool_waited,
-    .forget = swap_pool_forget,
 };

@@ -48,12 +48,17 @@ static inline int make_context(void **state)
     return 0;
 }
 
-/* Whatever a test left: all is given back with the context, on the card, in the ledger and in the table. */
+/* Whatever a test left: all is given back with the context, on the card, in the ledger and in the table, but for memory of pools,
+ * which it has freed. */
 static inline int destroy_context(void **state)
 {
+    CUmemoryPool pool;
     swap_state()->arena.limit_bytes = 0;
     swap_state()->is_evicted = false;
-    int result = cuCtxDestroy_v2(context) == CUDA_SUCCESS && used() == 0 ? 0 : -1;
+    bool is_done = cuCtxDestroy_v2(context) == CUDA_SUCCESS &&
+                   cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS &&
+                   cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS;
+    int result = is_done && used() == 0 ? 0 : -1;
     struct swap_bytes bytes = swap_bytes();
     return result == 0 && bytes.resident_bytes == 0 && bytes.evicted_bytes == 0 ? 0 : -1;
 }

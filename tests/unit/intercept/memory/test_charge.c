@@ -216,6 +216,23 @@ static void a_pool_is_charged_by_what_it_reserves(void **state)
     assert_int_equal(used(), 0);
 }
 
+static void a_pool_is_charged_for_what_outlives_the_last_context(void **state)
+{
+    CUdeviceptr pooled;
+    assert_int_equal(cuMemAllocAsync(&pooled, 3 * MIB, NULL), CUDA_SUCCESS);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+        assert_int_equal(used(), 4 * MIB);
+        assert_int_equal(fake_held(0), 4 * MIB);
+        context = fake_context(0);
+        assert_int_equal(linear(LIMIT - 4 * MIB + 1), 0);
+        assert_int_not_equal(linear(LIMIT - 4 * MIB), 0);
+    }
+    assert_int_equal(cuMemFreeAsync(pooled, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(used(), LIMIT - 4 * MIB);
+}
+
 static void unused_pool_memory_makes_room_for_other_memory(void **state)
 {
     CUdeviceptr pooled, address;
@@ -488,6 +505,7 @@ int main(void)
         TEST(a_failed_map_or_release_changes_nothing),
         TEST(host_memory_is_not_charged_and_location_decides),
         TEST(a_pool_is_charged_by_what_it_reserves),
+        TEST(a_pool_is_charged_for_what_outlives_the_last_context),
         TEST(unused_pool_memory_makes_room_for_other_memory),
         TEST(a_pool_that_grows_past_the_limit_is_cut_back),
         TEST(a_captured_allocation_passes_through),

@@ -243,16 +243,16 @@ static void a_destroyed_pool_is_charged_until_its_last_allocation_goes(void **st
     assert_int_equal(used(), 0);
 }
 
-static void a_pool_of_ones_own_is_known_in_the_next_context(void **state)
+static void a_pool_of_ones_own_is_charged_also_in_no_context_and_the_next_one(void **state)
 {
     CUmemoryPool pool;
     CUdeviceptr address;
     assert_int_equal(cuMemPoolCreate(&pool, &pool_on_device), CUDA_SUCCESS);
     assert_int_equal(cuMemAllocFromPoolAsync(&address, MIB, pool, NULL), CUDA_SUCCESS);
     assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
-    assert_int_equal(used(), 0);
-    fake_made_reserved = fake_made_used = 0;
+    assert_int_equal(used(), 2 * MIB);
     context = fake_context(0);
+    assert_int_equal(linear(LIMIT - 2 * MIB + 1), 0);
     assert_int_equal(cuMemAllocFromPoolAsync(&address, 3 * MIB, pool, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), 4 * MIB);
     fake_made_used = 0;
@@ -303,7 +303,7 @@ int main(void)
         TEST(memory_of_a_green_context_goes_with_the_primary_one),
         TEST(a_pool_of_ones_own_is_charged_by_what_it_reserves),
         TEST(a_destroyed_pool_is_charged_until_its_last_allocation_goes),
-        TEST(a_pool_of_ones_own_is_known_in_the_next_context),
+        TEST(a_pool_of_ones_own_is_charged_also_in_no_context_and_the_next_one),
         TEST(a_pool_of_host_memory_is_not_charged),
         TEST(allocations_at_the_quota_are_never_refused_spuriously),
     };

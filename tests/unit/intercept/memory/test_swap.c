@@ -519,6 +519,7 @@ static void each_attribute_of_a_pointer_is_the_same_while_evicted(void **state)
                          (unsigned long long)before[kind][which].value);
         }
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(addresses[2]), CUDA_SUCCESS);
     assert_int_equal(cuMemUnmap(addresses[1], BYTES), CUDA_SUCCESS);
     assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
     assert_int_equal(cuMemAddressFree(addresses[1], BYTES), CUDA_SUCCESS);

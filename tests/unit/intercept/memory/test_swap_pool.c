@@ -235,6 +235,46 @@ static void without_a_context_calls_answer_as_the_driver(void **state)
     assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
 }
 
+static void end_the_context(void)
+{
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+    assert_int_equal(used(), 24 * MIB);
+    assert_int_equal(pool_number(default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 24 * MIB);
+    assert_int_equal(pool_number(default_pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 23 * MIB);
+}
+
+/* Without one it stays where it is; what is away comes back by one of ours. */
+static void memory_of_pools_outlives_the_last_context(void **state)
+{
+    for (unsigned is_away = 0; is_away < 2; is_away++) {
+        CUdeviceptr kept = take_in(NULL, 20 * MIB), small = take_in(NULL, 3 * MIB);
+        fill(kept, 20 * MIB, 1);
+        fill(small, 3 * MIB, 2);
+        for (unsigned round = 0; round < 2; round++) {
+            if (is_away)
+                assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+            end_the_context();
+            assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+            assert_int_equal(swap_bytes().resident_bytes, is_away ? 0 : 24 * MIB);
+            assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+            assert_int_equal(swap_bytes().resident_bytes, 24 * MIB);
+            assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+            assert_int_equal(card_free(), free_at_first - 24 * MIB);
+            check(kept, 20 * MIB, 1);
+            check(small, 3 * MIB, 2);
+            assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+            assert_int_equal(card_free(), free_at_first);
+            assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+            check(kept, 20 * MIB, 1);
+        }
+        assert_int_equal(cuMemFreeAsync(kept, NULL), CUDA_SUCCESS);
+        assert_int_equal(cuMemFree_v2(small), CUDA_SUCCESS);
+        assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first);
+        assert_int_equal(used(), 0);
+    }
+}
+
 int main(void)
 {
     if (!start_world())
@@ -248,6 +288,7 @@ int main(void)
         TEST(an_allocation_in_a_capture_is_the_graph_s),
         TEST(a_capture_goes_on_while_pools_give_back),
         TEST(without_a_context_calls_answer_as_the_driver),
+        TEST(memory_of_pools_outlives_the_last_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ struct offer {
 static void export_pool(int line)
 {
     CUmemoryPool pool;
-    CUdeviceptr big, small, again;
+    CUdeviceptr big, small, again[4];
     struct offer offer;
     unsigned value = 0;
     int fd;
@@ -41,13 +41,16 @@ static void export_pool(int line)
     bool well = cuMemFreeAsync(big, NULL) == CUDA_SUCCESS && cuMemFree_v2(small) == CUDA_SUCCESS &&
                 cuMemFree_v2(big) == CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < 4; i++)
-        well = well && cuMemAllocFromPoolAsync(&again, 1000, pool, NULL) == CUDA_SUCCESS &&
-               cuMemsetD32_v2(again, 99, 250) == CUDA_SUCCESS;
+        well = well && cuMemAllocFromPoolAsync(&again[i], 1000, pool, NULL) == CUDA_SUCCESS &&
+               cuMemsetD32_v2(again[i], 99, 250) == CUDA_SUCCESS;
     well = well && cuMemAllocFromPoolAsync(&big, BYTES, pool, NULL) == CUDA_SUCCESS &&
            cuMemsetD32_v2(big, 99, BYTES / 4) == CUDA_SUCCESS && cuMemFreeAsync(big, NULL) == CUDA_SUCCESS;
     done(line, well && cuCtxSynchronize() == CUDA_SUCCESS);
     next(line);
-    done(line, cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS);
+    for (unsigned i = 0; i < 4; i++)
+        well = well && cuMemFreeAsync(again[i], NULL) == CUDA_SUCCESS;
+    done(line,
+         well && cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS && cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS);
     for (;;)
         pause();
 }

@@ -180,6 +180,44 @@ static void wrong_pools_are_refused(void **state)
     assert_cuda(cuMemPoolDestroy(pool));
 }
 
+/* Of a program's pools and of the default one: what is allocated, and what is reserved for later. */
+static void memory_of_pools_outlives_the_last_context(void **state)
+{
+    CUmemoryPool pool, standard;
+    CUdeviceptr first, second, freed;
+    unsigned seen = 0;
+    cuuint64_t threshold = UINT64_MAX;
+    assert_cuda(cuDeviceGetDefaultMemPool(&standard, 0));
+    assert_cuda(cuMemPoolCreate(&pool, &on_device));
+    assert_cuda(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    assert_cuda(cuMemAllocFromPoolAsync(&first, 2 * STEP, pool, NULL));
+    assert_cuda(cuMemAllocFromPoolAsync(&freed, STEP, pool, NULL));
+    assert_cuda(cuMemAllocAsync(&second, STEP, NULL));
+    assert_cuda(cuMemsetD32_v2(first, 41, 1));
+    assert_cuda(cuMemsetD32_v2(second, 42, 1));
+    assert_cuda(cuMemFreeAsync(freed, NULL));
+    for (unsigned round = 0; round < 2; round++) {
+        assert_cuda(round ? cuDevicePrimaryCtxReset_v2(0) : cuDevicePrimaryCtxRelease_v2(0));
+        assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 3 * STEP);
+        assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * STEP);
+        assert_int_equal(attribute(standard, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), STEP);
+        assert_cuda(cuDevicePrimaryCtxRetain(&context, 0));
+        assert_cuda(cuCtxSetCurrent(context));
+        assert_int_equal(simulated_free_bytes(), TOTAL - 4 * STEP);
+        assert_cuda(cuMemcpyDtoH_v2(&seen, first, 4));
+        assert_int_equal(seen, 41);
+        assert_cuda(cuMemcpyDtoH_v2(&seen, second, 4));
+        assert_int_equal(seen, 42);
+    }
+    assert_cuda(cuDevicePrimaryCtxRelease_v2(0)); /* of the one that a reset has ended */
+    assert_cuda(cuMemPoolDestroy(pool));
+    assert_int_equal(simulated_free_bytes(), TOTAL - 3 * STEP);
+    assert_cuda(cuMemFreeAsync(first, NULL));
+    assert_cuda(cuMemFree_v2(second));
+    assert_cuda(cuCtxSynchronize());
+    assert_int_equal(simulated_free_bytes(), TOTAL);
+}
+
 static int initialise(void **state)
 {
     return cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context);
@@ -196,6 +234,7 @@ int main(void)
         cmocka_unit_test(managed_pools_count_as_managed_memory),
         cmocka_unit_test(each_place_has_its_default_and_its_current_pool),
         cmocka_unit_test(wrong_pools_are_refused),
+        cmocka_unit_test(memory_of_pools_outlives_the_last_context),
     };
     int failed = cmocka_run_group_tests(tests, initialise, NULL);
     simulated_remove();
