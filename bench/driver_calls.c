@@ -137,16 +137,8 @@ static CUgraphExec make_graph(void)
 {
     CUgraph graph;
     CUgraphExec exec;
-    CUgraphNode node;
-    const CUDA_KERNEL_NODE_PARAMS one = {.func = nothing,
-                                         .gridDimX = 1,
-                                         .gridDimY = 1,
-                                         .gridDimZ = 1,
-                                         .blockDimX = 1,
-                                         .blockDimY = 1,
-                                         .blockDimZ = 1};
     CHECK(cuGraphCreate(&graph, 0));
-    CHECK(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &one));
+    add_kernel(graph, NULL, nothing, NULL);
     CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     return exec;
 }

@@ -204,6 +204,13 @@ static uint64_t need(uint64_t bytes, unsigned programs)
     return bytes;
 }
 
+/* The same of nine tenths of what is free. */
+static uint64_t need_most(unsigned programs)
+{
+    open_context();
+    return need(scaled((free_bytes() - programs * CONTEXT_BYTES) / 10 * 9, 256 * MIB), programs);
+}
+
 void check_moves(const struct check *check)
 {
     (void)check;
@@ -213,8 +220,7 @@ void check_moves(const struct check *check)
 void check_moves_most(const struct check *check)
 {
     (void)check;
-    open_context();
-    move_there_and_back(need(scaled((free_bytes() - CONTEXT_BYTES) / 10 * 9, 256 * MIB), 1));
+    move_there_and_back(need_most(1));
 }
 
 /* One leaves and the other comes back in its place, both at once as far as there is room; the seconds that it took. */
@@ -262,6 +268,5 @@ void check_moves_exchange(const struct check *check)
 void check_moves_exchange_most(const struct check *check)
 {
     (void)check;
-    open_context();
-    exchange(need(scaled((free_bytes() - 2 * CONTEXT_BYTES) / 10 * 9, 256 * MIB), 2));
+    exchange(need_most(2));
 }

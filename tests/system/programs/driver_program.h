@@ -57,3 +57,19 @@ static inline CUfunction find_kernel(CUmodule module, const char *name)
     CHECK(cuModuleGetFunction(&function, module, name));
     return function;
 }
+
+/* A kernel of one thread behind another node, or NULL, of a graph. */
+static inline CUgraphNode add_kernel(CUgraph graph, CUgraphNode after, CUfunction function, void **arguments)
+{
+    CUgraphNode node;
+    const CUDA_KERNEL_NODE_PARAMS params = {.func = function,
+                                            .gridDimX = 1,
+                                            .gridDimY = 1,
+                                            .gridDimZ = 1,
+                                            .blockDimX = 1,
+                                            .blockDimY = 1,
+                                            .blockDimZ = 1,
+                                            .kernelParams = arguments};
+    CHECK(cuGraphAddKernelNode_v2(&node, graph, &after, after ? 1 : 0, &params));
+    return node;
+}

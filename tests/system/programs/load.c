@@ -97,15 +97,7 @@ static void make_graph(struct worker *worker)
     for (long i = 0; i < with.graph; i++) {
         long us = kernel_us(worker);
         worker->graph_ns += us * 1000;
-        CUDA_KERNEL_NODE_PARAMS node = {.func = kernels[worker->gpu],
-                                        .gridDimX = 1,
-                                        .gridDimY = 1,
-                                        .gridDimZ = 1,
-                                        .blockDimX = 1,
-                                        .blockDimY = 1,
-                                        .blockDimZ = 1,
-                                        .kernelParams = STEPS_FOR_US(us)};
-        CHECK(cuGraphAddKernelNode_v2(&before, graph, i ? &(CUgraphNode){before} : NULL, i ? 1 : 0, &node));
+        before = add_kernel(graph, before, kernels[worker->gpu], STEPS_FOR_US(us));
     }
     CHECK(cuGraphInstantiateWithFlags(&worker->graph, graph, 0));
 }

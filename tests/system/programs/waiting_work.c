@@ -156,21 +156,6 @@ static void *relay_launches(void *stream)
     return NULL;
 }
 
-static CUgraphNode add_kernel(CUgraph graph, CUgraphNode after, CUfunction function, void **arguments)
-{
-    CUgraphNode node;
-    const CUDA_KERNEL_NODE_PARAMS params = {.func = function,
-                                            .gridDimX = 1,
-                                            .gridDimY = 1,
-                                            .gridDimZ = 1,
-                                            .blockDimX = 1,
-                                            .blockDimY = 1,
-                                            .blockDimZ = 1,
-                                            .kernelParams = arguments};
-    CHECK(cuGraphAddKernelNode_v2(&node, graph, &after, after ? 1 : 0, &params));
-    return node;
-}
-
 static void run_relay(long rounds)
 {
     CUstream waiting = make_stream(), passing = make_stream();
