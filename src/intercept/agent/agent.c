@@ -22,9 +22,9 @@
 
 #define STACK_BYTES (512u << 10) /* a driver's functions run on it */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
-#define CHECK_BLIND_NS UINT64_C(10000000) /* how often to look where nobody can poke us */
-#define CHECK_BUSY_NS                                                                                        \
-    UINT64_C(10000000) /* how often an agent that wakes more often looks at its descriptors */
+/* How often to look where nobody can poke us; and, of an agent that wakes more often, at its descriptors. */
+#define CHECK_BLIND_NS UINT64_C(10000000)
+#define CHECK_BUSY_NS UINT64_C(10000000)
 
 static struct gate *gate_area(void)
 {

@@ -8,10 +8,10 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-#define FIRST_NAP_NS UINT64_C(20000) /* of a drain */
+/* Of a drain; the longest where it is known how long the work takes, and nobody steps beside it. */
+#define FIRST_NAP_NS UINT64_C(20000)
 #define LAST_NAP_NS UINT64_C(200000)
-#define LONGEST_NAP_NS                                                                                       \
-    UINT64_C(500000) /* where it is known how long the work takes, and nobody steps beside it */
+#define LONGEST_NAP_NS UINT64_C(500000)
 #define NAPS_FOR_LEFT 3u
 #define LATE_NAPS 4u                      /* of one length */
 #define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */

@@ -12,8 +12,9 @@
 #define PATIENCE_NS UINT64_C(100000000)
 /* Of calls that come seldom one is measured in each of so long, about: each report tells of some. */
 #define SAMPLE_EVERY_NS UINT64_C(5000000)
-#define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
+/* Of a burst, a mark is due after so small a part of the calls so far; and what may be doubled for each mark. */
 #define PART_OF_BURST 4u
+#define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
 /* Where what calls take is being found out, so much work is between two marks: an event is recorded in a fraction of that. */
 #define MEASURED_NS UINT64_C(50000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
