@@ -23,6 +23,18 @@ const char *session_share(const json_t *session, char text[static UNITS_SHARE_TE
         (struct share){(uint32_t)(min * SHARE_WHOLE + 0.5), (uint32_t)(max * SHARE_WHOLE + 0.5)}, text);
 }
 
+const char *session_ms(const json_t *object, const char *field, int digits, char text[static SESSION_MS_TEXT])
+{
+    double ms = 1000 * json_number_value(json_object_get(object, field)), whole_from = 1;
+    for (int i = 0; i < digits; i++)
+        whole_from *= 10;
+    if (ms < whole_from - 0.5)
+        snprintf(text, SESSION_MS_TEXT, "%.*g", digits, ms);
+    else
+        snprintf(text, SESSION_MS_TEXT, "%.0f", ms);
+    return text;
+}
+
 const char *session_time(const char *time, char text[static SESSION_TIME_TEXT])
 {
     size_t length = strlen(time);

@@ -13,6 +13,11 @@ const char *session_text(const json_t *object, const char *field);
 /* The share of compute that a session was given, as --compute takes it. */
 const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);
 
+/* A time that the API has in seconds as milliseconds of so many digits, never with an exponent: "0.76", "35", "460". */
+#define SESSION_MS_TEXT 24
+const char *session_ms(const json_t *object, const char *field, int digits,
+                       char text[static SESSION_MS_TEXT]);
+
 /* "2026-01-31 12:00:00 UTC" from the API's "2026-01-31T12:00:00Z", with a fraction of the second if it has
  * one. */
 #define SESSION_TIME_TEXT 32

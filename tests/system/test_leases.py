@@ -236,12 +236,17 @@ def test_waits_at_the_gate_are_told_by_their_length(daemon):
     assert waits["count"] == 100
     assert 0.0005 < waits["p50_seconds"] < 0.001 and 0.02 < waits["p99_seconds"] < 0.05
     assert "100 waits for turns, p50 0.755 ms, p99 35 ms" in daemon.cli("show", "a").stdout
+    assert "0.76/35 ms" in daemon.cli("scheduler").stdout
     text = daemon.request("GET", "/metrics")[1]
     series = [line.partition("{")[::2] for line in text.splitlines() if line.startswith("gpuslice_session_gate_wait_duration_seconds")]
     counts = {labels.partition('le="')[2].partition('"')[0]: int(labels.rpartition(" ")[2]) for name, labels in series
               if name.endswith("_bucket")}
     assert counts["0.0005"] == 0 and counts["0.001"] == counts["0.02"] == 98 and counts["0.05"] == counts["+Inf"] == 100
     assert [name.rpartition("_")[2] for name, _ in series[-2:]] == ["count", "sum"]
+    party.agent.tell_waits(13 * [0] + [1000, 100, 0])  # of 0.5 to 1 s, and of 1 to 5 s
+    wait_for(lambda: daemon.session("a")["gate_waits"]["count"] == 1200, "those of a second to be told")
+    assert "750/4520 ms" in daemon.cli("scheduler").stdout
+    assert "1200 waits for turns, p50 750 ms, p99 4520 ms" in daemon.cli("show", "a").stdout
 
 
 def test_the_scheduler_shows_who_holds_and_who_waits(daemon):

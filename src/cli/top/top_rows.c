@@ -329,9 +329,11 @@ void top_row_lease(const struct top_row *row, char *text, size_t bytes)
                            units_format_bytes(evicted, away));
     length += snprintf(text + length, bytes - (size_t)length, "   threads waited %.1f s", row->waited);
     const json_t *waits = json_object_get(row->session, "gate_waits");
+    char p50[SESSION_MS_TEXT], p99[SESSION_MS_TEXT];
     if (session_number(waits, "count") > 0)
-        length += snprintf(text + length, bytes - (size_t)length, ", p50 %.3g ms, p99 %.3g ms",
-                           1000 * real(waits, "p50_seconds"), 1000 * real(waits, "p99_seconds"));
+        length +=
+            snprintf(text + length, bytes - (size_t)length, ", p50 %s ms, p99 %s ms",
+                     session_ms(waits, "p50_seconds", 3, p50), session_ms(waits, "p99_seconds", 3, p99));
     snprintf(text + length, bytes - (size_t)length, "   overruns %llu",
              (unsigned long long)session_number(row->session, "overruns"));
 }

@@ -57,10 +57,10 @@ static void add_session(struct table *table, const json_t *gpu, const json_t *se
     cells_gpu_time(&row[USED], session, "gpu_seconds");
     cells_gpu_time(&row[HELD], session, "gpu_held_seconds");
     const json_t *waited = json_object_get(session, "gate_waits");
+    char p50[SESSION_MS_TEXT], p99[SESSION_MS_TEXT];
     if (session_number(waited, "count"))
-        table_cell_print(&row[WAITS], TABLE_PLAIN, "%.2g/%.2g ms",
-                         1000 * json_number_value(json_object_get(waited, "p50_seconds")),
-                         1000 * json_number_value(json_object_get(waited, "p99_seconds")));
+        table_cell_print(&row[WAITS], TABLE_PLAIN, "%s/%s ms", session_ms(waited, "p50_seconds", 2, p50),
+                         session_ms(waited, "p99_seconds", 2, p99));
     else
         table_cell_print(&row[WAITS], TABLE_PLAIN, "-");
 }

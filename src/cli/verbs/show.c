@@ -40,13 +40,12 @@ static void print_speed(const json_t *session, bool colour)
 
 static void print_waits(const json_t *waits, bool colour)
 {
-    char text[96];
+    char text[128], p50[SESSION_MS_TEXT], p99[SESSION_MS_TEXT];
     uint64_t count = session_number(waits, "count");
     if (count == 0)
         return;
-    snprintf(text, sizeof(text), "%llu waits for turns, p50 %.3g ms, p99 %.3g ms", (unsigned long long)count,
-             1000 * json_number_value(json_object_get(waits, "p50_seconds")),
-             1000 * json_number_value(json_object_get(waits, "p99_seconds")));
+    snprintf(text, sizeof(text), "%llu waits for turns, p50 %s ms, p99 %s ms", (unsigned long long)count,
+             session_ms(waits, "p50_seconds", 3, p50), session_ms(waits, "p99_seconds", 3, p99));
     print_fact("Waits", text, colour);
 }
 

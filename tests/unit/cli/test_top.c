@@ -105,10 +105,10 @@ static void the_lease_says_how_long_waits_for_turns_were(void **state)
     top_row_lease(&rows.rows[0], text, sizeof(text));
     assert_string_equal(text, "lease none   threads waited 1.5 s   overruns 0");
     json_object_set_new(one, "gate_waits",
-                        json_pack("{s:i,s:f,s:f}", "count", 40, "p50_seconds", 0.071, "p99_seconds", 0.14));
+                        json_pack("{s:i,s:f,s:f}", "count", 40, "p50_seconds", 0.071, "p99_seconds", 1.4));
     top_rows_take(&rows, json_pack("[o]", one), NULL);
     top_row_lease(&rows.rows[0], text, sizeof(text));
-    assert_string_equal(text, "lease none   threads waited 1.5 s, p50 71 ms, p99 140 ms   overruns 0");
+    assert_string_equal(text, "lease none   threads waited 1.5 s, p50 71 ms, p99 1400 ms   overruns 0");
     top_rows_free(&rows);
 }
 

@@ -36,11 +36,31 @@ static void times_are_written_for_people(void **state)
     assert_string_equal(session_time("", text), "");
 }
 
+static void milliseconds_are_written_without_an_exponent(void **state)
+{
+    static const struct {
+        double seconds;
+        const char *two, *three;
+    } rows[] = {
+        {0, "0", "0"},        {0.0000252, "0.025", "0.0252"}, {0.000755, "0.76", "0.755"},
+        {0.021, "21", "21"},  {0.0994, "99", "99.4"},         {0.0996, "100", "99.6"},
+        {0.46, "460", "460"}, {0.9996, "1000", "1000"},       {4.25, "4250", "4250"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[SESSION_MS_TEXT];
+        json_t *document = json_pack("{s:f}", "p50_seconds", rows[i].seconds);
+        assert_string_equal(session_ms(document, "p50_seconds", 2, text), rows[i].two);
+        assert_string_equal(session_ms(document, "p50_seconds", 3, text), rows[i].three);
+        json_decref(document);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_field_of_another_type_is_nothing),
         cmocka_unit_test(shares_are_written_as_options_take_them),
+        cmocka_unit_test(milliseconds_are_written_without_an_exponent),
         cmocka_unit_test(times_are_written_for_people),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
