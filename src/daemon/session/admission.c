@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "daemon/session/request.h"
@@ -41,6 +42,8 @@ static uint64_t on_card(const struct admission_gpu *gpu, uint64_t limit_bytes, b
     return may_pass_card && limit_bytes > most ? most : limit_bytes;
 }
 
+/* What is not told is not written either, here and below: the queue asks for hundreds of sessions in a row. */
+
 /* Whether `wanted_bytes` may be reserved there. */
 static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, struct error *error)
 {
@@ -50,6 +53,8 @@ static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, s
     uint64_t unreserved = left_on(gpu);
     if (wanted_bytes <= unreserved)
         return 0;
+    if (!error)
+        return -EBUSY;
     units_format_bytes(wanted_bytes, wanted);
     units_format_bytes(gpu->total_bytes, total);
     if (wanted_bytes > gpu->total_bytes)
@@ -80,6 +85,8 @@ static int check_context(const struct admission_gpu *gpu, struct error *error)
         staying[UNITS_BYTES_TEXT];
     if (!gpu->movable_bytes || add(gpu->movable_bytes, gpu->context_bytes) <= left_on(gpu))
         return 0;
+    if (!error)
+        return -EBUSY;
     return error_set(error, EBUSY, "ERR_ADMISSION",
                      "one more session does not fit on GPU %s: its context of %s would stay there while its "
                      "memory is away, and the "
@@ -99,6 +106,8 @@ static int check_share(const struct admission_gpu *gpu, uint32_t wanted, struct 
     uint32_t left = promised < SHARE_WHOLE ? SHARE_WHOLE - promised : 0;
     if (wanted <= left)
         return 0;
+    if (!error)
+        return -EBUSY;
     return error_set(error, EBUSY, "ERR_ADMISSION",
                      "a minimum of %s of GPU %s's time is more than is left: %s is promised to other "
                      "sessions, which leaves "
@@ -350,9 +359,11 @@ static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, 
     return ask;
 }
 
-/* Sessions whose memory can move need room for one of them at a time; each must fit beside what stays. */
-static void reserve_for_movable(struct admission_state *state)
+/* `given`, where sessions whose memory can move need room for one of them at a time: each must fit beside what stays. */
+static void reserve_for_movable(const struct admission_state *given, struct admission_state *state)
 {
+    state->gpu_count = given->gpu_count;
+    memcpy(state->gpus, given->gpus, given->gpu_count * sizeof(*given->gpus));
     for (unsigned i = 0; i < state->gpu_count; i++)
         state->gpus[i].reserved_bytes =
             add(state->gpus[i].reserved_bytes, state->gpus[i].movable_bytes > state->gpus[i].paged_bytes
@@ -363,22 +374,24 @@ static void reserve_for_movable(struct admission_state *state)
 int admission_plan(const struct admission_state *given, const struct allotment *held,
                    const struct session_request *request, struct admission *admission, struct error *error)
 {
-    struct admission_state copy = *given;
-    const struct admission_state *state = &copy;
+    struct admission_state beside_movable;
+    const struct admission_state *state = given;
     bool can_move = held ? held->can_move : request->engine != LEDGER_ENGINE_PLAIN;
-    if (!can_move)
-        reserve_for_movable(&copy);
+    if (!can_move) {
+        reserve_for_movable(given, &beside_movable);
+        state = &beside_movable;
+    }
     *admission = (struct admission){.waits = false, .allotment.can_move = can_move};
     int result = held ? plan_change(state, held, request, admission, error)
                       : plan_new(state, request, admission, error);
-    if (result < 0 || !state->ceilings)
+    if (result < 0 || !given->ceilings)
         return result;
     struct ceiling_ask old = {0};
     struct ceiling_ask ask =
         ask_of(&admission->allotment, admission->waits, admission->queued_bytes, state->gpu_count);
     if (held)
         old = ask_of(held, false, 0, state->gpu_count);
-    return ceilings_check(state->ceilings, &state->others, &ask, held ? &old : NULL, error);
+    return ceilings_check(given->ceilings, &given->others, &ask, held ? &old : NULL, error);
 }
 
 void admission_promise(struct admission_state *state, const struct allotment *allotment)

@@ -50,7 +50,7 @@ static void add_movable(const struct session *session, unsigned policy_gpu, stru
     *most = larger(*most, admission_moving_bytes(limit, stays));
 }
 
-static void add_session(const struct session *session, struct admission_state *state)
+void promises_add(const struct session *session, struct admission_state *state)
 {
     for (unsigned i = 0; i < session->gpu_count; i++) {
         const struct session_gpu *gpu = &session->gpus[i];
@@ -65,31 +65,24 @@ static void add_session(const struct session *session, struct admission_state *s
     }
 }
 
-void promises_gather(const struct daemon *daemon, const struct session *except, struct admission_state *state)
+void promises_gather_none(const struct daemon *daemon, struct admission_state *state)
 {
-    *state = (struct admission_state){.gpu_count = daemon->gpu_count};
-    for (unsigned i = 0; i < daemon->gpu_count; i++)
-        state->gpus[i] = (struct admission_gpu){
-            .label = daemon->gpus[i].label,
-            .total_bytes = daemon->gpus[i].total_bytes,
-            .outside_bytes = promises_outside_bytes(daemon, i),
-            .context_bytes = daemon->gpus[i].context_bytes,
-        };
-    for (const struct session *at = daemon->sessions; at; at = at->next)
-        if (at != except)
-            add_session(at, state);
-}
-
-void promises_gather_own(const struct daemon *daemon, uid_t owner, struct admission_state *state)
-{
-    *state = (struct admission_state){.gpu_count = daemon->gpu_count};
+    state->gpu_count = daemon->gpu_count;
+    state->ceilings = NULL;
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         state->gpus[i] = (struct admission_gpu){.label = daemon->gpus[i].label,
                                                 .total_bytes = daemon->gpus[i].total_bytes,
                                                 .context_bytes = daemon->gpus[i].context_bytes};
+}
+
+void promises_gather(const struct daemon *daemon, const struct session *except, struct admission_state *state)
+{
+    promises_gather_none(daemon, state);
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        state->gpus[i].outside_bytes = promises_outside_bytes(daemon, i);
     for (const struct session *at = daemon->sessions; at; at = at->next)
-        if (at->owner == owner)
-            add_session(at, state);
+        if (at != except)
+            promises_add(at, state);
 }
 
 void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const struct session *except,

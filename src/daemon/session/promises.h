@@ -13,8 +13,9 @@ struct session_request;
  * does not count. */
 void promises_gather(const struct daemon *daemon, const struct session *except,
                      struct admission_state *state);
-/* The same as if nobody but `owner` had sessions, or held anything outside of them. */
-void promises_gather_own(const struct daemon *daemon, uid_t owner, struct admission_state *state);
+/* The same as if nobody had sessions, or held anything outside of them; and then what one of them has as well. */
+void promises_gather_none(const struct daemon *daemon, struct admission_state *state);
+void promises_add(const struct session *session, struct admission_state *state);
 /* And the ceilings that hold for `owner` beside what his sessions but `except` have. */
 void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const struct session *except,
                               struct ceilings *ceilings, struct admission_state *state);

@@ -11,6 +11,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
 #include "daemon/session/promises.h"
+#include "daemon/session/queue_users.h"
 #include "daemon/session/request.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_life.h"
@@ -22,7 +23,8 @@
 struct queued {
     TAILQ_ENTRY(queued) next;
     struct session *session;
-    unsigned position; /* from 1; where the queue's positions are known */
+    struct queue_user *user; /* its owner */
+    unsigned position;       /* from 1; where the queue's positions are known */
     struct session_request request;
     bool waits_for_others; /* as the line was walked last: those behind it wait too */
     uint64_t
@@ -33,6 +35,7 @@ struct queued {
 struct queue {
     struct observer observer;
     TAILQ_HEAD(, queued) line;
+    struct queue_users users;
     bool positions_are_known;
     struct soon *advance;
 };
@@ -44,8 +47,12 @@ int queue_join(struct session *session, const struct session_request *request, s
     struct daemon *daemon = session->daemon;
     int result = user_check(daemon, session->owner, USER_QUEUED, error);
     struct queued *queued = result == 0 ? calloc(1, sizeof(*queued)) : NULL;
-    if (!queued)
+    if (queued)
+        queued->user = queue_users_join(&daemon->queue->users, session->owner);
+    if (!queued || !queued->user) {
+        free(queued);
         return result < 0 ? result : error_set_errno(error, ENOMEM, "cannot queue the session");
+    }
     user_add(daemon, session->owner, USER_QUEUED);
     session->queued = queued;
     queued->session = session;
@@ -65,6 +72,7 @@ static void leave(struct queue *queue, struct queued *queued)
     queue->positions_are_known = false;
     session->queued = NULL;
     user_remove(session->daemon, session->owner, USER_QUEUED);
+    queue_users_leave(&queue->users, queued->user);
     free(queued);
 }
 
@@ -140,53 +148,13 @@ double queue_seconds_left(const struct session *session)
     return -1;
 }
 
-/* One whose sessions wait, as far as the line was walked. */
-struct waiting_user {
-    LIST_ENTRY(waiting_user) next;
-    uid_t uid;
-    bool is_known;                /* `state` is */
-    struct admission_state state; /* what the user has */
-    bool is_behind[LEDGER_GPUS];  /* a session that its own user's keep out waits there */
-};
-LIST_HEAD(waiting_users, waiting_user);
-
-/* NULL without memory. */
-static struct waiting_user *find_user(struct waiting_users *users, uid_t uid)
-{
-    struct waiting_user *at;
-    LIST_FOREACH (at, users, next) {
-        if (at->uid == uid)
-            return at;
-    }
-    at = calloc(1, sizeof(*at));
-    if (!at)
-        return NULL;
-    at->uid = uid;
-    LIST_INSERT_HEAD(users, at, next);
-    return at;
-}
-
-static void free_users(struct waiting_users *users)
-{
-    while (!LIST_EMPTY(users)) {
-        struct waiting_user *first = LIST_FIRST(users);
-        LIST_REMOVE(first, next);
-        free(first);
-    }
-}
-
 /* Whether the session would have room if all other users left: one that its own user's sessions keep out waits
  * for that user, and keeps no other waiting. */
-static bool waits_for_others(const struct daemon *daemon, const struct queued *queued,
-                             struct waiting_user *user)
+static bool waits_for_others(const struct queued *queued)
 {
     struct admission admission;
-    if (!user)
-        return true;
-    if (!user->is_known)
-        promises_gather_own(daemon, user->uid, &user->state);
-    user->is_known = true;
-    return admission_plan(&user->state, NULL, &queued->request, &admission, NULL) == 0 && !admission.waits;
+    return admission_plan(&queued->user->own, NULL, &queued->request, &admission, NULL) == 0 &&
+           !admission.waits;
 }
 
 static void count_waiting(const struct queued *queued, struct admission_state *state)
@@ -197,14 +165,11 @@ static void count_waiting(const struct queued *queued, struct admission_state *s
 
 void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admission_state *state)
 {
-    struct waiting_users users = LIST_HEAD_INITIALIZER(users);
     const struct queued *at;
-    TAILQ_FOREACH (at, &daemon->queue->line, next) {
-        if (at->session->owner == asker ||
-            waits_for_others(daemon, at, find_user(&users, at->session->owner)))
+    queue_users_look(&daemon->queue->users, daemon);
+    TAILQ_FOREACH (at, &daemon->queue->line, next)
+        if (at->session->owner == asker || waits_for_others(at))
             count_waiting(at, state);
-    }
-    free_users(&users);
 }
 
 /* --- Going on -------------------------------------------------------------------------------------- */
@@ -219,17 +184,16 @@ static void admit(struct session *session, const struct allotment *allotment)
     session_end(session, "it had its turn and cannot begin");
 }
 
-/* Without memory for it, later sessions of the user may pass this one. */
-static void note_own_waiting(struct waiting_user *user, const struct queued *queued, unsigned gpu_count)
+static void note_own_waiting(const struct queued *queued, unsigned gpu_count)
 {
-    for (unsigned gpu = 0; user && gpu < gpu_count; gpu++)
-        user->is_behind[gpu] |= admission_may_reserve(&queued->request, gpu);
+    for (unsigned gpu = 0; gpu < gpu_count; gpu++)
+        queued->user->is_behind[gpu] |= admission_may_reserve(&queued->request, gpu);
 }
 
-static bool is_behind_own(const struct waiting_user *user, const struct queued *queued, unsigned gpu_count)
+static bool is_behind_own(const struct queued *queued, unsigned gpu_count)
 {
-    for (unsigned gpu = 0; user && gpu < gpu_count; gpu++)
-        if (user->is_behind[gpu] && admission_may_reserve(&queued->request, gpu))
+    for (unsigned gpu = 0; gpu < gpu_count; gpu++)
+        if (queued->user->is_behind[gpu] && admission_may_reserve(&queued->request, gpu))
             return true;
     return false;
 }
@@ -268,21 +232,16 @@ static bool may_be_passed(const struct queued *queued, const struct taking *taki
            (minimum == 0 || queued->passed_share + taking->share <= minimum);
 }
 
-/* Whether `queued` has room, and everybody before it who waits for the same GPUs may be passed. */
+/* Whether everybody before `queued` who waits for the same GPUs may be passed. */
 static bool may_pass(const struct queue *queue, const struct queued *queued,
-                     const struct admission_state *state, struct admission *admission)
+                     const struct allotment *allotment)
 {
-    struct admission_state free_of_waiting = *state;
-    for (unsigned gpu = 0; gpu < state->gpu_count; gpu++)
-        free_of_waiting.gpus[gpu].waiting = 0;
-    if (admission_plan(&free_of_waiting, NULL, &queued->request, admission, NULL) < 0 || admission->waits)
-        return false;
-    struct taking taking = taking_of(&admission->allotment);
+    struct taking taking = taking_of(allotment);
     const struct queued *at;
     TAILQ_FOREACH (at, &queue->line, next) {
         if (at == queued)
             return true;
-        if (at->waits_for_others && waits_for(at, &admission->allotment) && !may_be_passed(at, &taking))
+        if (at->waits_for_others && waits_for(at, allotment) && !may_be_passed(at, &taking))
             return false;
     }
     return true;
@@ -303,42 +262,65 @@ static void note_passed(struct queue *queue, const struct queued *queued, const 
     }
 }
 
-static bool find_room(struct queue *queue, const struct queued *queued, const struct admission_state *state,
+/* How far the line was walked. */
+struct walk {
+    /* The GPUs, as if nobody waited. */
+    struct admission_state state;
+    /* Somebody before waits there for others. */
+    bool is_awaited[LEDGER_GPUS];
+};
+
+static bool is_behind_others(const struct walk *walk, const struct queued *queued)
+{
+    for (unsigned gpu = 0; gpu < walk->state.gpu_count; gpu++)
+        if (walk->is_awaited[gpu] && admission_may_reserve(&queued->request, gpu))
+            return true;
+    return false;
+}
+
+static void note_waiting(struct walk *walk, const struct queued *queued)
+{
+    for (unsigned gpu = 0; gpu < walk->state.gpu_count; gpu++)
+        walk->is_awaited[gpu] |= admission_may_reserve(&queued->request, gpu);
+}
+
+static bool find_room(const struct queue *queue, const struct walk *walk, const struct queued *queued,
                       struct admission *admission)
 {
-    if (admission_plan(state, NULL, &queued->request, admission, NULL) == 0 && !admission->waits)
-        return true;
-    return may_pass(queue, queued, state, admission);
+    if (is_behind_own(queued, walk->state.gpu_count) ||
+        admission_plan(&walk->state, NULL, &queued->request, admission, NULL) < 0 || admission->waits)
+        return false;
+    return !is_behind_others(walk, queued) || may_pass(queue, queued, &admission->allotment);
 }
 
 /* So many are let in at once; the others when the loop comes round, so that nobody else is held up. */
 #define ADMITTED_AT_ONCE 64u
 
-static void walk(struct daemon *daemon, struct waiting_users *users)
+static void walk_line(struct daemon *daemon)
 {
     struct queue *queue = daemon->queue;
-    struct admission_state state;
+    struct walk walk = {.is_awaited = {false}};
     unsigned admitted = 0;
-    promises_gather(daemon, NULL, &state);
+    promises_gather(daemon, NULL, &walk.state);
+    queue_users_look(&queue->users, daemon);
     for (struct queued *at = TAILQ_FIRST(&queue->line), *next; at; at = next) {
         struct admission admission;
-        struct waiting_user *user = find_user(users, at->session->owner);
         next = TAILQ_NEXT(at, next);
-        bool has_room = !is_behind_own(user, at, state.gpu_count) && find_room(queue, at, &state, &admission);
-        at->waits_for_others = !has_room && waits_for_others(daemon, at, user);
+        bool has_room = find_room(queue, &walk, at, &admission);
+        at->waits_for_others = !has_room && waits_for_others(at);
         if (at->waits_for_others)
-            count_waiting(at, &state);
+            note_waiting(&walk, at);
         else if (!has_room)
-            note_own_waiting(user, at, state.gpu_count);
+            note_own_waiting(at, walk.state.gpu_count);
         if (!has_room)
             continue;
         struct session *session = at->session;
-        note_passed(queue, at, &admission.allotment);
+        if (is_behind_others(&walk, at))
+            note_passed(queue, at, &admission.allotment);
+        admission_promise(&walk.state, &admission.allotment);
+        admission_promise(&at->user->own, &admission.allotment);
         leave(queue, at);
-        admission_promise(&state, &admission.allotment);
         admit(session, &admission.allotment);
-        if (user)
-            user->is_known = false;
         if (++admitted == ADMITTED_AT_ONCE) {
             soon_wake(queue->advance);
             return;
@@ -349,9 +331,7 @@ static void walk(struct daemon *daemon, struct waiting_users *users)
 static void on_advance(void *context)
 {
     struct daemon *daemon = context;
-    struct waiting_users users = LIST_HEAD_INITIALIZER(users);
-    walk(daemon, &users);
-    free_users(&users);
+    walk_line(daemon);
     change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has moved");
 }
 
