@@ -306,14 +306,6 @@ static bool is_measured_as_a_whole(const struct arbiter_session *session)
            session->processes->next;
 }
 
-/* What calls take on the GPU that were before it for so long, beside others; negative where nobody knows. */
-static double spent_by(const struct arbiter_session *session, double busy_ns, double calls)
-{
-    if (arbiter_is_charged_by_time(session))
-        return busy_ns * session->beside.part;
-    return solo_cost_of(&session->cost, calls);
-}
-
 /* Which part of the stretch others left; what they used while it held still they did not take from it. */
 static double left_by_others(const struct seen *seen, double passed)
 {
@@ -336,11 +328,11 @@ static void judge_stretch(struct arbiter_session *session)
     if (passed < STRETCH_OF_TURN_NS)
         return;
     double busy = seen.busy_ns / passed, used = busy;
-    if (!is_alone && (session->lease == LEASE_GUEST || !session->is_dense))
-        used = spent_by(session, seen.busy_ns, seen.calls) / passed;
-    used = used < 0 ? 0 : used < busy ? used : busy;
+    double spent = is_alone ? busy : arbiter_spent(session, seen.busy_ns, seen.calls) / passed;
+    if (session->lease == LEASE_GUEST || !session->is_dense)
+        used = fmin(fmax(spent, 0), busy);
     session->last_busy = bounded(busy);
-    session->last_used = bounded(used);
+    session->last_used = bounded(spent < 0 ? busy : fmin(spent, busy));
     struct told told = {passed, busy, bounded(used), left_by_others(&seen, passed)};
     judge(session, told, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
@@ -358,7 +350,7 @@ void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed
         session->seen.others_ns += arbiter_note_beside(session, passed_ns, busy_ns, calls);
     else
         arbiter_begin_beside(session);
-    double spent = spent_by(session, busy_ns, calls), most = session->uncharged_ns + busy_ns;
+    double spent = arbiter_spent(session, busy_ns, calls), most = session->uncharged_ns + busy_ns;
     if (spent <= 0 || is_alone)
         spent = busy_ns;
     else
@@ -366,7 +358,7 @@ void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed
     session->uncharged_ns = fmin(most - spent, WIRE_REPORT_NS);
     session->favour.used_ns += spent;
     if (session->lease == LEASE_GUEST)
-        arbiter_charge_guest(session, spent);
+        arbiter_charge_guest(session, spent, is_alone);
     else
         session->spent_ns += spent;
     session->lease_busy_ns += busy_ns;

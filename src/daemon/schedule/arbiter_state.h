@@ -87,6 +87,8 @@ struct use {
     double open_ns, guests_ns;
     /* In all. */
     double used_ns, held_ns;
+    /* What of the first may be wrong, in all. */
+    double unsure_ns;
     /* What the daemon saw of it in this look: a part of the time. */
     double seen_part;
     /* Used, by second: a ring of the last whole seconds and the running one, up to `last_s`. */
@@ -110,21 +112,18 @@ struct seen {
     bool is_measured;
 };
 
-/* Of a session beside others, what is summed up in the running window; and the part of the time in which it had work that the GPU
- * did it, in the last one (0: nobody knows, since its calls are short, or there was none). */
+/* Of a session beside others, what is summed up in the running window; and what the last one told. */
 struct beside {
     double passed_ns, busy_ns;
-    /* In which others had no work; what they were charged; and of that, what was a guess. */
+    /* In which others had no work; what they were charged; and of that, what may be wrong. */
     double others_idle_ns, others_ns, unsure_ns;
-    /* What its own calls cost, as measured alone. */
-    double spent_ns;
-    /* Its calls, and how long they were before the GPU: of older windows half as much each. */
-    double calls, calls_ns;
+    /* Its own calls; and what they cost, as measured alone. */
+    double calls, spent_ns;
     /* What they had been charged when it told of something last. */
     double before_ns, unsure_before_ns;
-    double part;
-    /* Neither that cost nor the others' explain how long it had work: what was measured was not of such calls. */
-    bool is_unexplained;
+    /* The part of the time in which it has work that the GPU does it; and how far that is to be believed, and not what its calls
+     * cost. */
+    double part, by_time;
 };
 
 /* How well it used the time in which others held still for its bursts, since `from`. */
@@ -378,11 +377,10 @@ void arbiter_begin_beside(struct arbiter_session *session);
 /* In company it had work for `busy_ns` of so much time, in so many calls. Returns what others used meanwhile,
  * at most: all of the time where that is a guess. */
 double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls);
-/* Whether it is charged, beside others, for what they leave of the time, and not for what its calls cost alone: these are known to
- * differ, or that cost explains nothing. */
-bool arbiter_is_charged_by_time(const struct arbiter_session *session);
-/* A guest used so much. */
-void arbiter_charge_guest(struct arbiter_session *session, double used_ns);
+/* What calls took on the GPU that were before it for so long, beside others; negative where nobody knows. */
+double arbiter_spent(const struct arbiter_session *session, double busy_ns, double calls);
+/* A guest used so much; `is_alone`: beside nobody's open gate. */
+void arbiter_charge_guest(struct arbiter_session *session, double used_ns, bool is_alone);
 
 /* --- arbiter_debt.c -------------------------------------------------------------------------------- */
 

@@ -78,9 +78,11 @@ static bool are_calls_alike(const struct solo_cost *cost)
     return cost->least_ns >= ALIKE_LEAST * solo_cost_of(cost, 1) || cost->least_ns <= 0;
 }
 
-/* By how much the cost is wrong, usually, as a part of it: that of a ratio of two sums. */
-static double error_of(const struct solo_cost *cost)
+/* That of a ratio of two sums. */
+double solo_cost_error(const struct solo_cost *cost)
 {
+    if (cost->stretches < STRETCHES_LEAST || cost->ns <= 0)
+        return INFINITY;
     double each_ns = cost->ns / cost->calls, others = cost->stretches - 1;
     double squares =
         cost->ns_squares - 2 * each_ns * cost->products + each_ns * each_ns * cost->calls_squares;
@@ -104,7 +106,7 @@ bool solo_cost_is_sure(const struct solo_cost *cost)
 bool solo_cost_is_steady(const struct solo_cost *cost)
 {
     return cost->stretches >= (are_calls_alike(cost) ? STRETCHES_LEAST : STRETCHES_DIFFERING) &&
-           error_of(cost) < fmax(ERROR_MOST, NOISE_NS / solo_cost_of(cost, 1));
+           solo_cost_error(cost) < fmax(ERROR_MOST, NOISE_NS / solo_cost_of(cost, 1));
 }
 
 static void note_least(struct solo_cost *cost, double ns)

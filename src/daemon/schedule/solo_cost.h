@@ -48,6 +48,8 @@ bool solo_cost_is_sure(const struct solo_cost *cost);
 /* Whether calls seem to take alike, one by one and stretch by stretch: a few of them tell what any number takes. Few may be so by
  * chance. */
 bool solo_cost_is_alike(const struct solo_cost *cost);
+/* By how much the cost is wrong, usually, as a part of it, as far as its stretches differ. */
+double solo_cost_error(const struct solo_cost *cost);
 /* Whether it is known well, as far as what was measured tells: then calls are charged by it. */
 bool solo_cost_is_steady(const struct solo_cost *cost);
 

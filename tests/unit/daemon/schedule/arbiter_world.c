@@ -1,5 +1,6 @@
 #include "arbiter_world.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,6 +76,23 @@ static bool has_work(const struct member *member)
     return member->world->now >= member->idle_until;
 }
 
+/* Of its piece with that number. */
+static uint64_t length_of(const struct member *member, uint64_t number)
+{
+    const struct program *program = &member->program;
+    uint64_t hash = (number + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(member - member->world->members);
+    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    if (!program->piece_most_ns)
+        return program->piece_ns;
+    double orders = log((double)program->piece_most_ns / (double)program->piece_ns);
+    return (uint64_t)((double)program->piece_ns * exp(orders * (double)(hash >> 11) / 0x1p53));
+}
+
+static uint64_t longest_of(const struct program *program)
+{
+    return program->piece_most_ns ? program->piece_most_ns : program->piece_ns;
+}
+
 static void submit(struct member *member)
 {
     const struct program *program = &member->program;
@@ -87,7 +105,10 @@ static void submit(struct member *member)
             }
             return;
         }
-        member->in_flight_ns += program->piece_ns;
+        uint64_t ns = length_of(member, member->submitted++);
+        if (member->in_flight_ns == 0)
+            member->first_left_ns = ns;
+        member->in_flight_ns += ns;
         member->pieces++;
     }
 }
@@ -115,7 +136,7 @@ static void draw_report(struct member *member)
 static void forget_measure(struct member *member)
 {
     draw_report(member);
-    member->busy_ns = member->begun_ns = member->calls = member->counted = 0;
+    member->busy_ns = member->begun_ns = member->calls = member->counted = member->least_ns = 0;
     member->reported_at = member->world->now;
 }
 
@@ -126,10 +147,11 @@ static void tell_measure(struct member *member)
          (struct mail){.type = member->flags & WIRE_LEASE_PROGRESS ? WIRE_PROGRESS : WIRE_REPORT,
                        .lease = member->lease,
                        .busy_ns = busy,
-                       .calls = member->calls});
+                       .calls = member->calls,
+                       .least_ns = member->least_ns});
     if (member->calls)
         member->gap_ns = passed > busy ? (passed - busy) / member->calls : 0;
-    member->busy_ns = member->calls = member->counted = 0;
+    member->busy_ns = member->calls = member->counted = member->least_ns = 0;
     member->reported_at = member->world->now;
     draw_report(member);
 }
@@ -203,7 +225,7 @@ static void tend(struct member *member)
         if (is_idle && world->now - member->idle_since >= NOTICES_AFTER_NS) {
             member->is_draining = false;
             give_back(member, WIRE_OUTCOME_DRAINED);
-        } else if (world->now - member->revoked_at >= ARBITER_PATIENCE_NS + member->program.piece_ns) {
+        } else if (world->now - member->revoked_at >= ARBITER_PATIENCE_NS + longest_of(&member->program)) {
             member->is_draining = false;
             member->gate_open = true;
             member->undrained++;
@@ -263,6 +285,21 @@ static bool may_run(const struct member *member, unsigned gpu)
            !(member->program.never_drains && member->is_draining);
 }
 
+/* The GPU worked for so long on its pieces. Where the program has become another, what is in flight may be fewer of them, or more. */
+static void finish(struct member *member, uint64_t ns)
+{
+    while (ns >= member->first_left_ns || (member->in_flight_ns == 0 && member->done < member->submitted)) {
+        uint64_t length = length_of(member, member->done++);
+        ns -= ns < member->first_left_ns ? ns : member->first_left_ns;
+        member->calls++;
+        member->least_ns = member->least_ns && member->least_ns < length ? member->least_ns : length;
+        member->first_left_ns = length_of(member, member->done);
+    }
+    member->first_left_ns -= ns;
+    if (member->submitted < member->done)
+        member->submitted = member->done;
+}
+
 /* Slices of 2 ms, one process after the other. Work on several GPUs runs where the first of them runs it. */
 static void run_gpu(struct world *world, unsigned gpu)
 {
@@ -281,11 +318,9 @@ static void run_gpu(struct world *world, unsigned gpu)
     if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
         return;
     uint64_t done = member->in_flight_ns < WORLD_STEP_NS ? member->in_flight_ns : WORLD_STEP_NS;
-    uint64_t piece = member->program.piece_ns, before_last = (member->in_flight_ns - 1) % piece;
     member->in_flight_ns -= done;
     member->device_ns += done;
-    if (done > before_last)
-        member->calls += 1 + (done - 1 - before_last) / piece;
+    finish(member, done);
 }
 
 /* Whoever lives may use its lease: work that is before the GPU, or an open gate. */
@@ -332,20 +367,20 @@ static void deliver(struct member *member)
             struct wire_work work = {
                 .progress = {.lease = mail.lease,
                              .busy_ns = member->says_nothing ? 0 : (uint64_t)((double)mail.busy_ns * times),
-                             .longest_ns = member->program.piece_ns,
+                             .longest_ns = longest_of(&member->program),
                              .calls = member->says_nothing ? 0 : mail.calls},
-                .least_ns = (uint64_t)((double)member->program.piece_ns * times),
+                .least_ns = (uint64_t)((double)mail.least_ns * times),
                 .measured = is_guess ? 0 : mail.calls};
             arbiter_work(member->process, &work, world->now);
         } else if (mail.type == WIRE_REPORT) {
             struct wire_report report = {.lease = mail.lease,
                                          .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
-                                         .longest_ns = member->program.piece_ns};
+                                         .longest_ns = longest_of(&member->program)};
             arbiter_report(member->process, &report, world->now);
         } else {
             struct wire_returned returned = {.lease = mail.lease,
                                              .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
-                                             .longest_ns = member->program.piece_ns,
+                                             .longest_ns = longest_of(&member->program),
                                              .outcome = mail.flags};
             arbiter_returned(member->process, &returned, world->now);
         }

@@ -19,6 +19,8 @@ struct world;
  * all and is idle for `idle_ns`. */
 struct program {
     uint64_t piece_ns;
+    uint64_t
+        piece_most_ns; /* 0: all pieces are alike; else they are of any length up to this, by chance: of each order as often */
     unsigned burst;
     uint64_t idle_ns;
     uint64_t gpus;         /* bits; a piece runs on all of them at once. 0: the first */
@@ -33,7 +35,7 @@ struct mailbox {
         enum wire_type type;
         uint64_t lease;
         uint32_t flags; /* of GRANT; the outcome of RETURNED */
-        uint64_t busy_ns, calls, ahead_ns;
+        uint64_t busy_ns, calls, least_ns, ahead_ns;
     } mails[64];
     unsigned count;
 };
@@ -60,6 +62,9 @@ struct member {
     /* The program. */
     uint64_t in_flight_ns, idle_until;
     unsigned pieces; /* of this burst, submitted */
+    /* Pieces, in all; and of the first that is not done, what is left. */
+    uint64_t submitted, done, first_left_ns;
+    uint64_t least_ns; /* of those that were done since the last report */
 
     /* The agent. */
     struct mailbox inbox, outbox;

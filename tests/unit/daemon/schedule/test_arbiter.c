@@ -1196,6 +1196,44 @@ static void a_cost_that_others_of_its_calls_had_is_not_believed(void **state)
     assert_near((double)(arbiter_session_used(tailed->session, 0) - charged_ns) / 1e8, used, 5);
 }
 
+/* In percent of the GPU, over ten seconds. */
+static void assert_is_charged_for_what_it_used(const struct member *member, double tolerance)
+{
+    uint64_t used_ns = member->device_ns, charged_ns = arbiter_session_used(member->session, 0);
+    world_run(&world, 10 * SECOND);
+    assert_near((double)(arbiter_session_used(member->session, 0) - charged_ns) / 1e8,
+                (double)(member->device_ns - used_ns) / 1e8, tolerance);
+}
+
+/* What each leaves of the time says no more than what was measured of it. */
+static void programs_of_calls_that_differ_are_charged_for_what_each_used(void **state)
+{
+    struct member *often = world_add(
+        &world, "10%..100%", NORMAL,
+        (struct program){.piece_ns = 30000, .piece_most_ns = 800000, .burst = 6, .idle_ns = 200000});
+    struct member *seldom =
+        world_add(&world, "10%..100%", NORMAL,
+                  (struct program){.piece_ns = 20000, .piece_most_ns = 60000, .burst = 2, .idle_ns = 300000});
+    (void)state;
+    world_run(&world, 3 * SECOND);
+    assert_is_charged_for_what_it_used(often, 3);
+    assert_is_charged_for_what_it_used(seldom, 2);
+}
+
+/* What another one did in its own turn, and is charged for as that ends, was not beside this one. */
+static void a_turn_of_calls_that_differ_is_not_charged_less_for_the_turn_before(void **state)
+{
+    struct member *differs =
+        world_add(&world, "20%..100%", NORMAL,
+                  (struct program){.piece_ns = 100000, .piece_most_ns = 1400000, .says_when_closed = true});
+    world_add(&world, "20%..100%", NORMAL, (struct program){.piece_ns = 300000, .says_when_closed = true});
+    world_add(&world, "10%..100%", NORMAL,
+              (struct program){.piece_ns = 50000, .burst = 4, .idle_ns = 1800000, .says_when_closed = true});
+    (void)state;
+    world_run(&world, 3 * SECOND);
+    assert_is_charged_for_what_it_used(differs, 6);
+}
+
 static void a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program(void **state)
 {
     double used, charged;
@@ -1273,6 +1311,8 @@ int main(void)
         T(who_is_being_measured_is_told_so),
         T(calls_that_are_not_alike_are_charged_beside_a_light_program),
         T(a_light_program_of_which_little_was_measured_is_charged_by_its_calls),
+        T(programs_of_calls_that_differ_are_charged_for_what_each_used),
+        T(a_turn_of_calls_that_differ_is_not_charged_less_for_the_turn_before),
         T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
         T(a_maximum_holds_where_every_other_report_is_a_guess),
         T(a_cost_that_others_of_its_calls_had_is_not_believed),

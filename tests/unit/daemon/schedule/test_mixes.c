@@ -26,6 +26,9 @@
 /* The same, where everybody is kept from running at times; and the part of a minimum that is kept nevertheless. */
 #define POINTS_DELAYED 3.5
 #define PART_DELAYED 0.75
+/* The same, where kernels differ; and what a charge may be wrong by then: a few of them tell little of the others. */
+#define POINTS_VARIED 3.5
+#define CHARGE_POINTS_VARIED 10
 /* For so long nothing is held against a mix of which a program has become another. */
 #define SETTLES_S 3u
 /* What a charge may be wrong by: points, or a part of it; of which the last 100 ms of a turn, charged later, are one. */
@@ -40,6 +43,8 @@
 /* For so long processes are stopped and killed; and how far apart that is. */
 #define UPSETS_S 8u
 #define UPSETS_APART_MS 200u
+/* The longest kernel of those that differ. */
+#define PIECE_MOST_NS 10000000
 #define REPORTS_LATE_NS (10 * MS)
 
 /* What a mix has beside programs: a set. */
@@ -55,6 +60,7 @@ enum kind {
     KIND_DELAYS = 128,   /* messages late, the daemon and programs kept from running at times */
     KIND_UPSETS = 256,  /* processes are stopped, go on, are killed and come again, and then are left alone */
     KIND_MEDLEYS = 512, /* each process of a session runs a program of its own */
+    KIND_VARIED = 1024, /* some programs' kernels are of different lengths */
 };
 
 struct drawn {
@@ -81,10 +87,12 @@ static uint64_t chance(uint64_t below)
 }
 
 /* Dense, light, periodic. */
-static struct program any_program(uint64_t gpus)
+static struct program any_program(uint64_t gpus, unsigned kind)
 {
     static const uint64_t pieces[] = {20000, 50000, 100000, 300000, 700000, 1500000, 5000000};
     struct program program = {.piece_ns = pieces[chance(7)], .gpus = gpus, .says_when_closed = true};
+    if ((kind & KIND_VARIED) && chance(2) == 0)
+        program.piece_most_ns = fmin(program.piece_ns * (2 + chance(30)), PIECE_MOST_NS);
     if (chance(3) == 0)
         return program;
     program.burst = 1 + (unsigned)chance(4);
@@ -159,9 +167,9 @@ static void draw_one(struct drawn *drawn, double left, bool is_last, unsigned ki
     if ((kind & KIND_PROCESSES) && chance(2) == 0)
         drawn->processes = 2 + (unsigned)chance(PROCESSES - 1);
     uint64_t gpus = (kind & KIND_TWO_GPUS) ? gpu_sets[chance(5)] : 0;
-    drawn->program = any_program(gpus);
+    drawn->program = any_program(gpus, kind);
     for (unsigned i = 1; (kind & KIND_MEDLEYS) && i < drawn->processes; i++)
-        drawn->others[i] = any_program(gpus);
+        drawn->others[i] = any_program(gpus, kind);
     drawn->alone = speed_alone(drawn, drawn->program);
     if (kind & KIND_ARRIVALS)
         drawn->arrives_s = chance(2) ? 0 : (unsigned)chance(10);
@@ -170,7 +178,7 @@ static void draw_one(struct drawn *drawn, double left, bool is_last, unsigned ki
     drawn->since_s = (kind & KIND_UPSETS) ? UPSETS_S + SETTLES_S : drawn->arrives_s;
     if ((kind & KIND_CHANGES) && chance(2) == 0) {
         drawn->changes_s = 1 + drawn->arrives_s + (unsigned)chance(10);
-        drawn->later = any_program(gpus);
+        drawn->later = any_program(gpus, kind);
         drawn->alone_later = speed_alone(drawn, drawn->later);
     }
 }
@@ -255,11 +263,14 @@ static void assert_promises(const struct drawn *drawn, unsigned second, uint64_t
     double computed = percent_of_window(drawn->computed_ns, second);
     double charged = percent_of_window(drawn->charged_ns, second);
     bool is_delayed = kind & KIND_DELAYS;
-    double points = is_delayed ? POINTS_DELAYED : POINTS, part = is_delayed ? PART_DELAYED : 1;
+    bool is_varied = kind & KIND_VARIED;
+    double points = is_delayed ? POINTS_DELAYED : is_varied ? POINTS_VARIED : POINTS;
+    double part = is_delayed ? PART_DELAYED : 1;
+    double charge_points = is_varied ? CHARGE_POINTS_VARIED : CHARGE_POINTS;
     double promised = fmin((drawn->min * part - points) / 100 * drawn->alone, drawn->max - points);
     /* Of several processes, how much they keep the GPU busy at the same time is a guess. */
     bool is_charged = is_delayed || (kind & KIND_CHANGES) || drawn->processes > 1 || is_free(drawn) ||
-                      fabs(charged - computed) <= fmax(CHARGE_POINTS, CHARGE_PART * computed);
+                      fabs(charged - computed) <= fmax(charge_points, CHARGE_PART * computed);
     if (computed < promised || computed > drawn->max + points || !is_charged)
         note_broken(drawn, second, seed, kind, index, computed, charged);
 }
@@ -440,6 +451,10 @@ static void keeps_its_promises_where_it_did_not(void **state)
         {KIND_PRIORITIES | KIND_NO_MINIMA | KIND_CHANGES, 38},
         {KIND_PRIORITIES | KIND_NO_MINIMA | KIND_CHANGES, 40},
         {KIND_CHANGES, 4},
+        {KIND_VARIED, 18},
+        {KIND_VARIED, 28},
+        {KIND_VARIED | KIND_MAXIMA, 5},
+        {KIND_VARIED | KIND_PRIORITIES, 22},
     };
     (void)state;
     broken = 0;
@@ -466,7 +481,8 @@ int main(int count, char **words)
                                KIND_PROCESSES | KIND_MEDLEYS,
                                KIND_UPSETS,
                                KIND_UPSETS | KIND_PROCESSES,
-                               KIND_UPSETS | KIND_PROCESSES | KIND_MEDLEYS};
+                               KIND_UPSETS | KIND_PROCESSES | KIND_MEDLEYS,
+                               KIND_VARIED};
     static const char *const names[] = {"any mix",
                                         "maxima beside minima",
                                         "programs that come and go",
@@ -483,7 +499,8 @@ int main(int count, char **words)
                                         "sessions of several programs",
                                         "stops and kills",
                                         "stops and kills of several processes",
-                                        "stops and kills of several programs"};
+                                        "stops and kills of several programs",
+                                        "kernels that differ"};
     enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
     struct CMUnitTest tests[KINDS + 1];
     for (unsigned i = 0; i < KINDS; i++)
