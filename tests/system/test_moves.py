@@ -66,10 +66,14 @@ def start(daemon, reap):
     return begin
 
 
+# Who works launches one kernel after the other: so it waits for the GPU, and does not keep a CPU busy.
+WORKS = {"FAKECUDA_KERNEL_NS": 1_000_000}
+
+
 @pytest.fixture
 def narrow(make_daemon, make_gpu):
     """A daemon whose card has 400 MiB."""
-    return make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
+    return make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, **WORKS)).start()
 
 
 def start_two(daemon, reap, names="ab"):
@@ -657,18 +661,19 @@ def test_turns_of_memory_are_seen_and_set(narrow, reap):
     wait_for(lambda: scheduler(daemon)["gpus"][0]["mode"] == "free", "turns to be over")
 
 
-def test_the_next_in_line_comes_ahead_into_free_room(daemon, start):
+def test_the_next_in_line_comes_ahead_into_free_room(narrow, reap):
     """While the one whose turn it is works, as much of the next one's memory comes as there is room for; it goes again where the
     first one needs that."""
+    daemon = narrow
     daemon.cli("scheduler", "--quantum", "60s")
-    movables = [start(100, 10 * MIB, "--name", name, "--memory", "1000MiB") for name in "ab"]
+    movables = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "390MiB") for name in "ab"]
     work_on(movables[1], 2500)
     movables[0].send("check")
     wait_for(lambda: daemon.session("a")["residency"] == "away", "a to have left")
     ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
     assert ahead["residency"] == "away" and ahead["evicted_bytes"] > 0 and free_bytes(daemon) >= 0
     assert movables[1].read().startswith("worked")
-    assert movables[1].ask(f"alloc {380 * MIB}") == "allocated"  # what came ahead makes room
+    assert movables[1].ask(f"alloc {130 * MIB}") == "allocated"  # what came ahead makes room
     assert movables[1].ask("check") == "good"
     assert movables[0].read() == "good"  # b has no work any more
     for movable in movables:
@@ -697,7 +702,7 @@ def test_a_turn_begins_with_the_work(narrow, reap):
 
 def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product, reap):
     """A session with memory on two GPUs waits for its turn on one of them: what it has on the other one is there meanwhile."""
-    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0)).start()
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, **WORKS)).start()
     daemon.cli("scheduler", "--quantum", "60s")
 
     def begin(name, gpu):
@@ -725,7 +730,7 @@ def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product
 @pytest.mark.parametrize("bound, made_bytes", [("1GiB", 128 * MIB), ("100MiB", 64 * MIB)])
 def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, bound, made_bytes):
     """While somebody waits for the end of its turn, what a session lacks is made; where that cannot be, nothing has failed yet."""
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0)).start()
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, **WORKS)).start()
     daemon.cli("scheduler", "--quantum", "60s")
     a, b = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "300MiB", *more)
             for name, more in (("a", []), ("b", ["--host-memory", bound]))]
@@ -796,9 +801,10 @@ def test_what_cannot_come_in_parts_is_not_asked_for_again_and_again(make_daemon,
         movable.end()
 
 
-def test_with_anti_thrash_one_works_at_a_time(daemon, start):
+def test_with_anti_thrash_one_works_at_a_time(make_daemon, make_gpu, reap):
     """Both fit together, and still only one of them is on the card while both have work."""
-    movables = [start(20, 4 * MIB, "--name", name, "--memory", "200MiB") for name in "ab"]
+    daemon = make_daemon(make_gpu(**WORKS)).start()
+    movables = [run_movable(daemon, reap, 20, 4 * MIB, "--oversubscribe", "--name", name, "--memory", "200MiB") for name in "ab"]
     for movable in movables:
         movable.send("work 1500")
     assert [movable.read()[:6] for movable in movables] == ["worked"] * 2
