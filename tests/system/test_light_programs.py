@@ -130,7 +130,7 @@ def test_a_maximum_holds_for_a_program_with_gaps(together):
         if within["gpu"] > 23:
             return True, within
         without, = together([words])  # on CPUs so busy that it comes to no more at all
-        return without["gpu"] < 23 and within["gpu"] > 0.92 * without["gpu"], (within, without)
+        return within["gpu"] > 0.92 * min(without["gpu"], 25), (within, without)
     holds(try_once)
 
 
