@@ -1225,13 +1225,13 @@ static void a_turn_of_calls_that_differ_is_not_charged_less_for_the_turn_before(
 {
     struct member *differs =
         world_add(&world, "20%..100%", NORMAL,
-                  (struct program){.piece_ns = 100000, .piece_most_ns = 1400000, .says_when_closed = true});
-    world_add(&world, "20%..100%", NORMAL, (struct program){.piece_ns = 300000, .says_when_closed = true});
+                  (struct program){.piece_ns = 100000, .piece_most_ns = 400000, .says_when_closed = true});
+    world_add(&world, "20%..100%", NORMAL, (struct program){.piece_ns = 200000, .says_when_closed = true});
     world_add(&world, "10%..100%", NORMAL,
               (struct program){.piece_ns = 50000, .burst = 4, .idle_ns = 1800000, .says_when_closed = true});
     (void)state;
     world_run(&world, 3 * SECOND);
-    assert_is_charged_for_what_it_used(differs, 6);
+    assert_is_charged_for_what_it_used(differs, 3);
 }
 
 static void a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program(void **state)

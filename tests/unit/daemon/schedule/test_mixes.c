@@ -27,7 +27,7 @@
 #define POINTS_DELAYED 3.5
 #define PART_DELAYED 0.75
 /* The same, where kernels differ; and what a charge may be wrong by then: a few of them tell little of the others. */
-#define POINTS_VARIED 3.5
+#define POINTS_VARIED 5
 #define CHARGE_POINTS_VARIED 10
 /* For so long nothing is held against a mix of which a program has become another. */
 #define SETTLES_S 3u
@@ -44,7 +44,7 @@
 #define UPSETS_S 8u
 #define UPSETS_APART_MS 200u
 /* The longest kernel of those that differ. */
-#define PIECE_MOST_NS 10000000
+#define PIECE_MOST_NS (10 * MS)
 #define REPORTS_LATE_NS (10 * MS)
 
 /* What a mix has beside programs: a set. */
@@ -91,8 +91,10 @@ static struct program any_program(uint64_t gpus, unsigned kind)
 {
     static const uint64_t pieces[] = {20000, 50000, 100000, 300000, 700000, 1500000, 5000000};
     struct program program = {.piece_ns = pieces[chance(7)], .gpus = gpus, .says_when_closed = true};
-    if ((kind & KIND_VARIED) && chance(2) == 0)
-        program.piece_most_ns = fmin(program.piece_ns * (2 + chance(30)), PIECE_MOST_NS);
+    if ((kind & KIND_VARIED) && chance(2) == 0) {
+        uint64_t most_ns = program.piece_ns * (2 + chance(30));
+        program.piece_most_ns = most_ns < PIECE_MOST_NS ? most_ns : PIECE_MOST_NS;
+    }
     if (chance(3) == 0)
         return program;
     program.burst = 1 + (unsigned)chance(4);
