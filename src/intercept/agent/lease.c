@@ -217,7 +217,8 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
         uint64_t now_ns = monotonic_ns();
         atomic_store_explicit(&gate->resting, false, memory_order_relaxed);
         agent_count_from(gate, now_ns);
-        agent.measure.by_looks = 0; /* its neighbours may be others */
+        in_flight_forget_late(gate); /* its neighbours may be others */
+        agent.measure.by_looks = 0;
         agent.told_burst = false;
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     }

@@ -85,6 +85,9 @@ struct in_flight_done {
     bool is_guess;
 };
 struct in_flight_done in_flight_take_done(struct gate *gate);
+/* Calls may take another time from now on, as the neighbours have changed: those that are not measured are not taken to be like those
+ * of before. */
+void in_flight_forget_late(struct gate *gate);
 
 /* Before the program destroys a stream or a context. */
 void in_flight_forget_stream(struct gate *gate, CUstream stream);

@@ -162,6 +162,18 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
     return done;
 }
 
+void in_flight_forget_late(struct gate *gate)
+{
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        struct in_flight_entry *entry = &gate->entries[i];
+        if (!guard_trylock(&entry->lock))
+            continue; /* these few are not forgotten */
+        entry->late = entry->late_ns = 0;
+        guard_unlock(&entry->lock);
+    }
+}
+
 /* Under the gate's lock. */
 static void drop_capture(struct gate *gate, CUstream stream, CUcontext context)
 {

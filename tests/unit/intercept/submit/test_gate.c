@@ -955,6 +955,31 @@ static void calls_are_measured_more_often_where_it_is_found_out_what_they_take(v
     assert_int_equal(told[1], 200);
 }
 
+/* A guest's calls wait for those of others, and in its turn they do not. */
+static void calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease(void **state)
+{
+    (void)state;
+    piece_ms = 1;
+    for (unsigned i = 0; i < 100; i++) {
+        stands_ns += 2 * MS;
+        launch_on(STREAM(25));
+    }
+    assert_true(in_flight_is_finished(gate));
+    assert_true(in_flight_take_done(gate).ns >= 100 * MS);
+    in_flight_forget_late(gate);
+    piece_ms = 0.025f;
+    for (unsigned i = 0; i < 400; i++) {
+        stands_ns += MS / 10;
+        launch_on(STREAM(25));
+    }
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    piece_ms = 0.25f;
+    assert_int_equal(told.calls, 400);
+    assert_true(told.unmeasured > 100);
+    assert_in_range(told.ns, 9 * MS, 12 * MS);
+}
+
 /* As where a service copies what it is asked, computes, and rests until it is asked again. */
 static void calls_that_differ_are_measured_wherever_they_stand_in_a_burst(void **state)
 {
@@ -1589,6 +1614,7 @@ int main(void)
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
+        MEASURES(calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease),
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_are_measured_more_often_where_it_is_found_out_what_they_take),
         MEASURES(the_way_to_an_idle_gpu_is_not_counted),
