@@ -17,7 +17,7 @@ CALLS = int(os.environ.get("GPUSLICE_TEST_DIFFER_CALLS", "4000"))
 MANY = int(os.environ.get("GPUSLICE_TEST_DIFFER_SEEDS") or 0)
 CARD = 64 * GIB
 PLENTY = CARD // 2  # never used up, and told apart from what the card has left
-SMALL = 24 * MIB
+SMALL = 8 * MIB  # of which every seed's calls ask for more a hundred times
 
 
 def differ(product, environment, seed, *quota):
