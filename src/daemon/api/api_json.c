@@ -16,7 +16,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/residency/moves.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/standing.h"
 #include "daemon/session/admission.h"
 #include "daemon/session/own_socket.h"
 #include "daemon/session/process.h"
@@ -74,9 +74,9 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
                      bytes_json(gpu->driver_bytes), "orphan_bytes", bytes_json(gpu->orphan_bytes),
                      "total_bytes", card ? bytes_json(card->total_bytes) : json_null(), "context_bytes",
                      card ? bytes_json(card->context_bytes) : json_null(), "compute_achieved_ratio",
-                     agents_achieved_ratio(session, policy_gpu), "gpu_seconds",
-                     (double)agents_used_ns(session, policy_gpu) / 1e9, "gpu_held_seconds",
-                     (double)agents_held_ns(session, policy_gpu) / 1e9);
+                     standing_achieved_ratio(session, policy_gpu), "gpu_seconds",
+                     (double)standing_used_ns(session, policy_gpu) / 1e9, "gpu_held_seconds",
+                     (double)standing_held_ns(session, policy_gpu) / 1e9);
 }
 
 json_t *api_process_json(const struct process *process)
@@ -102,7 +102,7 @@ json_t *api_process_json(const struct process *process)
                      (json_int_t)process->unknown_pointers, "gpus", gpus);
 }
 
-static json_t *waits_json(const struct agents_standing *standing)
+static json_t *waits_json(const struct standing *standing)
 {
     uint64_t count = 0;
     for (unsigned i = 0; standing->waits_by_length && i < WAITS_BUCKETS; i++)
@@ -114,7 +114,7 @@ static json_t *waits_json(const struct agents_standing *standing)
                      waits_quantile_ns(standing->waits_by_length, 0.99) / 1e9);
 }
 
-static json_t *progress_json(const struct agents_standing *standing)
+static json_t *progress_json(const struct standing *standing)
 {
     bool is_measured = standing->waits || (standing->lease != LEASE_NONE && standing->lease != LEASE_FREE);
     return is_measured ? json_real(standing->progress) : json_null();
@@ -122,8 +122,8 @@ static json_t *progress_json(const struct agents_standing *standing)
 
 json_t *api_lease_json(const struct session *session)
 {
-    struct agents_standing standing = agents_standing(session);
-    return json_pack("{s:s,s:b,s:b,s:b,s:b,s:o,s:f,s:o,s:I}", "lease", agents_lease_name(standing.lease),
+    struct standing standing = standing_of(session);
+    return json_pack("{s:s,s:b,s:b,s:b,s:b,s:o,s:f,s:o,s:I}", "lease", standing_lease_name(standing.lease),
                      "waiting", standing.waits, "takes_turns", standing.takes_turns, "understates_use",
                      standing.understates, "undrainable", standing.is_undrainable, "compute_progress_ratio",
                      progress_json(&standing), "gate_wait_seconds", (double)standing.waited_ns / 1e9,

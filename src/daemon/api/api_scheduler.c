@@ -13,6 +13,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/schedule/standing.h"
 #include "daemon/schedule/turns.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
@@ -23,13 +24,13 @@
 
 static json_t *standing_json(const struct session *session, unsigned policy_gpu)
 {
-    json_t *json = json_pack("{s:s,s:s,s:f,s:f,s:s,s:f,s:f,s:f}", "session_id", session->id, "name",
-                             session->name, "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE,
-                             "compute_max_ratio", (double)session->compute.max / SHARE_WHOLE, "priority",
-                             session_priority_name(session->priority), "compute_achieved_ratio",
-                             agents_achieved_ratio(session, policy_gpu), "gpu_seconds",
-                             (double)agents_used_ns(session, policy_gpu) / NS_PER_SECOND, "gpu_held_seconds",
-                             (double)agents_held_ns(session, policy_gpu) / NS_PER_SECOND);
+    json_t *json = json_pack(
+        "{s:s,s:s,s:f,s:f,s:s,s:f,s:f,s:f}", "session_id", session->id, "name", session->name,
+        "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
+        (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
+        "compute_achieved_ratio", standing_achieved_ratio(session, policy_gpu), "gpu_seconds",
+        (double)standing_used_ns(session, policy_gpu) / NS_PER_SECOND, "gpu_held_seconds",
+        (double)standing_held_ns(session, policy_gpu) / NS_PER_SECOND);
     json_object_update_new(json, api_lease_json(session));
     return json;
 }
@@ -48,7 +49,7 @@ struct scheduler_text {
 /* A session that holds no lease and waits for none is not shown. */
 static bool write_standing(struct scheduler_text *text, const struct session *session, FILE *out)
 {
-    struct agents_standing standing = agents_standing(session);
+    struct standing standing = standing_of(session);
     if ((standing.lease == LEASE_NONE && !standing.waits) || !session_is_visible(session, text->uid))
         return true;
     for (unsigned i = 0; i < session->gpu_count; i++) {
@@ -91,7 +92,7 @@ static json_t *gpu_json(const struct daemon *daemon, unsigned gpu)
 {
     return json_pack("{s:i,s:s,s:s,s:I}", "index", (int)daemon->gpus[gpu].index, "uuid",
                      daemon->gpus[gpu].uuid_text, "mode",
-                     moves_takes_turns(daemon, gpu) ? "turns" : agents_mode_name(agents_mode(daemon, gpu)),
+                     moves_takes_turns(daemon, gpu) ? "turns" : standing_mode_name(agents_mode(daemon, gpu)),
                      "handovers", (json_int_t)arbiter_handovers(agents_arbiter(daemon), gpu));
 }
 
@@ -235,7 +236,7 @@ static void add_turn(const struct turn *turn, void *context)
                                   json_pack("{s:s,s:s?,s:s,s:f,s:o,s:o,s:I}", "uuid",
                                             list->request->daemon->gpus[i].uuid_text, "session_id",
                                             is_visible ? turn->session_id : NULL, "lease",
-                                            agents_lease_name(turn->lease), "begin_seconds",
+                                            standing_lease_name(turn->lease), "begin_seconds",
                                             (double)turn->begin_ns / NS_PER_SECOND, "asked_seconds",
                                             time_or_null(turn->asked_ns), "end_seconds",
                                             time_or_null(turn->end_ns), "steps", (json_int_t)turn->steps));

@@ -10,7 +10,7 @@
 #include "daemon/api/metrics_values.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/standing.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_show.h"
@@ -172,7 +172,7 @@ static void add_session(struct sample_line *line, struct subject *subject)
 /* Buckets with what they and all before them counted, the sum, and the count of all: as Prometheus has it. */
 static void write_histogram(struct sample_line *line, struct subject *subject)
 {
-    const uint64_t *counts = agents_standing(subject->session).waits_by_length;
+    const uint64_t *counts = standing_of(subject->session).waits_by_length;
     uint64_t sum = 0;
     struct metric count = *line->metric;
     const struct metric *whole = line->metric;

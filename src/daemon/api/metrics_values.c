@@ -8,6 +8,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/schedule/standing.h"
 #include "daemon/session/process.h"
 #include "daemon/session/promises.h"
 #include "daemon/session/session.h"
@@ -309,44 +310,44 @@ static uint64_t gpu_handovers(const struct subject *subject)
 
 static uint64_t session_gate_wait_nano(const struct subject *subject)
 {
-    return agents_standing(subject->session).waited_ns;
+    return standing_of(subject->session).waited_ns;
 }
 
 static uint64_t session_overruns(const struct subject *subject)
 {
-    return agents_standing(subject->session).overruns;
+    return standing_of(subject->session).overruns;
 }
 
 static uint64_t session_undrainable(const struct subject *subject)
 {
-    return agents_standing(subject->session).is_undrainable;
+    return standing_of(subject->session).is_undrainable;
 }
 
 static uint64_t session_gpu_time_nano(const struct subject *subject)
 {
-    return agents_used_ns(subject->session, subject->policy_gpu);
+    return standing_used_ns(subject->session, subject->policy_gpu);
 }
 
 static uint64_t session_held_nano(const struct subject *subject)
 {
-    return agents_held_ns(subject->session, subject->policy_gpu);
+    return standing_held_ns(subject->session, subject->policy_gpu);
 }
 
 static uint64_t session_progress_nano(const struct subject *subject)
 {
-    struct agents_standing standing = agents_standing(subject->session);
+    struct standing standing = standing_of(subject->session);
     bool is_measured = standing.waits || (standing.lease != LEASE_NONE && standing.lease != LEASE_FREE);
     return is_measured ? (uint64_t)(standing.progress * NANO) : NANO;
 }
 
 static uint64_t session_takes_turns(const struct subject *subject)
 {
-    return agents_standing(subject->session).takes_turns;
+    return standing_of(subject->session).takes_turns;
 }
 
 static uint64_t session_achieved_nano(const struct subject *subject)
 {
-    return (uint64_t)(agents_achieved_ratio(subject->session, subject->policy_gpu) * NANO);
+    return (uint64_t)(standing_achieved_ratio(subject->session, subject->policy_gpu) * NANO);
 }
 
 static uint64_t session_min_nano(const struct subject *subject)

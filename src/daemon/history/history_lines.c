@@ -7,6 +7,7 @@
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/schedule/agents.h"
+#include "daemon/schedule/standing.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
@@ -137,10 +138,10 @@ struct sample line_sample_session(struct line *line, const struct session *sessi
 {
     struct sample sample = {.series = line->id, .processes = session->process_count};
     sample.used_bytes = sample.peak_bytes = session_used(session, line->gpu);
-    sample.gpu_ns = rise(agents_used_ns(session, line->gpu), &line->gpu_ns);
+    sample.gpu_ns = rise(standing_used_ns(session, line->gpu), &line->gpu_ns);
     sample.nvml_ns = nvml_ns_of(session, line->gpu, milliseconds);
     if (line->gpu == 0) { /* of the whole session */
-        sample.waited_ns = rise(agents_standing(session).waited_ns, &line->waited_ns);
+        sample.waited_ns = rise(standing_of(session).waited_ns, &line->waited_ns);
         sample.refused = rise(session_refused(session), &line->refused);
     }
     return sample;

@@ -415,44 +415,6 @@ const struct turns *agents_turns(const struct daemon *daemon)
     return daemon->leases ? daemon->leases->turns : NULL;
 }
 
-struct agents_standing agents_standing(const struct session *session)
-{
-    const struct arbiter_session *arbitrated = session->arbitrated;
-    if (!arbitrated)
-        return (struct agents_standing){.lease = LEASE_NONE};
-    return (struct agents_standing){
-        .lease = arbiter_session_lease(arbitrated),
-        .waits = arbiter_session_waits(arbitrated),
-        .is_undrainable = arbiter_session_is_undrainable(arbitrated),
-        .waited_ns = arbiter_session_waited(arbitrated),
-        .overruns = arbiter_session_overruns(arbitrated),
-        .understates = arbiter_session_understates(arbitrated),
-        .waits_by_length = arbiter_session_waits_by_length(arbitrated),
-        .takes_turns = arbiter_session_takes_turns(arbitrated),
-        .progress = arbiter_session_progress(arbitrated),
-    };
-}
-
-uint64_t agents_used_ns(const struct session *session, unsigned policy_gpu)
-{
-    int gpu = session->gpus[policy_gpu].gpu;
-    return session->arbitrated && gpu >= 0 ? arbiter_session_used(session->arbitrated, (unsigned)gpu) : 0;
-}
-
-uint64_t agents_held_ns(const struct session *session, unsigned policy_gpu)
-{
-    int gpu = session->gpus[policy_gpu].gpu;
-    return session->arbitrated && gpu >= 0 ? arbiter_session_held(session->arbitrated, (unsigned)gpu) : 0;
-}
-
-double agents_achieved_ratio(const struct session *session, unsigned policy_gpu)
-{
-    int gpu = session->gpus[policy_gpu].gpu;
-    return session->arbitrated && gpu >= 0
-               ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, monotonic_ns())
-               : 0;
-}
-
 void agents_tell_memory(struct daemon *daemon,
                         void (*take_memory)(struct process *process, const struct wire_message *message))
 {
@@ -472,22 +434,6 @@ void agents_set_away(struct process *process, bool is_away)
 void agents_set_quantum(struct daemon *daemon, uint64_t quantum_ns)
 {
     arbiter_set_quantum(daemon->leases->arbiter, quantum_ns);
-}
-
-const char *agents_lease_name(enum arbiter_lease lease)
-{
-    static const char *const names[] = {
-        [LEASE_NONE] = "none",   [LEASE_FREE] = "free",   [LEASE_EXCLUSIVE] = "exclusive",
-        [LEASE_GUEST] = "guest", [LEASE_LOOSE] = "loose",
-    };
-    return names[lease];
-}
-
-const char *agents_mode_name(enum arbiter_mode mode)
-{
-    static const char *const names[] = {
-        [ARBITER_MODE_FREE] = "free", [ARBITER_MODE_OPEN] = "open", [ARBITER_MODE_SHARES] = "shares"};
-    return names[mode];
 }
 
 /* --- Start and end --------------------------------------------------------------------------------- */

@@ -40,25 +40,3 @@ enum arbiter_mode agents_mode(const struct daemon *daemon, unsigned gpu);
 /* Who had which turn, for those who show it; NULL before agents_start(). */
 struct turns;
 const struct turns *agents_turns(const struct daemon *daemon);
-
-/* How a session stands, as answers and metrics show it. Zero for one that no agent has come for. */
-struct agents_standing {
-    enum arbiter_lease lease;
-    bool waits, is_undrainable;
-    uint64_t waited_ns; /* at its processes' gates, over all threads */
-    uint64_t overruns;
-    const uint64_t *waits_by_length; /* base/waits.h; NULL: no agent has come */
-    bool understates;                /* its agents say much less than NVML shows: it is charged by that */
-    bool takes_turns;                /* else it is a guest */
-    double progress;                 /* its speed of late, as part of its speed alone */
-};
-struct agents_standing agents_standing(const struct session *session);
-/* Of a card's time: all it got, and its part of the last seconds (0..1). */
-uint64_t agents_used_ns(const struct session *session, unsigned policy_gpu);
-uint64_t agents_held_ns(const struct session *session,
-                        unsigned policy_gpu); /* that others were kept from it */
-double agents_achieved_ratio(const struct session *session, unsigned policy_gpu);
-
-/* What stands in answers and metrics: "exclusive", and so on. */
-const char *agents_lease_name(enum arbiter_lease lease);
-const char *agents_mode_name(enum arbiter_mode mode);
