@@ -15,9 +15,10 @@
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
 #define REST_SPARSE_NS UINT64_C(60000)
-/* After so many looks that found work it is looked for once in two ticks, then in three, up to so many. */
+/* After so many looks that found work it is looked for once in two ticks, then in three, up to so many: that the work is over is
+ * noticed later by no more than a small part of how long it was there. */
 #define LOOKS_FOR_TICK 8u
-#define TICKS_MOST 4u
+#define TICKS_MOST 8u
 
 bool agent_counts_looks(void)
 {
