@@ -324,19 +324,6 @@ CUresult pool_charge_trim_graphs(CUdevice device)
     return result;
 }
 
-void pool_charge_refresh_graphs(void)
-{
-    struct own_calls calls;
-    own_calls_begin(&calls, NULL);
-    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        guard_lock(&pool->lock);
-        if (pool->is_of_graphs)
-            set_charge(pool);
-        guard_unlock(&pool->lock);
-    }
-    own_calls_end(&calls);
-}
-
 void pool_charge_forget_exec(CUdevice device, uint64_t exec)
 {
     struct pool *pool = pool_charge_find_graphs(device);

@@ -44,8 +44,6 @@ bool pool_charge_trim(uint32_t gpu, uint64_t bytes);
 
 /* The program trims a device's graph memory: the driver's answer. */
 CUresult pool_charge_trim_graphs(CUdevice device);
-/* What graphs reserve on all devices has changed: charge it as it is. */
-void pool_charge_refresh_graphs(void);
 /* A graph's handle means another one now. */
 void pool_charge_forget_exec(CUdevice device, uint64_t exec);
 

@@ -41,7 +41,7 @@ enum record_kind {
     RECORD_TILE,    /* it is mapped into a part of a sparse array; key: hash of array and part */
     RECORD_BINDING, /* it is bound to a multicast object; key: hook_multicast.c */
 
-    RECORD_EXEC, /* an executable graph that allocates; key: its handle: `exec` */
+    RECORD_EXEC, /* what an executable graph allocates on one device; key: hook_graph.c: `exec` */
 };
 
 static inline bool record_is_charged(unsigned kind)
@@ -81,6 +81,7 @@ struct record {
         struct {
             uint64_t bytes; /* what a launch needs */
             int device;     /* where it needs that: one of CUDA's devices */
+            unsigned next;  /* the graph's next device, and 1; 0: there is none */
         } exec;
     };
 };
@@ -90,7 +91,6 @@ enum {
     RECORD_HIDDEN = 1,     /* NVML does not show these bytes for the process */
     RECORD_IMPORTED = 2,   /* physical memory of another process: charged by its longest mapping */
     RECORD_MULTICAST = 4,  /* a multicast object: it takes no memory, and keeps what is bound to it */
-    RECORD_ON_SEVERAL = 8, /* an executable graph that allocates on several devices */
     RECORD_IN_RANGES = 16, /* it is in the range map: a pointer, or a mapping */
     RECORD_MOVES = 32,     /* the engine can have it leave the card */
 };

@@ -4,7 +4,6 @@
 
 #include "cuda/driver_more.h"
 #include "intercept/resolve/real.h"
-#include "ledger/ledger.h"
 
 #define DEPTH_MAX 16u
 #define GRAIN_BYTES UINT64_C(512) /* what allocations are multiples of */
@@ -19,7 +18,8 @@ struct live {
 struct reading {
     struct live *lives;
     size_t count, capacity;
-    uint64_t now_bytes[LEDGER_GPUS], most_bytes[LEDGER_GPUS]; /* by CUDA's ordinal */
+    uint64_t now_bytes[LEDGER_GPUS]; /* by CUDA's ordinal */
+    struct graph_need *most;
 };
 
 static void *pages(size_t bytes)
@@ -56,7 +56,7 @@ static void see_alloc(struct reading *reading, CUgraphNode node)
         return;
     uint64_t bytes = (params.bytesize + GRAIN_BYTES - 1) & ~(GRAIN_BYTES - 1);
     reading->lives[reading->count++] = (struct live){params.dptr, bytes, device};
-    uint64_t *now = &reading->now_bytes[device], *most = &reading->most_bytes[device];
+    uint64_t *now = &reading->now_bytes[device], *most = &reading->most->bytes[device];
     *now += bytes;
     if (*now > *most)
         *most = *now;
@@ -106,7 +106,7 @@ static void read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 
 bool graph_need(CUgraph graph, struct graph_need *need)
 {
-    struct reading reading = {0};
+    struct reading reading = {.most = need};
     *need = (struct graph_need){0};
     if (!real(cuGraphGetNodes) || !real(cuGraphNodeGetType) || !real(cuGraphMemAllocNodeGetParams) ||
         !real(cuGraphMemFreeNodeGetParams))
@@ -114,13 +114,8 @@ bool graph_need(CUgraph graph, struct graph_need *need)
     read_graph(&reading, graph, 0);
     if (reading.lives)
         munmap(reading.lives, reading.capacity * sizeof(*reading.lives));
-    for (unsigned device = 0; device < LEDGER_GPUS; device++) {
-        if (reading.most_bytes[device])
-            need->devices |= UINT64_C(1) << device;
-        if (reading.most_bytes[device] > need->bytes) {
-            need->bytes = reading.most_bytes[device];
-            need->device = (CUdevice)device;
-        }
-    }
-    return need->bytes != 0;
+    uint64_t any = 0;
+    for (unsigned device = 0; device < LEDGER_GPUS; device++)
+        any |= need->bytes[device];
+    return any != 0;
 }

@@ -2,13 +2,12 @@
  * instantiated: the device's graphs reserve memory together, when one of them is uploaded or launched
  * (cuDeviceGetGraphMemAttribute). They are charged by that, as one more pool (pool_charge.h).
  *
- * What an executable graph needs is read when it is instantiated. A launch asks the ledger for what the
- * reserved and unused memory does not cover, in the driver's steps, so that it is refused before the driver
- * takes anything. One right after another of the same graph asks for nothing: its memory is there. After
+ * What an executable graph needs, on each device, is read when it is instantiated. A launch asks the ledger for
+ * what the reserved and unused memory does not cover, in the driver's steps, so that it is refused before the
+ * driver takes anything. One right after another of the same graph asks for nothing: its memory is there. After
  * another graph was launched that need not be so: what is reserved may be in use by that one, for as long as
- * the program does not free it. If the driver takes more all the same (memory in pieces; nodes side by side;
- * on another device than the one where the graph needs most), that is charged as it is: a launch cannot be
- * taken back. */
+ * the program does not free it. If the driver takes more all the same (memory in pieces; nodes side by side),
+ * that is charged as it is: a launch cannot be taken back. */
 #include "cuda/driver_more.h"
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
@@ -32,43 +31,86 @@ static bool read_need(CUgraph graph, struct graph_need *need)
     return any;
 }
 
-static bool is_on_several(const struct graph_need *need)
+/* What a graph needs on the session's GPUs, one record for each, in the order of the devices: so all threads take their pools' locks
+ * in the same order. */
+struct parts {
+    unsigned count;
+    struct record all[LEDGER_GPUS];
+    struct pool *pools[LEDGER_GPUS]; /* with their locks, while the driver maps */
+};
+
+static uint64_t handle_key(CUgraphExec exec)
 {
-    return need->devices & (need->devices - 1);
+    return (uint64_t)(uintptr_t)exec;
 }
 
-/* Remember what an executable graph needs, and where. */
-static void remember(CUgraphExec exec, const struct graph_need *need, uint32_t gpu)
+/* The first record is found by the handle alone, and each of them tells of the next. No address has anything in the last byte. */
+static uint64_t key_of(CUgraphExec exec, unsigned next)
 {
-    struct record displaced;
-    struct record record = {.key = (uint64_t)(uintptr_t)exec,
-                            .kind = RECORD_EXEC,
-                            .gpu = (uint8_t)gpu,
-                            .flags = is_on_several(need) ? RECORD_ON_SEVERAL : 0,
-                            .exec = {.bytes = need->bytes, .device = need->device}};
-    records_put(memory_records(), &record, &displaced);
+    return handle_key(exec) | (uint64_t)next << 56;
+}
+
+typedef bool get_record(struct records *records, enum record_kind kind, uint64_t key, struct record *got);
+
+static bool get_parts(get_record *get, struct records *records, CUgraphExec exec, struct parts *parts)
+{
+    unsigned next = 0;
+    parts->count = 0;
+    do {
+        struct record *part = &parts->all[parts->count];
+        if (!get(records, RECORD_EXEC, key_of(exec, next), part))
+            break;
+        next = part->exec.next;
+        parts->count++;
+    } while (next && parts->count < LEDGER_GPUS);
+    return parts->count > 0;
+}
+
+/* From the last on: the first one is found, and then all have to be there. */
+static void remember(CUgraphExec exec, struct parts *parts)
+{
+    unsigned next = 0;
+    for (unsigned i = parts->count; i-- > 0;) {
+        struct record displaced, *part = &parts->all[i];
+        unsigned own = (unsigned)part->exec.device + 1;
+        part->key = key_of(exec, i ? own : 0);
+        part->exec.next = next;
+        next = own;
+        records_put(memory_records(), part, &displaced);
+    }
     atomic_store_explicit(&memory_area()->uses_graphs, true, memory_order_relaxed);
 }
 
-/* Before what maps graph memory: the pool, whose lock this thread has then. NULL: refused. */
-static struct pool *begin(const struct graph_need *need, uint32_t gpu, CUgraphExec exec)
+/* Before what maps graph memory: the pools, whose locks this thread has then. False: refused. */
+static bool begin(struct parts *parts, CUgraphExec exec)
 {
-    struct pool *pool = pool_charge_get_graphs(need->device, gpu);
-    if (!pool || !pool_charge_prepare_graph(pool, need->bytes, (uint64_t)(uintptr_t)exec)) {
-        charge_say_refused(true, gpu, need->bytes);
-        return NULL;
+    for (unsigned i = 0; i < parts->count; i++) {
+        const struct record *part = &parts->all[i];
+        struct pool *pool = pool_charge_get_graphs(part->exec.device, part->gpu);
+        parts->pools[i] = pool;
+        if (pool && pool_charge_prepare_graph(pool, part->exec.bytes, handle_key(exec)))
+            continue;
+        charge_say_refused(true, part->gpu, part->exec.bytes);
+        while (i-- > 0)
+            pool_charge_accept(parts->pools[i]);
+        return false;
     }
     charge_begin_move();
     charge_enter();
-    return pool;
+    return true;
 }
 
-static void end(struct pool *pool)
+/* The driver mapped what `exec` needs; NULL: nothing, or not for good. */
+static void end(const struct parts *parts, CUgraphExec exec)
 {
-    if (pool_charge_correct(pool))
-        pool_charge_done(pool);
-    else
-        pool_charge_accept(pool);
+    for (unsigned i = 0; i < parts->count; i++) {
+        struct pool *pool = parts->pools[i];
+        pool->mapped_by = handle_key(exec);
+        if (pool_charge_correct(pool))
+            pool_charge_done(pool);
+        else
+            pool_charge_accept(pool);
+    }
     charge_leave();
 }
 
@@ -78,29 +120,42 @@ struct lack {
     uint64_t bytes;
 };
 
+/* On which of its devices there was none, the driver does not say. */
+static struct lack lack_of(const struct parts *parts)
+{
+    struct lack lack = {0};
+    for (unsigned i = 0; i < parts->count; i++)
+        if (parts->all[i].exec.bytes > lack.bytes)
+            lack = (struct lack){parts->all[i].gpu, parts->all[i].exec.bytes};
+    return lack;
+}
+
+static bool is_mapped(const struct parts *parts, CUgraphExec exec)
+{
+    for (unsigned i = 0; i < parts->count; i++)
+        if (parts->pools[i]->mapped_by != handle_key(exec))
+            return false;
+    return true;
+}
+
 /* `where` is what `stream` means. A launch into a capture maps nothing. */
 static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
                        CUstream where, struct lack *lack)
 {
     *lack = (struct lack){0};
     struct memory_area *area = memory_area_if_any();
-    struct record record;
+    struct parts parts;
     if (!area || !atomic_load_explicit(&area->uses_graphs, memory_order_relaxed) || !charge_has_any() ||
-        !records_find(&area->records, RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record))
+        !get_parts(records_find, &area->records, exec, &parts))
         return driver(exec, stream);
-    struct graph_need need = {.bytes = record.exec.bytes, .device = record.exec.device};
-    struct pool *pool = begin(&need, record.gpu, exec);
-    if (!pool)
+    if (!begin(&parts, exec))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    bool is_mapped = pool->mapped_by == record.key;
+    bool was_mapped = is_mapped(&parts, exec);
     CUresult result = driver(exec, stream);
-    if (!is_mapped)
-        pool->mapped_by = result == CUDA_SUCCESS && !in_flight_is_capturing(where) ? record.key : 0;
-    end(pool);
-    if (record.flags & RECORD_ON_SEVERAL)
-        pool_charge_refresh_graphs();
+    bool maps = result == CUDA_SUCCESS && !in_flight_is_capturing(where);
+    end(&parts, was_mapped || maps ? exec : NULL);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        *lack = (struct lack){record.gpu, need.bytes};
+        *lack = lack_of(&parts);
     return result;
 }
 
@@ -136,65 +191,64 @@ LAUNCHES(cuGraphUpload_ptsz, CU_STREAM_PER_THREAD)
 
 /* --- Instantiation --------------------------------------------------------------------------------- */
 
-/* Where the graph's memory is charged: on the device where it needs most. Of its other devices, what graphs reserve is
- * followed from now on. */
-static enum gpu_place place_of(CUgraph graph, struct graph_need *need, struct charge *charge)
+static enum gpu_place place_of(CUgraph graph, struct parts *parts)
 {
-    if (!read_need(graph, need))
+    struct graph_need need;
+    parts->count = 0;
+    if (!read_need(graph, &need))
         return PLACE_NOWHERE;
-    for (uint64_t others = need->devices & ~(UINT64_C(1) << need->device); others; others &= others - 1) {
-        CUdevice device = __builtin_ctzll(others);
-        enum gpu_place place = charge_place_device(charge, device);
-        if (place == PLACE_FORBIDDEN ||
-            (place == PLACE_ON_GPU && !pool_charge_get_graphs(device, charge->gpu)))
-            return PLACE_FORBIDDEN;
+    for (unsigned device = 0; device < LEDGER_GPUS; device++) {
+        struct charge charge;
+        enum gpu_place place =
+            need.bytes[device] ? charge_place_device(&charge, (CUdevice)device) : PLACE_NOWHERE;
+        if (place == PLACE_ON_GPU)
+            parts->all[parts->count++] =
+                (struct record){.kind = RECORD_EXEC,
+                                .gpu = (uint8_t)charge.gpu,
+                                .exec = {.bytes = need.bytes[device], .device = (int)device}};
+        if (place != PLACE_FORBIDDEN)
+            continue;
+        charge_say_refused(false, 0, need.bytes[device]);
+        return PLACE_FORBIDDEN;
     }
-    return charge_place_device(charge, need->device);
+    return parts->count ? PLACE_ON_GPU : PLACE_NOWHERE;
 }
 
 /* What is known of an instantiation between its two ends. */
 struct instantiation {
-    struct graph_need need;
-    uint32_t gpu;
-    struct pool *pool; /* of one that uploads: with its lock */
-    bool is_charged;   /* the graph allocates on the session's GPUs */
-    struct lack lack;  /* of one that uploads */
+    struct parts parts; /* none: the graph does not allocate on the session's GPUs */
+    bool uploads;
+    struct lack lack; /* of one that uploads */
 };
 
 /* Before the driver is asked. False: refused. */
 static bool begin_instantiation(struct instantiation *one, CUgraphExec *exec, CUgraph graph, bool uploads)
 {
-    struct charge charge;
-    *one = (struct instantiation){0};
-    enum gpu_place place = exec && graph ? place_of(graph, &one->need, &charge) : PLACE_NOWHERE;
-    if (place == PLACE_FORBIDDEN)
-        charge_say_refused(false, 0, one->need.bytes);
+    one->uploads = uploads;
+    one->lack = (struct lack){0};
+    one->parts.count = 0;
+    enum gpu_place place = exec && graph ? place_of(graph, &one->parts) : PLACE_NOWHERE;
     if (place != PLACE_ON_GPU)
         return place == PLACE_NOWHERE;
-    one->is_charged = true;
-    one->gpu = charge.gpu;
-    if (uploads)
-        one->pool = begin(&one->need, charge.gpu, NULL);
-    return !uploads || one->pool;
+    return !uploads || begin(&one->parts, NULL);
 }
 
 static CUresult end_instantiation(struct instantiation *one, CUresult result, const CUgraphExec *exec)
 {
-    if (!one->is_charged)
+    struct parts *parts = &one->parts;
+    if (!parts->count)
         return result;
-    uint64_t key = result == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*exec : 0;
-    if (one->pool) {
-        one->pool->mapped_by = key;
-        end(one->pool);
+    CUgraphExec made = result == CUDA_SUCCESS ? *exec : NULL;
+    if (one->uploads) {
+        end(parts, made);
         if (result == CUDA_ERROR_OUT_OF_MEMORY)
-            one->lack = (struct lack){one->gpu, one->need.bytes};
-        if (is_on_several(&one->need))
-            pool_charge_refresh_graphs();
-    } else if (key) {
-        pool_charge_forget_exec(one->need.device, key);
+            one->lack = lack_of(parts);
+    } else if (made) {
+        for (unsigned i = 0; i < parts->count; i++)
+            pool_charge_forget_exec(parts->all[i].exec.device, handle_key(made));
     }
-    if (key)
-        remember(*exec, &one->need, one->gpu);
+    if (made)
+        remember(made, parts);
     return result;
 }
 
@@ -233,13 +287,14 @@ INSTANTIATES(cuGraphInstantiateWithParams_ptsz,
 
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-    struct record record;
+    struct parts parts = {.count = 0};
     real_needed(cuGraphExecDestroy);
-    bool known =
-        charge_has_any() && records_take(memory_records(), RECORD_EXEC, (uint64_t)(uintptr_t)exec, &record);
+    if (charge_has_any())
+        get_parts(records_take, memory_records(), exec, &parts);
     CUresult result = real(cuGraphExecDestroy)(exec);
-    if (known && result != CUDA_SUCCESS)
-        records_restore(memory_records(), &record);
+    if (result != CUDA_SUCCESS)
+        while (parts.count-- > 0)
+            records_restore(memory_records(), &parts.all[parts.count]);
     pool_charge_refresh();
     return result;
 }

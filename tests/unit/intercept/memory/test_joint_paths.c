@@ -18,11 +18,13 @@ static const struct node {
     CUgraphNodeType type;
     CUdeviceptr address;
     size_t bytes;
+    CUdevice device; /* of an allocation */
 } * nodes;
 static size_t node_count;
-static size_t graphs_reserved, graphs_used;
+static size_t graphs_reserved[FAKE_GPUS], graphs_used[FAKE_GPUS];
 static CUgraphExec next_exec = (CUgraphExec)0x4000;
-static size_t launch_takes; /* reserved at the next launch, and in use until the exec is destroyed */
+static size_t
+    launch_takes[FAKE_GPUS]; /* reserved at the next launch, and in use until the exec is destroyed */
 
 static CUresult get_nodes(CUgraph graph, CUgraphNode *out, size_t *count)
 {
@@ -46,7 +48,7 @@ static CUresult get_type(CUgraphNode node, CUgraphNodeType *type)
 static CUresult alloc_params(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     memset(params, 0, sizeof(*params));
-    params->poolProps.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    params->poolProps.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, node_of(node)->device};
     params->bytesize = node_of(node)->bytes;
     params->dptr = node_of(node)->address;
     return CUDA_SUCCESS;
@@ -66,27 +68,30 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long
 
 static CUresult launch(CUgraphExec exec, CUstream stream)
 {
-    graphs_used = launch_takes;
-    if (graphs_reserved < graphs_used)
-        graphs_reserved = graphs_used;
+    for (CUdevice device = 0; device < FAKE_GPUS; device++) {
+        graphs_used[device] = launch_takes[device];
+        if (graphs_reserved[device] < graphs_used[device])
+            graphs_reserved[device] = graphs_used[device];
+    }
     return CUDA_SUCCESS;
 }
 
 static CUresult end_exec(CUgraphExec exec)
 {
-    graphs_used = 0;
+    memset(graphs_used, 0, sizeof(graphs_used));
     return CUDA_SUCCESS;
 }
 
 static CUresult graph_attribute(CUdevice device, CUgraphMem_attribute which, void *value)
 {
-    *(cuuint64_t *)value = which == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? graphs_reserved : graphs_used;
+    *(cuuint64_t *)value =
+        which == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? graphs_reserved[device] : graphs_used[device];
     return CUDA_SUCCESS;
 }
 
 static CUresult graph_trim(CUdevice device)
 {
-    graphs_reserved = graphs_used;
+    graphs_reserved[device] = graphs_used[device];
     return CUDA_SUCCESS;
 }
 
@@ -104,7 +109,8 @@ static CUgraphExec make_exec(const struct node *list, size_t count, size_t takes
     CUgraphExec exec = NULL;
     nodes = list;
     node_count = count;
-    launch_takes = takes;
+    launch_takes[0] = takes;
+    launch_takes[1] = 0;
     assert_int_equal(cuGraphInstantiateWithFlags(&exec, (CUgraph)0x3000, 0), CUDA_SUCCESS);
     return exec;
 }
@@ -123,7 +129,7 @@ static void graph_memory_is_charged_by_what_graphs_reserve(void **state)
     assert_int_equal(used(), 0); /* nothing before the launch */
     CUdeviceptr address = linear(LIMIT - 40 * MIB + 1);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(graphs_reserved, 0); /* the driver was not asked */
+    assert_int_equal(graphs_reserved[0], 0); /* the driver was not asked */
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
     address = linear(LIMIT - 40 * MIB);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
@@ -145,10 +151,10 @@ static void unused_graph_memory_makes_room_for_other_memory(void **state)
     CUgraphExec exec = make_exec(list, 2, 40 * MIB);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), 40 * MIB);
-    graphs_used = 0; /* the launch has finished, and freed it */
+    graphs_used[0] = 0; /* the launch has finished, and freed it */
     CUdeviceptr address = linear(LIMIT);
     assert_int_not_equal(address, 0);
-    assert_int_equal(graphs_reserved, 0);
+    assert_int_equal(graphs_reserved[0], 0);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
     assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
@@ -165,19 +171,19 @@ static void a_launch_asks_again_once_another_graph_may_hold_its_memory(void **st
     next_exec = (CUgraphExec)0x5000;
     CUgraphExec second = make_exec(other, 1, 20 * MIB);
     next_exec = first;
-    launch_takes = 40 * MIB;
+    launch_takes[0] = 40 * MIB;
     assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
     CUdeviceptr address = linear(LIMIT - 40 * MIB);
     /* Its memory is in use, as far as the driver says: the other has no room, and the first still its own. */
     assert_int_equal(cuGraphLaunch(second, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
-    graphs_used = 0; /* the launch has finished */
-    launch_takes = 20 * MIB;
+    graphs_used[0] = 0; /* the launch has finished */
+    launch_takes[0] = 20 * MIB;
     assert_int_equal(cuGraphLaunch(second, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), LIMIT);
-    launch_takes = 60 * MIB; /* what the driver would have to reserve */
+    launch_takes[0] = 60 * MIB; /* what the driver would have to reserve */
     assert_int_equal(cuGraphLaunch(first, NULL), CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(graphs_reserved, 20 * MIB); /* trimmed in vain, and the driver was not asked */
+    assert_int_equal(graphs_reserved[0], 20 * MIB); /* trimmed in vain, and the driver was not asked */
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
     assert_int_equal(cuGraphLaunch(first, NULL), CUDA_SUCCESS);
     assert_int_equal(used(), 60 * MIB);
@@ -198,6 +204,35 @@ static void a_launch_that_took_more_than_it_said_is_charged_as_it_is(void **stat
     assert_int_equal(cuGraphExecDestroy(exec), CUDA_SUCCESS);
     assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
     assert_int_equal(used(), 0);
+}
+
+static void a_graph_on_two_gpus_is_refused_that_does_not_fit_on_one_of_them(void **state)
+{
+    static const struct node list[] = {ALLOC(1, 40 * MIB),
+                                       {CU_GRAPH_NODE_TYPE_MEM_ALLOC, 2, 10 * MIB, .device = 1}};
+    CUgraphExec exec = make_exec(list, 2, 40 * MIB);
+    launch_takes[1] = 10 * MIB;
+    CUcontext other = fake_context(1);
+    CUdeviceptr address = linear(LIMIT - 10 * MIB + 1);
+    assert_int_not_equal(address, 0);
+    assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(graphs_reserved[0] + graphs_reserved[1], 0); /* the driver was not asked */
+    assert_int_equal(used(), 0);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    address = linear(LIMIT - 10 * MIB);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_int_equal(used(), 40 * MIB);
+    assert_int_equal(linear(1), 0); /* it has all of the quota on that GPU */
+    assert_int_equal(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+    assert_int_equal(cuDeviceGraphMemTrim(1), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    address = linear(LIMIT);
+    assert_int_not_equal(address, 0);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
 }
 
 /* --- What processes hand to each other ------------------------------------------------------------- */
@@ -467,6 +502,7 @@ int main(void)
         TEST(a_launch_asks_again_once_another_graph_may_hold_its_memory),
         TEST(unused_graph_memory_makes_room_for_other_memory),
         TEST(a_launch_that_took_more_than_it_said_is_charged_as_it_is),
+        TEST(a_graph_on_two_gpus_is_refused_that_does_not_fit_on_one_of_them),
         TEST(memory_of_another_session_is_charged_to_who_opens_it),
         TEST(an_import_is_charged_once_in_a_session),
         TEST(a_multicast_object_holds_what_is_bound_to_it),
