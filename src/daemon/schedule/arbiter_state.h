@@ -1,6 +1,7 @@
 /* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens,
- * arbiter_time.c keeps the accounts, arbiter_debt.c those of users, arbiter_role.c learns what sessions are like and says who takes turns,
- * arbiter_order.c says who comes first, arbiter_decide.c who is to hold what, arbiter_lease.c gives and takes leases. */
+ * arbiter_time.c keeps the accounts, arbiter_beside.c guesses what a session used beside others, arbiter_debt.c keeps the accounts of
+ * users, arbiter_role.c learns what sessions are like and says who takes turns, arbiter_order.c says who comes first, arbiter_decide.c
+ * who is to hold what, arbiter_lease.c gives and takes leases. */
 #pragma once
 
 #include "daemon/schedule/arbiter_types.h"
@@ -372,6 +373,15 @@ double arbiter_charge(struct arbiter_session *session);
 void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double used_ns);
 /* What it used in the running second, or in that which was so many before. */
 double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back);
+/* A guest used so much; `is_alone`: beside nobody's open gate. */
+void arbiter_charge_guest(struct arbiter_session *session, double used_ns, bool is_alone);
+
+/* --- arbiter_beside.c ------------------------------------------------------------------------------ */
+
+/* Whether what its calls cost is known so well that they are charged by that. */
+bool arbiter_is_charged_by_calls(const struct arbiter_session *session);
+/* By which part of it a charge by its calls is wrong, usually. */
+double arbiter_calls_error(const struct arbiter_session *session);
 /* What it tells of a stretch of time from now on is beside what others are charged from now on. */
 void arbiter_begin_beside(struct arbiter_session *session);
 /* In company it had work for `busy_ns` of so much time, in so many calls. Returns what others used meanwhile,
@@ -379,8 +389,6 @@ void arbiter_begin_beside(struct arbiter_session *session);
 double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls);
 /* What calls took on the GPU that were before it for so long, beside others; negative where nobody knows. */
 double arbiter_spent(const struct arbiter_session *session, double busy_ns, double calls);
-/* A guest used so much; `is_alone`: beside nobody's open gate. */
-void arbiter_charge_guest(struct arbiter_session *session, double used_ns, bool is_alone);
 
 /* --- arbiter_debt.c -------------------------------------------------------------------------------- */
 
