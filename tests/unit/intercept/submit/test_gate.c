@@ -1069,6 +1069,7 @@ static void forget_records(void)
 }
 
 #define MANY 2000u
+#define SEVERAL 8u
 
 /* Short pieces, so that marks are due seldom. Returns how many timed events were recorded. */
 static unsigned timed_for_many(CUstream stream)
@@ -1246,10 +1247,12 @@ static void work_beside_a_capture_has_timed_events_only_where_marks_are_due(void
     CUgraph graph;
     (void)state;
     touched_while_capturing = 0;
-    unsigned usual = timed_for_many(STREAM(18));
+    unsigned usual = 0; /* where marks are due by chance, but for a capture */
+    for (unsigned i = 0; i < SEVERAL; i++)
+        usual += timed_for_many(STREAM(40 + i));
     cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED);
     unsigned timed = timed_for_many(STREAM(19));
-    assert_in_range(timed, 1, 2 * usual);
+    assert_in_range(timed, 1, 2 * usual / SEVERAL);
     assert_int_equal(untimed_events, 1);
     assert_true(in_flight_is_finished(gate));
     assert_int_equal(stream_questions, 0);
@@ -1287,8 +1290,9 @@ static void nor_where_the_default_stream_is_one_of_them(void **state)
 static void launch_until_quick(CUstream stream)
 {
     timed_for_many(stream);
-    while (!gate_self.entry->quick)
+    for (unsigned i = 0; i < MANY && !gate_self.entry->quick; i++)
         launch_on(stream);
+    assert_true(gate_self.entry->quick);
 }
 
 static void the_first_launch_after_a_rest_wakes_the_agent_between_marks_too(void **state)
