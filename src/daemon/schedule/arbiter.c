@@ -62,9 +62,8 @@ static double part_of_session(const struct arbiter_process *teller, uint64_t fro
  * take at least, or less, they all take about that, and the rest of it is how the processes keep step with each other. */
 static double own_part(const struct arbiter_process *process, uint64_t from, double busy, double calls)
 {
-    bool is_only = process->session->processes == process && !process->next;
     double part = busy * part_of_session(process, from), least = calls * least_of(&process->least);
-    if (is_only)
+    if (!has_several_processes(process->session))
         return busy;
     return least < part * MOST_OF_PART ? part : least < busy ? least : busy;
 }
@@ -103,17 +102,26 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     session->waited_ns += told->waited_ns;
     if (!is_held(session))
         return;
-    bool is_alone = session->company_at <= began_at(process, from);
+    uint64_t began = began_at(process, from);
+    bool is_alone = session->company_at <= began;
+    bool is_single = is_alone && has_several_processes(session) && session->together_at <= began;
     if (is_alone)
         least_note(&process->least, work->measured, (double)work->least_ns);
     double busy = (double)(told->busy_ns < most ? told->busy_ns : most);
     process->spare_ns = told->busy_ns < most ? most - told->busy_ns : 0;
     note_busy_part(process, busy, (double)(now - from));
-    busy = own_part(process, from, busy, (double)told->calls);
+    process->told_busy_ns += busy;
+    process->told_used_ns += fmax(fmin(arbiter_cost(process, (double)told->calls), busy), 0);
+    double whole = busy;
+    if (is_single)
+        arbiter_learn_singly(process, (struct cost_stretch){(double)(now - from), busy, (double)told->calls,
+                                                            !work->measured, (double)work->least_ns});
+    else
+        busy = own_part(process, from, busy, (double)told->calls);
     session->busy_ns += busy;
     session->said_ns += busy;
     note_measured(&session->seen, work);
-    arbiter_learn(session, is_alone, passed, busy, (double)told->calls);
+    arbiter_learn(process, is_alone, passed, whole, busy, (double)told->calls);
 }
 
 /* It told nothing of what it did last. A turn was its own; a guest was what it has been of late. */
@@ -338,11 +346,12 @@ struct arbiter_process *arbiter_process_add(struct arbiter_session *session, voi
     arbiter_settle(arbiter, now);
     process->session = session;
     process->owner = owner;
-    process->reported_at = now;
+    process->reported_at = process->watched_at = now;
     if (!session->processes)
         session->came_at = now;
     process->next = session->processes;
     session->processes = process;
+    arbiter_begin_costs(process);
     arbiter_decide(arbiter);
     if (process->gate == PROCESS_CLOSED) {
         /* Perhaps it was open until now, under an earlier daemon. Nobody waits for the answer. */
@@ -364,6 +373,7 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
         at = &(*at)->next;
     *at = process->next;
     free(process);
+    arbiter_end_costs(session);
     if (session->processes)
         arbiter_doubt(session);
     else

@@ -8,36 +8,25 @@
 #define BESIDE_NS 200000000.0
 /* What tells nothing for longer has no work: two reports. */
 #define SILENT_NS (2.0 * WIRE_REPORT_NS)
-/* So many times its cost, and the others', is a time with work that they do not explain. */
+/* So many times its cost, and what others used, is a time with work that they do not explain; with so much for each turn, which begins
+ * with what is left of the one before. */
 #define UNEXPLAINED 2.5
+#define LEFT_OF_TURN_NS 5000000.0
 /* What guesses are wrong by, usually. At what others leave: of the time; of that in which it is not known whether anybody has work;
  * and for each call, of whose time before the GPU so much may be its way there and back, or a change of contexts. At what it has where
- * all share the GPU evenly: of the time in which it has work. What several processes have at the same time: of what they use. */
+ * all share the GPU evenly: of the time in which it has work. */
 #define LEFT_ERROR 0.02
 #define LEFT_IDLE_ERROR 0.2
 #define LEFT_CALL_NS 20000.0
 #define EVEN_ERROR 0.5
-#define SEVERAL_ERROR 0.3
 /* Beyond this part of what others are charged, it is a guess. */
 #define UNSURE 0.05
 
-bool arbiter_is_charged_by_calls(const struct arbiter_session *session)
+double arbiter_spent(const struct arbiter_session *session, double busy_ns, double cost_ns)
 {
-    /* What several tell one after the other differs in any case. */
-    return has_several_processes(session) ? solo_cost_is_alike(&session->cost)
-                                          : solo_cost_is_steady(&session->cost);
-}
-
-double arbiter_calls_error(const struct arbiter_session *session)
-{
-    return has_several_processes(session) ? SEVERAL_ERROR : fmin(solo_cost_error(&session->cost), 1);
-}
-
-double arbiter_spent(const struct arbiter_session *session, double busy_ns, double calls)
-{
-    double by_calls = solo_cost_of(&session->cost, calls), by_time = session->beside.by_time;
-    return by_calls < 0 && by_time <= 0 ? by_calls
-                                        : by_calls * (1 - by_time) + busy_ns * session->beside.part * by_time;
+    double by_time = session->beside.by_time;
+    return cost_ns < 0 && by_time <= 0 ? cost_ns
+                                       : cost_ns * (1 - by_time) + busy_ns * session->beside.part * by_time;
 }
 
 /* Of those that it holds. */
@@ -134,10 +123,11 @@ static struct guess guess_by_time(const struct beside *beside)
 static bool is_unexplained(const struct beside *beside)
 {
     return beside->busy_ns > beside->others_ns + beside->unsure_ns + LEFT_CALL_NS * beside->calls +
-                                 UNEXPLAINED * beside->spent_ns;
+                                 UNEXPLAINED * beside->spent_ns + LEFT_OF_TURN_NS * beside->turns;
 }
 
-double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls)
+double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
+                           double cost_ns)
 {
     struct beside *beside = &session->beside;
     struct others others = find_others(session);
@@ -147,7 +137,7 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
     beside->passed_ns += passed_ns;
     beside->busy_ns += busy_ns;
     beside->calls += calls;
-    beside->spent_ns += fmax(solo_cost_of(&session->cost, calls), 0);
+    beside->spent_ns += fmax(cost_ns, 0);
     beside->others_idle_ns += idle_of_others(session, passed_ns) * passed_ns;
     beside->others_ns += others_ns;
     beside->unsure_ns += unsure_ns;

@@ -2,13 +2,18 @@
  *
  * What several processes of a session tell of the same time adds up, and how much of it they had work at the same time nobody knows. So
  * in the turns in which a session is measured, one process at a time has its gate open: what it tells then is of its calls alone, and
- * what it is charged for from then on. One that comes later is taken to be like another until it has been measured. */
+ * what it is charged for from then on. One that comes later is taken to be like another until it has been measured. All this holds where
+ * they have the same GPUs: else a session leases them as a whole, and what it uses of them adds up to nothing that is known. */
 #include <math.h>
 
 #include "daemon/schedule/arbiter_state.h"
 
 /* What several processes have at the same time is a guess, which is wrong by this part of what they use, usually. */
 #define SEVERAL_ERROR 0.3
+/* For so long what processes told is taken together: long pieces are told of late. */
+#define SMOOTH_NS 2000000000.0
+/* Fewer stretches do not tell how much they differ. */
+#define STRETCHES_LEAST 2
 /* Of more of them, not each is measured at once. */
 #define MEASURED_MOST 4u
 
@@ -18,11 +23,11 @@ bool arbiter_is_measured_singly(const struct arbiter_session *session)
     if (!has_several_processes(session) || session->entangled_for)
         return false;
     for (const struct arbiter_process *at = session->processes; at; at = at->next) {
-        if (gpus & at->gpus)
-            return true;
+        if (gpus && at->gpus && at->gpus != gpus)
+            return false;
         gpus |= at->gpus;
     }
-    return false;
+    return true;
 }
 
 static bool has_open_gate(const struct arbiter_session *session)
@@ -43,13 +48,42 @@ unsigned arbiter_measured_count(const struct arbiter_session *session)
     return count < MEASURED_MOST ? count : MEASURED_MOST;
 }
 
+static bool is_sure(const struct arbiter_process *process)
+{
+    return solo_cost_is_sure(&process->cost) && !process->is_like_another;
+}
+
+/* It has work, or had. */
+static bool counts(const struct arbiter_process *process)
+{
+    return process->busy_told_ns > 0 || arbiter_process_is_waiting(process);
+}
+
+bool arbiter_knows_each(const struct arbiter_session *session)
+{
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (counts(at) && at->cost.calls <= 0)
+            return false;
+    return arbiter_is_measured_singly(session);
+}
+
+bool arbiter_is_sure_of_each(const struct arbiter_session *session)
+{
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        if (counts(at) && !is_sure(at))
+            return false;
+    return true;
+}
+
+unsigned arbiter_sure_count(const struct arbiter_session *session)
+{
+    return arbiter_is_sure_of_each(session) ? arbiter_measured_count(session) - 1 : 0;
+}
+
 /* Those of which little is known come first, then those that were measured longest ago. */
 static bool is_measured_before(const struct arbiter_process *a, const struct arbiter_process *b)
 {
-    bool is_sure = solo_cost_is_sure(&a->cost) && !a->is_like_another;
-    if (is_sure != (solo_cost_is_sure(&b->cost) && !b->is_like_another))
-        return !is_sure;
-    return a->measured_at < b->measured_at;
+    return is_sure(a) != is_sure(b) ? is_sure(b) : a->measured_at < b->measured_at;
 }
 
 bool arbiter_may_be_measured(const struct arbiter_process *process)
@@ -63,14 +97,26 @@ bool arbiter_may_be_measured(const struct arbiter_process *process)
     return true;
 }
 
-void arbiter_take_after_others(struct arbiter_process *process)
+void arbiter_begin_costs(struct arbiter_process *process)
 {
-    for (const struct arbiter_process *at = process->session->processes; at; at = at->next)
-        if (at != process && solo_cost_is_sure(&at->cost)) {
-            process->cost = at->cost;
-            process->is_like_another = true;
-            return;
-        }
+    struct arbiter_process *other = process->next;
+    if (other && !other->next) { /* it was the only one so far */
+        other->cost = process->session->cost;
+        other->is_like_another = true;
+    }
+    while (other && other->cost.calls <= 0)
+        other = other->next;
+    if (!other)
+        return;
+    process->cost = other->cost;
+    process->is_like_another = true;
+}
+
+void arbiter_end_costs(struct arbiter_session *session)
+{
+    const struct arbiter_process *left = session->processes;
+    if (left && !left->next && left->cost.calls > 0)
+        session->cost = left->cost;
 }
 
 void arbiter_learn_singly(struct arbiter_process *process, struct cost_stretch stretch)
@@ -84,18 +130,11 @@ void arbiter_learn_singly(struct arbiter_process *process, struct cost_stretch s
     solo_cost_learn(&process->cost, stretch, !process->session->is_known);
 }
 
-bool arbiter_knows_each(const struct arbiter_session *session)
+static bool was_each_measured(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->busy_told_ns > 0 && !solo_cost_is_sure(&at->cost))
-            return false;
-    return has_several_processes(session);
-}
-
-static bool is_each_steady(const struct arbiter_session *session)
-{
-    for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->busy_told_ns > 0 && (at->is_like_another || !solo_cost_is_steady(&at->cost)))
+        if (counts(at) && (at->is_like_another ||
+                           (at->cost.stretches >= STRETCHES_LEAST && !solo_cost_is_steady(&at->cost))))
             return false;
     return true;
 }
@@ -105,7 +144,7 @@ bool arbiter_is_charged_by_calls(const struct arbiter_session *session)
     if (!has_several_processes(session))
         return solo_cost_is_steady(&session->cost);
     /* What several tell one after the other differs in any case. */
-    return arbiter_knows_each(session) ? is_each_steady(session) : solo_cost_is_alike(&session->cost);
+    return arbiter_knows_each(session) ? was_each_measured(session) : solo_cost_is_alike(&session->cost);
 }
 
 double arbiter_calls_error(const struct arbiter_session *session)
@@ -116,13 +155,60 @@ double arbiter_calls_error(const struct arbiter_session *session)
     if (!arbiter_knows_each(session))
         return SEVERAL_ERROR;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->busy_told_ns > 0)
+        if (counts(at))
             error = fmax(error, at->is_like_another ? SEVERAL_ERROR : fmin(solo_cost_error(&at->cost), 1));
     return error;
 }
 
 double arbiter_cost(const struct arbiter_process *process, double calls)
 {
-    bool is_own = has_several_processes(process->session) && solo_cost_is_sure(&process->cost);
+    bool is_own = process->cost.calls > 0 && arbiter_is_measured_singly(process->session);
     return solo_cost_of(is_own ? &process->cost : &process->session->cost, calls);
+}
+
+void arbiter_watch_process(struct arbiter_process *process)
+{
+    uint64_t now = process->session->arbiter->now;
+    double passed_ns = (double)(now - process->watched_at);
+    if (passed_ns <= 0)
+        return;
+    double busy = (process->told_busy_ns + process->gate_ns) / passed_ns,
+           used = process->told_used_ns / passed_ns;
+    process->watched_ns = fmin(process->watched_ns + passed_ns, fmax(passed_ns, SMOOTH_NS));
+    double part = passed_ns / process->watched_ns;
+    process->share_busy += (busy - process->share_busy) * part;
+    process->share_used += (used - process->share_used) * part;
+    process->watched_at = now;
+    process->told_busy_ns = process->told_used_ns = process->gate_ns = 0;
+}
+
+/* Which part of a GPU's time it would use alone: its own idle time it has in company too. */
+static double part_alone(const struct arbiter_process *process)
+{
+    double idle = fmax(1 - process->share_busy, 0);
+    return process->share_used > 0 ? process->share_used / (process->share_used + idle) : 0;
+}
+
+double arbiter_density_of_all(const struct arbiter_session *session)
+{
+    double idle = 1;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        idle *= 1 - part_alone(at);
+    return 1 - idle;
+}
+
+/* What is not idle time of its own, and not the GPU's time for it, a program waits. Of several processes, each counts by how much of
+ * the GPU it would use alone, as far as that is not more than all of it. */
+double arbiter_speed(const struct arbiter_session *session, double passed_ns, double busy, double used)
+{
+    double got = 0, alone = 0;
+    if (!arbiter_knows_each(session))
+        return 1 - busy + used;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next) {
+        bool waits = arbiter_process_is_waiting(at) && at->told_busy_ns <= 0;
+        double its_busy = waits ? 1 : at->told_busy_ns / passed_ns, its_used = at->told_used_ns / passed_ns;
+        alone += part_alone(at);
+        got += part_alone(at) * (1 - its_busy + its_used);
+    }
+    return alone > 0 ? got / fmin(alone, 1) : 1;
 }

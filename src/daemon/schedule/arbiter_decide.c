@@ -36,8 +36,16 @@ static bool is_cut_short(const struct arbiter_session *holder)
     return false;
 }
 
+/* Its processes have their gates open one after the other, so that each is measured. */
+static bool takes_one_by_one(const struct arbiter_session *session)
+{
+    return session->lease == LEASE_EXCLUSIVE && is_measuring(session) && arbiter_is_measured_singly(session);
+}
+
 static bool is_pressed(const struct arbiter_session *holder)
 {
+    if (takes_one_by_one(holder) && arbiter_has_waiting_process(holder))
+        return true;
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
         if (arbiter_presses(at, holder))
             return true;
@@ -46,6 +54,8 @@ static bool is_pressed(const struct arbiter_session *holder)
 
 static bool is_waited_for(const struct arbiter_session *holder)
 {
+    if (takes_one_by_one(holder) && arbiter_has_waiting_process(holder))
+        return true;
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
         if (arbiter_is_eligible(at) && (at->gpus & holder->held) && (at->takes_turns || is_measuring(holder)))
             return true;
@@ -87,7 +97,8 @@ static void change_roles(struct arbiter *arbiter)
             continue;
         if (session->lease == LEASE_EXCLUSIVE && !session->takes_turns)
             arbiter_convert_lease(session, LEASE_GUEST);
-        else if (session->lease == LEASE_GUEST && session->takes_turns && !is_obstructed(session))
+        else if (session->lease == LEASE_GUEST && session->takes_turns && !is_obstructed(session) &&
+                 !(is_measuring(session) && arbiter_is_measured_singly(session)))
             arbiter_convert_lease(session, LEASE_EXCLUSIVE);
         else if (session->lease == LEASE_GUEST && session->takes_turns)
             arbiter_begin_closing(session);
@@ -329,7 +340,8 @@ static void open_gates(struct arbiter *arbiter)
             arbiter_set_flags(session, flags, ahead_ns);
         }
         for (struct arbiter_process *at = session->processes; at; at = at->next)
-            if (arbiter_process_is_waiting(at) ||
+            if ((arbiter_process_is_waiting(at) &&
+                 (!takes_one_by_one(session) || arbiter_may_be_measured(at))) ||
                 (at->gate == PROCESS_CLOSED && session->lease == LEASE_FREE))
                 arbiter_open_gate(at);
     }

@@ -117,6 +117,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
     session->busy_ns = session->spent_ns = session->unspent_ns = session->lease_busy_ns = 0;
     arbiter_watch(session);
     arbiter_begin_beside(session);
+    session->beside.turns += lease == LEASE_EXCLUSIVE;
     FOR_GPUS (gpu, session->held) {
         session->use[gpu].open_ns = 0;
         session->use[gpu].guests_ns = arbiter->gpus[gpu].guests_ns;

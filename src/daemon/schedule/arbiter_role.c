@@ -12,7 +12,9 @@
 #include "daemon/schedule/arbiter_state.h"
 
 /* Stretches of time of which a process's report tells something. */
-#define STRETCH_NS 15000000.0
+#define STRETCH_NS UINT64_C(15000000)
+#define STRETCH_MOST_NS (2 * STRETCH_NS)
+#define TELL_TOGETHER_NS (WIRE_REPORT_NS / 2)
 #define STRETCH_OF_TURN_NS 2000000.0
 /* A program that has work for this part of the time, alone, is dense; one that has it for less is not. */
 #define DENSE_RATIO 0.95
@@ -81,7 +83,8 @@ void arbiter_try_open(const struct arbiter_session *gone)
 void arbiter_forget(struct arbiter_session *session)
 {
     session->is_known = session->is_dense = false;
-    session->measures_left = MEASURES;
+    session->measures = 0;
+    session->measures_most = MEASURES;
     session->measure_every = MEASURE_FIRST_NS;
     session->measure_at = session->arbiter->now + MEASURE_FIRST_NS;
     session->cost = (struct solo_cost){0};
@@ -98,6 +101,8 @@ void arbiter_forget(struct arbiter_session *session)
 
 void arbiter_watch(struct arbiter_session *session)
 {
+    for (struct arbiter_process *at = session->processes; at; at = at->next)
+        arbiter_watch_process(at);
     session->seen = (struct seen){.from = session->arbiter->now};
 }
 
@@ -196,6 +201,11 @@ static void judge(struct arbiter_session *session, struct told told, bool is_alo
     double always = always_busy(session, busy, is_alone);
     if (used > 0)
         session->density = is_alone ? busy : used / (used + 1 - always);
+    if (arbiter_knows_each(session)) {
+        double together = arbiter_density_of_all(session);
+        busy = is_alone ? fmax(busy, together) : together;
+        always = is_alone ? busy : fmin(always, together);
+    }
     if (busy >= LIGHT_RATIO)
         session->light_ns = 0;
     else
@@ -236,7 +246,8 @@ static void measure_again(struct arbiter_session *session, uint64_t *next, uint6
         (!session->is_wrong && is_below_a_guest(session)))
         return;
     session->is_known = false;
-    session->measures_left = MEASURES_TURN;
+    session->measures = MEASURES_TURN * arbiter_sure_count(session);
+    session->measures_most = MEASURES_TURN;
     session->turn_ends = session->arbiter->now + MEASURE_TURN_NS; /* if it holds one */
     *next = session->arbiter->now + *every;
     if (*every < MEASURE_MOST_NS)
@@ -263,10 +274,10 @@ static double with_late(struct arbiter_session *session, double busy, double pas
 
 /* How a guest fares: what it is owed, and whether that may still be told by its cost. While it was to hold still, it was
  * owed for that (arbiter_time.c). */
-static void judge_guest(struct arbiter_session *session, double busy, double used, double passed,
+static void judge_guest(struct arbiter_session *session, double busy, double progress, double passed,
                         double whole, bool is_alone)
 {
-    double promised = (double)session->share.min / SHARE_WHOLE, progress = 1 - busy + used;
+    double promised = (double)session->share.min / SHARE_WHOLE;
     arbiter_note_progress(session, progress * passed / whole, whole);
     arbiter_owe(session, (promised - progress) * passed);
     if (!is_alone && 1 - busy < promised && !is_guest_above_others(session))
@@ -284,7 +295,8 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
         return;
     }
     session->alone_at = session->arbiter->now;
-    session->is_doubted = session->is_wrong = false;
+    session->is_doubted = arbiter_is_measured_singly(session) && !arbiter_is_sure_of_each(session);
+    session->is_wrong = false;
     if (solo_cost_learn(&session->cost, stretch, !session->is_known)) {
         session->measure_every = MEASURE_FIRST_NS;
         session->doubt_every = DOUBT_FIRST_NS;
@@ -292,7 +304,9 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
         session->is_doubted = true;
         session->doubt_at = session->arbiter->now + CONFIRM_NS;
     }
-    if (session->is_known || !solo_cost_is_sure(&session->cost))
+    bool is_sure = arbiter_is_measured_singly(session) ? arbiter_is_sure_of_each(session)
+                                                       : solo_cost_is_sure(&session->cost);
+    if (session->is_known || !is_sure)
         return;
     session->is_known = true;
     session->measure_at = session->arbiter->now + session->measure_every;
@@ -302,8 +316,7 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
  * its end. */
 static bool is_measured_as_a_whole(const struct arbiter_session *session)
 {
-    return is_measuring(session) && session->lease == LEASE_EXCLUSIVE && session->processes &&
-           session->processes->next;
+    return is_measuring(session) && session->lease == LEASE_EXCLUSIVE && has_several_processes(session);
 }
 
 /* Which part of the stretch others left; what they used while it held still they did not take from it. */
@@ -321,40 +334,62 @@ static void judge_stretch(struct arbiter_session *session)
     double whole = (double)(arbiter->now - seen.from), passed = whole - seen.still_ns;
     bool is_alone = !seen.has_company && session->company_at <= seen.from, was_dense = session->is_dense,
          was_known = session->is_known;
-    arbiter_watch(session);
     if (is_measured_as_a_whole(session) && seen.busy_ns > passed)
         seen.busy_ns = passed;
     learn_cost(session, &seen, passed, is_alone);
-    if (passed < STRETCH_OF_TURN_NS)
+    if (passed < STRETCH_OF_TURN_NS) {
+        arbiter_watch(session);
         return;
+    }
     double busy = seen.busy_ns / passed, used = busy;
-    double spent = is_alone ? busy : arbiter_spent(session, seen.busy_ns, seen.calls) / passed;
+    double spent = is_alone ? busy : arbiter_spent(session, seen.busy_ns, seen.spent_ns) / passed;
     if (session->lease == LEASE_GUEST || !session->is_dense)
         used = fmin(fmax(spent, 0), busy);
     session->last_busy = bounded(busy);
     session->last_used = bounded(spent < 0 ? busy : fmin(spent, busy));
     struct told told = {passed, busy, bounded(used), left_by_others(&seen, passed)};
-    judge(session, told, is_alone, was_known);
+    bool is_single = is_alone && has_several_processes(session) && session->together_at <= seen.from;
+    if (!is_single)
+        judge(session, told, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
     smooth(&session->share_used, used * passed / whole, whole);
+    double late = session->lease == LEASE_GUEST ? with_late(session, busy, passed) : busy;
+    double speed = arbiter_speed(session, passed, late, used);
     if (session->lease == LEASE_GUEST)
-        judge_guest(session, with_late(session, busy, passed), used, passed, whole, is_alone);
+        judge_guest(session, late, speed, passed, whole, is_alone);
     else if (session->lease == LEASE_EXCLUSIVE && !was_dense)
-        arbiter_owe(session, -(1 - busy + used) * passed);
+        arbiter_owe(session, -speed * passed);
+    arbiter_watch(session);
 }
 
-void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed_ns, double busy_ns,
-                   double calls)
+/* Several processes tell one after the other: a stretch is over when they have told of the same time, about. */
+static bool is_stretch(const struct arbiter_session *session)
 {
+    uint64_t now = session->arbiter->now, passed = now - session->seen.from;
+    if (passed < STRETCH_NS)
+        return false;
+    for (const struct arbiter_process *at = session->processes; at && passed < STRETCH_MOST_NS; at = at->next)
+        if ((at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING) &&
+            now - at->reported_at > TELL_TOGETHER_NS)
+            return false;
+    return !is_measured_as_a_whole(session);
+}
+
+void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed_ns, double most_ns,
+                   double busy_ns, double calls)
+{
+    struct arbiter_session *session = process->session;
+    double cost = arbiter_cost(process, calls);
     if (!is_alone)
-        session->seen.others_ns += arbiter_note_beside(session, passed_ns, busy_ns, calls);
+        session->seen.others_ns += arbiter_note_beside(session, passed_ns, busy_ns, calls, cost);
     else
         arbiter_begin_beside(session);
-    double spent = arbiter_spent(session, busy_ns, calls), most = session->uncharged_ns + busy_ns;
-    if (spent <= 0 || is_alone)
+    double spent = arbiter_spent(session, busy_ns, cost);
+    double most = session->uncharged_ns + (arbiter_knows_each(session) ? most_ns : busy_ns);
+    if (spent <= 0 || (is_alone && !arbiter_knows_each(session)))
         spent = busy_ns;
     else
-        spent = fmin(spent, most + solo_cost_of(&session->cost, 1));
+        spent = fmin(spent, most + arbiter_cost(process, 1));
     session->uncharged_ns = fmin(most - spent, WIRE_REPORT_NS);
     session->favour.used_ns += spent;
     if (session->lease == LEASE_GUEST)
@@ -365,9 +400,23 @@ void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed
     session->seen.has_company |= !is_alone;
     session->seen.busy_ns += busy_ns;
     session->seen.calls += calls;
-    if ((double)(session->arbiter->now - session->seen.from) >= STRETCH_NS &&
-        !is_measured_as_a_whole(session))
+    session->seen.spent_ns += cost;
+    if (is_stretch(session))
         judge_stretch(session);
+}
+
+/* In the turn that is over one of several processes was measured: they are taken to have work independently of each other. */
+static void judge_singly(struct arbiter_session *session, double passed, bool gave_back)
+{
+    struct arbiter_process *last = session->processes;
+    double idle = 1;
+    for (struct arbiter_process *at = session->processes; at; at = at->next)
+        last = at->measured_at > last->measured_at ? at : last;
+    last->density = gave_back ? 0 : bounded(session->lease_busy_ns / passed);
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        idle *= 1 - at->density;
+    if (1 - idle >= UNKNOWN_RATIO)
+        set_dense(session, true);
 }
 
 void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
@@ -379,13 +428,16 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     if (session->is_dense && !gave_back && passed >= STRETCH_OF_TURN_NS && gap > 0 && gap < GAP_MAX_NS)
         arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;
     judge_stretch(session);
-    see_turn(session, passed, gave_back);
+    if (was_measuring && arbiter_is_measured_singly(session))
+        judge_singly(session, passed, gave_back);
+    else
+        see_turn(session, passed, gave_back);
     if (!session->is_dense && !gave_back)
         arbiter_owe(session, arbiter->gap_ns); /* which was no gap of its own */
-    unsigned parts = gave_back ? 1 : MEASURES_TURN;
     if (was_measuring)
-        session->measures_left -= parts < session->measures_left ? parts : session->measures_left;
-    if (was_measuring && !session->is_known && session->measures_left == 0) {
+        session->measures += gave_back ? 1 : MEASURES_TURN;
+    if (was_measuring && !session->is_known &&
+        session->measures >= session->measures_most * arbiter_measured_count(session)) {
         /* It made no calls that tell more, or its agent does not count them. */
         session->is_known = true;
         session->is_dense = session->is_dense || solo_cost_of(&session->cost, 1) < 0;

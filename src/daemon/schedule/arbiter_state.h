@@ -1,6 +1,6 @@
 /* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens,
- * arbiter_time.c keeps the accounts, arbiter_beside.c guesses what a session used beside others, arbiter_debt.c keeps the accounts of
- * users, arbiter_role.c learns what sessions are like and says who takes turns, arbiter_order.c says who comes first, arbiter_decide.c
+ * arbiter_time.c keeps the accounts, arbiter_cost.c knows what calls cost, arbiter_beside.c guesses what a session used beside others,
+ * arbiter_debt.c keeps the accounts of users, arbiter_role.c learns what sessions are like and says who takes turns, arbiter_order.c says who comes first, arbiter_decide.c
  * who is to hold what, arbiter_lease.c gives and takes leases. */
 #pragma once
 
@@ -60,6 +60,17 @@ struct arbiter_process {
     double busy_part, busy_told_ns;
     /* What its calls take at least while no other session's gate is open. */
     struct least least;
+    /* Of a session with several: what its own calls take, when it was measured last, and whether that is taken from another of them
+     * until it is. */
+    struct solo_cost cost;
+    uint64_t measured_at;
+    bool is_like_another;
+    /* Of that turn, in which it had work; 0: it gave it back. */
+    double density;
+    /* Since it was watched last: what it told, and how long it waited at its gate; and for which parts of the time it had work, and what
+     * it used, of late. */
+    uint64_t watched_at;
+    double told_busy_ns, told_used_ns, gate_ns, share_busy, share_used, watched_ns;
     /* Its longest piece of work: no longer than its gate was open since `open_since` (0: it has been closed). */
     uint64_t longest_ns, open_since;
 };
@@ -101,6 +112,8 @@ struct use {
 struct seen {
     uint64_t from;
     double busy_ns, calls;
+    /* What the calls cost, as far as that is known. */
+    double spent_ns;
     /* The least that one of the calls took, of those that were measured; 0: none was, or nobody told. */
     double least_ns;
     /* In which its gates were open, but it was to hold still. */
@@ -120,6 +133,8 @@ struct beside {
     double others_idle_ns, others_ns, unsure_ns;
     /* Its own calls; and what they cost, as measured alone. */
     double calls, spent_ns;
+    /* Turns that began. */
+    unsigned turns;
     /* What they had been charged when it told of something last. */
     double before_ns, unsure_before_ns;
     /* The part of the time in which it has work that the GPU does it; and how far that is to be believed, and not what its calls
@@ -192,8 +207,8 @@ struct arbiter_session {
     /* Of the time in which it had work beside others, as told, what it was not charged for: how long it had may be told by looks, which
      * are too few in one report and too many in the next. */
     double uncharged_ns;
-    /* When another session's gate was open beside it last. */
-    uint64_t company_at;
+    /* When another session's gate was open beside it last; and when the gates of several of its processes were. */
+    uint64_t company_at, together_at;
     struct beside beside;
 
     /* What it is like. */
@@ -204,8 +219,9 @@ struct arbiter_session {
     double dense_ns, dense_used_ns, dense_idle_ns, light_ns;
     /* What the turns that it gave back count, less how long those were that it did not. */
     double gave_back_ns;
-    /* Turns that may still be taken to get to know it, with all others closed. */
-    unsigned measures_left;
+    /* Turns that were taken to get to know it, with all others closed; and how many may be, for each process that is measured for
+     * itself. */
+    unsigned measures, measures_most;
     /* When its cost is to be measured again if its minimum depends on it, and how long after that. */
     uint64_t measure_at, measure_every;
     /* The same where what it told in company gives a reason. */
@@ -376,19 +392,48 @@ double arbiter_used_in_second(const struct arbiter_session *session, unsigned gp
 /* A guest used so much; `is_alone`: beside nobody's open gate. */
 void arbiter_charge_guest(struct arbiter_session *session, double used_ns, bool is_alone);
 
-/* --- arbiter_beside.c ------------------------------------------------------------------------------ */
+/* --- arbiter_cost.c -------------------------------------------------------------------------------- */
 
+/* Whether its processes are measured one by one, with the others' gates closed: several that have the same GPUs. Not where they wait
+ * for each other's work. */
+bool arbiter_is_measured_singly(const struct arbiter_session *session);
+/* How many are, or one: all together. */
+unsigned arbiter_measured_count(const struct arbiter_session *session);
+/* How many of these need not be measured again; not all of them. */
+unsigned arbiter_sure_count(const struct arbiter_session *session);
+/* Whether the process may have its gate open in a turn in which one after the other is measured. */
+bool arbiter_may_be_measured(const struct arbiter_process *process);
+/* It came: it is taken to be like another of its session. One of the session's has gone: if one is left, the session is like it. */
+void arbiter_begin_costs(struct arbiter_process *process);
+void arbiter_end_costs(struct arbiter_session *session);
+/* It told something while no other process of its session could. */
+void arbiter_learn_singly(struct arbiter_process *process, struct cost_stretch stretch);
+/* Whether it is known what calls of each process take that makes some; and whether that is sure. */
+bool arbiter_knows_each(const struct arbiter_session *session);
+bool arbiter_is_sure_of_each(const struct arbiter_session *session);
 /* Whether what its calls cost is known so well that they are charged by that. */
 bool arbiter_is_charged_by_calls(const struct arbiter_session *session);
 /* By which part of it a charge by its calls is wrong, usually. */
 double arbiter_calls_error(const struct arbiter_session *session);
+/* What so many calls of the process cost; negative where nobody knows. */
+double arbiter_cost(const struct arbiter_process *process, double calls);
+/* Take what it told since then into account. */
+void arbiter_watch_process(struct arbiter_process *process);
+/* Which part of a GPU's time its processes would use if they had it alone, as far as each of them is known. */
+double arbiter_density_of_all(const struct arbiter_session *session);
+/* How fast a session was, by its speed alone, in a stretch of so much time of which it had work and was served for these parts. */
+double arbiter_speed(const struct arbiter_session *session, double passed_ns, double busy, double used);
+
+/* --- arbiter_beside.c ------------------------------------------------------------------------------ */
+
 /* What it tells of a stretch of time from now on is beside what others are charged from now on. */
 void arbiter_begin_beside(struct arbiter_session *session);
-/* In company it had work for `busy_ns` of so much time, in so many calls. Returns what others used meanwhile,
+/* In company it had work for `busy_ns` of so much time, in so many calls, which cost `cost_ns`. Returns what others used meanwhile,
  * at most: all of the time where that is a guess. */
-double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls);
-/* What calls took on the GPU that were before it for so long, beside others; negative where nobody knows. */
-double arbiter_spent(const struct arbiter_session *session, double busy_ns, double calls);
+double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
+                           double cost_ns);
+/* What calls took on the GPU that were before it for so long and cost that, beside others; negative where nobody knows. */
+double arbiter_spent(const struct arbiter_session *session, double busy_ns, double cost_ns);
 
 /* --- arbiter_debt.c -------------------------------------------------------------------------------- */
 
@@ -416,9 +461,10 @@ void arbiter_forget_need(struct arbiter_session *session);
 void arbiter_try_open(const struct arbiter_session *gone);
 /* A stretch of time begins in which it is watched. */
 void arbiter_watch(struct arbiter_session *session);
-/* A process told what it did of so much time; `is_alone`: beside nobody's open gate. */
-void arbiter_learn(struct arbiter_session *session, bool is_alone, double passed_ns, double busy_ns,
-                   double calls);
+/* A process told what it did of so much time, in which it had work for `most_ns`, and its session on its account for `busy_ns`;
+ * `is_alone`: beside nobody's open gate. */
+void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed_ns, double most_ns,
+                   double busy_ns, double calls);
 /* For `passed` ns its speed was that part of its speed alone. */
 void arbiter_note_progress(struct arbiter_session *session, double part, double passed);
 /* The turn is over; `gave_back`: because there was no work any more. */

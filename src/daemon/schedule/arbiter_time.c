@@ -112,6 +112,15 @@ static unsigned parties(const struct arbiter_session *session)
     return count ? count : 1;
 }
 
+/* Whether several of its processes' gates are open. */
+static bool is_together(const struct arbiter_session *session)
+{
+    unsigned count = 0;
+    for (const struct arbiter_process *at = session->processes; at; at = at->next)
+        count += at->gate != PROCESS_CLOSED;
+    return count > 1;
+}
+
 /* Whose gates are open now, beside whose. */
 static void note_company(struct arbiter *arbiter)
 {
@@ -120,9 +129,12 @@ static void note_company(struct arbiter *arbiter)
         several |= open & at->held;
         open |= at->held;
     }
-    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
         if (at->held & several)
             at->company_at = arbiter->now;
+        if (is_together(at))
+            at->together_at = arbiter->now;
+    }
 }
 
 static void add_left(struct arbiter *arbiter, uint64_t gpu, double ns)
@@ -178,6 +190,8 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
             FOR_GPUS (gpu, session->held)
                 session->use[gpu].open_ns += passed * parties(session) / open[gpu];
         promise(session, passed);
+        for (struct arbiter_process *at = session->processes; at; at = at->next)
+            at->gate_ns += arbiter_process_is_waiting(at) ? passed : 0;
         if (session->takes_turns && !is_held(session))
             arbiter_note_progress(session, arbiter_is_waiting(session) ? 0 : 1, passed);
         if (!is_capped(session))
@@ -377,7 +391,8 @@ double arbiter_charge(struct arbiter_session *session)
     double spent = session->spent_ns < most_spent ? session->spent_ns : most_spent;
     /* Of calls that are not alike, and of several processes', what the turn's time was spent on tells more. */
     bool is_steady = arbiter_is_charged_by_calls(session);
-    bool has_several = has_several_processes(session), is_beside = has_guests(session);
+    bool is_a_guess = has_several_processes(session) && !arbiter_knows_each(session),
+         is_beside = has_guests(session);
     double beside = most_of_guests(session);
     session->busy_ns -= busy;
     session->spent_ns = 0;
@@ -387,7 +402,7 @@ double arbiter_charge(struct arbiter_session *session)
         double guests = arbiter->gpus[gpu].guests_ns - use->guests_ns;
         double held = use->open_ns > guests ? use->open_ns - guests : 0;
         double by_clock = use->open_ns * busy / passed;
-        bool is_by_calls = is_beside ? is_steady || session->beside.by_time > 0 : is_steady && !has_several;
+        bool is_by_calls = is_beside ? is_steady || session->beside.by_time > 0 : is_steady && !is_a_guess;
         double used = is_by_calls ? spent : fmin(by_clock, fmax(use->open_ns - beside, 0));
         most_open = held > most_open ? held : most_open;
         if (session->understates)

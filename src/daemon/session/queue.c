@@ -294,7 +294,7 @@ static bool find_room(const struct queue *queue, const struct walk *walk, const 
 }
 
 /* So many are let in at once; the others when the loop comes round, so that nobody else is held up. */
-#define ADMITTED_AT_ONCE 64u
+#define ADMITTED_AT_ONCE 16u
 
 static void walk_line(struct daemon *daemon)
 {

@@ -43,6 +43,8 @@
 /* For so long processes are stopped and killed; and how far apart that is. */
 #define UPSETS_S 8u
 #define UPSETS_APART_MS 200u
+/* After that, until each process was measured: then charges are compared. */
+#define MEASURED_S 6u
 /* The longest kernel of those that differ. */
 #define PIECE_MOST_NS (10 * MS)
 #define REPORTS_LATE_NS (10 * MS)
@@ -270,8 +272,9 @@ static void assert_promises(const struct drawn *drawn, unsigned second, uint64_t
     double part = is_delayed ? PART_DELAYED : 1;
     double charge_points = is_varied ? CHARGE_POINTS_VARIED : CHARGE_POINTS;
     double promised = fmin((drawn->min * part - points) / 100 * drawn->alone, drawn->max - points);
-    /* Of several processes, how much they keep the GPU busy at the same time is a guess. */
-    bool is_charged = is_delayed || (kind & KIND_CHANGES) || drawn->processes > 1 || is_free(drawn) ||
+    bool is_measured =
+        !(kind & KIND_UPSETS) || drawn->processes == 1 || second >= UPSETS_S + MEASURED_S + WINDOW_S;
+    bool is_charged = is_delayed || (kind & KIND_CHANGES) || is_free(drawn) || !is_measured ||
                       fabs(charged - computed) <= fmax(charge_points, CHARGE_PART * computed);
     if (computed < promised || computed > drawn->max + points || !is_charged)
         note_broken(drawn, second, seed, kind, index, computed, charged);
