@@ -9,7 +9,7 @@
  * takes long: its process tells nevertheless, and its one call comes later. A session may be a guest: its gates are
  * open beside the holder of a turn and beside other guests (GUESTS: how often a session becomes one); a turn becomes a
  * guest's lease and the other way round with gates open. A guest gives way to a session that is measured (MEASURES: turns
- * beside which nobody's gate may be open), and one that holds a lease may be told to hold still (STILLS), and to go on.
+ * beside which nobody's gate may be open, and of its processes' one at a time: it ends for one that waits), and one that holds a lease may be told to hold still (STILLS), and to go on.
  * While a process of a session that closes does not drain, another that has may take a step, of one piece (STEPS). Times
  * are left out: a turn ends whenever somebody waits, the next one begins at any moment after the last CLOSED, and the
  * daemon may stop waiting for a process's answer at any moment. Nor is there a message for bursts: it holds still, and goes
@@ -18,8 +18,8 @@
  * Everything is used up some day, so that every execution ends. To be shown:
  *   - two processes of different sessions never both have an open gate, a thread inside of it or work in
  *     flight, but one that did not drain, was given up on, has not answered a new daemon yet, or has nothing
- *     but work in flight, or a thread that loads code for one call, and has told so, or takes a step, and but guests; beside a session that is measured there is none
- *     (assertions in `watch`);
+ *     but work in flight, or a thread that loads code for one call, and has told so, or takes a step, and but guests; beside a session that is measured there is none,
+ *     nor beside one another of its processes (assertions in `watch`);
  *   - who holds still lets nothing pass its gate, nor who took a step, and goes on some day (assertions in `pass`, end states);
  *   - nobody waits for ever: an execution ends with all processes gone, or stopped for good (end states);
  *   - a socket holds a few messages at most, also of a process that does not read (assertion in `tell`).
@@ -137,6 +137,9 @@ inline watch()
         x++
     :: else -> break
     od;
+#if PROCESSES > 2
+    assert(!(USES(0) && USES(1)) || !measured[0] || lease[0] != HELD || IS_EXCUSED(0) || IS_EXCUSED(1));
+#endif
     x = 0
 }
 
@@ -271,6 +274,19 @@ inline on_returned(q, n, outcome)
 #define SESSION_WAITS(s) (lease[s] == NONE && ((s) == 1 && WAITS(2) || (s) == 0 && (WAITS(0) || WAITS(1))))
 #endif
 
+/* Of a session that is measured, one process at a time has its gate open. */
+#if PROCESSES == 2
+#define TAKES_ONE_BY_ONE(q) false
+#else
+#define IS_USED(q) (gate[q] == OPEN || gate[q] == CLOSING)
+#define TAKES_ONE_BY_ONE(q) ((q) < 2 && measured[0] && lease[0] == HELD && IS_USED(1 - (q)))
+#endif
+#ifdef BROKEN_OPENS_BESIDE_MEASURED
+#define MAY_OPEN(q) true
+#else
+#define MAY_OPEN(q) (!TAKES_ONE_BY_ONE(q))
+#endif
+
 #ifdef BROKEN_JOINS_MEASURED
 #define MAY_BE_GUEST(s) true
 #else
@@ -319,6 +335,10 @@ end_of_all:
 #endif
     :: atomic { lease[0] == HELD && !closing[0] && SESSION_WAITS(1) -> begin_closing(0) }
     :: atomic { lease[1] == HELD && !closing[1] && SESSION_WAITS(0) -> begin_closing(1) }
+#if PROCESSES > 2 && !defined(BROKEN_FORGETS_ITS_OWN)
+    :: atomic { WAITS(0) && !closing[0] && TAKES_ONE_BY_ONE(0) -> begin_closing(0) }
+    :: atomic { WAITS(1) && !closing[0] && TAKES_ONE_BY_ONE(1) -> begin_closing(0) }
+#endif
     :: atomic { lease[0] == LOOSE && !closing[0] -> begin_closing(0) }
     :: atomic { lease[1] == LOOSE && !closing[1] -> begin_closing(1) }
 #ifndef UNRAISED
@@ -355,8 +375,8 @@ end_of_all:
     :: atomic { stilled[0] && !closing[0] -> stilled[0] = false; s = 0; goto go_on }
     :: atomic { stilled[1] && !closing[1] -> stilled[1] = false; s = 1; goto go_on }
 #endif
-    :: atomic { WAITS(0) && lease[0] != NONE && !closing[0] -> open_gate(0) }
-    :: atomic { WAITS(1) && lease[SESSION(1)] != NONE && !closing[SESSION(1)] -> open_gate(1) }
+    :: atomic { WAITS(0) && lease[0] != NONE && !closing[0] && MAY_OPEN(0) -> open_gate(0) }
+    :: atomic { WAITS(1) && lease[SESSION(1)] != NONE && !closing[SESSION(1)] && MAY_OPEN(1) -> open_gate(1) }
 #if PROCESSES > 2
     :: atomic { WAITS(2) && lease[1] != NONE && !closing[1] -> open_gate(2) }
 #endif
