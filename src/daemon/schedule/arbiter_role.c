@@ -48,18 +48,6 @@
 #define GUEST_LITTLE 0.1
 #define GUEST_BEYOND 0.02
 #define SMOOTH_NS 500000000.0
-/* How often charges are audited, and what they may be wrong by; a session that is busy for less of the time does not
- * count, and one that is for more fills the GPU. */
-#define AUDIT_NS 2000000000.0
-#define AUDIT_WRONG 0.08
-#define AUDIT_LITTLE 0.05
-#define AUDIT_BUSY 0.97
-/* Part of the time that others may hold still in vain for its bursts, over such a window; and for how long they do not
- * after that, twice as long each next time. */
-#define FAVOUR_WASTE 0.05
-#define FAVOUR_WINDOW_NS UINT64_C(200000000)
-#define FAVOUR_FIRST_NS UINT64_C(4000000000)
-#define FAVOUR_MOST_NS UINT64_C(64000000000)
 #define GAP_MAX_NS 5000000.0
 #define LATE_MOST_NS 1000000000.0
 
@@ -92,7 +80,7 @@ void arbiter_forget(struct arbiter_session *session)
     session->doubt_at = 0;
     session->is_doubted = session->is_wrong = false;
     arbiter_forget_need(session);
-    session->favour = (struct favour){.from = session->arbiter->now, .every = FAVOUR_FIRST_NS};
+    arbiter_favour_begin(session);
     session->density = 1;
     session->progress = 1;
     session->late_ns = 0;
@@ -499,73 +487,13 @@ static bool should_take_turns(struct arbiter_session *session)
            now < session->donor_until || is_below_a_dense_one(session);
 }
 
-/* Others hold still for its bursts as long as that leaves the GPU idle for a small part of the time only: not for
- * those of a program whose short gaps look like work. */
-static void judge_favour(struct arbiter_session *session)
-{
-    struct favour *favour = &session->favour;
-    uint64_t now = session->arbiter->now, passed = now - favour->from;
-    if (passed < FAVOUR_WINDOW_NS)
-        return;
-    bool is_wasted = favour->ns - favour->used_ns > FAVOUR_WASTE * (double)passed;
-    if (is_wasted && favour->was_wasted) {
-        favour->again_at = now + favour->every;
-        favour->every *= favour->every < FAVOUR_MOST_NS ? 2 : 1;
-    } else if (!is_wasted && favour->ns > 0) {
-        favour->every = FAVOUR_FIRST_NS;
-    }
-    favour->was_wasted = is_wasted && !favour->was_wasted;
-    favour->ns = favour->used_ns = 0;
-    favour->from = now;
-}
-
-static bool is_likelier_wrong(const struct arbiter_session *a, const struct arbiter_session *b)
-{
-    return a->is_doubted != b->is_doubted ? a->is_doubted : a->alone_at < b->alone_at;
-}
-
-/* Of those that have work before the GPU often, one that is doubted for itself; else the one that was measured longest ago. It
- * is measured whoever has to wait for that. */
-static void doubt_likeliest(struct arbiter *arbiter, uint64_t gpu)
-{
-    struct arbiter_session *likeliest = NULL;
-    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if ((at->held >> gpu & 1) && at->is_known && !at->closing && at->share_busy > AUDIT_LITTLE &&
-            arbiter->now >= at->doubt_at && (!likeliest || is_likelier_wrong(at, likeliest)))
-            likeliest = at;
-    if (likeliest)
-        likeliest->is_doubted = likeliest->is_wrong = true;
-}
-
-/* Costs are wrong where all together were charged more than the time that passed; or less, where somebody always had
- * work. */
-static void audit(struct arbiter *arbiter, uint64_t gpu)
-{
-    double charged = arbiter->gpus[gpu].charged_ns,
-           passed = (double)(arbiter->now - arbiter->gpus[gpu].audit_at);
-    bool is_full = false;
-    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
-        if (!(at->held >> gpu & 1))
-            continue;
-        charged += is_exclusive(at) ? at->spent_ns : 0;
-        is_full |= at->share_busy > AUDIT_BUSY;
-    }
-    if (passed < AUDIT_NS)
-        return;
-    double part = (charged - arbiter->gpus[gpu].audited_ns) / passed;
-    arbiter->gpus[gpu].audit_at = arbiter->now;
-    arbiter->gpus[gpu].audited_ns = charged;
-    if (part > 1 + AUDIT_WRONG || (is_full && part < 1 - AUDIT_WRONG))
-        doubt_likeliest(arbiter, gpu);
-}
-
 void arbiter_find_roles(struct arbiter *arbiter)
 {
     FOR_GPUS (gpu, arbiter->shares)
-        audit(arbiter, gpu);
+        arbiter_audit(arbiter, gpu);
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
         bool took_turns = at->takes_turns;
-        judge_favour(at);
+        arbiter_favour_judge(at);
         if (at->is_doubted && at->is_known && is_held(at))
             measure_again(at, &at->doubt_at, &at->doubt_every);
         if (!at->gpus)

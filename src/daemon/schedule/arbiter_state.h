@@ -1,7 +1,8 @@
-/* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens,
- * arbiter_time.c keeps the accounts, arbiter_cost.c knows what calls cost, arbiter_beside.c guesses what a session used beside others,
- * arbiter_debt.c keeps the accounts of users, arbiter_role.c learns what sessions are like and says who takes turns, arbiter_order.c says who comes first, arbiter_decide.c
- * who is to hold what, arbiter_lease.c gives and takes leases. */
+/* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens, arbiter_time.c keeps the accounts,
+ * arbiter_debt.c those of users, arbiter_cost.c knows what calls cost, arbiter_beside.c guesses what a session used beside others,
+ * arbiter_role.c learns what sessions are like and says who takes turns, arbiter_favour.c whether others hold still for one,
+ * arbiter_audit.c who is measured again, arbiter_order.c says who comes first, arbiter_decide.c who is to hold what, arbiter_lease.c
+ * gives and takes leases. */
 #pragma once
 
 #include "daemon/schedule/arbiter_types.h"
@@ -471,6 +472,19 @@ void arbiter_note_progress(struct arbiter_session *session, double part, double 
 void arbiter_learn_turn(struct arbiter_session *session, bool gave_back);
 /* Find out who takes turns now. */
 void arbiter_find_roles(struct arbiter *arbiter);
+
+/* --- arbiter_favour.c ------------------------------------------------------------------------------ */
+
+void arbiter_favour_begin(struct arbiter_session *session);
+/* So much time passed in which others hold still for its bursts, or do not. */
+void arbiter_favour_count(struct arbiter_session *session, double passed_ns);
+/* Whether they do so any more is looked at now and then. */
+void arbiter_favour_judge(struct arbiter_session *session);
+
+/* --- arbiter_audit.c ------------------------------------------------------------------------------- */
+
+/* On that GPU, if it is time. */
+void arbiter_audit(struct arbiter *arbiter, uint64_t gpu);
 
 /* --- arbiter_order.c ------------------------------------------------------------------------------- */
 

@@ -21,8 +21,6 @@
  * charges of those fall that are not sure. */
 #define LEFT_MOST_NS 120000000.0
 #define LEFT_PART_NS 200000000.0
-/* For so long those who hold still keep the GPU busy: with what they may have before it, and a piece. */
-#define STILL_FOR_OTHERS_NS (2.0 * (double)AHEAD_BELOW_NS)
 /* Of what is promised, at most, where turns are short. */
 #define HANDOVERS_RATIO 0.02
 
@@ -159,15 +157,6 @@ static double believed_part(const struct arbiter_session *session)
     return part;
 }
 
-/* Others hold still, but what they have before the GPU goes on. */
-static void count_favour(struct favour *favour, double passed)
-{
-    double before = fmax(favour->still_ns, STILL_FOR_OTHERS_NS);
-    favour->still_ns = favour->is_given ? favour->still_ns + passed : 0;
-    if (favour->still_ns > before)
-        favour->ns += favour->still_ns - before;
-}
-
 void arbiter_settle(struct arbiter *arbiter, uint64_t now)
 {
     unsigned open[ARBITER_GPUS] = {0};
@@ -183,7 +172,7 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
             FOR_GPUS (gpu, session->held)
                 open[gpu] += parties(session);
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        count_favour(&session->favour, passed);
+        arbiter_favour_count(session, passed);
         if (is_still(session))
             session->seen.still_ns += passed;
         else if (is_exclusive(session))

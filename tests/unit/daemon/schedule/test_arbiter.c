@@ -218,7 +218,46 @@ static void processes_that_keep_step_are_charged_for_what_they_did(void **state)
     world_run(&world, 10 * SECOND);
     charged = used_s(first) - charged;
     computed = first->device_ns + second->device_ns + third->device_ns - computed;
-    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 1.5);
+    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 0.5);
+    world.breaches = 0;
+}
+
+/* Each tells of the time in which it waits for the others, which is nearly all. */
+static void processes_that_begin_together_are_charged_for_what_they_did(void **state)
+{
+    const struct program program = {.piece_ns = 700000, .burst = 3, .idle_ns = 12600000};
+    struct member *members[3] = {world_add(&world, "40%..100%", NORMAL, program)};
+    members[1] = world_add_process(&world, members[0]->session, program);
+    members[2] = world_add_process(&world, members[0]->session, program);
+    world_add(&world, "40%..100%", NORMAL, (struct program){.piece_ns = 400000, .says_when_closed = true});
+    world_run(&world, SECOND);
+    double charged = used_s(members[0]);
+    uint64_t computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns;
+    world_run(&world, 10 * SECOND);
+    charged = used_s(members[0]) - charged;
+    computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns - computed;
+    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 0.5);
+    world.breaches = 0;
+}
+
+/* What is used follows from who makes how many calls; a process that comes later is measured too. */
+static void processes_that_differ_are_charged_for_what_they_did(void **state)
+{
+    struct member *members[3] = {world_add(
+        &world, "40%..100%", NORMAL, (struct program){.piece_ns = 50000, .burst = 2, .idle_ns = 900000})};
+    members[1] = world_add_process(&world, members[0]->session,
+                                   (struct program){.piece_ns = 5000000, .burst = 1, .idle_ns = 46000000});
+    world_add(&world, "40%..100%", NORMAL, (struct program){.piece_ns = 400000, .says_when_closed = true});
+    world_run(&world, 4 * SECOND);
+    members[2] = world_add_process(&world, members[0]->session,
+                                   (struct program){.piece_ns = 700000, .burst = 2, .idle_ns = 9000000});
+    world_run(&world, 6 * SECOND);
+    double charged = used_s(members[0]);
+    uint64_t computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns;
+    world_run(&world, 10 * SECOND);
+    charged = used_s(members[0]) - charged;
+    computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns - computed;
+    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 0.5);
     world.breaches = 0;
 }
 
@@ -1268,6 +1307,8 @@ int main(void)
         T(processes_of_a_session_share_what_it_is_due),
         T(more_processes_get_no_more_where_turns_overlap),
         T(processes_that_keep_step_are_charged_for_what_they_did),
+        T(processes_that_begin_together_are_charged_for_what_they_did),
+        T(processes_that_differ_are_charged_for_what_they_did),
         T(who_has_work_for_too_short_now_and_too_long_then_is_charged_for_its_calls),
         T(no_more_is_charged_than_the_time_that_passed),
         T(a_guest_that_dies_is_not_charged_for_its_gaps),

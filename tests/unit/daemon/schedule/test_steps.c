@@ -104,7 +104,7 @@ static void run_to_closing(void)
     fail_msg("the pair's turn does not end");
 }
 
-static int begin(void **state)
+static int begin_measuring(void **state)
 {
     struct share share = {.min = 5000, .max = 10000};
     (void)state;
@@ -123,6 +123,12 @@ static int begin(void **state)
             return_lease(all[i], WIRE_OUTCOME_DRAINED);
         want(all[i]);
     }
+    return 0;
+}
+
+static int begin(void **state)
+{
+    begin_measuring(state);
     /* So that the first turns, which measure, are over. */
     for (unsigned turns = 0; turns < 20; turns++) {
         run_to_closing();
@@ -371,9 +377,57 @@ static void who_leaves_last_is_followed_before_it_has_drained(void **state)
     assert_true(other.open && !other.revoked);
 }
 
+/* --- Measuring ------------------------------------------------------------------------------------- */
+
+static void drain_revoked(void)
+{
+    struct told *all[] = {&first, &second, &other};
+    for (unsigned i = 0; i < 3; i++)
+        if (all[i]->revoked)
+            drain(all[i]);
+}
+
+static void one_process_after_the_other_is_measured(void **state)
+{
+    bool was_first = false, was_second = false;
+    (void)state;
+    for (unsigned ms = 0; !(first.open && second.open); ms++) {
+        assert_true(ms < 1000);
+        was_first |= first.open;
+        was_second |= second.open;
+        drain_revoked();
+        pass_ms();
+    }
+    assert_true(was_first && was_second);
+}
+
+/* What the one does may wait for the other. */
+static void who_is_measured_makes_way_for_another_process_of_its_session(void **state)
+{
+    bool rests = false;
+    (void)state;
+    for (unsigned ms = 0; !rests || !(first.open || second.open); ms++) {
+        assert_true(ms < 1000);
+        rests |= other.open;
+        if (other.open)
+            return_lease(&other, WIRE_OUTCOME_IDLE); /* and wants nothing more */
+        drain_revoked();
+        pass_ms();
+    }
+    const struct told *measured = first.open ? &first : &second, *waits = first.open ? &second : &first;
+    for (unsigned ms = 0; !measured->revoked; ms++) {
+        assert_true(ms < 100);
+        assert_false(waits->open);
+        pass_ms();
+    }
+    drain_revoked();
+    assert_true(waits->open);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define MEASURED(name) cmocka_unit_test_setup_teardown(name, begin_measuring, end)
     const struct CMUnitTest tests[] = {
         TEST(who_has_drained_takes_a_step_where_work_outlives_the_slices_of_others),
         TEST(nobody_steps_who_does_not_want_to),
@@ -388,6 +442,8 @@ int main(void)
         TEST(who_was_let_in_stays_so_whatever_steps_leave),
         TEST(a_turn_goes_on_without_a_process_that_leaves),
         TEST(who_leaves_last_is_followed_before_it_has_drained),
+        MEASURED(one_process_after_the_other_is_measured),
+        MEASURED(who_is_measured_makes_way_for_another_process_of_its_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
