@@ -154,9 +154,12 @@ uint64_t agent_next_look_ns(struct gate *gate)
     if (agent_counts_looks())
         return agent.measure.look_at_ns > now_ns ? agent.measure.look_at_ns - now_ns : 0;
     if (agent.idle_from_ns) {
-        uint64_t rests_at_ns = agent.idle_from_ns + agent_rest_ns(), tick_ns = some_time_ns(AGENT_TICK_NS);
+        uint64_t rests_at_ns = agent.idle_from_ns + agent_rest_ns();
         uint64_t rests_ns = rests_at_ns > now_ns ? rests_at_ns - now_ns : 0;
-        return rests_ns < tick_ns ? rests_ns : tick_ns;
+        /* Work that begins before that matters to nobody but those who are told of bursts. */
+        bool tells_begin = (agent.flags & WIRE_LEASE_BURSTS) && !agent.told_burst;
+        uint64_t most_ns = tells_begin ? some_time_ns(AGENT_TICK_NS) : UINT64_MAX;
+        return rests_ns < most_ns ? rests_ns : most_ns;
     }
     uint64_t ticks = 1 + agent.measure.busy_in_a_row / LOOKS_FOR_TICK;
     /* A program of short gaps does not rest as soon as its work is done. */
