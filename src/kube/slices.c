@@ -271,8 +271,11 @@ static void register_slices(struct slices *slices, ino_t with)
     free(packed);
 }
 
+/* A kubelet that has removed our socket will not answer any more, or does it too late: it is asked anew. */
 static int open_server(struct slices *slices, struct error *error)
 {
+    grpc_give_up(slices->registering);
+    slices->registering = NULL;
     slices->registered_with = 0;
     return grpc_server_open(slices->kubelet->loop, slices->socket, methods, slices, &slices->server, error);
 }

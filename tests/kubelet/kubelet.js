@@ -25,6 +25,7 @@ const say = object => process.stdout.write(JSON.stringify(object) + '\n');
 const unix = socket => 'unix://' + socket;
 let pods = [];
 let refusal = null;
+let isSilent = false; // the next registration is not answered
 let devicePlugin = null;
 let draPlugin = null;
 let servers = [];
@@ -60,6 +61,10 @@ async function register(request, answer) {
         const told = await call(client, 'GetDevicePluginOptions', {});
         await watch(client);
         devicePlugin = client;
+        if (isSilent) {
+            isSilent = false;
+            return;
+        }
         answer(null, {});
         say({event: 'registered', request: request.request, options: told});
     } catch (error) {
@@ -119,9 +124,13 @@ const commands = {
         NotThere: (request, answer) => answer(null, {}),
     }).then(() => ({})),
     refuse: words => { refusal = words.why; return {}; },
-    restart: async () => {
-        servers.forEach(server => server.forceShutdown());
-        servers = [];
+    silent: () => { isSilent = true; return {}; },
+    // Connections of before may be noticed to end later than the sockets that come and go.
+    restart: async words => {
+        if (!words.keeps_connections) {
+            servers.forEach(server => server.forceShutdown());
+            servers = [];
+        }
         await start();
         return {};
     },

@@ -91,6 +91,17 @@ def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine,
     assert "does not take" not in plugin.log_text()
 
 
+def test_a_kubelet_that_starts_before_it_has_answered_is_asked_anew(machine, kubelet, make_plugin):
+    rare_timers = machine.product.build / "tests/system/preloads/rare_timers.so"
+    if not rare_timers.exists():
+        pytest.skip("this build has no preloads")
+    kubelet.must("silent")
+    make_plugin(machine).start(LD_PRELOAD=str(rare_timers))
+    kubelet.event("devices")
+    kubelet.must("restart", keeps_connections=True)
+    registered(kubelet)
+
+
 def test_a_refusal_is_said_once_and_asked_again(kubelet, machine, make_plugin):
     kubelet.must("refuse", why="not today")
     plugin = make_plugin(machine).start()
