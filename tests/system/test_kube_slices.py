@@ -78,12 +78,18 @@ def test_a_kubelet_that_starts_anew_is_registered_with_again(kubelet, plugin):
     registered(kubelet)
 
 
-def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine, kubelet, make_plugin):
-    """It judges the node's pods a second later. A socket of a kubelet that is not there yet is in nobody's way."""
-    rare_timers = machine.product.build / "tests/system/preloads/rare_timers.so"
-    if not rare_timers.exists():
+@pytest.fixture
+def rare_timers(machine):
+    """To be preloaded: the plug-in does nothing of its own accord then, but what an event has it do."""
+    library = machine.product.build / "tests/system/preloads/rare_timers.so"
+    if not library.exists():
         pytest.skip("this build has no preloads")
-    plugin = make_plugin(machine).start(LD_PRELOAD=str(rare_timers))
+    return str(library)
+
+
+def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine, kubelet, make_plugin, rare_timers):
+    """It judges the node's pods a second later. A socket of a kubelet that is not there yet is in nobody's way."""
+    plugin = make_plugin(machine).start(LD_PRELOAD=rare_timers)
     registered(kubelet)
     for _ in range(5):
         kubelet.must("restart")
@@ -91,12 +97,9 @@ def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine,
     assert "does not take" not in plugin.log_text()
 
 
-def test_a_kubelet_that_starts_before_it_has_answered_is_asked_anew(machine, kubelet, make_plugin):
-    rare_timers = machine.product.build / "tests/system/preloads/rare_timers.so"
-    if not rare_timers.exists():
-        pytest.skip("this build has no preloads")
+def test_a_kubelet_that_starts_before_it_has_answered_is_asked_anew(machine, kubelet, make_plugin, rare_timers):
     kubelet.must("silent")
-    make_plugin(machine).start(LD_PRELOAD=str(rare_timers))
+    make_plugin(machine).start(LD_PRELOAD=rare_timers)
     kubelet.event("devices")
     kubelet.must("restart", keeps_connections=True)
     registered(kubelet)

@@ -47,8 +47,8 @@ static double part_of_session(const struct arbiter_process *teller, uint64_t fro
     double sum = 0, idle = 1;
     unsigned count = 0;
     for (const struct arbiter_process *at = session->processes; at; at = at->next) {
-        bool is_open = at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING;
-        if ((!is_open && at->reported_at <= from) || session->arbiter->now - at->reported_at > SILENT_NS)
+        if ((!is_let_in(at) && at->reported_at <= from) ||
+            session->arbiter->now - at->reported_at > SILENT_NS)
             continue;
         double part = at->busy_told_ns > 0 ? at->busy_part : teller->busy_part;
         sum += part;
@@ -104,7 +104,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
         return;
     uint64_t began = began_at(process, from);
     bool is_alone = session->company_at <= began;
-    bool is_single = is_alone && has_several_processes(session) && session->together_at <= began;
+    bool is_single = is_alone && is_single_since(session, began);
     if (is_alone)
         least_note(&process->least, work->measured, (double)work->least_ns);
     double busy = (double)(told->busy_ns < most ? told->busy_ns : most);
@@ -211,7 +211,7 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
 /* Told under a lease that is over, it counts for nothing. */
 static bool is_current(const struct arbiter_process *process, uint64_t lease)
 {
-    return lease == process->lease && (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING);
+    return lease == process->lease && is_let_in(process);
 }
 
 void arbiter_work(struct arbiter_process *process, const struct wire_work *work, uint64_t now)
@@ -366,7 +366,7 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     struct arbiter_session *session = process->session;
     struct arbiter *arbiter = session->arbiter;
     arbiter_settle(arbiter, now);
-    if (process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING)
+    if (is_let_in(process))
         take_last_measure(process);
     struct arbiter_process **at = &session->processes;
     while (*at != process)

@@ -12,8 +12,6 @@
 #define SEVERAL_ERROR 0.3
 /* For so long what processes told is taken together: long pieces are told of late. */
 #define SMOOTH_NS 2000000000.0
-/* Fewer stretches do not tell how much they differ. */
-#define STRETCHES_LEAST 2
 /* Of more of them, not each is measured at once. */
 #define MEASURED_MOST 4u
 
@@ -30,22 +28,14 @@ bool arbiter_is_measured_singly(const struct arbiter_session *session)
     return true;
 }
 
-static bool has_open_gate(const struct arbiter_session *session)
-{
-    for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING)
-            return true;
-    return false;
-}
-
 unsigned arbiter_measured_count(const struct arbiter_session *session)
 {
     unsigned count = 0;
-    for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        count++;
     if (!arbiter_is_measured_singly(session))
         return 1;
-    return count < MEASURED_MOST ? count : MEASURED_MOST;
+    for (const struct arbiter_process *at = session->processes; at && count < MEASURED_MOST; at = at->next)
+        count++;
+    return count;
 }
 
 static bool is_sure(const struct arbiter_process *process)
@@ -61,10 +51,12 @@ static bool counts(const struct arbiter_process *process)
 
 bool arbiter_knows_each(const struct arbiter_session *session)
 {
+    if (!arbiter_is_measured_singly(session))
+        return false;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (counts(at) && at->cost.calls <= 0)
             return false;
-    return arbiter_is_measured_singly(session);
+    return true;
 }
 
 bool arbiter_is_sure_of_each(const struct arbiter_session *session)
@@ -89,7 +81,7 @@ static bool is_measured_before(const struct arbiter_process *a, const struct arb
 bool arbiter_may_be_measured(const struct arbiter_process *process)
 {
     const struct arbiter_session *session = process->session;
-    if (has_open_gate(session))
+    if (arbiter_is_any_let_in(session))
         return false;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (arbiter_process_is_waiting(at) && is_measured_before(at, process))
@@ -130,11 +122,12 @@ void arbiter_learn_singly(struct arbiter_process *process, struct cost_stretch s
     solo_cost_learn(&process->cost, stretch, !process->session->is_known);
 }
 
+/* Where it is known how much stretches differ, they do not much. */
 static bool was_each_measured(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (counts(at) && (at->is_like_another ||
-                           (at->cost.stretches >= STRETCHES_LEAST && !solo_cost_is_steady(&at->cost))))
+                           (isfinite(solo_cost_error(&at->cost)) && !solo_cost_is_steady(&at->cost))))
             return false;
     return true;
 }

@@ -42,9 +42,15 @@ static bool takes_one_by_one(const struct arbiter_session *session)
     return session->lease == LEASE_EXCLUSIVE && is_measuring(session) && arbiter_is_measured_singly(session);
 }
 
+/* One of them waits until the one that is measured makes way. */
+static bool is_pressed_by_its_own(const struct arbiter_session *holder)
+{
+    return takes_one_by_one(holder) && arbiter_has_waiting_process(holder);
+}
+
 static bool is_pressed(const struct arbiter_session *holder)
 {
-    if (takes_one_by_one(holder) && arbiter_has_waiting_process(holder))
+    if (is_pressed_by_its_own(holder))
         return true;
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
         if (arbiter_presses(at, holder))
@@ -54,7 +60,7 @@ static bool is_pressed(const struct arbiter_session *holder)
 
 static bool is_waited_for(const struct arbiter_session *holder)
 {
-    if (takes_one_by_one(holder) && arbiter_has_waiting_process(holder))
+    if (is_pressed_by_its_own(holder))
         return true;
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
         if (arbiter_is_eligible(at) && (at->gpus & holder->held) && (at->takes_turns || is_measuring(holder)))

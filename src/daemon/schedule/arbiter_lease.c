@@ -64,10 +64,10 @@ bool arbiter_is_waiting(const struct arbiter_session *session)
     return session->lease == LEASE_NONE && arbiter_has_waiting_process(session);
 }
 
-static bool has_gate(const struct arbiter_session *session, enum arbiter_gate gate)
+bool arbiter_is_any_let_in(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == gate)
+        if (is_let_in(at))
             return true;
     return false;
 }
@@ -172,8 +172,7 @@ static void end_lease(struct arbiter_session *session, bool gave_back)
 
 void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_back)
 {
-    if (session->lease != LEASE_NONE && !has_gate(session, PROCESS_OPEN) &&
-        !has_gate(session, PROCESS_CLOSING))
+    if (session->lease != LEASE_NONE && !arbiter_is_any_let_in(session))
         end_lease(session, gave_back);
 }
 

@@ -336,7 +336,7 @@ static void judge_stretch(struct arbiter_session *session)
     session->last_busy = bounded(busy);
     session->last_used = bounded(spent < 0 ? busy : fmin(spent, busy));
     struct told told = {passed, busy, bounded(used), left_by_others(&seen, passed)};
-    bool is_single = is_alone && has_several_processes(session) && session->together_at <= seen.from;
+    bool is_single = is_alone && is_single_since(session, seen.from);
     if (!is_single)
         judge(session, told, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
@@ -357,8 +357,7 @@ static bool is_stretch(const struct arbiter_session *session)
     if (passed < STRETCH_NS)
         return false;
     for (const struct arbiter_process *at = session->processes; at && passed < STRETCH_MOST_NS; at = at->next)
-        if ((at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING) &&
-            now - at->reported_at > TELL_TOGETHER_NS)
+        if (is_let_in(at) && now - at->reported_at > TELL_TOGETHER_NS)
             return false;
     return !is_measured_as_a_whole(session);
 }

@@ -333,6 +333,18 @@ static inline bool has_several_processes(const struct arbiter_session *session)
     return session->processes && session->processes->next;
 }
 
+/* It may have work before the GPU, and its session's lease lasts for it. */
+static inline bool is_let_in(const struct arbiter_process *process)
+{
+    return process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING;
+}
+
+/* No two of its several processes could have told of the time since then. */
+static inline bool is_single_since(const struct arbiter_session *session, uint64_t since)
+{
+    return has_several_processes(session) && session->together_at <= since;
+}
+
 /* What others keep from it of its minimum. */
 static inline double missing(const struct arbiter_session *session)
 {
@@ -514,6 +526,8 @@ bool arbiter_is_in_the_way(const struct arbiter_session *session);
  * session. */
 bool arbiter_process_is_waiting(const struct arbiter_process *process);
 bool arbiter_has_waiting_process(const struct arbiter_session *session);
+/* Whether one of its processes is let in. */
+bool arbiter_is_any_let_in(const struct arbiter_session *session);
 bool arbiter_is_waiting(const struct arbiter_session *session);
 
 void arbiter_open_gate(struct arbiter_process *process);

@@ -106,7 +106,7 @@ static unsigned parties(const struct arbiter_session *session)
 {
     unsigned count = 0;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        count += at->gate == PROCESS_OPEN || at->gate == PROCESS_CLOSING;
+        count += is_let_in(at);
     return count ? count : 1;
 }
 

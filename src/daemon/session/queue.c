@@ -184,18 +184,19 @@ static void admit(struct session *session, const struct allotment *allotment)
     session_end(session, "it had its turn and cannot begin");
 }
 
-static void note_own_waiting(const struct queued *queued, unsigned gpu_count)
+/* Whether it asks for one of those GPUs; and that it does. */
+static bool asks_for_any(const struct queued *queued, const bool gpus[static LEDGER_GPUS], unsigned gpu_count)
 {
     for (unsigned gpu = 0; gpu < gpu_count; gpu++)
-        queued->user->is_behind[gpu] |= admission_may_reserve(&queued->request, gpu);
-}
-
-static bool is_behind_own(const struct queued *queued, unsigned gpu_count)
-{
-    for (unsigned gpu = 0; gpu < gpu_count; gpu++)
-        if (queued->user->is_behind[gpu] && admission_may_reserve(&queued->request, gpu))
+        if (gpus[gpu] && admission_may_reserve(&queued->request, gpu))
             return true;
     return false;
+}
+
+static void add_asked(const struct queued *queued, bool gpus[static LEDGER_GPUS], unsigned gpu_count)
+{
+    for (unsigned gpu = 0; gpu < gpu_count; gpu++)
+        gpus[gpu] |= admission_may_reserve(&queued->request, gpu);
 }
 
 /* What a session that goes past others takes from them. */
@@ -272,22 +273,13 @@ struct walk {
 
 static bool is_behind_others(const struct walk *walk, const struct queued *queued)
 {
-    for (unsigned gpu = 0; gpu < walk->state.gpu_count; gpu++)
-        if (walk->is_awaited[gpu] && admission_may_reserve(&queued->request, gpu))
-            return true;
-    return false;
-}
-
-static void note_waiting(struct walk *walk, const struct queued *queued)
-{
-    for (unsigned gpu = 0; gpu < walk->state.gpu_count; gpu++)
-        walk->is_awaited[gpu] |= admission_may_reserve(&queued->request, gpu);
+    return asks_for_any(queued, walk->is_awaited, walk->state.gpu_count);
 }
 
 static bool find_room(const struct queue *queue, const struct walk *walk, const struct queued *queued,
                       struct admission *admission)
 {
-    if (is_behind_own(queued, walk->state.gpu_count) ||
+    if (asks_for_any(queued, queued->user->is_behind, walk->state.gpu_count) ||
         admission_plan(&walk->state, NULL, &queued->request, admission, NULL) < 0 || admission->waits)
         return false;
     return !is_behind_others(walk, queued) || may_pass(queue, queued, &admission->allotment);
@@ -309,9 +301,9 @@ static void walk_line(struct daemon *daemon)
         bool has_room = find_room(queue, &walk, at, &admission);
         at->waits_for_others = !has_room && waits_for_others(at);
         if (at->waits_for_others)
-            note_waiting(&walk, at);
+            add_asked(at, walk.is_awaited, walk.state.gpu_count);
         else if (!has_room)
-            note_own_waiting(at, walk.state.gpu_count);
+            add_asked(at, at->user->is_behind, walk.state.gpu_count);
         if (!has_room)
             continue;
         struct session *session = at->session;

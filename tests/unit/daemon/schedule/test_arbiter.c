@@ -204,40 +204,47 @@ static double used_s(const struct member *member)
     return (double)arbiter_session_used(member->session, 0) / (double)SECOND;
 }
 
+static uint64_t computed_by(struct member *const members[3])
+{
+    return members[0]->device_ns + members[1]->device_ns + members[2]->device_ns;
+}
+
+/* The processes of a session, over 10 s, in percent. */
+static void assert_charged_for_what_they_did(struct member *const members[3])
+{
+    double charged = used_s(members[0]);
+    uint64_t computed = computed_by(members);
+    world_run(&world, 10 * SECOND);
+    charged = used_s(members[0]) - charged;
+    computed = computed_by(members) - computed;
+    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 0.5);
+    world.breaches = 0;
+}
+
+static const struct program dense_neighbour = {.piece_ns = 400000, .says_when_closed = true};
+
+static void assert_three_are_charged_for_what_they_did(struct program program)
+{
+    struct member *members[3] = {world_add(&world, "40%..100%", NORMAL, program)};
+    members[1] = world_add_process(&world, members[0]->session, program);
+    members[2] = world_add_process(&world, members[0]->session, program);
+    world_add(&world, "40%..100%", NORMAL, dense_neighbour);
+    world_run(&world, SECOND);
+    assert_charged_for_what_they_did(members);
+}
+
 /* Each of them works while the others rest, more often than by chance. */
 static void processes_that_keep_step_are_charged_for_what_they_did(void **state)
 {
     const struct program program = {.piece_ns = 200000, .burst = 1, .idle_ns = 300000};
-    struct member *first = world_add(&world, "40%..100%", NORMAL, program);
-    struct member *second = world_add_process(&world, first->session, program);
-    struct member *third = world_add_process(&world, first->session, program);
-    world_add(&world, "40%..100%", NORMAL, (struct program){.piece_ns = 400000, .says_when_closed = true});
-    world_run(&world, SECOND);
-    double charged = used_s(first);
-    uint64_t computed = first->device_ns + second->device_ns + third->device_ns;
-    world_run(&world, 10 * SECOND);
-    charged = used_s(first) - charged;
-    computed = first->device_ns + second->device_ns + third->device_ns - computed;
-    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 0.5);
-    world.breaches = 0;
+    assert_three_are_charged_for_what_they_did(program);
 }
 
 /* Each tells of the time in which it waits for the others, which is nearly all. */
 static void processes_that_begin_together_are_charged_for_what_they_did(void **state)
 {
     const struct program program = {.piece_ns = 700000, .burst = 3, .idle_ns = 12600000};
-    struct member *members[3] = {world_add(&world, "40%..100%", NORMAL, program)};
-    members[1] = world_add_process(&world, members[0]->session, program);
-    members[2] = world_add_process(&world, members[0]->session, program);
-    world_add(&world, "40%..100%", NORMAL, (struct program){.piece_ns = 400000, .says_when_closed = true});
-    world_run(&world, SECOND);
-    double charged = used_s(members[0]);
-    uint64_t computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns;
-    world_run(&world, 10 * SECOND);
-    charged = used_s(members[0]) - charged;
-    computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns - computed;
-    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 0.5);
-    world.breaches = 0;
+    assert_three_are_charged_for_what_they_did(program);
 }
 
 /* What is used follows from who makes how many calls; a process that comes later is measured too. */
@@ -247,18 +254,12 @@ static void processes_that_differ_are_charged_for_what_they_did(void **state)
         &world, "40%..100%", NORMAL, (struct program){.piece_ns = 50000, .burst = 2, .idle_ns = 900000})};
     members[1] = world_add_process(&world, members[0]->session,
                                    (struct program){.piece_ns = 5000000, .burst = 1, .idle_ns = 46000000});
-    world_add(&world, "40%..100%", NORMAL, (struct program){.piece_ns = 400000, .says_when_closed = true});
+    world_add(&world, "40%..100%", NORMAL, dense_neighbour);
     world_run(&world, 4 * SECOND);
     members[2] = world_add_process(&world, members[0]->session,
                                    (struct program){.piece_ns = 700000, .burst = 2, .idle_ns = 9000000});
     world_run(&world, 6 * SECOND);
-    double charged = used_s(members[0]);
-    uint64_t computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns;
-    world_run(&world, 10 * SECOND);
-    charged = used_s(members[0]) - charged;
-    computed = members[0]->device_ns + members[1]->device_ns + members[2]->device_ns - computed;
-    assert_near(10 * charged, 10 * (double)computed / (double)SECOND, 0.5);
-    world.breaches = 0;
+    assert_charged_for_what_they_did(members);
 }
 
 /* Where an agent looks now and then whether there is work, it finds too little in one report and too much in the next. */
