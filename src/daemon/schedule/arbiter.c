@@ -26,6 +26,8 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
 
 /* A process that told nothing for so long has no work. */
 #define SILENT_NS UINT64_C(100000000)
+/* Two reports. */
+#define UNTOLD_NS (2.0 * WIRE_REPORT_NS)
 #define BUSY_SMOOTH_NS 100000000.0
 #define MOST_OF_PART 0.85
 
@@ -124,14 +126,23 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     arbiter_learn(process, is_alone, passed, whole, busy, (double)told->calls);
 }
 
+/* Of the time for which it told nothing, it had work for so long at most: it tells of what is done in each report. Who takes a turn
+ * that others want would have given it back. */
+static double most_untold(const struct arbiter_process *process)
+{
+    const struct arbiter_session *session = process->session;
+    double passed = (double)(session->arbiter->now - process->reported_at);
+    bool gives_back =
+        is_exclusive(session) && (session->lease == LEASE_LOOSE || (session->flags & WIRE_LEASE_WANTED));
+    return gives_back ? passed : fmin(passed, (double)process->longest_ns + UNTOLD_NS);
+}
+
 /* It told nothing of what it did last. A turn was its own; a guest was what it has been of late. */
 static void take_last_measure(struct arbiter_process *process)
 {
-    double passed = (double)(process->session->arbiter->now - process->reported_at);
-    uint64_t busy =
-        process->session->lease == LEASE_GUEST ? (uint64_t)(passed * process->busy_part) : UINT64_MAX;
-    take_measure(process,
-                 &(struct wire_work){.progress = {.busy_ns = busy, .longest_ns = process->longest_ns}});
+    double part = process->session->lease == LEASE_GUEST ? process->busy_part : 1;
+    take_measure(process, &(struct wire_work){.progress = {.busy_ns = (uint64_t)(most_untold(process) * part),
+                                                           .longest_ns = process->longest_ns}});
 }
 
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)

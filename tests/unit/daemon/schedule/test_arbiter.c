@@ -296,6 +296,26 @@ static void no_more_is_charged_than_the_time_that_passed(void **state)
     assert_near(charged > 10 ? charged : 10, 10, 0.2);
 }
 
+/* Nor is it held against the next session of the user. */
+static void a_guest_that_dies_long_after_it_has_worked_is_not_charged_for_that(void **state)
+{
+    struct member *guest = world_add_of(&world, 7, "0%..50%", NORMAL,
+                                        (struct program){.piece_ns = 100000, .burst = 1, .idle_ns = 100000});
+    world_add(&world, "20%..100%", NORMAL,
+              (struct program){.piece_ns = 100000, .burst = 1, .idle_ns = 400000});
+    world_run(&world, 2 * SECOND);
+    assert_int_equal(arbiter_session_lease(guest->session), LEASE_GUEST);
+    guest->program.idle_ns = 3600 * SECOND;
+    world_run(&world, 5 * SECOND);
+    double charged = used_s(guest);
+    world_kill(guest);
+    assert_true(used_s(guest) - charged < 0.03);
+    struct member *next = world_add_of(&world, 7, "0%..50%", NORMAL,
+                                       (struct program){.piece_ns = 100000, .burst = 1, .idle_ns = 100000});
+    world_run(&world, 100 * MS);
+    assert_true(next->device_ns > 20 * MS);
+}
+
 static void a_guest_that_dies_is_not_charged_for_its_gaps(void **state)
 {
     struct member *guest = world_add(&world, "20%..100%", NORMAL,
@@ -1313,6 +1333,7 @@ int main(void)
         T(who_has_work_for_too_short_now_and_too_long_then_is_charged_for_its_calls),
         T(no_more_is_charged_than_the_time_that_passed),
         T(a_guest_that_dies_is_not_charged_for_its_gaps),
+        T(a_guest_that_dies_long_after_it_has_worked_is_not_charged_for_that),
         T(a_session_without_a_minimum_gets_what_is_not_promised),
         T(a_minimum_that_is_not_used_goes_to_the_others),
         T(a_maximum_is_kept_on_an_idle_gpu),
