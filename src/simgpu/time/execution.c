@@ -222,8 +222,8 @@ static struct timeline_marks submit_marked(CUcontext context, CUstream stream, e
     for (;;) {
         struct timeline_marks marks = stream_marks(context, stream);
         uint64_t mark;
-        if (timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &marks,
-                            monotonic_ns(), &mark)) {
+        if (timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &marks, monotonic_ns,
+                            &mark)) {
             marks.at[engine] = mark;
             stream_join(context, stream, &marks);
             execution_unlock(gpu);
@@ -275,7 +275,7 @@ bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t durati
     execution_lock(gpu);
     look(gpu);
     bool submitted = timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &nothing,
-                                     monotonic_ns(), &marks->at[engine]);
+                                     monotonic_ns, &marks->at[engine]);
     execution_unlock(gpu);
     return submitted;
 }

@@ -343,7 +343,7 @@ void timeline_slot_begin(struct timeline *timeline, uint32_t slot, uint64_t now_
 }
 
 bool timeline_submit(struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
-                     uint64_t duration_ns, const struct timeline_marks *after, uint64_t now_ns,
+                     uint64_t duration_ns, const struct timeline_marks *after, uint64_t (*clock_ns)(void),
                      uint64_t *mark)
 {
     struct timeline_slot *owner = &timeline->slots[slot];
@@ -356,11 +356,15 @@ bool timeline_submit(struct timeline *timeline, uint32_t slot, enum timeline_eng
     owner->ring[engine][position % TIMELINE_RING].after = *after;
     for (;;) {
         uint64_t seen;
-        struct timeline_state *own = change_begin(timeline, slot, now_ns, &seen);
+        struct timeline_state *own = change_begin(timeline, slot, clock_ns(), &seen);
+        /* A card begins with it at the doorbell, which is the last thing that a call does: all before that took time. */
+        bool is_now = timeline_advance(own, timeline, clock_ns());
         int index = entry_find(own, slot);
-        struct timeline_entry *entry = index >= 0 ? &own->entries[index] : entry_add(timeline, own, slot);
-        entry->engine[engine].submitted = position + 1;
-        if (change_end(timeline, slot, seen))
+        if (is_now) {
+            struct timeline_entry *entry = index >= 0 ? &own->entries[index] : entry_add(timeline, own, slot);
+            entry->engine[engine].submitted = position + 1;
+        }
+        if (change_end(timeline, slot, seen) && is_now)
             break;
     }
     __atomic_store_n(&owner->submitted[engine], position + 1, __ATOMIC_RELEASE);

@@ -138,9 +138,9 @@ void timeline_slot_begin(struct timeline *timeline, uint32_t slot, uint64_t now_
 
 /* Submit an operation and set `*mark` to what to wait for on this engine. False when the queue is full by
  * what the last timeline_look() told; so no place in the queue is used again before that told of its
- * operation's end. */
+ * operation's end. It is submitted when this returns, about: `clock_ns` is asked for the time. */
 bool timeline_submit(struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
-                     uint64_t duration_ns, const struct timeline_marks *after, uint64_t now_ns,
+                     uint64_t duration_ns, const struct timeline_marks *after, uint64_t (*clock_ns)(void),
                      uint64_t *mark);
 
 /* Find out how far `slot`'s queues are. */

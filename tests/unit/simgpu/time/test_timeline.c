@@ -31,11 +31,19 @@ static int timeline_unmake(void **state)
     return munmap(*state, sizeof(struct timeline));
 }
 
+static uint64_t clock_now_ns, clock_step_ns;
+
+static uint64_t read_clock(void)
+{
+    return clock_now_ns += clock_step_ns;
+}
+
 static struct timeline_marks submit(struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
                                     uint64_t duration_ns, const struct timeline_marks *after, uint64_t now_ns)
 {
     struct timeline_marks marks = *after;
-    assert_true(timeline_submit(timeline, slot, engine, duration_ns, after, now_ns, &marks.at[engine]));
+    clock_now_ns = now_ns;
+    assert_true(timeline_submit(timeline, slot, engine, duration_ns, after, read_clock, &marks.at[engine]));
     return marks;
 }
 
@@ -178,18 +186,29 @@ static void the_expected_time_is_when_it_happens(void **state)
     free(scratch);
 }
 
+/* What a call does before it rings the doorbell takes time, in which the card has nothing of it. */
+static void an_operation_begins_when_its_call_is_nearly_over(void **state)
+{
+    clock_step_ns = MS;
+    struct timeline_marks marks = submit(*state, 0, TIMELINE_COMPUTE, 2 * MS, &nothing, START);
+    clock_step_ns = 0;
+    assert_true(clock_now_ns > START + MS);
+    assert_false(is_reached(*state, 0, &marks, clock_now_ns + 2 * MS - 1));
+    assert_true(is_reached(*state, 0, &marks, clock_now_ns + 2 * MS));
+}
+
 static void a_full_queue_refuses_until_a_look_finds_room(void **state)
 {
     uint64_t mark;
     for (unsigned i = 0; i < TIMELINE_RING; i++)
         submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START);
-    assert_false(timeline_submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START, &mark));
+    assert_false(timeline_submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, read_clock, &mark));
     struct timeline_marks served;
     timeline_look(*state, 0, START + 3 * MS, &served);
     assert_int_equal(served.at[TIMELINE_COMPUTE], 3);
     for (unsigned i = 0; i < 3; i++)
         submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START + 3 * MS);
-    assert_false(timeline_submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, START + 3 * MS, &mark));
+    assert_false(timeline_submit(*state, 0, TIMELINE_COMPUTE, MS, &nothing, read_clock, &mark));
     timeline_look(*state, 0, START + (TIMELINE_RING + 3) * MS, &served);
     assert_int_equal(served.at[TIMELINE_COMPUTE], TIMELINE_RING + 3);
 }
@@ -343,6 +362,7 @@ int main(void)
         TIMELINE_TEST(many_short_operations_share_as_a_long_one_does),
         TIMELINE_TEST(looking_changes_nothing),
         TIMELINE_TEST(the_expected_time_is_when_it_happens),
+        TIMELINE_TEST(an_operation_begins_when_its_call_is_nearly_over),
         TIMELINE_TEST(a_full_queue_refuses_until_a_look_finds_room),
         TIMELINE_TEST(dropped_work_takes_no_time_from_others),
         TIMELINE_TEST(a_slot_s_next_owner_begins_with_nothing_and_with_new_positions),
