@@ -62,6 +62,12 @@ def on_demand(make_daemon, product):
         wait_for(lambda: lock_holder(daemon) is None, "the daemon's end")
 
 
+def test_a_driver_that_needs_seconds_for_its_first_answer_is_waited_for(make_daemon, make_gpu):
+    """As where nobody has used the cards so far. Later a second without an answer is a fault, which ends no daemon either."""
+    daemon = make_daemon(make_gpu(FAKECUDA_NVML_LIST_NS=1_300_000_000)).start()
+    assert daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"] > 0
+
+
 def test_sessions_outlive_a_killed_daemon(daemon):
     kept = create(daemon, name="kept", memory_bytes=3 * MIB)
     environment = kept.pop("environment")

@@ -44,7 +44,7 @@ struct gpu_sampler {
     struct waiters waiting; /* for the sample under way */
     struct waiters later;   /* came after it began: for the next */
     bool is_sampling;
-    bool has_listed; /* at the start */
+    bool has_listed, has_sampled; /* at the start */
     struct error list_error;
     sd_event_source *interval, *timeout, *soon;
     bool is_awaited;      /* `soon` is set */
@@ -139,6 +139,7 @@ static void on_sampled(struct worker_job *worker_job)
     rest_after(sampler, job->took_usec);
     nvml_sample_free(job);
     sampler->is_asked_again = false;
+    sampler->has_sampled = true;
     change_publish(daemon, &(struct change){CHANGE_GPUS_SAMPLED}, "the GPUs were sampled");
     sampler->is_sampling = false;
     sd_event_source_set_enabled(sampler->timeout, SD_EVENT_OFF);
@@ -336,7 +337,7 @@ static void on_listed(struct worker_job *worker_job)
     free(list);
 }
 
-/* Run the loop until `*is_done`. */
+/* Run the loop until `*is_done`: a driver that nobody has used so far needs seconds for its first answer. */
 static int wait_for(struct daemon *daemon, const bool *is_done)
 {
     uint64_t end = daemon_now_usec() + START_USEC;
@@ -349,11 +350,6 @@ static int wait_for(struct daemon *daemon, const bool *is_done)
     return 0;
 }
 
-static void set_true(void *argument)
-{
-    *(bool *)argument = true;
-}
-
 static int list_cards(struct daemon *daemon, struct error *error)
 {
     struct gpu_sampler *sampler = daemon->sampler;
@@ -364,7 +360,6 @@ static int list_cards(struct daemon *daemon, struct error *error)
     list->sampler = sampler;
     worker_submit(sampler->worker, &list->job);
     int result = wait_for(daemon, &sampler->has_listed);
-    bool has_sample = false;
     if (result == 0 && sampler->list_error.status) {
         *error = sampler->list_error;
         return -error->status;
@@ -374,11 +369,11 @@ static int list_cards(struct daemon *daemon, struct error *error)
                          "the NVIDIA driver shows no GPU, nor any MIG instance of one in MIG mode; add "
                          "--simulated for a simulated one");
     if (result == 0) {
-        gpu_refresh(daemon, set_true, &has_sample);
-        result = wait_for(daemon, &has_sample);
+        begin_sample(sampler);
+        result = wait_for(daemon, &sampler->has_sampled);
     }
     if (result < 0)
-        return error_set_errno(error, -result, "NVML has not listed the GPUs within %llu s",
+        return error_set_errno(error, -result, "NVML has not said what GPUs there are within %llu s",
                                (unsigned long long)START_USEC / 1000000);
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         if (!daemon->gpus[i].healthy)
