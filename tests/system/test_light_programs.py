@@ -104,6 +104,15 @@ def test_short_kernels_are_charged_for_themselves_where_calls_cost_more(make_dae
     pytest.fail(f"{results}")
 
 
+@pytest.mark.parametrize("more", [(), ("back",), ("copy=64",)], ids=["waits", "copies-back", "copies"])
+def test_calls_that_differ_by_their_place_are_charged_for_what_they_use(together, more):
+    """Who measures the first calls of bursts, or those in the middle, takes the others to be like them."""
+    def try_once():
+        one, = together([("kernel=40", "burst=7", "last=600", "gap=500", *more)], compute("10%..100%"))
+        return abs(one["charged"] - one["gpu"]) <= max(0.5, 0.03 * one["gpu"]), one
+    holds(try_once)
+
+
 def agent_sleeps(pid):
     """How often the agent of a process has slept."""
     agent, = (task for task in pathlib.Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text() == "gpuslice-agent\n")

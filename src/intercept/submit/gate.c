@@ -183,7 +183,9 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
         if (word >= GATE_DRAINING && take_step(gate))
             break;
         if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
-            if (!(what & GATE_LOADS))
+            if (what & GATE_APART)
+                in_flight_end_chunk(gate, self->entry);
+            else if (!(what & GATE_LOADS))
                 in_flight_begin_sample(gate, what & GATE_PIECES);
             break;
         }
@@ -208,7 +210,8 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
     self->attentive = false;
     if (!attentive ||
         !(atomic_load_explicit(&gate->captures, memory_order_relaxed) && in_flight_is_capturing(stream)))
-        in_flight_count(gate, stream, attentive);
+        in_flight_count(gate, stream, attentive,
+                        atomic_load_explicit(&self->thread->inside, memory_order_relaxed) & GATE_APART);
     go_outside(self);
     if (attentive && atomic_load_explicit(&gate->resting, memory_order_relaxed) &&
         atomic_exchange_explicit(&gate->resting, false, memory_order_acq_rel))

@@ -110,7 +110,8 @@ __attribute__((always_inline)) static inline void gate_enter_for(struct gate *ga
         gate_go_inside(self, what);
         uint32_t word = atomic_load_explicit(&gate->word, memory_order_acquire); /* gate_open() */
         if (atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 &&
-            (word == GATE_FREE || (word == GATE_PACED && gate_counts_down(gate, self, stream, function))))
+            (word == GATE_FREE ||
+             (word == GATE_PACED && !(what & GATE_APART) && gate_counts_down(gate, self, stream, function))))
             return;
     }
     gate_enter_slow(gate, stream, what, function);
@@ -128,6 +129,12 @@ __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, 
 __attribute__((always_inline)) static inline void gate_enter_pieces(struct gate *gate, CUstream stream)
 {
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_PIECES, NULL);
+}
+
+/* The same for what takes no GPU time from others: a copy that the call waits for, or a function of the host. */
+__attribute__((always_inline)) static inline void gate_enter_apart(struct gate *gate, CUstream stream)
+{
+    gate_enter_for(gate, stream, GATE_SUBMITS | GATE_APART, NULL);
 }
 
 /* The same for the launch of one function. */

@@ -41,6 +41,7 @@ enum gate_inside {
     GATE_NAMES = 8, /* naming device addresses to it, and giving the GPU nothing */
     GATE_PIECES =
         16, /* with GATE_SUBMITS: several pieces of work, the first of which may begin while the call lasts */
+    GATE_APART = 32, /* with GATE_SUBMITS: a copy that the call waits for, or a function of the host */
 };
 
 struct gate_thread {
@@ -52,16 +53,25 @@ struct gate_thread {
 /* More threads than that are not waited for. */
 #define GATE_THREADS 16384u
 
+/* Of the calls between two waits of a thread for its stream, or calls that are apart. */
+enum in_flight_burst {
+    IN_FLIGHT_BURST_UNKNOWN,  /* it does not wait: calls are measured by chance */
+    IN_FLIGHT_BURST_MEASURED, /* all of them are */
+    IN_FLIGHT_BURST_SKIPPED,  /* none is */
+};
+
 struct in_flight_mark {
     CUevent event;
     /* CLOCK_MONOTONIC: when the mark before it was recorded, and when it was itself. */
     uint64_t from_ns, recorded_ns;
-    /* Calls since the mark before. */
-    uint32_t pieces;
+    /* Calls since the mark before; and how many of these are apart. */
+    uint32_t pieces, apart;
     /* Behind the mark before, which was not reached yet: the GPU went from one to the other without a gap. */
     bool queued;
     /* Behind a mark right before its one call. */
     bool sample;
+    /* In a burst that is not to be measured: it tells how much a stream may have before it. */
+    bool is_skipped;
     /* Of such a one, of one piece of work: how long the call was under way to the GPU, which had reached the mark before and
      * had nothing to do. */
     uint64_t lead_ns;
@@ -80,9 +90,17 @@ struct in_flight_entry {
     _Atomic uint64_t submitted;
     /* Under `lock`: how many of these are before a mark, or known to be done. */
     _Atomic uint64_t covered;
+    /* The same of those that are apart: no work of the kind that takes GPU time from others. */
+    _Atomic uint64_t apart;
+    uint64_t apart_covered;
     /* By the owner: calls until the next mark, but for `quick`; and those of them for which there is nothing to do but to
      * count them. */
     uint32_t left, quick;
+    /* By the owner: what is done with the calls since it waited for all of them last, how many it had made by then, and how many it made
+     * between the two waits before. */
+    enum in_flight_burst burst;
+    uint64_t burst_from;
+    uint32_t burst_calls;
     /* By the owner: how many calls came of late in the time in which one is to be measured; and since when they are counted anew, and
      * what it had submitted then. */
     uint64_t calls_of_late, counted_ns, counted_at;

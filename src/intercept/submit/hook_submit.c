@@ -56,6 +56,7 @@
         return result;                                                                                       \
     }
 #define SUBMITS(symbol, form, stream, ...) PASSES(symbol, form, stream, gate_enter(gate, to), __VA_ARGS__)
+#define APART(symbol, form, stream, ...) PASSES(symbol, form, stream, gate_enter_apart(gate, to), __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
     PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function), __VA_ARGS__)
 #include "intercept/submit/submit.def"

@@ -15,6 +15,10 @@
 /* Of a burst, a mark is due after so small a part of the calls so far; and what may be doubled for each mark. */
 #define PART_OF_BURST 4u
 #define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
+/* Marks of a burst that is measured as a whole, and one more for each time that it is twice as long; and after so many times the last
+ * one's calls, a burst is none. */
+#define MARKS_OF_BURST 3u
+#define LONGER_BURST 4u
 /* Where what calls take is being found out, so much work is between two marks: an event is recorded in a fraction of that. */
 #define MEASURED_NS UINT64_C(50000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
@@ -54,41 +58,44 @@ static uint32_t calls_for(const struct in_flight_entry *entry, uint64_t ns, uint
     return calls < 1 ? 1 : calls < most ? (uint32_t)calls : most;
 }
 
-/* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
- * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. In a burst of calls that
- * come seldom it is more and more, so that there is always room for a mark. */
-static uint32_t calls_to_mark(const struct gate *gate, struct in_flight_entry *entry, bool sampled)
+static uint32_t draw(struct in_flight_entry *entry)
+{
+    entry->chance = entry->chance * 1664525u + 1013904223u;
+    return entry->chance >> 8;
+}
+
+static uint32_t calls_in_burst(const struct in_flight_entry *entry)
+{
+    uint64_t calls = atomic_load_explicit(&entry->submitted, memory_order_relaxed) - entry->burst_from;
+    return calls < CALLS_MOST ? (uint32_t)calls : CALLS_MOST;
+}
+
+/* How many calls are to be between two marks. In a burst of calls that come seldom it is more and more, so that there is always room
+ * for a mark. */
+static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *entry, bool grows)
 {
     uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = calls_of_late(entry);
     if (atomic_load_explicit(&gate->measures, memory_order_relaxed))
         calls = calls_for(entry, MEASURED_NS, calls);
-    if (!sampled)
+    if (grows)
         calls <<= atomic_load_explicit(&entry->marks, memory_order_relaxed) / 2;
-    chunk = chunk < calls ? chunk : calls;
-    if (!sampled || chunk == 1)
-        return chunk;
-    entry->chance = entry->chance * 1664525u + 1013904223u;
-    return 1 + (entry->chance >> 8) % (2 * chunk - 1);
+    return chunk < calls ? chunk : calls;
 }
 
-void in_flight_begin_sample(struct gate *gate, bool has_pieces)
+/* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
+ * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. In a burst that is measured as a
+ * whole, twice as many each time: so the mark before is not reached, if the GPU is slower than the thread. */
+static uint32_t calls_to_mark(const struct gate *gate, struct in_flight_entry *entry, bool sampled)
 {
-    struct in_flight_entry *entry = gate_self.entry;
-    if (!entry || entry->left > 1 || atomic_load_explicit(&gate->captures, memory_order_relaxed))
-        return;
-    struct own_calls calls;
-    own_calls_begin(&calls, NULL);
-    guard_lock(&entry->lock);
-    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
-    in_flight_settle(gate, entry, false);
-    /* What is before the stream has ended, but for what no mark is behind: a mark here is where the GPU begins
-     * with this call. */
-    entry->behind_ns = atomic_load_explicit(&entry->marks, memory_order_relaxed) ? monotonic_ns() : 0;
-    if (stream && !entry->behind_ns)
-        entry->sampling = in_flight_mark(gate, entry, stream);
-    entry->samples_pieces = has_pieces;
-    guard_unlock(&entry->lock);
-    own_calls_end(&calls);
+    uint32_t chunk = work_estimate_chunk(&entry->estimate), made = calls_in_burst(entry);
+    if (made > LONGER_BURST * (entry->burst_calls + 1)) /* nobody waits any more */
+        entry->burst = IN_FLIGHT_BURST_UNKNOWN;
+    if (entry->burst == IN_FLIGHT_BURST_SKIPPED)
+        return chunk;
+    if (entry->burst == IN_FLIGHT_BURST_MEASURED)
+        return made < chunk ? made : chunk;
+    uint32_t calls = calls_apart(gate, entry, !sampled);
+    return !sampled || calls == 1 ? calls : 1 + draw(entry) % (2 * calls - 1);
 }
 
 /* Calls that were to be quick are to be looked at. */
@@ -98,6 +105,49 @@ static void end_quick(struct in_flight_entry *entry)
     entry->quick = 0;
 }
 
+/* The thread has waited for all that it gave the stream. Up to its next wait, all calls are measured, or none of them: so each is by
+ * the same chance, whatever its place. */
+static void begin_burst(const struct gate *gate, struct in_flight_entry *entry)
+{
+    uint32_t calls = calls_in_burst(entry), marks = MARKS_OF_BURST;
+    entry->burst_from = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
+    if (calls == 0)
+        return;
+    for (uint32_t left = calls; left > 1; left /= 2)
+        marks++;
+    end_quick(entry);
+    entry->burst_calls = calls;
+    entry->left = 1;
+    entry->burst = draw(entry) % (calls_apart(gate, entry, false) * marks / 2) < calls
+                       ? IN_FLIGHT_BURST_MEASURED
+                       : IN_FLIGHT_BURST_SKIPPED;
+    if (entry->burst == IN_FLIGHT_BURST_SKIPPED)
+        entry->left = work_estimate_chunk(&entry->estimate);
+}
+
+void in_flight_begin_sample(struct gate *gate, bool has_pieces)
+{
+    struct in_flight_entry *entry = gate_self.entry;
+    if (!entry || entry->left > 1 || entry->burst == IN_FLIGHT_BURST_SKIPPED ||
+        atomic_load_explicit(&gate->captures, memory_order_relaxed))
+        return;
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    guard_lock(&entry->lock);
+    CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    in_flight_settle(gate, entry, false);
+    /* What is before the stream has ended, but for what no mark is behind, or it is apart: a mark here is where the GPU begins with
+     * this call. */
+    bool is_first = entry->burst == IN_FLIGHT_BURST_MEASURED && calls_in_burst(entry) == 0;
+    bool has_marks = atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0;
+    entry->behind_ns = has_marks && !is_first ? monotonic_ns() : 0;
+    if (stream && !entry->behind_ns)
+        entry->sampling = in_flight_mark(gate, entry, stream);
+    entry->samples_pieces = has_pieces;
+    guard_unlock(&entry->lock);
+    own_calls_end(&calls);
+}
+
 /* All calls but the last before the next mark may be. */
 static void begin_quick(struct in_flight_entry *entry)
 {
@@ -105,26 +155,76 @@ static void begin_quick(struct in_flight_entry *entry)
     entry->left = 1;
 }
 
-void in_flight_count(struct gate *gate, CUstream stream, bool marks)
+void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apart)
 {
     struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
     if (!entry)
         return;
     if (entry->sampling)
         entry->returned_ns = monotonic_ns();
+    if (is_apart) {
+        begin_burst(gate, entry);
+        entry->burst_from++;
+        atomic_fetch_add_explicit(&entry->apart, 1, memory_order_release); /* cover_apart() */
+    }
     in_flight_entry_count(entry);
     end_quick(entry);
     if (!marks)
         return;
     /* Nobody may ask about it while a capture is open. */
     bool is_hidden = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
-    bool is_due = entry->left <= 1, sampled = entry->sampling;
+    bool is_due = entry->left <= 1 && !is_apart, sampled = entry->sampling;
     if (is_due || is_hidden)
         follow_own(gate, entry, is_due);
+    if (is_apart)
+        return;
     entry->sampling = false;
     entry->left = is_due ? calls_to_mark(gate, entry, sampled) : entry->left - 1;
     if (!is_due && !is_hidden) /* the first call behind a mark waits for room */
         begin_quick(entry);
+}
+
+void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
+{
+    if (entry && !in_flight_entry_is_covered(entry) &&
+        atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0 &&
+        atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 &&
+        entry->burst != IN_FLIGHT_BURST_SKIPPED)
+        follow_own(gate, entry, true);
+}
+
+struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream)
+{
+    struct gate_self *self = &gate_self;
+    if (!self->entry || self->is_submitting ||
+        atomic_load_explicit(&gate->word, memory_order_relaxed) != GATE_PACED)
+        return NULL;
+    struct in_flight_entry *entry = stream ? gate_entry(self, stream) : self->entry;
+    guard_begin();
+    in_flight_end_chunk(gate, entry);
+    guard_end();
+    return entry;
+}
+
+static bool ask_own(struct gate *gate, struct in_flight_entry *entry)
+{
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    guard_lock(&gate->lock);
+    bool is_finished = in_flight_entry_ask(gate, entry);
+    guard_unlock(&gate->lock);
+    own_calls_end(&calls);
+    return is_finished;
+}
+
+void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, bool is_all)
+{
+    if (calls_in_burst(entry) == 0)
+        return;
+    guard_begin();
+    if (is_all || ask_own(gate, entry))
+        begin_burst(gate, entry);
+    guard_end();
 }
 
 /* Whether a thread may put something more before the stream. Under the entry's lock. */

@@ -13,6 +13,12 @@
  * chosen by chance has a mark right before it and one right after: the others are taken to take as long as such
  * calls do on average. Where calls come seldom that is one in 5 ms, so that each report tells of some.
  *
+ * Most programs wait for their stream again and again, and what they give it in between is alike each time: a burst, the first call of
+ * which may take a hundredth of what the last one takes. Whoever measured some calls of it would take the others to be like them. So all
+ * calls of a burst are measured, with marks ever further apart, or none of them, by chance. A burst ends where the thread waits, or asks
+ * in vain, or puts a function of the host in between; a copy that the thread waits for is no call of it, and takes no GPU time from
+ * others.
+ *
  * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
  * which a program whose streams wait for values of each other could not survive.
@@ -38,8 +44,16 @@ void in_flight_wait(struct gate *gate);
  * itself. Not where code may be loaded in it, which is not the GPU's work. */
 void in_flight_begin_sample(struct gate *gate, bool has_pieces);
 
-/* A call was made. `marks`: it counts towards a mark. Inside. */
-void in_flight_count(struct gate *gate, CUstream stream, bool marks);
+/* Before the thread waits: where a mark is not reached, what is behind that ends with another one, since the next will be late. */
+void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry);
+
+/* A call was made. `marks`: it counts towards a mark; not where it is apart. Inside. */
+void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apart);
+
+/* Outside, around a call that waits for this thread's stream; NULL: for the one that it gave work last. The first answers with that,
+ * or NULL where there is nothing to do. `is_all`: all that it gave the stream is done; else the driver is asked. */
+struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream);
+void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, bool is_all);
 
 /* Note what of this thread's work is done: it is going to load code, and then nobody can ask. */
 void in_flight_look_at_own(struct gate *gate);

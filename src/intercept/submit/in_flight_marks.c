@@ -58,6 +58,16 @@ static void note_gap(struct gate *gate, struct in_flight_entry *entry)
                               memory_order_relaxed);
 }
 
+/* How many of so many calls, which are covered now, are apart. */
+static uint32_t cover_apart(struct in_flight_entry *entry, uint64_t calls)
+{
+    /* Their owner counts them before it counts them as calls. */
+    uint64_t apart = atomic_load_explicit(&entry->apart, memory_order_acquire) - entry->apart_covered;
+    apart = apart < calls ? apart : calls;
+    entry->apart_covered += apart;
+    return (uint32_t)apart;
+}
+
 bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream stream)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
@@ -83,9 +93,11 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     entry->recorded_late = mark->recorded_ns - now_ns > RECORD_MOST_NS;
     mark->sample = is_sample;
+    mark->is_skipped = entry->burst == IN_FLIGHT_BURST_SKIPPED;
     mark->queued =
         is_sample ? !was_late && !entry->recorded_late : is_behind || (was_behind && !entry->recorded_late);
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
+    mark->apart = cover_apart(entry, mark->pieces);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
     return true;
@@ -114,6 +126,8 @@ void in_flight_entry_follow(struct gate *gate, struct in_flight_entry *entry, bo
         real(cuCtxGetCurrent)(&current);
         bool pushed =
             current != in_flight_entry_context(entry) && own_calls_push(in_flight_entry_context(entry));
+        if (is_due && atomic_load_explicit(&entry->marks, memory_order_relaxed) > IN_FLIGHT_MARKS / 2)
+            in_flight_settle(gate, entry, false); /* for room */
         if ((stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream)) &&
             !(is_due && in_flight_mark(gate, entry, stream)) && !in_flight_entry_is_followed(entry))
             put_last(entry, stream);
@@ -149,7 +163,7 @@ static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in
     const struct in_flight_mark *before =
         &entry->ring[(entry->first + IN_FLIGHT_MARKS - 1) % IN_FLIGHT_MARKS];
     float ms = 0;
-    if (!mark->queued || !before->event || !real(cuEventElapsedTime) ||
+    if (!mark->queued || mark->apart || !before->event || !real(cuEventElapsedTime) ||
         real(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms > 0))
         return 0;
     uint64_t ns = (uint64_t)((double)ms * 1e6);
@@ -170,23 +184,29 @@ void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_
     counts->told_ns += measured_ns;
 }
 
+/* Calls that it is the first behind, but for those that are apart. */
+static uint32_t work_of(const struct in_flight_mark *mark)
+{
+    return mark->pieces - mark->apart;
+}
+
 /* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
  * ago. */
 static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
                   uint64_t now_ns, bool watched)
 {
-    uint64_t pieces = mark->pieces, measured = measured_ns(entry, mark), took_ns = measured;
+    uint64_t pieces = work_of(mark), measured = measured_ns(entry, mark), took_ns = measured;
     /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
      * before, or when they came to an idle stream. */
-    bool follows = mark->queued && !mark->sample;
+    bool follows = mark->queued && !mark->sample && !mark->apart;
     uint64_t began_ns = follows ? entry->reached_ns : mark->recorded_ns;
-    if (!took_ns && watched && (follows ? entry->reached_watched : pieces == 1) && now_ns > began_ns)
+    if (!took_ns && watched && (follows ? entry->reached_watched : mark->pieces == 1) && now_ns > began_ns)
         took_ns = now_ns - began_ns;
     entry->reached_ns = now_ns;
     entry->reached_watched = watched;
     if (!pieces)
         return;
-    in_flight_count_done(entry, pieces, measured);
+    in_flight_count_done(entry, pieces, mark->is_skipped ? 0 : measured);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
         return;
@@ -222,8 +242,8 @@ uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t n
     uint64_t from_ns =
         oldest->queued && !oldest->sample && entry->reached_ns ? entry->reached_ns : oldest->recorded_ns;
     for (uint32_t i = 1; i < marks; i++)
-        others += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces;
-    return work_estimate_left_ns(&entry->estimate, oldest->pieces ? oldest->pieces : 1,
+        others += work_of(&entry->ring[(entry->first + i) % IN_FLIGHT_MARKS]);
+    return work_estimate_left_ns(&entry->estimate, work_of(oldest) ? work_of(oldest) : 1,
                                  now_ns > from_ns ? now_ns - from_ns : 0, others);
 }
 
@@ -256,7 +276,8 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
         return true;
     if (!is_reached(gate, entry))
         return false;
-    in_flight_count_done(entry, submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed), 0);
+    uint64_t calls = submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed);
+    in_flight_count_done(entry, calls - cover_apart(entry, calls), 0);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     return true;
 }

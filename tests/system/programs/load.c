@@ -1,10 +1,11 @@
 /* load - a program of a given character: how long its kernels are, how it submits them, and what it does between.
  *
- *   load [kernel=US[-US]] [burst=N] [graph=N] [gap=US] [spin] [period=US] [ahead=MS] [threads=N] [gpus=N] [copy=KIB]
+ *   load [kernel=US[-US]] [burst=N] [last=US] [graph=N] [gap=US] [spin] [period=US] [ahead=MS] [threads=N] [gpus=N] [copy=KIB] [back]
  *
  *   kernel   how long a kernel takes; of a range, each one's length is drawn by chance, small ones most often
  *            (evenly by their logarithm)
  *   burst    kernels between two waits for the GPU (1)
+ *   last     how long the last kernel of a burst takes, if not as long as the others
  *   graph    each of these is a graph of so many kernels
  *   gap      what the program does on the CPU after each burst, or each quarter of a backlog; it sleeps, or with `spin` keeps
  *            a CPU busy
@@ -13,6 +14,7 @@
  *   threads  each with a stream of its own, all doing the same (1)
  *   gpus     that the threads use, one after another (1)
  *   copy     KiB that are copied to the GPU before each burst
+ *   back     all is on the default stream, and what waits for a burst is a copy of its result
  *
  * Prints "ready"; for each line on standard input that is a number of ms, works for that long and prints. Words behind the
  * number change its character from then on: kernel, burst, gap, period and ahead.
@@ -38,8 +40,8 @@
 static CUcontext contexts[GPUS_MOST];
 static CUfunction kernels[GPUS_MOST];
 static struct {
-    long from_us, to_us, burst, graph, gap_us, period_us, ahead_ms, threads, gpus, copy_kib;
-    int spins;
+    long from_us, to_us, burst, last_us, graph, gap_us, period_us, ahead_ms, threads, gpus, copy_kib;
+    int spins, copies_back;
 } with = {.from_us = 100, .to_us = 100, .burst = 1, .threads = 1, .gpus = 1};
 
 static struct worker {
@@ -113,7 +115,7 @@ static long put_burst(struct worker *worker, long count)
             sum_ns += worker->graph_ns;
             continue;
         }
-        long us = kernel_us(worker);
+        long us = with.last_us && i == count - 1 ? with.last_us : kernel_us(worker);
         CHECK(cuLaunchKernel(kernels[worker->gpu], 1, 1, 1, 1, 1, 1, 0, worker->stream, STEPS_FOR_US(us),
                              NULL));
         sum_ns += us * 1000;
@@ -158,7 +160,10 @@ static void work_in_bursts(struct worker *worker, long end)
     while (now_ns() < end) {
         long from = with.period_us ? due : now_ns();
         long sum_ns = put_burst(worker, with.burst);
-        CHECK(cuStreamSynchronize(worker->stream));
+        if (with.copies_back)
+            CHECK(cuMemcpyDtoH_v2(host, worker->copied, 4));
+        else
+            CHECK(cuStreamSynchronize(worker->stream));
         long now = now_ns();
         note(worker, sum_ns, now - from);
         do_something_else();
@@ -214,11 +219,14 @@ static int take_word(const char *word)
     static const struct {
         const char *name;
         long *value;
-    } numbers[] = {{"kernel=", &with.from_us}, {"burst=", &with.burst},     {"graph=", &with.graph},
-                   {"gpus=", &with.gpus},      {"gap=", &with.gap_us},      {"period=", &with.period_us},
-                   {"ahead=", &with.ahead_ms}, {"threads=", &with.threads}, {"copy=", &with.copy_kib}};
+    } numbers[] = {{"kernel=", &with.from_us},   {"burst=", &with.burst},    {"graph=", &with.graph},
+                   {"last=", &with.last_us},     {"gpus=", &with.gpus},      {"gap=", &with.gap_us},
+                   {"period=", &with.period_us}, {"ahead=", &with.ahead_ms}, {"threads=", &with.threads},
+                   {"copy=", &with.copy_kib}};
     if (strcmp(word, "spin") == 0)
         return with.spins = 1;
+    if (strcmp(word, "back") == 0)
+        return with.copies_back = 1;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t length = strlen(numbers[i].name);
         char *end;
@@ -253,11 +261,14 @@ int main(int count, char **words)
         workers[i].random = (unsigned long long)i * 77777 + 1;
         workers[i].gpu = i % with.gpus;
         CHECK(cuCtxSetCurrent(contexts[workers[i].gpu]));
-        CHECK(cuStreamCreate(&workers[i].stream, CU_STREAM_NON_BLOCKING));
+        if (with.copies_back)
+            workers[i].stream = CU_STREAM_LEGACY;
+        else
+            CHECK(cuStreamCreate(&workers[i].stream, CU_STREAM_NON_BLOCKING));
         for (unsigned b = 0; b < BATCHES; b++)
             CHECK(cuEventCreate(&workers[i].reached[b], CU_EVENT_DISABLE_TIMING));
-        if (with.copy_kib)
-            CHECK(cuMemAlloc_v2(&workers[i].copied, (size_t)with.copy_kib << 10));
+        if (with.copy_kib || with.copies_back)
+            CHECK(cuMemAlloc_v2(&workers[i].copied, with.copy_kib ? (size_t)with.copy_kib << 10 : 4));
         if (with.graph)
             make_graph(&workers[i]);
         pthread_create(&workers[i].thread, NULL, work, &workers[i]);

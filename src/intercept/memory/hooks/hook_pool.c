@@ -190,18 +190,3 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle)
         return engine_pools()->destroy(handle);
     return pool_charge_destroy(pool);
 }
-
-/* Calls that wait for work: pools give back what they may there. */
-#define WAITS(symbol, parameters, arguments)                                                                 \
-    CUresult symbol parameters                                                                               \
-    {                                                                                                        \
-        real_needed(symbol);                                                                                 \
-        CUresult result = real(symbol) arguments;                                                            \
-        pool_charge_waited();                                                                                \
-        return result;                                                                                       \
-    }
-WAITS(cuStreamSynchronize, (CUstream stream), (stream))
-WAITS(cuStreamSynchronize_ptsz, (CUstream stream), (stream))
-WAITS(cuCtxSynchronize, (void), ())
-WAITS(cuCtxSynchronize_v2, (CUcontext context), (context))
-WAITS(cuEventSynchronize, (CUevent event), (event))

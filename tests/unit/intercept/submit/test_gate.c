@@ -866,23 +866,55 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 static float piece_ms = 0.25f;
 static bool begins_at_once;
 static unsigned calls_in_burst; /* the first of so many takes next to nothing; 0: all are alike */
+static float last_ms;           /* the last of so many takes this; 0: it is like the others */
 
-/* By the number of calls between two events: each takes the GPU as long, but for the first of a burst. An idle one waits for the first of them, unless that
- * begins at once. */
+static float takes_ms(uint64_t call)
+{
+    if (calls_in_burst && call % calls_in_burst == 0)
+        return 0.001f;
+    return calls_in_burst && last_ms > 0 && call % calls_in_burst == calls_in_burst - 1 ? last_ms : piece_ms;
+}
+
+/* By the calls between two events. An idle GPU waits for the first of them, unless that begins at once. */
 static CUresult elapsed(float *ms, CUevent from, CUevent to)
 {
     uint64_t from_ns = events[(uintptr_t)from].recorded_ns, to_ns = events[(uintptr_t)to].recorded_ns;
     *ms = 0;
     for (uint64_t call = events[(uintptr_t)from].at; call < events[(uintptr_t)to].at; call++)
-        *ms += calls_in_burst && call % calls_in_burst == 0 ? 0.001f : piece_ms;
+        *ms += takes_ms(call);
     if (events[(uintptr_t)from].was_idle && !begins_at_once)
         *ms += (float)(to_ns - from_ns) / (float)MS;
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_for_stream(CUstream stream)
+{
+    done[number(stream)] = put[number(stream)];
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_back(void *to, CUdeviceptr from, size_t bytes)
+{
+    (void)to, (void)from, (void)bytes;
+    put[number(CU_STREAM_LEGACY)]++;
+    wait_for_stream(CU_STREAM_LEGACY);
+    stands_ns += 2 * MS; /* the thread wakes up late */
+    return submit_any();
+}
+
+static CUresult launch_host_function(CUstream stream, CUhostFn function, void *argument)
+{
+    (void)function, (void)argument;
+    put[number(stream)]++;
     return CUDA_SUCCESS;
 }
 
 static int begin_measuring(void **state)
 {
     install(CUDA_ID_cuEventElapsedTime, (void *)elapsed);
+    install(CUDA_ID_cuStreamSynchronize, (void *)wait_for_stream);
+    install(CUDA_ID_cuMemcpyDtoH_v2, (void *)copy_back);
+    install(CUDA_ID_cuLaunchHostFunc, (void *)launch_host_function);
     if (open_gate(state) < 0)
         return -1;
     in_flight_take_done(gate);
@@ -1006,6 +1038,117 @@ static void calls_that_differ_are_measured_wherever_they_stand_in_a_burst(void *
     piece_ms = 0.25f;
     done[26] = UINT64_MAX;
     assert_in_range(told_ns, took_ns * 0.8, took_ns * 1.2);
+}
+
+/* Bursts of so many calls on a stream, of which the last one is `end`; what was told of them in all. `in_part` counts the bursts of
+ * which some calls were measured and some not. */
+static struct in_flight_done told_of_bursts(CUstream stream, unsigned calls_each, void (*end)(CUstream),
+                                            unsigned *in_part)
+{
+    struct in_flight_done all = {0};
+    piece_ms = 0.05f;
+    for (unsigned i = 0; i < 4; i++) /* until it is known about how long one takes */
+        launch_on(stream);
+    assert_true(in_flight_is_finished(gate));
+    in_flight_take_done(gate);
+    put[number(stream)] = done[number(stream)] = 0;
+    calls_in_burst = calls_each;
+    for (unsigned burst = 0; burst < 400; burst++) {
+        stands_ns += MS;
+        while (put[number(stream)] % calls_each < calls_each - 1)
+            launch_on(stream);
+        end(stream);
+        done[number(stream)] = put[number(stream)];
+        assert_true(in_flight_is_finished(gate));
+        struct in_flight_done told = in_flight_take_done(gate);
+        if (burst < 20) /* until it is known about how long calls take, and how many there are */
+            continue;
+        all.calls += told.calls;
+        all.ns += told.ns;
+        all.unmeasured += told.unmeasured;
+        *in_part += told.unmeasured > 0 && told.unmeasured < told.calls;
+    }
+    calls_in_burst = 0;
+    last_ms = 0;
+    piece_ms = 0.25f;
+    done[number(stream)] = UINT64_MAX;
+    return all;
+}
+
+static void launch_and_wait(CUstream stream)
+{
+    launch_on(stream);
+    cuStreamSynchronize(stream);
+}
+
+static void launch_and_ask(CUstream stream)
+{
+    launch_on(stream);
+    assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    done[number(stream)] = put[number(stream)];
+    assert_int_equal(cuStreamQuery(stream), CUDA_SUCCESS);
+}
+
+/* The first of twelve is a short copy: who measures parts of bursts measures it more or less often than the others. */
+static void calls_that_differ_are_measured_as_often_as_they_come(void **state)
+{
+    (void)state;
+    static void (*const ends[])(CUstream) = {launch_and_wait, launch_and_ask};
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned in_part = 0;
+        struct in_flight_done told = told_of_bursts(STREAM(20 + i), 12, ends[i], &in_part);
+        assert_int_equal(told.calls, 380 * 12);
+        assert_int_equal(in_part, 0);
+        assert_in_range(told.unmeasured, 380, 379 * 12);
+        assert_in_range(told.ns, 380 * 549 * MS / 1000, 380 * 553 * MS / 1000);
+    }
+}
+
+static void copy_and_wait(CUstream stream)
+{
+    (void)stream;
+    cuMemcpyDtoH_v2(NULL, 0, 4);
+}
+
+/* It takes no GPU time from others, and what is measured of the calls before it ends before it. */
+static void a_copy_that_is_waited_for_is_none_of_the_calls(void **state)
+{
+    (void)state;
+    unsigned in_part = 0;
+    last_ms = 5;
+    struct in_flight_done told = told_of_bursts(CU_STREAM_LEGACY, 12, copy_and_wait, &in_part);
+    assert_int_equal(told.calls, 380 * 11);
+    assert_int_equal(in_part, 0);
+    assert_in_range(told.ns, 380 * 499 * MS / 1000, 380 * 503 * MS / 1000);
+}
+
+/* One from the host's memory may return while the last of it is on its way. */
+static void what_a_copy_left_under_way_is_waited_for(void **state)
+{
+    (void)state;
+    let_the_clock_run();
+    work_stays();
+    cuMemcpyHtoD_v2(0, "", 1);
+    put[number(CU_STREAM_LEGACY)]++;
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_LEGACY)] = put[number(CU_STREAM_LEGACY)];
+    assert_true(in_flight_is_finished(gate));
+}
+
+static void let_the_host_do_something(CUstream stream)
+{
+    cuLaunchHostFunc(stream, NULL, NULL);
+}
+
+/* The GPU has nothing to do until it returns. */
+static void a_function_of_the_host_is_not_measured(void **state)
+{
+    (void)state;
+    unsigned in_part = 0;
+    last_ms = 5;
+    struct in_flight_done told = told_of_bursts(STREAM(22), 12, let_the_host_do_something, &in_part);
+    assert_int_equal(told.calls, 380 * 11);
+    assert_in_range(told.ns, 380 * 499 * MS / 1000, 380 * 503 * MS / 1000);
 }
 
 /* The first of two events is reached before the call comes to the GPU. */
@@ -1620,6 +1763,10 @@ int main(void)
         MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
         MEASURES(calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease),
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
+        MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
+        MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
+        MEASURES(what_a_copy_left_under_way_is_waited_for),
+        MEASURES(a_function_of_the_host_is_not_measured),
         MEASURES(calls_are_measured_more_often_where_it_is_found_out_what_they_take),
         MEASURES(the_way_to_an_idle_gpu_is_not_counted),
         MEASURES(a_graph_is_counted_from_the_call_on),
