@@ -5,8 +5,8 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-/* `stream`: the one that is waited for; NULL: the call does not say, or it is all of them. `is_all`: all that the thread gave it. */
-#define WAITS(symbol, stream, is_all, parameters, arguments)                                                 \
+/* `stream`: the one that is meant; NULL: the call does not say, or it is all of them. `what`: of enum in_flight_wait, if it succeeds. */
+#define PARTS(symbol, stream, what, then, parameters, arguments)                                             \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
@@ -14,12 +14,17 @@
         struct in_flight_entry *entry = gate ? in_flight_wait_begins(gate, stream) : NULL;                   \
         CUresult result = real(symbol) arguments;                                                            \
         if (entry)                                                                                           \
-            in_flight_wait_ended(gate, entry, (is_all) && result == CUDA_SUCCESS);                           \
-        pool_charge_waited();                                                                                \
+            in_flight_wait_ended(gate, entry, result ? IN_FLIGHT_WAIT_SOME : IN_FLIGHT_WAIT_##what);         \
+        then;                                                                                                \
         return result;                                                                                       \
     }
+#define WAITS(symbol, stream, what, parameters, arguments)                                                   \
+    PARTS(symbol, stream, what, pool_charge_waited(), parameters, arguments)
+/* What is behind a function of the host begins when that has returned, which is no work of the GPU's. */
+#define CALLS_HOST(symbol, stream, parameters, arguments)                                                    \
+    PARTS(symbol, stream, HOST, (void)0, parameters, arguments)
 /* One that asks again and again waits as well. */
-#define ASKS(symbol, stream, is_all, type)                                                                   \
+#define ASKS(symbol, stream, what, type)                                                                     \
     CUresult symbol(type asked)                                                                              \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
@@ -27,38 +32,26 @@
         struct gate *gate = gate_of();                                                                       \
         struct in_flight_entry *entry = gate ? in_flight_wait_begins(gate, stream) : NULL;                   \
         if (entry && result == CUDA_SUCCESS)                                                                 \
-            in_flight_wait_ended(gate, entry, is_all);                                                       \
-        return result;                                                                                       \
-    }
-/* What is behind it in the stream begins when the function has returned: that is no work of the GPU's. */
-#define PARTS(symbol, stream, parameters, arguments)                                                         \
-    CUresult symbol parameters                                                                               \
-    {                                                                                                        \
-        real_needed(symbol);                                                                                 \
-        struct gate *gate = gate_of();                                                                       \
-        struct in_flight_entry *entry = gate ? in_flight_wait_begins(gate, stream) : NULL;                   \
-        CUresult result = real(symbol) arguments;                                                            \
-        if (entry)                                                                                           \
-            in_flight_wait_ended(gate, entry, true);                                                         \
+            in_flight_wait_ended(gate, entry, IN_FLIGHT_WAIT_##what);                                        \
         return result;                                                                                       \
     }
 #define LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
 #define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-WAITS(cuStreamSynchronize, LEGACY(waited), true, (CUstream waited), (waited))
-WAITS(cuStreamSynchronize_ptsz, PER_THREAD(waited), true, (CUstream waited), (waited))
-WAITS(cuCtxSynchronize, NULL, true, (void), ())
-WAITS(cuCtxSynchronize_v2, NULL, false, (CUcontext context), (context))
-WAITS(cuEventSynchronize, NULL, false, (CUevent event), (event))
-ASKS(cuStreamQuery, LEGACY(asked), true, CUstream)
-ASKS(cuStreamQuery_ptsz, PER_THREAD(asked), true, CUstream)
-ASKS(cuEventQuery, NULL, false, CUevent)
-PARTS(cuLaunchHostFunc, LEGACY(stream), (CUstream stream, CUhostFn function, void *argument),
-      (stream, function, argument))
-PARTS(cuLaunchHostFunc_ptsz, PER_THREAD(stream), (CUstream stream, CUhostFn function, void *argument),
-      (stream, function, argument))
-PARTS(cuStreamAddCallback, LEGACY(stream),
-      (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
-      (stream, callback, argument, flags))
-PARTS(cuStreamAddCallback_ptsz, PER_THREAD(stream),
-      (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
-      (stream, callback, argument, flags))
+WAITS(cuStreamSynchronize, LEGACY(waited), ALL, (CUstream waited), (waited))
+WAITS(cuStreamSynchronize_ptsz, PER_THREAD(waited), ALL, (CUstream waited), (waited))
+WAITS(cuCtxSynchronize, NULL, ALL, (void), ())
+WAITS(cuCtxSynchronize_v2, NULL, SOME, (CUcontext context), (context))
+WAITS(cuEventSynchronize, NULL, SOME, (CUevent event), (event))
+ASKS(cuStreamQuery, LEGACY(asked), ALL, CUstream)
+ASKS(cuStreamQuery_ptsz, PER_THREAD(asked), ALL, CUstream)
+ASKS(cuEventQuery, NULL, SOME, CUevent)
+CALLS_HOST(cuLaunchHostFunc, LEGACY(stream), (CUstream stream, CUhostFn function, void *argument),
+           (stream, function, argument))
+CALLS_HOST(cuLaunchHostFunc_ptsz, PER_THREAD(stream), (CUstream stream, CUhostFn function, void *argument),
+           (stream, function, argument))
+CALLS_HOST(cuStreamAddCallback, LEGACY(stream),
+           (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
+           (stream, callback, argument, flags))
+CALLS_HOST(cuStreamAddCallback_ptsz, PER_THREAD(stream),
+           (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
+           (stream, callback, argument, flags))

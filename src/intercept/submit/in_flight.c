@@ -105,9 +105,16 @@ static void end_quick(struct in_flight_entry *entry)
     entry->quick = 0;
 }
 
-/* The thread has waited for all that it gave the stream. Up to its next wait, all calls are measured, or none of them: so each is by
- * the same chance, whatever its place. */
-static void begin_burst(const struct gate *gate, struct in_flight_entry *entry)
+/* All calls but the last before the next mark may be. */
+static void begin_quick(struct in_flight_entry *entry)
+{
+    entry->quick = entry->left - 1;
+    entry->left = 1;
+}
+
+/* Up to the thread's next wait all calls are measured, or none of them: so each is by the same chance, whatever its place. `has_waited`:
+ * there is nothing before the stream. */
+static void begin_burst(const struct gate *gate, struct in_flight_entry *entry, bool has_waited)
 {
     uint32_t calls = calls_in_burst(entry), marks = MARKS_OF_BURST;
     entry->burst_from = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
@@ -121,8 +128,11 @@ static void begin_burst(const struct gate *gate, struct in_flight_entry *entry)
     entry->burst = draw(entry) % (calls_apart(gate, entry, false) * marks / 2) < calls
                        ? IN_FLIGHT_BURST_MEASURED
                        : IN_FLIGHT_BURST_SKIPPED;
-    if (entry->burst == IN_FLIGHT_BURST_SKIPPED)
-        entry->left = work_estimate_chunk(&entry->estimate);
+    if (entry->burst == IN_FLIGHT_BURST_MEASURED)
+        return;
+    entry->left = work_estimate_chunk(&entry->estimate);
+    if (has_waited)
+        begin_quick(entry);
 }
 
 void in_flight_begin_sample(struct gate *gate, bool has_pieces)
@@ -148,13 +158,6 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     own_calls_end(&calls);
 }
 
-/* All calls but the last before the next mark may be. */
-static void begin_quick(struct in_flight_entry *entry)
-{
-    entry->quick = entry->left - 1;
-    entry->left = 1;
-}
-
 void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apart)
 {
     struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
@@ -162,11 +165,8 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apa
         return;
     if (entry->sampling)
         entry->returned_ns = monotonic_ns();
-    if (is_apart) {
-        begin_burst(gate, entry);
-        entry->burst_from++;
+    if (is_apart)
         atomic_fetch_add_explicit(&entry->apart, 1, memory_order_release); /* cover_apart() */
-    }
     in_flight_entry_count(entry);
     end_quick(entry);
     if (!marks)
@@ -176,8 +176,11 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apa
     bool is_due = entry->left <= 1 && !is_apart, sampled = entry->sampling;
     if (is_due || is_hidden)
         follow_own(gate, entry, is_due);
-    if (is_apart)
+    if (is_apart) {
+        entry->burst_from++;
+        begin_burst(gate, entry, true);
         return;
+    }
     entry->sampling = false;
     entry->left = is_due ? calls_to_mark(gate, entry, sampled) : entry->left - 1;
     if (!is_due && !is_hidden) /* the first call behind a mark waits for room */
@@ -189,7 +192,7 @@ void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
     if (entry && !in_flight_entry_is_covered(entry) &&
         atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0 &&
         atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 &&
-        entry->burst != IN_FLIGHT_BURST_SKIPPED)
+        entry->burst == IN_FLIGHT_BURST_MEASURED)
         follow_own(gate, entry, true);
 }
 
@@ -217,13 +220,13 @@ static bool ask_own(struct gate *gate, struct in_flight_entry *entry)
     return is_finished;
 }
 
-void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, bool is_all)
+void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, enum in_flight_wait wait)
 {
     if (calls_in_burst(entry) == 0)
         return;
     guard_begin();
-    if (is_all || ask_own(gate, entry))
-        begin_burst(gate, entry);
+    if (wait != IN_FLIGHT_WAIT_SOME || ask_own(gate, entry))
+        begin_burst(gate, entry, wait != IN_FLIGHT_WAIT_HOST);
     guard_end();
 }
 

@@ -44,16 +44,21 @@ void in_flight_wait(struct gate *gate);
  * itself. Not where code may be loaded in it, which is not the GPU's work. */
 void in_flight_begin_sample(struct gate *gate, bool has_pieces);
 
-/* Before the thread waits: where a mark is not reached, what is behind that ends with another one, since the next will be late. */
+/* Before the thread waits: in a burst that is measured, what is behind the last mark ends with another one, since the next will be late. */
 void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry);
 
 /* A call was made. `marks`: it counts towards a mark; not where it is apart. Inside. */
 void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apart);
 
 /* Outside, around a call that waits for this thread's stream; NULL: for the one that it gave work last. The first answers with that,
- * or NULL where there is nothing to do. `is_all`: all that it gave the stream is done; else the driver is asked. */
+ * or NULL where there is nothing to do. */
+enum in_flight_wait {
+    IN_FLIGHT_WAIT_ALL,  /* all that the thread gave the stream is done */
+    IN_FLIGHT_WAIT_SOME, /* it may be: the driver is asked */
+    IN_FLIGHT_WAIT_HOST, /* the stream waits, for the host */
+};
 struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream);
-void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, bool is_all);
+void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, enum in_flight_wait wait);
 
 /* Note what of this thread's work is done: it is going to load code, and then nobody can ask. */
 void in_flight_look_at_own(struct gate *gate);

@@ -133,8 +133,9 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     done->is_guess |= counts.told && counts.others > GUESS_CALLS * counts.told &&
                       counts.told_ns > GUESS_TIMES * counts.least_ns * counts.told;
     if (entry->late > LATE_CALLS) {
-        entry->late /= 2;
-        entry->late_ns /= 2;
+        uint64_t half = entry->late / 2; /* rounded: the mean stays what it is */
+        entry->late_ns = entry->late_ns * half / entry->late;
+        entry->late = half;
     }
     entry->late += counts.told;
     entry->late_ns += counts.told_ns;
