@@ -55,6 +55,8 @@ CASES = {
                                            Party(SHORT_BACKLOG, "0%..100%", "low")]),
     "periodic-graphs": Case(LATENCY, [Party("kernel=50 graph=20 period=20000", "40%..100%"), Party(MIDDLE_BACKLOG, "20%..100%")]),
     "requests": Case(LATENCY, [Party("kernel=10-200 burst=12 copy=64 period=30000", "20%..100%"), Party(LONG_BACKLOG, "40%..100%")]),
+    "bursts": Case(SPEED, [Party("kernel=40 burst=7 last=600 gap=500 copy=64", "10%..100%")]),
+    "bursts-back": Case(None, [Party("kernel=40 burst=7 last=600 gap=500 back", "20%..100%"), Party(LONG_BACKLOG, "40%..100%")]),
     "light-backlog": Case(None, [Party("kernel=80 gap=120", "50%..100%"), Party(MIDDLE_BACKLOG, "50%..100%")]),
     "lighter-backlog": Case(None, [Party("kernel=25 gap=60", "20%..100%"), Party(MIDDLE_BACKLOG, "80%..100%")]),
     "dense": Case(None, [Party(MIDDLE_BACKLOG, "10%..100%"), Party(MIDDLE_BACKLOG, "90%..100%")]),

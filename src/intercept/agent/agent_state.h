@@ -60,6 +60,8 @@ struct agent_state {
          * the agent. */
         uint64_t submitted;
         bool rests;
+        /* Of the looks before the last measure, nearly all found work, or nearly none. */
+        bool is_steady;
         /* When the work should end that the last look found. */
         uint64_t ends_ns;
         /* Looks that found work, since the last that did not. */

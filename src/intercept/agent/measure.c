@@ -11,6 +11,9 @@
 #define MEASURES_BY_LOOKS 50u
 /* Where that is so because too few calls are measured, the mean time between two looks. */
 #define LOOK_FOR_FEW_NS UINT64_C(2500000)
+/* The same where several streams are, and nearly all looks find the same: by so much less does chance matter. */
+#define LOOK_AT_STEADY_NS UINT64_C(3000000)
+#define STEADY_PERCENT 10u
 /* How long a program must leave the GPU idle until nothing is thought to come soon; and where its gaps are so
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
@@ -40,7 +43,8 @@ static void begin_looks(uint64_t now_ns)
 
 static uint64_t until_next_look_ns(void)
 {
-    return some_time_ns(agent.measure.is_parallel ? AGENT_TICK_NS : LOOK_FOR_FEW_NS);
+    uint64_t parallel_ns = agent.measure.is_steady ? LOOK_AT_STEADY_NS : AGENT_TICK_NS;
+    return some_time_ns(agent.measure.is_parallel ? parallel_ns : LOOK_FOR_FEW_NS);
 }
 
 /* The moments that have passed since the last look. `rested`: there was no work until now, or since the last look. */
@@ -67,6 +71,8 @@ static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns)
     /* A few looks that all find work are no program that always has some (Laplace's rule of succession). */
     if (!agent.measure.is_parallel)
         return passed_ns * (busy_looks + 1) / (looks + 2);
+    agent.measure.is_steady =
+        100 * busy_looks <= STEADY_PERCENT * looks || 100 * (looks - busy_looks) <= STEADY_PERCENT * looks;
     if (looks >= LOOKS_LEAST)
         return passed_ns * busy_looks / looks;
     return told_ns < passed_ns ? told_ns : passed_ns;

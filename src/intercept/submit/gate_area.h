@@ -101,6 +101,8 @@ struct in_flight_entry {
     enum in_flight_burst burst;
     uint64_t burst_from;
     uint32_t burst_calls;
+    /* By the owner: the stream waits for a function of the host behind the last mark. */
+    bool is_parted;
     /* By the owner: how many calls came of late in the time in which one is to be measured; and since when they are counted anew, and
      * what it had submitted then. */
     uint64_t calls_of_late, counted_ns, counted_at;

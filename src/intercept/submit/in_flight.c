@@ -17,7 +17,7 @@
 #define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
 /* Marks of a burst that is measured as a whole, and one more for each time that it is twice as long; and after so many times the last
  * one's calls, a burst is none. */
-#define MARKS_OF_BURST 3u
+#define MARKS_OF_BURST 2u
 #define LONGER_BURST 4u
 /* Where what calls take is being found out, so much work is between two marks: an event is recorded in a fraction of that. */
 #define MEASURED_NS UINT64_C(50000)
@@ -123,6 +123,7 @@ static void begin_burst(const struct gate *gate, struct in_flight_entry *entry, 
     for (uint32_t left = calls; left > 1; left /= 2)
         marks++;
     end_quick(entry);
+    entry->is_parted = !has_waited;
     entry->burst_calls = calls;
     entry->left = 1;
     entry->burst = draw(entry) % (calls_apart(gate, entry, false) * marks / 2) < calls
@@ -189,11 +190,19 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apa
 
 void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
 {
-    if (entry && !in_flight_entry_is_covered(entry) &&
-        atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0 &&
-        atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 &&
-        entry->burst == IN_FLIGHT_BURST_MEASURED)
-        follow_own(gate, entry, true);
+    struct own_calls calls;
+    if (!entry || entry->burst != IN_FLIGHT_BURST_MEASURED || in_flight_entry_is_covered(entry) ||
+        atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+        return;
+    own_calls_begin(&calls, NULL);
+    guard_lock(
+        &gate->lock); /* no capture begins meanwhile, for which a mark in the legacy stream would be the end */
+    if (atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0) {
+        guard_lock(&entry->lock);
+        in_flight_entry_follow(gate, entry, true);
+    }
+    guard_unlock(&gate->lock);
+    own_calls_end(&calls);
 }
 
 struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream)

@@ -94,8 +94,9 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     entry->recorded_late = mark->recorded_ns - now_ns > RECORD_MOST_NS;
     mark->sample = is_sample;
     mark->is_skipped = entry->burst == IN_FLIGHT_BURST_SKIPPED;
-    mark->queued =
-        is_sample ? !was_late && !entry->recorded_late : is_behind || (was_behind && !entry->recorded_late);
+    mark->queued = is_sample ? !was_late && !entry->recorded_late
+                             : !entry->is_parted && (is_behind || (was_behind && !entry->recorded_late));
+    entry->is_parted = false;
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
     mark->apart = cover_apart(entry, mark->pieces);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);

@@ -1,0 +1,67 @@
+/* fake_streams.h - a gate on a driver of a few functions: streams that the test finishes, calls that are counted, and a clock that stands. */
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cuda/driver_more.h"
+#include "intercept/submit/gate.h"
+#include "intercept/submit/in_flight.h"
+
+#define STREAMS 64u
+#define PATIENCE_NS UINT64_C(20000000000)
+#define MS UINT64_C(1000000)
+#define STREAM(n) ((CUstream)(uintptr_t)(0x1000 + (n)))
+#define CONTEXT(n) ((CUcontext)(uintptr_t)(0x100000 * (n)))
+
+extern struct gate *gate;
+
+/* What the clock says while it stands, so that a thread that is not run for a moment takes no time; 0: it runs. */
+extern uint64_t stands_ns;
+void stop_the_clock(void);
+void let_the_clock_run(void);
+
+extern atomic_uint calls;              /* that submit */
+extern _Atomic uint64_t put[STREAMS];  /* calls on a stream */
+extern _Atomic uint64_t done[STREAMS]; /* of these, finished */
+extern atomic_bool capturing[STREAMS];
+extern atomic_bool blocks_legacy;           /* one of those is a blocking stream */
+extern atomic_uint touched_while_capturing; /* events recorded on, or questions about, a captured stream */
+extern atomic_bool blocked;                 /* calls that submit do not return */
+extern uint64_t way_ns;   /* how long launches are under way to the GPU, by the clock that stands */
+extern atomic_uint pokes; /* of the agent */
+extern atomic_uint context_questions; /* that a launch can do without */
+struct fake_event {
+    CUstream stream;
+    bool has_timing;
+    _Atomic uint64_t at;
+    _Atomic uint64_t recorded_ns;
+    atomic_bool was_idle; /* the stream had nothing to do then */
+};
+extern struct fake_event events[8192];
+/* Of both kinds; and questions about streams, and of these about the legacy one. */
+extern atomic_uint timed_records, untimed_records, untimed_events, stream_questions, legacy_questions;
+/* The next launch of this thread is jumped out of, as by a handler of a signal. */
+extern _Thread_local bool jumps_out;
+extern sigjmp_buf way_out;
+
+unsigned number(CUstream stream);
+CUresult submit_any(void);
+void install(int id, void *function);
+
+/* For the group: the gate, on this driver. */
+int make_gate(void **state);
+/* Each test begins with an open gate, nothing before the GPU, and a current context. */
+int open_gate(void **state);
+void work_stays(void);
+CUresult launch_on(CUstream stream);
+/* Whether it was seen true; a thread that turns back at the gate is inside for a moment. */
+bool comes_true(bool (*condition)(void));
+bool nobody_is_inside(void);
+void close_gate(void);

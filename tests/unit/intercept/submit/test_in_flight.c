@@ -1,0 +1,883 @@
+/* The pace: what is before the GPU, and what is measured of it. */
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fake_streams.h"
+#include "intercept/agent/agent.h"
+#include "intercept/agent/agent_state.h"
+#include "intercept/resolve/real.h"
+
+/* --- What is before the GPU ------------------------------------------------------------------------ */
+
+static void unmarked_work_is_found_by_asking_its_stream(void **state)
+{
+    (void)state;
+    work_stays();
+    launch_on(STREAM(3));
+    assert_false(in_flight_is_finished(gate));
+    done[3] = put[3];
+    assert_true(in_flight_is_finished(gate));
+}
+
+/* Each leaves a place and an event until its work is done, also while nobody looks. */
+static void streams_that_come_and_go_take_no_more_places_than_there_are_at_once(void **state)
+{
+    (void)state;
+    launch_on(STREAM(3));
+    uint32_t entries = gate->entry_count;
+    for (unsigned i = 0; i < 2 * IN_FLIGHT_ENTRIES; i++) {
+        launch_on(STREAM(15 + i % 2));
+        cuStreamDestroy_v2(STREAM(15 + i % 2));
+    }
+    assert_true(gate->entry_count <= entries + 2);
+}
+
+static void a_default_stream_belongs_to_the_current_context(void **state)
+{
+    CUcontext found[2] = {NULL};
+    unsigned count = 0;
+    (void)state;
+    cuCtxSetCurrent(CONTEXT(2));
+    launch_on(NULL);
+    cuCtxSetCurrent(CONTEXT(3));
+    launch_on(NULL);
+    for (unsigned i = 0; i < gate->entry_count; i++) {
+        CUcontext context = gate->entries[i].context;
+        if (gate->entries[i].stream == CU_STREAM_LEGACY && (context == CONTEXT(2) || context == CONTEXT(3)))
+            found[count++] = context;
+    }
+    assert_int_equal(count, 2);
+    assert_ptr_not_equal(found[0], found[1]);
+}
+
+static void a_destroyed_streams_work_is_waited_for(void **state)
+{
+    (void)state;
+    work_stays();
+    launch_on(STREAM(4));
+    cuStreamDestroy_v2(STREAM(4));
+    assert_false(in_flight_is_finished(gate));
+    done[4] = put[4];
+    assert_true(in_flight_is_finished(gate));
+}
+
+static void a_destroyed_contexts_work_is_not_asked_about(void **state)
+{
+    (void)state;
+    work_stays();
+    launch_on(STREAM(5));
+    assert_false(in_flight_is_finished(gate));
+    agent_leave_context(CONTEXT(1));
+    assert_true(in_flight_is_finished(gate));
+}
+
+static atomic_uint submitted;
+static void *submit_ten(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    for (submitted = 0; submitted < 10; submitted++)
+        launch_on(STREAM(6));
+    return NULL;
+}
+
+static bool two_are_submitted(void)
+{
+    return submitted >= 2;
+}
+
+static bool three_are_submitted(void)
+{
+    return submitted >= 3;
+}
+
+static void pause_for(uint64_t ms)
+{
+    struct timespec time = {.tv_nsec = (long)(ms * MS)};
+    nanosleep(&time, NULL);
+}
+
+static void a_paced_stream_has_two_pieces_before_it(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    work_stays();
+    gate_open(gate, GATE_PACED);
+    pthread_create(&thread, NULL, submit_ten, NULL);
+    assert_true(comes_true(two_are_submitted));
+    /* In which a thread that is not held would have submitted all. What is late by so much that the thread
+     * may have gone on tells nothing. */
+    uint64_t from_ns = monotonic_ns();
+    pause_for(40);
+    bool in_time = monotonic_ns() - from_ns < 90 * MS;
+    assert_true(submitted == 2 || !in_time);
+    done[6]++;
+    uint64_t ended_ns = monotonic_ns();
+    pause_for(10);
+    /* A piece takes 40 ms: the next is not before it is time. */
+    in_time = in_time && monotonic_ns() - ended_ns < 35 * MS;
+    assert_true(submitted == 2 || !in_time);
+    /* As the second is expected to end, so that the GPU goes on at once. It does not: then nor will the
+     * third. */
+    assert_true(comes_true(three_are_submitted));
+    pause_for(10);
+    in_time = in_time && monotonic_ns() - ended_ns < 90 * MS;
+    assert_true(submitted == 3 || !in_time);
+    done[6] = UINT64_MAX;
+    pthread_join(thread, NULL);
+}
+
+static atomic_bool ends_pieces;
+
+/* Whenever a thread waits for room a piece ends, but never the last. */
+static void *end_pieces(void *unused)
+{
+    while (ends_pieces) {
+        if (gate->held && done[30] + 1 < put[30])
+            done[30]++;
+        pause_for(1);
+    }
+    return unused;
+}
+
+/* What the stream may have before it once the thread was held, did something else, and found the stream without work. */
+static uint64_t ahead_after_a_gap(bool is_closed_meanwhile)
+{
+    pthread_t thread;
+    atomic_store(&gate->ahead_ns, 0);
+    work_stays();
+    gate_open(gate, GATE_PACED);
+    ends_pieces = true;
+    pthread_create(&thread, NULL, end_pieces, NULL);
+    do
+        launch_on(STREAM(30));
+    while (gate_self.entry->held_at != gate->closings + 1);
+    ends_pieces = false;
+    pthread_join(thread, NULL);
+    done[30] = UINT64_MAX;
+    if (is_closed_meanwhile) {
+        close_gate();
+        gate_open(gate, GATE_PACED);
+    }
+    do
+        launch_on(STREAM(30));
+    while (gate_self.entry->held_at);
+    assert_true(in_flight_is_finished(gate));
+    return atomic_load(&gate->ahead_ns);
+}
+
+static void who_is_held_and_late_for_it_may_run_ahead_further(void **state)
+{
+    (void)state;
+    assert_int_equal(ahead_after_a_gap(false), AHEAD_LEAST_NS * 3 / 2);
+    assert_int_equal(ahead_after_a_gap(true), AHEAD_LEAST_NS);
+    atomic_store(&gate->ahead_least_ns, MS);
+    assert_int_equal(ahead_after_a_gap(false), MS);
+    atomic_store(&gate->ahead_least_ns, 0);
+    atomic_store(&gate->ahead_ns, 0);
+}
+
+/* What the work waits for may come from the thread that is held. */
+static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
+{
+    (void)state;
+    work_stays();
+    gate_open(gate, GATE_PACED);
+    uint64_t from_ns = monotonic_ns();
+    for (unsigned i = 0; i < 200; i++)
+        launch_on(STREAM(7));
+    assert_true(monotonic_ns() - from_ns < UINT64_C(10000000000));
+    assert_false(in_flight_is_finished(gate));
+    done[7] = UINT64_MAX;
+    assert_true(in_flight_is_finished(gate));
+}
+
+/* --- What is measured ------------------------------------------------------------------------------ */
+
+static float piece_ms = 0.25f;
+static bool begins_at_once;
+static unsigned calls_in_burst; /* the first of so many takes next to nothing; 0: all are alike */
+static float last_ms;           /* the last of so many takes this; 0: it is like the others */
+
+static float takes_ms(uint64_t call)
+{
+    if (calls_in_burst && call % calls_in_burst == 0)
+        return 0.001f;
+    return calls_in_burst && last_ms > 0 && call % calls_in_burst == calls_in_burst - 1 ? last_ms : piece_ms;
+}
+
+/* By the calls between two events. An idle GPU waits for the first of them, unless that begins at once. */
+static CUresult elapsed(float *ms, CUevent from, CUevent to)
+{
+    uint64_t from_ns = events[(uintptr_t)from].recorded_ns, to_ns = events[(uintptr_t)to].recorded_ns;
+    *ms = 0;
+    for (uint64_t call = events[(uintptr_t)from].at; call < events[(uintptr_t)to].at; call++)
+        *ms += takes_ms(call);
+    if (events[(uintptr_t)from].was_idle && !begins_at_once)
+        *ms += (float)(to_ns - from_ns) / (float)MS;
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_for_stream(CUstream stream)
+{
+    done[number(stream)] = put[number(stream)];
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_back(void *to, CUdeviceptr from, size_t bytes)
+{
+    (void)to, (void)from, (void)bytes;
+    put[number(CU_STREAM_LEGACY)]++;
+    wait_for_stream(CU_STREAM_LEGACY);
+    stands_ns += 2 * MS; /* the thread wakes up late */
+    return submit_any();
+}
+
+static CUresult launch_host_function(CUstream stream, CUhostFn function, void *argument)
+{
+    (void)function, (void)argument;
+    put[number(stream)]++;
+    return CUDA_SUCCESS;
+}
+
+static int begin_measuring(void **state)
+{
+    install(CUDA_ID_cuEventElapsedTime, (void *)elapsed);
+    install(CUDA_ID_cuStreamSynchronize, (void *)wait_for_stream);
+    install(CUDA_ID_cuMemcpyDtoH_v2, (void *)copy_back);
+    install(CUDA_ID_cuLaunchHostFunc, (void *)launch_host_function);
+    if (open_gate(state) < 0)
+        return -1;
+    in_flight_take_done(gate);
+    gate_open(gate, GATE_PACED);
+    stop_the_clock();
+    return 0;
+}
+
+static int end_measuring(void **state)
+{
+    (void)state;
+    install(CUDA_ID_cuEventElapsedTime, NULL);
+    let_the_clock_run();
+    return 0;
+}
+
+static void calls_on_an_idle_stream_are_measured_one_by_one(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 400; i++)
+        launch_on(STREAM(9));
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 400);
+    assert_int_equal(told.streams, 1);
+    assert_in_range(told.ns, 400 * MS / 4 - MS, 400 * MS / 4 + MS);
+    told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 0);
+    assert_int_equal(told.ns, 0);
+}
+
+/* Short ones, of which many would make half a millisecond of work. */
+static void of_calls_that_come_seldom_each_report_tells_what_some_take(void **state)
+{
+    (void)state;
+    piece_ms = 0.05f;
+    for (unsigned report = 0; report < 50; report++) {
+        for (unsigned i = 0; i < 5; i++) {
+            stands_ns += 4 * MS;
+            launch_on(STREAM(28));
+        }
+        assert_true(in_flight_is_finished(gate));
+        struct in_flight_done told = in_flight_take_done(gate);
+        assert_int_equal(told.calls, 5);
+        assert_true(told.measured > 0);
+    }
+    piece_ms = 0.25f;
+}
+
+/* Of calls that come one after another some are measured, and all if the lease is to find out what they take. */
+static void calls_are_measured_more_often_where_it_is_found_out_what_they_take(void **state)
+{
+    (void)state;
+    unsigned told[2];
+    piece_ms = 0.1f;
+    for (unsigned measures = 0; measures < 2; measures++) {
+        gate->measures = measures;
+        for (unsigned i = 0; i < 200; i++) {
+            stands_ns += MS / 10;
+            launch_on(STREAM(27));
+        }
+        assert_true(in_flight_is_finished(gate));
+        struct in_flight_done done_now = in_flight_take_done(gate);
+        assert_int_equal(done_now.calls, 200);
+        told[measures] = (unsigned)(done_now.calls - done_now.unmeasured);
+    }
+    gate->measures = false;
+    piece_ms = 0.25f;
+    assert_in_range(told[0], 1, 150);
+    assert_int_equal(told[1], 200);
+}
+
+/* A guest's calls wait for those of others, and in its turn they do not. */
+static void calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease(void **state)
+{
+    (void)state;
+    piece_ms = 1;
+    for (unsigned i = 0; i < 100; i++) {
+        stands_ns += 2 * MS;
+        launch_on(STREAM(25));
+    }
+    assert_true(in_flight_is_finished(gate));
+    assert_true(in_flight_take_done(gate).ns >= 100 * MS);
+    in_flight_forget_late(gate);
+    piece_ms = 0.025f;
+    for (unsigned i = 0; i < 400; i++) {
+        stands_ns += MS / 10;
+        launch_on(STREAM(25));
+    }
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    piece_ms = 0.25f;
+    assert_int_equal(told.calls, 400);
+    assert_true(told.unmeasured > 100);
+    assert_in_range(told.ns, 9 * MS, 12 * MS);
+}
+
+/* As where a service copies what it is asked, computes, and rests until it is asked again. */
+static void calls_that_differ_are_measured_wherever_they_stand_in_a_burst(void **state)
+{
+    (void)state;
+    double told_ns = 0, bursts = 40;
+    piece_ms = 0.05f;
+    for (unsigned i = 0; i < 4; i++) /* until it is known about how long one takes */
+        launch_on(STREAM(26));
+    assert_true(in_flight_is_finished(gate));
+    in_flight_take_done(gate);
+    calls_in_burst = 6;
+    put[26] = 0;
+    for (unsigned burst = 0; burst < bursts; burst++) {
+        stands_ns += 40 * MS;
+        done[26] = put[26];
+        for (unsigned i = 0; i < calls_in_burst; i++)
+            launch_on(STREAM(26));
+        done[26] = put[26];
+        assert_true(in_flight_is_finished(gate));
+        told_ns += (double)in_flight_take_done(gate).ns;
+    }
+    double took_ns = bursts * (calls_in_burst - 1) * piece_ms * (double)MS;
+    calls_in_burst = 0;
+    piece_ms = 0.25f;
+    done[26] = UINT64_MAX;
+    assert_in_range(told_ns, took_ns * 0.8, took_ns * 1.2);
+}
+
+/* Bursts of so many calls on a stream, of which the last one is `end`; what was told of them in all. `in_part` counts the bursts of
+ * which some calls were measured and some not. */
+static struct in_flight_done told_of_bursts(CUstream stream, unsigned calls_each, void (*end)(CUstream),
+                                            unsigned *in_part)
+{
+    struct in_flight_done all = {0};
+    piece_ms = 0.05f;
+    for (unsigned i = 0; i < 4; i++) /* until it is known about how long one takes */
+        launch_on(stream);
+    assert_true(in_flight_is_finished(gate));
+    in_flight_take_done(gate);
+    put[number(stream)] = done[number(stream)] = 0;
+    calls_in_burst = calls_each;
+    for (unsigned burst = 0; burst < 400; burst++) {
+        stands_ns += MS;
+        while (put[number(stream)] % calls_each < calls_each - 1)
+            launch_on(stream);
+        end(stream);
+        done[number(stream)] = put[number(stream)];
+        assert_true(in_flight_is_finished(gate));
+        struct in_flight_done told = in_flight_take_done(gate);
+        if (burst < 20) /* until it is known about how long calls take, and how many there are */
+            continue;
+        all.calls += told.calls;
+        all.ns += told.ns;
+        all.unmeasured += told.unmeasured;
+        *in_part += told.unmeasured > 0 && told.unmeasured < told.calls;
+    }
+    calls_in_burst = 0;
+    last_ms = 0;
+    piece_ms = 0.25f;
+    done[number(stream)] = UINT64_MAX;
+    return all;
+}
+
+static void launch_and_wait(CUstream stream)
+{
+    launch_on(stream);
+    cuStreamSynchronize(stream);
+}
+
+static void launch_and_ask(CUstream stream)
+{
+    launch_on(stream);
+    assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    done[number(stream)] = put[number(stream)];
+    assert_int_equal(cuStreamQuery(stream), CUDA_SUCCESS);
+}
+
+/* The first of twelve is a short copy: who measures parts of bursts measures it more or less often than the others. */
+static void calls_that_differ_are_measured_as_often_as_they_come(void **state)
+{
+    (void)state;
+    static void (*const ends[])(CUstream) = {launch_and_wait, launch_and_ask};
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned in_part = 0;
+        struct in_flight_done told = told_of_bursts(STREAM(20 + i), 12, ends[i], &in_part);
+        assert_int_equal(told.calls, 380 * 12);
+        assert_int_equal(in_part, 0);
+        assert_in_range(told.unmeasured, 380, 379 * 12);
+        assert_in_range(told.ns, 380 * 549 * MS / 1000, 380 * 553 * MS / 1000);
+    }
+}
+
+static void copy_and_wait(CUstream stream)
+{
+    (void)stream;
+    cuMemcpyDtoH_v2(NULL, 0, 4);
+}
+
+/* It takes no GPU time from others, and what is measured of the calls before it ends before it. */
+static void a_copy_that_is_waited_for_is_none_of_the_calls(void **state)
+{
+    (void)state;
+    unsigned in_part = 0;
+    last_ms = 5;
+    struct in_flight_done told = told_of_bursts(CU_STREAM_LEGACY, 12, copy_and_wait, &in_part);
+    assert_int_equal(told.calls, 380 * 11);
+    assert_int_equal(in_part, 0);
+    assert_in_range(told.ns, 380 * 499 * MS / 1000, 380 * 503 * MS / 1000);
+}
+
+/* One from the host's memory may return while the last of it is on its way. */
+static void what_a_copy_left_under_way_is_waited_for(void **state)
+{
+    (void)state;
+    let_the_clock_run();
+    work_stays();
+    cuMemcpyHtoD_v2(0, "", 1);
+    put[number(CU_STREAM_LEGACY)]++;
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_LEGACY)] = put[number(CU_STREAM_LEGACY)];
+    assert_true(in_flight_is_finished(gate));
+}
+
+static void let_the_host_do_something(CUstream stream)
+{
+    cuLaunchHostFunc(stream, NULL, NULL);
+}
+
+/* The GPU has nothing to do until it returns. */
+static void a_function_of_the_host_is_not_measured(void **state)
+{
+    (void)state;
+    unsigned in_part = 0;
+    last_ms = 5;
+    struct in_flight_done told = told_of_bursts(STREAM(22), 12, let_the_host_do_something, &in_part);
+    assert_int_equal(told.calls, 380 * 11);
+    assert_in_range(told.ns, 380 * 499 * MS / 1000, 380 * 503 * MS / 1000);
+}
+
+/* The first of two events is reached before the call comes to the GPU. */
+static void the_way_to_an_idle_gpu_is_not_counted(void **state)
+{
+    (void)state;
+    way_ns = MS / 2;
+    for (unsigned i = 0; i < 20; i++)
+        launch_on(STREAM(29));
+    way_ns = 0;
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 20);
+    assert_in_range(told.ns, 20 * MS / 4 - MS / 2, 20 * MS / 4 + MS / 2);
+}
+
+/* The first kernels of a graph are done before the call returns. */
+static void a_graph_is_counted_from_the_call_on(void **state)
+{
+    (void)state;
+    begins_at_once = true;
+    way_ns = MS / 8;
+    for (unsigned i = 0; i < 20; i++)
+        cuGraphLaunch(NULL, STREAM(31));
+    way_ns = 0;
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    begins_at_once = false;
+    assert_int_equal(told.calls, 20);
+    assert_in_range(told.ns, 20 * MS / 4 - MS / 4, 20 * MS / 4 + MS / 4);
+}
+
+static void streams_that_work_side_by_side_are_told_of(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 10; i++) {
+        launch_on(STREAM(10));
+        launch_on(STREAM(11));
+    }
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 20);
+    assert_int_equal(told.streams, 2);
+}
+
+static void what_is_not_done_is_not_told_of(void **state)
+{
+    (void)state;
+    work_stays();
+    launch_on(STREAM(12));
+    assert_int_equal(in_flight_take_done(gate).calls, 0);
+    done[12] = UINT64_MAX;
+    struct in_flight_done later = in_flight_take_done(gate);
+    assert_int_equal(later.calls, 1);
+    assert_in_range(later.ns, MS / 4 - 1000, MS / 4 + 1000);
+}
+
+static void forget_records(void)
+{
+    timed_records = untimed_records = untimed_events = stream_questions = 0;
+}
+
+#define MANY 2000u
+#define SEVERAL 8u
+
+/* Short pieces, so that marks are due seldom. Returns how many timed events were recorded. */
+static unsigned timed_for_many(CUstream stream)
+{
+    piece_ms = 0.001f;
+    forget_records();
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(stream);
+    piece_ms = 0.25f;
+    return timed_records;
+}
+
+/* As where one of the few that are measured waited for another process's slice. */
+static void a_few_calls_that_differ_make_a_guess_of_the_others(void **state)
+{
+    (void)state;
+    piece_ms = 0.001f;
+    for (unsigned i = 0; i < 2 * MANY; i++) {
+        if (i == MANY)
+            in_flight_take_done(gate);
+        launch_on(STREAM(15));
+    }
+    struct in_flight_done alike = in_flight_take_done(gate);
+    assert_true(alike.unmeasured > alike.calls / 2);
+    assert_false(alike.is_guess);
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(STREAM(15));
+    piece_ms = 1;
+    while (gate_self.entry->counts.told_ns < MS / 2)
+        launch_on(STREAM(15));
+    piece_ms = 0.25f;
+    assert_true(in_flight_take_done(gate).is_guess);
+}
+
+static void a_threads_own_stream_has_events_only_where_marks_are_due(void **state)
+{
+    (void)state;
+    unsigned usual = timed_for_many(STREAM(17));
+    assert_int_equal(untimed_records, 0);
+    assert_in_range(usual, 1, MANY / 20);
+    unsigned timed = timed_for_many(CU_STREAM_PER_THREAD);
+    assert_in_range(timed, 1, 2 * usual);
+    assert_int_equal(untimed_records, 0);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(in_flight_take_done(gate).calls, 2 * MANY);
+}
+
+static void what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one(void **state)
+{
+    (void)state;
+    timed_for_many(CU_STREAM_PER_THREAD);
+    assert_true(in_flight_is_finished(gate));
+    work_stays();
+    legacy_questions = 0;
+    uint64_t before = put[number(CU_STREAM_PER_THREAD)];
+    for (unsigned i = 0; i < 3; i++)
+        launch_on(CU_STREAM_PER_THREAD);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_false(in_flight_is_finished(gate));
+        done[number(CU_STREAM_PER_THREAD)]++;
+    }
+    assert_int_equal(done[number(CU_STREAM_PER_THREAD)], before + 3);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(legacy_questions, 0);
+}
+
+static atomic_int owners_step;
+
+static void go_on_at(int step)
+{
+    atomic_store(&owners_step, step);
+    while (atomic_load(&owners_step) == step)
+        sched_yield();
+}
+
+static void *own_a_stream(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    timed_for_many(CU_STREAM_PER_THREAD);
+    while (gate_self.entry->quick < 3)
+        launch_on(CU_STREAM_PER_THREAD);
+    go_on_at(1);
+    for (unsigned i = 0; i < 3; i++)
+        launch_on(CU_STREAM_PER_THREAD);
+    go_on_at(2);
+    return NULL;
+}
+
+static pthread_t owner;
+
+static void let_owner_go_on_after(int step)
+{
+    while (atomic_load(&owners_step) != step)
+        sched_yield();
+    atomic_store(&owners_step, 0);
+}
+
+/* Another thread has three calls before its own stream, with no event behind them. */
+static void start_owner(void)
+{
+    assert_int_equal(pthread_create(&owner, NULL, own_a_stream, NULL), 0);
+    while (atomic_load(&owners_step) != 1)
+        sched_yield();
+    work_stays();
+    let_the_clock_run();
+    let_owner_go_on_after(1);
+    while (atomic_load(&owners_step) != 2)
+        sched_yield();
+}
+
+static void end_owner(void)
+{
+    let_owner_go_on_after(2);
+    pthread_join(owner, NULL);
+}
+
+/* Another thread's default stream has no name, but the legacy one waits for it. */
+static void what_another_thread_gave_its_own_stream_is_waited_for(void **state)
+{
+    (void)state;
+    start_owner();
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_PER_THREAD)] += 2;
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_PER_THREAD)]++;
+    assert_true(in_flight_is_finished(gate));
+    end_owner();
+}
+
+static void *finish_soon(void *unused)
+{
+    (void)unused;
+    usleep(500);
+    done[number(CU_STREAM_PER_THREAD)] = put[number(CU_STREAM_PER_THREAD)];
+    return NULL;
+}
+
+/* While the capture is open nobody could ask about it. */
+static void a_capture_begins_when_that_is_done(void **state)
+{
+    CUgraph graph;
+    pthread_t finisher;
+    (void)state;
+    touched_while_capturing = 0;
+    start_owner();
+    stop_the_clock(); /* however late the finisher is run, it is waited for */
+    pthread_create(&finisher, NULL, finish_soon, NULL);
+    assert_int_equal(cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    blocks_legacy = true;
+    pthread_join(finisher, NULL);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(touched_while_capturing, 0);
+    blocks_legacy = false;
+    cuStreamEndCapture(STREAM(11), &graph);
+    end_owner();
+}
+
+static void nor_does_it_wait_for_long(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    start_owner();
+    assert_int_equal(cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    assert_false(in_flight_is_finished(gate));
+    done[number(CU_STREAM_PER_THREAD)] = put[number(CU_STREAM_PER_THREAD)];
+    assert_false(in_flight_is_finished(gate));
+    cuStreamEndCapture(STREAM(11), &graph);
+    assert_true(in_flight_is_finished(gate));
+    end_owner();
+}
+
+static void work_beside_a_capture_has_timed_events_only_where_marks_are_due(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    touched_while_capturing = 0;
+    unsigned usual = 0; /* where marks are due by chance, but for a capture */
+    for (unsigned i = 0; i < SEVERAL; i++)
+        usual += timed_for_many(STREAM(40 + i));
+    cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED);
+    unsigned timed = timed_for_many(STREAM(19));
+    assert_in_range(timed, 1, 2 * usual / SEVERAL);
+    assert_int_equal(untimed_events, 1);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(stream_questions, 0);
+    cuStreamEndCapture(STREAM(11), &graph);
+    assert_int_equal(touched_while_capturing, 0);
+}
+
+/* Threads that use several streams in turn ask the driver whose each is when it is new to them. */
+static void between_marks_the_driver_is_asked_nothing(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(STREAM(20 + i % 2));
+    context_questions = 0;
+    forget_records();
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(STREAM(20 + i % 2));
+    assert_true(context_questions <= timed_records);
+    assert_int_equal(stream_questions, 0);
+}
+
+static void nor_where_the_default_stream_is_one_of_them(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(i % 2 ? STREAM(20) : CU_STREAM_LEGACY);
+    context_questions = 0;
+    forget_records();
+    for (unsigned i = 0; i < MANY; i++)
+        launch_on(i % 2 ? STREAM(20) : CU_STREAM_LEGACY);
+    assert_true(context_questions <= timed_records);
+}
+
+/* Launch until the next ones have nothing to do but to be counted. */
+static void launch_until_quick(CUstream stream)
+{
+    timed_for_many(stream);
+    for (unsigned i = 0; i < MANY && !gate_self.entry->quick; i++)
+        launch_on(stream);
+    assert_true(gate_self.entry->quick);
+}
+
+static void the_first_launch_after_a_rest_wakes_the_agent_between_marks_too(void **state)
+{
+    (void)state;
+    launch_until_quick(STREAM(22));
+    atomic_store(&gate->resting, true);
+    unsigned before = pokes;
+    launch_on(STREAM(22));
+    assert_int_equal(pokes, before + 1);
+    assert_false(gate->resting);
+}
+
+static void *launch_one_that_stays(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    launch_until_quick(STREAM(23));
+    atomic_store(&blocked, true);
+    launch_on(STREAM(23));
+    return NULL;
+}
+
+static bool one_is_inside(void)
+{
+    return atomic_load(&blocked) && !gate_is_left(gate);
+}
+
+/* It passed the gate before the agent rested, and is counted when it has left the driver: nobody wakes the agent then. */
+static void an_agent_does_not_rest_while_a_launch_is_under_way(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    atomic_store(&gate->resting, false);
+    pthread_create(&thread, NULL, launch_one_that_stays, NULL);
+    bool inside = comes_true(one_is_inside), busy = agent_look(gate);
+    atomic_store(&blocked, false);
+    pthread_join(thread, NULL);
+    assert_true(inside && busy);
+    assert_true(in_flight_is_finished(gate));
+    atomic_store(&gate->resting, false);
+    assert_false(agent_look(gate));
+    atomic_store(&gate->resting, false);
+}
+
+/* Two processes may wait for each other's kernels: what did not drain says nothing of how long pieces are, and patience
+ * that grows with it would grow for ever. */
+static void what_did_not_drain_makes_nobody_more_patient(void **state)
+{
+    (void)state;
+    let_the_clock_run(); /* patience ends */
+    launch_on(STREAM(13));
+    in_flight_take_done(gate);
+    uint64_t longest_ns = atomic_load(&gate->longest_ns);
+    assert_int_not_equal(longest_ns, 0);
+    work_stays();
+    launch_on(STREAM(13));
+    agent.alone = true;
+    assert_false(agent_drain(gate, 1000000, AGENT_CLOSES));
+    piece_ms = 400;
+    done[13] = UINT64_MAX;
+    in_flight_take_done(gate);
+    assert_int_equal(atomic_load(&gate->longest_ns), longest_ns);
+    piece_ms = 0.25f;
+    atomic_store(&gate->longest_ns, 400 * MS);
+    for (unsigned i = 0; i < 100; i++)
+        assert_true(agent_drain(gate, 1000000, AGENT_CLOSES));
+    assert_true(atomic_load(&gate->longest_ns) < MS); /* it is not remembered for ever */
+    agent.alone = false;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup(name, open_gate)
+#define MEASURES(name) cmocka_unit_test_setup_teardown(name, begin_measuring, end_measuring)
+    const struct CMUnitTest tests[] = {
+        TEST(unmarked_work_is_found_by_asking_its_stream),
+        TEST(streams_that_come_and_go_take_no_more_places_than_there_are_at_once),
+        TEST(a_default_stream_belongs_to_the_current_context),
+        TEST(a_destroyed_streams_work_is_waited_for),
+        TEST(a_destroyed_contexts_work_is_not_asked_about),
+        TEST(a_paced_stream_has_two_pieces_before_it),
+        TEST(who_is_held_and_late_for_it_may_run_ahead_further),
+        TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
+        MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
+        MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
+        MEASURES(calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease),
+        MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
+        MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
+        MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
+        MEASURES(what_a_copy_left_under_way_is_waited_for),
+        MEASURES(a_function_of_the_host_is_not_measured),
+        MEASURES(calls_are_measured_more_often_where_it_is_found_out_what_they_take),
+        MEASURES(the_way_to_an_idle_gpu_is_not_counted),
+        MEASURES(a_graph_is_counted_from_the_call_on),
+        MEASURES(streams_that_work_side_by_side_are_told_of),
+        MEASURES(what_is_not_done_is_not_told_of),
+        MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
+        MEASURES(a_threads_own_stream_has_events_only_where_marks_are_due),
+        MEASURES(what_follows_on_a_threads_own_stream_is_waited_for_without_asking_the_legacy_one),
+        MEASURES(what_another_thread_gave_its_own_stream_is_waited_for),
+        MEASURES(a_capture_begins_when_that_is_done),
+        MEASURES(nor_does_it_wait_for_long),
+        MEASURES(work_beside_a_capture_has_timed_events_only_where_marks_are_due),
+        MEASURES(between_marks_the_driver_is_asked_nothing),
+        MEASURES(nor_where_the_default_stream_is_one_of_them),
+        MEASURES(the_first_launch_after_a_rest_wakes_the_agent_between_marks_too),
+        MEASURES(an_agent_does_not_rest_while_a_launch_is_under_way),
+        MEASURES(what_did_not_drain_makes_nobody_more_patient),
+    };
+    return cmocka_run_group_tests(tests, make_gate, NULL);
+}
