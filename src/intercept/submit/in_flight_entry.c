@@ -88,6 +88,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     entry->left = 1;
     entry->quick = 0;
     entry->burst = IN_FLIGHT_BURST_UNKNOWN;
+    entry->burst_from = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     entry->is_parted = false;
     entry->late = entry->late_ns = 0;
     entry->apart_covered = atomic_load_explicit(&entry->apart, memory_order_relaxed);
