@@ -39,8 +39,9 @@
 #define DOUBT_FIRST_NS UINT64_C(2000000000)
 /* What was found to be another is measured once more after this. */
 #define CONFIRM_NS UINT64_C(50000000)
-/* So far behind its minimum, a guest is needy. */
+/* So far behind its minimum, a guest is needy; not at once from what it lost while it was measured for the first time. */
 #define NEEDY_NS 40000000.0
+#define NEEDY_AFTER_NS UINT64_C(100000000)
 /* For so long it takes turns then, and twice as long each next time. */
 #define NEEDY_FIRST_NS UINT64_C(4000000000)
 #define NEEDY_MOST_NS UINT64_C(64000000000)
@@ -71,6 +72,7 @@ void arbiter_try_open(const struct arbiter_session *gone)
 void arbiter_forget(struct arbiter_session *session)
 {
     session->is_known = session->is_dense = false;
+    session->known_at = 0;
     session->measures = 0;
     session->measures_most = MEASURES;
     session->measure_every = MEASURE_FIRST_NS;
@@ -272,6 +274,14 @@ static void judge_guest(struct arbiter_session *session, double busy, double pro
         measure_again(session, &session->measure_at, &session->measure_every);
 }
 
+static void set_known(struct arbiter_session *session)
+{
+    uint64_t now = session->arbiter->now;
+    session->is_known = true;
+    session->known_at = session->known_at ? session->known_at : now;
+    session->measure_at = now + session->measure_every;
+}
+
 /* What it told of the stretch that is over says something of its cost. */
 static void learn_cost(struct arbiter_session *session, const struct seen *seen, double passed, bool is_alone)
 {
@@ -296,8 +306,7 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
                                                        : solo_cost_is_sure(&session->cost);
     if (session->is_known || !is_sure)
         return;
-    session->is_known = true;
-    session->measure_at = session->arbiter->now + session->measure_every;
+    set_known(session);
 }
 
 /* Several processes tell one after the other: what they told of a turn in which their cost is measured is taken together, at
@@ -426,9 +435,8 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     if (was_measuring && !session->is_known &&
         session->measures >= session->measures_most * arbiter_measured_count(session)) {
         /* It made no calls that tell more, or its agent does not count them. */
-        session->is_known = true;
+        set_known(session);
         session->is_dense = session->is_dense || solo_cost_of(&session->cost, 1) < 0;
-        session->measure_at = arbiter->now + session->measure_every;
     }
 }
 
@@ -478,7 +486,8 @@ static bool is_below_a_dense_one(const struct arbiter_session *session)
 static bool should_take_turns(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now;
-    if (session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS && now >= session->needy_until) {
+    if (session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS && now >= session->needy_until &&
+        now - session->known_at >= NEEDY_AFTER_NS) {
         session->needy_until = now + session->needy_for;
         session->needy_for *= session->needy_for < NEEDY_MOST_NS ? 2 : 1;
     }

@@ -215,6 +215,7 @@ struct arbiter_session {
     /* What it is like. */
     struct solo_cost cost;
     bool is_known, is_dense;
+    uint64_t known_at; /* for the first time */
     /* For how long it has looked dense; of that, what it used, and in which it had no work. And for how long it has looked light since
      * it looked dense. */
     double dense_ns, dense_used_ns, dense_idle_ns, light_ns;

@@ -508,6 +508,28 @@ static void guests_that_get_less_than_their_minima_take_turns(void **state)
     assert_minima_of_a_greedy_pair("15%..100%", 15, "80%..100%", 80);
 }
 
+/* Periodic programs come beside a backlog, where turns are long since others before them needed that: each waits while it is measured,
+ * and has more than its minimum from then on. */
+static void what_was_lost_while_it_was_measured_makes_no_guest_needy(void **state)
+{
+    unsigned turns = 0;
+    arbiter_set_quantum(world.arbiter, 50 * MS);
+    world_add(&world, "0%..100%", NORMAL, (struct program){.piece_ns = 5 * MS});
+    world_run(&world, SECOND);
+    for (unsigned i = 0; i < 8; i++) {
+        world_run(&world, (37 + i) * MS);
+        world_add(&world, "60%..100%", NORMAL,
+                  (struct program){.piece_ns = MS, .burst = 1, .idle_ns = 19 * MS});
+        world_run(&world, SECOND);
+        for (unsigned tenth = 0; tenth < 10; tenth++) {
+            world_run(&world, 100 * MS);
+            turns += arbiter_session_lease(world.members[1 + i].session) == LEASE_EXCLUSIVE;
+        }
+        world_kill(&world.members[1 + i]);
+    }
+    assert_int_equal(turns, 0);
+}
+
 /* In its turns the GPU is idle for most of the time. */
 static void what_a_light_session_was_not_promised_goes_to_the_busy_one(void **state)
 {
@@ -1380,6 +1402,7 @@ int main(void)
         T(a_maximum_holds_where_every_other_report_is_a_guess),
         T(a_cost_that_others_of_its_calls_had_is_not_believed),
         T(a_maximum_is_kept_of_who_tells_nothing),
+        T(what_was_lost_while_it_was_measured_makes_no_guest_needy),
         T(the_quantum_follows_the_gap),
         T(without_shares_nobody_is_gated),
         T(the_mode_says_whether_anybody_is_kept_waiting),
