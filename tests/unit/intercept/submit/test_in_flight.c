@@ -1,6 +1,5 @@
 /* The pace: what is before the GPU, and what is measured of it. */
 #include <pthread.h>
-#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -455,6 +454,16 @@ static void a_copy_that_is_waited_for_is_none_of_the_calls(void **state)
     assert_in_range(told.ns, 380 * 499 * MS / 1000, 380 * 503 * MS / 1000);
 }
 
+/* Nobody waits for one within the GPU. */
+static void a_copy_that_may_be_within_the_gpu_is_a_call(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        cuMemcpy(1, 2, 4);
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(in_flight_take_done(gate).calls, 3);
+}
+
 /* One from the host's memory may return while the last of it is on its way. */
 static void what_a_copy_left_under_way_is_waited_for(void **state)
 {
@@ -859,6 +868,7 @@ int main(void)
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
         MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
+        MEASURES(a_copy_that_may_be_within_the_gpu_is_a_call),
         MEASURES(what_a_copy_left_under_way_is_waited_for),
         MEASURES(a_function_of_the_host_is_not_measured),
         MEASURES(calls_are_measured_more_often_where_it_is_found_out_what_they_take),
