@@ -71,8 +71,8 @@ static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns)
     /* A few looks that all find work are no program that always has some (Laplace's rule of succession). */
     if (!agent.measure.is_parallel)
         return passed_ns * (busy_looks + 1) / (looks + 2);
-    agent.measure.is_steady =
-        100 * busy_looks <= STEADY_PERCENT * looks || 100 * (looks - busy_looks) <= STEADY_PERCENT * looks;
+    uint64_t rarer = busy_looks < looks - busy_looks ? busy_looks : looks - busy_looks;
+    agent.measure.is_steady = 100 * rarer <= STEADY_PERCENT * looks;
     if (looks >= LOOKS_LEAST)
         return passed_ns * busy_looks / looks;
     return told_ns < passed_ns ? told_ns : passed_ns;

@@ -44,6 +44,10 @@ struct gate_self {
 };
 extern __thread struct gate_self gate_self;
 
+/* The handle of a stream that means the same in every form of a call. */
+#define GATE_LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
+#define GATE_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
+
 /* The process's gate; NULL where there is none. */
 static inline struct gate *gate_of(void)
 {
@@ -131,7 +135,7 @@ __attribute__((always_inline)) static inline void gate_enter_pieces(struct gate 
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_PIECES, NULL);
 }
 
-/* The same for what takes no GPU time from others: a copy that the call waits for, or a function of the host. */
+/* The same for what takes no GPU time from others: a copy from or to the host that the call waits for. */
 __attribute__((always_inline)) static inline void gate_enter_apart(struct gate *gate, CUstream stream)
 {
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_APART, NULL);

@@ -41,7 +41,7 @@ enum gate_inside {
     GATE_NAMES = 8, /* naming device addresses to it, and giving the GPU nothing */
     GATE_PIECES =
         16, /* with GATE_SUBMITS: several pieces of work, the first of which may begin while the call lasts */
-    GATE_APART = 32, /* with GATE_SUBMITS: a copy that the call waits for, or a function of the host */
+    GATE_APART = 32, /* with GATE_SUBMITS: a copy from or to the host, which the call waits for */
 };
 
 struct gate_thread {
@@ -160,6 +160,13 @@ static inline void in_flight_entry_count(struct in_flight_entry *entry)
 {
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->submitted, submitted + 1, memory_order_relaxed);
+}
+
+/* The same of one that is apart, before it is counted as a call: cover_apart(). */
+static inline void in_flight_entry_count_apart(struct in_flight_entry *entry)
+{
+    uint64_t apart = atomic_load_explicit(&entry->apart, memory_order_relaxed);
+    atomic_store_explicit(&entry->apart, apart + 1, memory_order_release);
 }
 
 struct gate_capture {

@@ -5,10 +5,6 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-/* The handle that means the same in every form of a call. */
-#define LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
 /* --- Captures -------------------------------------------------------------------------------------- */
 
 #define BEGINS_CAPTURE(symbol, form, parameters, arguments)                                                  \
@@ -23,16 +19,17 @@
             gate_capture_begun(gate, form(stream), result);                                                  \
         return result;                                                                                       \
     }
-BEGINS_CAPTURE(cuStreamBeginCapture, LEGACY, (CUstream stream), (stream))
-BEGINS_CAPTURE(cuStreamBeginCapture_ptsz, PER_THREAD, (CUstream stream), (stream))
-BEGINS_CAPTURE(cuStreamBeginCapture_v2, LEGACY, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-BEGINS_CAPTURE(cuStreamBeginCapture_v2_ptsz, PER_THREAD, (CUstream stream, CUstreamCaptureMode mode),
+BEGINS_CAPTURE(cuStreamBeginCapture, GATE_LEGACY, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_ptsz, GATE_PER_THREAD, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_v2, GATE_LEGACY, (CUstream stream, CUstreamCaptureMode mode),
                (stream, mode))
-BEGINS_CAPTURE(cuStreamBeginCaptureToGraph, LEGACY,
+BEGINS_CAPTURE(cuStreamBeginCapture_v2_ptsz, GATE_PER_THREAD, (CUstream stream, CUstreamCaptureMode mode),
+               (stream, mode))
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph, GATE_LEGACY,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD,
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GATE_PER_THREAD,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
@@ -49,8 +46,8 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD,
             gate_capture_ended(gate, form(stream));                                                          \
         return result;                                                                                       \
     }
-ENDS_CAPTURE(cuStreamEndCapture, LEGACY)
-ENDS_CAPTURE(cuStreamEndCapture_ptsz, PER_THREAD)
+ENDS_CAPTURE(cuStreamEndCapture, GATE_LEGACY)
+ENDS_CAPTURE(cuStreamEndCapture_ptsz, GATE_PER_THREAD)
 
 /* --- Streams --------------------------------------------------------------------------------------- */
 

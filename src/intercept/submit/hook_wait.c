@@ -35,23 +35,21 @@
             in_flight_wait_ended(gate, entry, IN_FLIGHT_WAIT_##what);                                        \
         return result;                                                                                       \
     }
-#define LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
-#define PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-WAITS(cuStreamSynchronize, LEGACY(waited), ALL, (CUstream waited), (waited))
-WAITS(cuStreamSynchronize_ptsz, PER_THREAD(waited), ALL, (CUstream waited), (waited))
+WAITS(cuStreamSynchronize, GATE_LEGACY(waited), ALL, (CUstream waited), (waited))
+WAITS(cuStreamSynchronize_ptsz, GATE_PER_THREAD(waited), ALL, (CUstream waited), (waited))
 WAITS(cuCtxSynchronize, NULL, ALL, (void), ())
 WAITS(cuCtxSynchronize_v2, NULL, SOME, (CUcontext context), (context))
 WAITS(cuEventSynchronize, NULL, SOME, (CUevent event), (event))
-ASKS(cuStreamQuery, LEGACY(asked), ALL, CUstream)
-ASKS(cuStreamQuery_ptsz, PER_THREAD(asked), ALL, CUstream)
+ASKS(cuStreamQuery, GATE_LEGACY(asked), ALL, CUstream)
+ASKS(cuStreamQuery_ptsz, GATE_PER_THREAD(asked), ALL, CUstream)
 ASKS(cuEventQuery, NULL, SOME, CUevent)
-CALLS_HOST(cuLaunchHostFunc, LEGACY(stream), (CUstream stream, CUhostFn function, void *argument),
+CALLS_HOST(cuLaunchHostFunc, GATE_LEGACY(stream), (CUstream stream, CUhostFn function, void *argument),
            (stream, function, argument))
-CALLS_HOST(cuLaunchHostFunc_ptsz, PER_THREAD(stream), (CUstream stream, CUhostFn function, void *argument),
-           (stream, function, argument))
-CALLS_HOST(cuStreamAddCallback, LEGACY(stream),
+CALLS_HOST(cuLaunchHostFunc_ptsz, GATE_PER_THREAD(stream),
+           (CUstream stream, CUhostFn function, void *argument), (stream, function, argument))
+CALLS_HOST(cuStreamAddCallback, GATE_LEGACY(stream),
            (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
            (stream, callback, argument, flags))
-CALLS_HOST(cuStreamAddCallback_ptsz, PER_THREAD(stream),
+CALLS_HOST(cuStreamAddCallback_ptsz, GATE_PER_THREAD(stream),
            (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
            (stream, callback, argument, flags))

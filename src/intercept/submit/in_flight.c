@@ -167,7 +167,7 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apa
     if (entry->sampling)
         entry->returned_ns = monotonic_ns();
     if (is_apart)
-        atomic_fetch_add_explicit(&entry->apart, 1, memory_order_release); /* cover_apart() */
+        in_flight_entry_count_apart(entry);
     in_flight_entry_count(entry);
     end_quick(entry);
     if (!marks)
@@ -195,8 +195,8 @@ void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
         atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return;
     own_calls_begin(&calls, NULL);
-    guard_lock(
-        &gate->lock); /* no capture begins meanwhile, for which a mark in the legacy stream would be the end */
+    /* No capture begins meanwhile, for which a mark in the legacy stream would be the end. */
+    guard_lock(&gate->lock);
     if (atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0) {
         guard_lock(&entry->lock);
         in_flight_entry_follow(gate, entry, true);

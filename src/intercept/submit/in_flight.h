@@ -16,8 +16,8 @@
  * Most programs wait for their stream again and again, and what they give it in between is alike each time: a burst, the first call of
  * which may take a hundredth of what the last one takes. Whoever measured some calls of it would take the others to be like them. So all
  * calls of a burst are measured, with marks ever further apart, or none of them, by chance. A burst ends where the thread waits, or asks
- * in vain, or puts a function of the host in between; a copy that the thread waits for is no call of it, and takes no GPU time from
- * others.
+ * and learns that all is done, or puts a function of the host in between; a copy from or to the host that the thread waits for is no
+ * call of it, and takes no GPU time from others.
  *
  * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,

@@ -1,7 +1,6 @@
 /* The gate: who passes it, who waits, what the daemon is told, captures, and names of addresses. */
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
