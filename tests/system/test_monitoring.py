@@ -106,7 +106,8 @@ def test_a_file_of_samples_is_rotated(daemon, tmp_path):
     seen = stamps(older)
     assert len(seen) == 1  # each batch is larger than that
     wait_for(lambda: stamps(older) and min(stamps(older)) > max(seen), "the next FILE.1")
-    assert sorted(file.name for file in tmp_path.iterdir() if file.name.startswith("m")) == ["m", "m.1"]
+    names = lambda: sorted(file.name for file in tmp_path.iterdir() if file.name.startswith("m"))
+    wait_for(lambda: names() == ["m", "m.1"], "FILE and FILE.1 alone")  # FILE is missing while it is being rotated
 
 
 def test_a_folder_that_is_missing_is_told_once(daemon, tmp_path):
