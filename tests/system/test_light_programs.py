@@ -113,6 +113,16 @@ def test_calls_that_differ_by_their_place_are_charged_for_what_they_use(together
     holds(try_once)
 
 
+@pytest.mark.parametrize("words", [("kernel=200", "burst=3", "threads=2", "gap=900"), ("kernel=50", "burst=10", "threads=4", "gap=3000")],
+                         ids=["two", "four"])
+def test_streams_side_by_side_are_charged_for_what_they_use(together, words):
+    """Looks of a thread that wakes with the program's find it without work too often."""
+    def try_once():
+        one, = together([words], compute("10%..100%"))
+        return abs(one["charged"] - one["gpu"]) <= max(0.5, 0.03 * one["gpu"]), one
+    holds(try_once)
+
+
 def agent_sleeps(pid):
     """How often the agent of a process has slept."""
     agent, = (task for task in pathlib.Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text() == "gpuslice-agent\n")

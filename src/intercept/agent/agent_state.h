@@ -5,6 +5,7 @@
  * measure.c      how busy the process keeps the GPUs
  * lease.c        what a GRANT and a REVOKE do, and what a lease is given back for
  * move.c         the process's memory leaves the card, and comes back
+ * looks.c        what looks at streams tell; pure
  * idleness.c     whether a program without work will have some soon; pure
  * room.c         what a thread does where the card is full
  * silence.c      a daemon that hangs
@@ -12,6 +13,7 @@
 #pragma once
 
 #include "intercept/agent/idleness.h"
+#include "intercept/agent/looks.h"
 #include "intercept/session/attach.h"
 #include "intercept/submit/cap_bucket.h"
 #include "intercept/submit/gate_area.h"
@@ -49,8 +51,8 @@ struct agent_state {
     struct {
         /* GRANT, or the last measure. */
         uint64_t from_ns;
-        /* At how many of the moments drawn by chance there was work, and not; and when the next one is. */
-        uint32_t looks, busy_looks;
+        /* What was seen at moments drawn by chance, and when the next one is. */
+        struct looks looks;
         uint64_t look_at_ns;
         /* Streams do not tell for how long there is work, since several have it or too few calls are measured: at such
          * measures, or of late, so many are left until they are thought to tell. `is_parallel`: several had it last. */

@@ -5,15 +5,12 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-/* So many looks make a ratio. */
-#define LOOKS_LEAST 4u
 /* So many measures after the last at which streams did not tell for how long they had work: some pieces may be long. */
 #define MEASURES_BY_LOOKS 50u
 /* Where that is so because too few calls are measured, the mean time between two looks. */
 #define LOOK_FOR_FEW_NS UINT64_C(2500000)
 /* The same where several streams are, and nearly all looks find the same: by so much less does chance matter. */
 #define LOOK_AT_STEADY_NS UINT64_C(3000000)
-#define STEADY_PERCENT 10u
 /* How long a program must leave the GPU idle until nothing is thought to come soon; and where its gaps are so
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
@@ -38,7 +35,7 @@ static uint64_t some_time_ns(uint64_t mean_ns)
 static void begin_looks(uint64_t now_ns)
 {
     agent.measure.from_ns = now_ns;
-    agent.measure.looks = agent.measure.busy_looks = 0;
+    looks_count_anew(&agent.measure.looks);
 }
 
 static uint64_t until_next_look_ns(void)
@@ -47,13 +44,11 @@ static uint64_t until_next_look_ns(void)
     return some_time_ns(agent.measure.is_parallel ? parallel_ns : LOOK_FOR_FEW_NS);
 }
 
-/* The moments that have passed since the last look. `rested`: there was no work until now, or since the last look. */
-static void count_looks(uint64_t now_ns, bool busy, bool rested)
+/* The moments that have passed since the last look, at which so many streams had work. */
+static void count_looks(uint64_t now_ns, uint32_t streams)
 {
-    for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += until_next_look_ns()) {
-        agent.measure.looks++;
-        agent.measure.busy_looks += busy && !rested;
-    }
+    for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += until_next_look_ns())
+        looks_add(&agent.measure.looks, streams);
 }
 
 void agent_count_from(struct gate *gate, uint64_t now_ns)
@@ -65,17 +60,14 @@ void agent_count_from(struct gate *gate, uint64_t now_ns)
     agent.measure.ends_ns = UINT64_MAX;
 }
 
-static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns)
+static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns, bool is_guess)
 {
-    uint64_t looks = agent.measure.looks, busy_looks = agent.measure.busy_looks;
+    struct looks *looks = &agent.measure.looks;
     /* A few looks that all find work are no program that always has some (Laplace's rule of succession). */
     if (!agent.measure.is_parallel)
-        return passed_ns * (busy_looks + 1) / (looks + 2);
-    uint64_t rarer = busy_looks < looks - busy_looks ? busy_looks : looks - busy_looks;
-    agent.measure.is_steady = 100 * rarer <= STEADY_PERCENT * looks;
-    if (looks >= LOOKS_LEAST)
-        return passed_ns * busy_looks / looks;
-    return told_ns < passed_ns ? told_ns : passed_ns;
+        return passed_ns * (looks->busy + 1) / (looks->count + 2);
+    agent.measure.is_steady = looks_are_alike(looks);
+    return looks_busy_ns(looks, passed_ns, told_ns, is_guess);
 }
 
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
@@ -90,7 +82,8 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
     measure.busy_ns = done.ns;
     /* What streams do side by side counts several times there, and a few calls that waited for others may stand for all that
      * did not: what the agent saw tells then. Without company nothing waits for others, and calls tell more. */
-    if (done.streams > 1 || (done.is_guess && (agent.flags & WIRE_LEASE_COMPANY))) {
+    bool is_guess = done.is_guess && (agent.flags & WIRE_LEASE_COMPANY);
+    if (done.streams > 1 || is_guess) {
         agent.measure.is_parallel = done.streams > 1;
         agent.measure.look_at_ns =
             agent_counts_looks() ? agent.measure.look_at_ns : now_ns + until_next_look_ns();
@@ -99,7 +92,7 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
         agent.measure.by_looks--;
     }
     if (agent_counts_looks() && (agent.measure.is_parallel || done.unmeasured > done.calls / 2))
-        measure.busy_ns = busy_by_looks_ns(passed_ns, measure.busy_ns);
+        measure.busy_ns = busy_by_looks_ns(passed_ns, measure.busy_ns, is_guess);
     agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
     begin_looks(now_ns);
     return measure;
@@ -119,10 +112,11 @@ bool agent_look(struct gate *gate)
 {
     uint64_t submitted = in_flight_submitted(gate);
     bool has_submitted = submitted != agent.measure.submitted;
-    bool busy = atomic_load_explicit(&gate->held, memory_order_relaxed) || !in_flight_is_finished(gate) ||
+    uint32_t streams = in_flight_streams(gate, agent_counts_looks() ? UINT32_MAX : 1);
+    bool busy = streams || atomic_load_explicit(&gate->held, memory_order_relaxed) ||
                 !gate_is_left_but_for_loads(gate);
-    if (agent_counts_looks())
-        count_looks(monotonic_ns(), busy, agent.measure.rests);
+    if (agent_counts_looks()) /* there was no work until now where it rested */
+        count_looks(monotonic_ns(), agent.measure.rests ? 0 : streams ? streams : busy);
     agent.measure.submitted = submitted;
     agent.measure.rests = false;
     /* A program of short work with short gaps would wake the agent again and again. */

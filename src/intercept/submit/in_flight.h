@@ -85,6 +85,8 @@ void in_flight_follow_all(struct gate *gate);
 bool in_flight_has_work(struct gate *gate);
 /* Whether all that was submitted is done. */
 bool in_flight_is_finished(struct gate *gate);
+/* How many streams have something that is not done, of each thread that uses them; no more than `most`. */
+uint32_t in_flight_streams(struct gate *gate, uint32_t most);
 
 /* How long what was submitted should still take, about; UINT64_MAX where that is not known. */
 uint64_t in_flight_left_ns(struct gate *gate);

@@ -56,19 +56,24 @@ static void end_asking(struct gate *gate, struct own_calls *calls)
     guard_unlock(&gate->lock);
 }
 
-bool in_flight_is_finished(struct gate *gate)
+uint32_t in_flight_streams(struct gate *gate, uint32_t most)
 {
-    bool finished = true;
+    uint32_t streams = 0;
     struct own_calls calls;
     if (gate_is_loading(gate))
-        return !in_flight_has_work(gate); /* who asks now may wait for as long as that takes */
+        return in_flight_has_work(gate); /* who asks now may wait for as long as that takes */
     if (!begin_asking(gate, &calls))
-        return true;
+        return 0;
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
-    for (uint32_t i = 0; i < count && finished; i++)
-        finished = in_flight_entry_ask(gate, &gate->entries[i]);
+    for (uint32_t i = 0; i < count && streams < most; i++)
+        streams += !in_flight_entry_ask(gate, &gate->entries[i]);
     end_asking(gate, &calls);
-    return finished;
+    return streams;
+}
+
+bool in_flight_is_finished(struct gate *gate)
+{
+    return in_flight_streams(gate, 1) == 0;
 }
 
 uint64_t in_flight_left_ns(struct gate *gate)

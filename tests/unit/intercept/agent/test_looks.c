@@ -1,0 +1,120 @@
+/* What looks tell of streams that work side by side, with and without an error of their own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "intercept/agent/looks.h"
+
+#define MS UINT64_C(1000000)
+#define REPORT_NS (20 * MS)
+#define REPORTS 500u
+
+/* Two streams, which work for a part of each ms; of the moments at which one has work, some looks see none. `waits`: for so long
+ * of its time the second one waits for the first, which marks do not count. */
+struct program {
+    uint64_t from_ns[2], busy_ns[2], waits_ns;
+    uint32_t missed_percent, looks_per_report;
+};
+
+static uint32_t chance(uint64_t *state, uint32_t below)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((*state >> 32) * below >> 32);
+}
+
+/* The part of the last half of the time, by looks. */
+static double busy_part(const struct program *program)
+{
+    struct looks looks = {0};
+    uint64_t state = 7, busy_ns = 0,
+             told_ns = (program->busy_ns[0] + program->busy_ns[1] - program->waits_ns) * REPORT_NS / MS;
+    for (uint32_t i = 0; i < REPORTS; i++) {
+        looks_count_anew(&looks);
+        for (uint32_t j = 0; j < program->looks_per_report; j++) {
+            uint64_t at_ns = chance(&state, MS);
+            uint32_t streams = 0;
+            for (int k = 0; k < 2; k++)
+                streams += (at_ns + MS - program->from_ns[k]) % MS < program->busy_ns[k];
+            looks_add(&looks, chance(&state, 100) < program->missed_percent ? 0 : streams);
+        }
+        uint64_t ns = looks_busy_ns(&looks, REPORT_NS, told_ns, false);
+        assert_in_range(ns, 0, REPORT_NS);
+        busy_ns += i < REPORTS / 2 ? 0 : ns;
+    }
+    return (double)busy_ns / (double)(REPORT_NS * (REPORTS - REPORTS / 2));
+}
+
+#define assert_near(a, b) assert_in_range((uint64_t)(1000 * (a)), 1000 * (b)-10, 1000 * (b) + 10)
+
+static void what_is_at_the_same_time_counts_once(void **state)
+{
+    assert_near(busy_part(&(struct program){{0, 500000}, {300000, 300000}, 0, 0, 20}), 0.6);
+    assert_near(busy_part(&(struct program){{0, 200000}, {400000, 400000}, 0, 0, 20}), 0.6);
+    assert_near(busy_part(&(struct program){{0, 0}, {400000, 400000}, 0, 0, 20}), 0.4);
+}
+
+static void looks_that_miss_some_are_put_right_by_what_streams_tell(void **state)
+{
+    assert_near(busy_part(&(struct program){{0, 500000}, {300000, 300000}, 0, 8, 20}), 0.6);
+    assert_near(busy_part(&(struct program){{0, 200000}, {400000, 400000}, 0, 8, 20}), 0.6);
+    assert_near(busy_part(&(struct program){{0, 0}, {1000000, 500000}, 0, 1, 20}), 1.0);
+}
+
+static void a_stream_that_waits_for_another_takes_nothing_off(void **state)
+{
+    assert_near(busy_part(&(struct program){{0, 100000}, {600000, 700000}, 500000, 0, 20}), 0.8);
+    /* Nobody works for longer than streams have told, in all. */
+    assert_near(busy_part(&(struct program){{0, 100000}, {600000, 700000}, 600000, 0, 20}), 0.7);
+}
+
+static void few_looks_tell_nothing(void **state)
+{
+    struct looks looks = {0};
+    for (int i = 0; i < 3; i++)
+        looks_add(&looks, 0);
+    assert_int_equal(looks_busy_ns(&looks, 5 * MS, 4 * MS, false), 4 * MS);
+    assert_int_equal(looks_busy_ns(&looks, 5 * MS, 8 * MS, false), 5 * MS);
+    for (int i = 0; i < 3; i++)
+        looks_add(&looks, 1);
+    assert_true(looks_busy_ns(&looks, 6 * MS, 3 * MS, false) < 4 * MS);
+}
+
+static void guesses_say_nothing_of_looks(void **state)
+{
+    struct looks looks = {0};
+    for (int i = 0; i < 10; i++)
+        looks_add(&looks, i < 4);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(looks_busy_ns(&looks, 10 * MS, 9 * MS, true), 4 * MS);
+    for (int i = 0; i < 1000; i++)
+        looks_busy_ns(&looks, 10 * MS, 9 * MS, false);
+    assert_int_equal(looks_busy_ns(&looks, 10 * MS, 9 * MS, false), 5 * MS); /* a quarter more at most */
+}
+
+static void nearly_all_alike_are_alike(void **state)
+{
+    struct looks looks = {0};
+    for (int i = 0; i < 19; i++)
+        looks_add(&looks, 2);
+    looks_add(&looks, 0);
+    assert_true(looks_are_alike(&looks));
+    for (int i = 0; i < 4; i++)
+        looks_add(&looks, 0);
+    assert_false(looks_are_alike(&looks));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_at_the_same_time_counts_once),
+        cmocka_unit_test(looks_that_miss_some_are_put_right_by_what_streams_tell),
+        cmocka_unit_test(a_stream_that_waits_for_another_takes_nothing_off),
+        cmocka_unit_test(few_looks_tell_nothing),
+        cmocka_unit_test(guesses_say_nothing_of_looks),
+        cmocka_unit_test(nearly_all_alike_are_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
