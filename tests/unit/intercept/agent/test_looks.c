@@ -25,6 +25,12 @@ static uint32_t chance(uint64_t *state, uint32_t below)
     return (uint32_t)((*state >> 32) * below >> 32);
 }
 
+static void look(struct looks *looks, uint32_t times, uint32_t streams)
+{
+    while (times-- > 0)
+        looks_add(looks, streams);
+}
+
 /* The part of the last half of the time, by looks. */
 static double busy_part(const struct program *program)
 {
@@ -73,20 +79,18 @@ static void a_stream_that_waits_for_another_takes_nothing_off(void **state)
 static void few_looks_tell_nothing(void **state)
 {
     struct looks looks = {0};
-    for (int i = 0; i < 3; i++)
-        looks_add(&looks, 0);
+    look(&looks, 3, 0);
     assert_int_equal(looks_busy_ns(&looks, 5 * MS, 4 * MS, false), 4 * MS);
     assert_int_equal(looks_busy_ns(&looks, 5 * MS, 8 * MS, false), 5 * MS);
-    for (int i = 0; i < 3; i++)
-        looks_add(&looks, 1);
+    look(&looks, 3, 1);
     assert_true(looks_busy_ns(&looks, 6 * MS, 3 * MS, false) < 4 * MS);
 }
 
 static void guesses_say_nothing_of_looks(void **state)
 {
     struct looks looks = {0};
-    for (int i = 0; i < 10; i++)
-        looks_add(&looks, i < 4);
+    look(&looks, 4, 1);
+    look(&looks, 6, 0);
     for (int i = 0; i < 100; i++)
         assert_int_equal(looks_busy_ns(&looks, 10 * MS, 9 * MS, true), 4 * MS);
     for (int i = 0; i < 1000; i++)
@@ -97,12 +101,10 @@ static void guesses_say_nothing_of_looks(void **state)
 static void nearly_all_alike_are_alike(void **state)
 {
     struct looks looks = {0};
-    for (int i = 0; i < 19; i++)
-        looks_add(&looks, 2);
-    looks_add(&looks, 0);
+    look(&looks, 19, 2);
+    look(&looks, 1, 0);
     assert_true(looks_are_alike(&looks));
-    for (int i = 0; i < 4; i++)
-        looks_add(&looks, 0);
+    look(&looks, 4, 0);
     assert_false(looks_are_alike(&looks));
 }
 
