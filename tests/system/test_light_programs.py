@@ -113,6 +113,28 @@ def test_calls_that_differ_by_their_place_are_charged_for_what_they_use(together
     holds(try_once)
 
 
+@pytest.mark.parametrize("words", [("kernel=5", "burst=100", "gap=200"), ("kernel=10", "graph=20", "gap=300")], ids=["launches", "graphs"])
+def test_what_takes_as_long_to_hand_over_is_charged_for_what_it_uses(make_daemon, make_gpu, reap, words):
+    """The GPU is hardly behind the thread, so marks are reached before the next one is recorded."""
+    run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
+
+    def try_once():
+        one, = run([words], compute("10%..100%"))
+        return abs(one["charged"] - one["gpu"]) <= 0.03 * one["gpu"], one
+    holds(try_once)
+
+
+def test_bursts_beside_a_backlog_are_charged_for_what_they_use_where_the_gpu_takes_time_to_switch(make_daemon, make_gpu, reap):
+    """What switching takes nobody used: who takes all that the backlog leaves to be theirs charges 12 % too much."""
+    run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
+
+    def try_once():
+        results = run([("kernel=40", "burst=7", "last=600", "gap=500", "back"), ("kernel=5000", "ahead=20")],
+                      compute("20%..100%", "40%..100%"))
+        return all(abs(one["charged"] - one["gpu"]) <= 0.05 * one["gpu"] for one in results), results
+    holds(try_once)
+
+
 @pytest.mark.parametrize("words", [("kernel=200", "burst=3", "threads=2", "gap=900"), ("kernel=50", "burst=10", "threads=4", "gap=3000")],
                          ids=["two", "four"])
 def test_streams_side_by_side_are_charged_for_what_they_use(together, words):
@@ -168,10 +190,12 @@ def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words
     holds(try_once)
 
 
-def test_a_pair_of_launch_bound_programs_does_as_much_as_without_shares_where_calls_cost_more(make_daemon, make_gpu, reap):
-    """Few of their calls are measured, and one that waited for the other's slice says little of how long the others did."""
+@pytest.mark.parametrize("kernel", ["kernel=2", "kernel=5"])
+def test_a_pair_of_launch_bound_programs_does_as_much_as_without_shares_where_calls_cost_more(make_daemon, make_gpu, reap, kernel):
+    """Few of their calls are measured, and one that waited for the other's slice, as the first of a burst does, says little of
+    how long the others did."""
     run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
-    words = ("kernel=2", "burst=100", "gap=200")
+    words = (kernel, "burst=100", "gap=200")
 
     def try_once():
         without = sum(load["gpu"] for load in run([words] * 2))

@@ -136,9 +136,11 @@ bool agent_look(struct gate *gate)
     return busy;
 }
 
+/* Not while it is found out what its calls take, of which a turn should show many; and the first gaps are those of a program that
+ * loads its code. */
 static bool is_sparse(void)
 {
-    return agent.measure.gap_ns > REST_NS;
+    return agent.measure.gap_ns > REST_NS && !(agent.flags & WIRE_LEASE_MEASURE);
 }
 
 uint64_t agent_rest_ns(void)

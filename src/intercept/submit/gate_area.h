@@ -60,6 +60,14 @@ enum in_flight_burst {
     IN_FLIGHT_BURST_SKIPPED,  /* none is */
 };
 
+/* Where a call stands that is measured by itself: calls of a place are like each other. */
+enum in_flight_place {
+    IN_FLIGHT_WITHIN, /* behind others of its burst, or in none */
+    IN_FLIGHT_FIRST, /* it may wait for a slice of the GPU's time, and of a burst of which few calls are measured it always is one */
+    IN_FLIGHT_AFRESH, /* the same since the gate was closed: the GPU may have to turn to this process, once in a turn */
+    IN_FLIGHT_PLACES,
+};
+
 struct in_flight_mark {
     CUevent event;
     /* CLOCK_MONOTONIC: when the mark before it was recorded, and when it was itself. */
@@ -70,6 +78,7 @@ struct in_flight_mark {
     bool queued;
     /* Behind a mark right before its one call. */
     bool sample;
+    enum in_flight_place place;
     /* In a burst that is not to be measured: it tells how much a stream may have before it. */
     bool is_skipped;
     /* Of such a one, of one piece of work: how long the call was under way to the GPU, which had reached the mark before and
@@ -99,8 +108,11 @@ struct in_flight_entry {
     /* By the owner: what is done with the calls since it waited for all of them last, how many it had made by then, and how many it made
      * between the two waits before. */
     enum in_flight_burst burst;
-    uint64_t burst_from;
+    uint64_t burst_from, burst_began_ns;
     uint32_t burst_calls;
+    /* By the owner: how many bursts began; and, under `lock`, how many of these somebody was told of. */
+    _Atomic uint64_t bursts;
+    uint64_t bursts_told;
     /* By the owner: the stream waits for a function of the host behind the last mark. */
     bool is_parted;
     /* By the owner: how many calls came of late in the time in which one is to be measured; and since when they are counted anew, and
@@ -121,14 +133,19 @@ struct in_flight_entry {
     struct in_flight_counts {
         /* Those between two marks without a gap, and how long the GPU had them, waiting for others included; and those of which
          * nothing tells, which are taken to be like these. */
-        uint64_t told, told_ns, others;
+        struct in_flight_told {
+            uint64_t calls, ns;
+        } told[IN_FLIGHT_PLACES];
+        uint64_t others;
         /* The least that a call took, by the time of those and the others that were measured with it; and how often that was
          * measured. */
         uint64_t least_ns, measured;
     } counts;
     /* Of late, how many calls were measured and what they took; older ones count half. The few of one report may all be short,
-     * and marks are far apart behind those. */
-    uint64_t late, late_ns;
+     * and marks are far apart behind those. Calls that begin a turn are told of, and no others are taken to be like them. */
+    struct in_flight_late {
+        double calls, ns;
+    } late[IN_FLIGHT_AFRESH];
     uint32_t chance;
     /* Index of the oldest mark that is not reached. */
     uint32_t first;
@@ -136,6 +153,11 @@ struct in_flight_entry {
     bool unmarkable;
     /* The last mark was recorded right before a call, to measure this one; which gives the GPU several pieces of work. */
     bool sampling, samples_pieces;
+    /* Where that one stands; and how often the gate had been closed when the last one was measured that was the first of a burst. */
+    enum in_flight_place sampled_place;
+    uint32_t first_at;
+    /* That mark was not reached as soon as it was recorded: calls of before are still being done. */
+    bool samples_behind;
     /* When the last mark was recorded, when the call behind it returned that it is to measure, and when the last one was seen
      * reached. */
     uint64_t recorded_ns, returned_ns, reached_ns;

@@ -12,7 +12,7 @@
 #define PATIENCE_NS UINT64_C(100000000)
 /* Of calls that come seldom one is measured in each of so long, about: each report tells of some. */
 #define SAMPLE_EVERY_NS UINT64_C(5000000)
-/* Of a burst, a mark is due after so small a part of the calls so far; and what may be doubled for each mark. */
+/* A small part of a burst's calls so far; and what may be doubled for each mark. */
 #define PART_OF_BURST 4u
 #define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
 /* Marks of a burst that is measured as a whole, and one more for each time that it is twice as long; and after so many times the last
@@ -82,9 +82,20 @@ static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *ent
     return chunk < calls ? chunk : calls;
 }
 
+/* In a burst that is measured as a whole, of which so many calls were made: the mark before is not to be reached when the next one is
+ * recorded. So there are fewer calls between them than the thread makes while the GPU does what is before it; and no more than
+ * before, as the burst may end soon. Where the GPU is so little behind that few would fit, it is let fall behind. */
+static uint32_t calls_in_time(const struct in_flight_entry *entry, uint32_t made)
+{
+    uint64_t passed_ns = monotonic_ns() - entry->burst_began_ns;
+    uint64_t gpu_ns = made * work_estimate_piece_ns(&entry->estimate);
+    uint64_t calls = gpu_ns > passed_ns ? (gpu_ns - passed_ns) * made / (passed_ns + 1) : 0;
+    calls -= calls / PART_OF_BURST; /* the thread may become slower */
+    return calls < 1 || calls < made / PART_OF_BURST || calls > made ? made : (uint32_t)calls;
+}
+
 /* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
- * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. In a burst that is measured as a
- * whole, twice as many each time: so the mark before is not reached, if the GPU is slower than the thread. */
+ * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. */
 static uint32_t calls_to_mark(const struct gate *gate, struct in_flight_entry *entry, bool sampled)
 {
     uint32_t chunk = work_estimate_chunk(&entry->estimate), made = calls_in_burst(entry);
@@ -92,8 +103,10 @@ static uint32_t calls_to_mark(const struct gate *gate, struct in_flight_entry *e
         entry->burst = IN_FLIGHT_BURST_UNKNOWN;
     if (entry->burst == IN_FLIGHT_BURST_SKIPPED)
         return chunk;
-    if (entry->burst == IN_FLIGHT_BURST_MEASURED)
-        return made < chunk ? made : chunk;
+    if (entry->burst == IN_FLIGHT_BURST_MEASURED) {
+        uint32_t calls = calls_in_time(entry, made);
+        return calls < chunk ? calls : chunk;
+    }
     uint32_t calls = calls_apart(gate, entry, !sampled);
     return !sampled || calls == 1 ? calls : 1 + draw(entry) % (2 * calls - 1);
 }
@@ -120,6 +133,8 @@ static void begin_burst(const struct gate *gate, struct in_flight_entry *entry, 
     entry->burst_from = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     if (calls == 0)
         return;
+    atomic_store_explicit(&entry->bursts, atomic_load_explicit(&entry->bursts, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     for (uint32_t left = calls; left > 1; left /= 2)
         marks++;
     end_quick(entry);
@@ -134,6 +149,16 @@ static void begin_burst(const struct gate *gate, struct in_flight_entry *entry, 
     entry->left = work_estimate_chunk(&entry->estimate);
     if (has_waited)
         begin_quick(entry);
+}
+
+/* Of a call that is to be measured by itself. */
+static enum in_flight_place place_of_next(const struct gate *gate, struct in_flight_entry *entry)
+{
+    uint32_t before = entry->first_at;
+    if (calls_in_burst(entry) > 0)
+        return IN_FLIGHT_WITHIN;
+    entry->first_at = atomic_load_explicit(&gate->closings, memory_order_relaxed);
+    return entry->first_at == before ? IN_FLIGHT_FIRST : IN_FLIGHT_AFRESH;
 }
 
 void in_flight_begin_sample(struct gate *gate, bool has_pieces)
@@ -154,7 +179,11 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     entry->behind_ns = has_marks && !is_first ? monotonic_ns() : 0;
     if (stream && !entry->behind_ns)
         entry->sampling = in_flight_mark(gate, entry, stream);
+    entry->samples_behind = entry->sampling && !is_first && in_flight_entry_is_behind(entry);
+    if (is_first)
+        entry->burst_began_ns = entry->recorded_ns;
     entry->samples_pieces = has_pieces;
+    entry->sampled_place = place_of_next(gate, entry);
     guard_unlock(&entry->lock);
     own_calls_end(&calls);
 }
@@ -316,7 +345,8 @@ void in_flight_wait(struct gate *gate)
     own_calls_end(&calls);
     if (!watched) /* nobody had looked since the work was done: the next mark is as due as it was */
         return;
-    entry->left = work_estimate_chunk(&entry->estimate);
+    /* What comes to an idle stream has no mark to be measured from, unless one is put before it. */
+    entry->left = marks == 0 ? 1 : work_estimate_chunk(&entry->estimate);
     entry->held_at = atomic_load_explicit(&gate->closings, memory_order_relaxed) + 1;
 }
 

@@ -116,7 +116,49 @@ uint64_t in_flight_submitted(struct gate *gate)
 #define GUESS_CALLS 8u
 #define GUESS_TIMES 4u
 /* After so many that were measured, those before count half. */
-#define LATE_CALLS 64u
+#define LATE_CALLS 64.0
+
+static void note_late(struct in_flight_late *late, struct in_flight_told told)
+{
+    if (late->calls > LATE_CALLS)
+        *late = (struct in_flight_late){late->calls / 2, late->ns / 2};
+    late->calls += (double)told.calls;
+    late->ns += (double)told.ns;
+}
+
+static double mean_ns(const struct in_flight_late *late, double unknown_ns)
+{
+    return late->calls > 0 ? late->ns / late->calls : unknown_ns;
+}
+
+static struct in_flight_told told_of_all(const struct in_flight_counts *counts)
+{
+    struct in_flight_told sum = {0};
+    for (unsigned i = 0; i < IN_FLIGHT_PLACES; i++) {
+        sum.calls += counts->told[i].calls;
+        sum.ns += counts->told[i].ns;
+    }
+    return sum;
+}
+
+/* How many of the calls of which nothing tells are the first of a burst. */
+static uint64_t other_firsts(const struct in_flight_entry *entry, const struct in_flight_counts *counts)
+{
+    uint64_t bursts = atomic_load_explicit(&entry->bursts, memory_order_relaxed) - entry->bursts_told;
+    uint64_t told = counts->told[IN_FLIGHT_FIRST].calls + counts->told[IN_FLIGHT_AFRESH].calls;
+    uint64_t firsts = bursts > told ? bursts - told : 0;
+    return firsts < counts->others ? firsts : counts->others;
+}
+
+static uint64_t others_ns(const struct in_flight_entry *entry, const struct in_flight_counts *counts)
+{
+    const struct in_flight_late *first = &entry->late[IN_FLIGHT_FIRST],
+                                *within = &entry->late[IN_FLIGHT_WITHIN];
+    double unknown_ns = (double)work_estimate_piece_ns(&entry->estimate);
+    double firsts = (double)other_firsts(entry, counts), others = (double)counts->others - firsts;
+    return (uint64_t)(firsts * mean_ns(first, mean_ns(within, unknown_ns)) +
+                      others * mean_ns(within, mean_ns(first, unknown_ns)));
+}
 
 /* What an entry has to tell, with what is reached by now. Under its lock. */
 static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
@@ -127,7 +169,8 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
         own_calls_pop();
     }
     struct in_flight_counts counts = entry->counts;
-    uint64_t calls = counts.told + counts.others;
+    struct in_flight_told told = told_of_all(&counts);
+    uint64_t calls = told.calls + counts.others;
     done->streams += calls || in_flight_entry_pieces(entry) > 0;
     if (!calls)
         return;
@@ -135,19 +178,14 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
         done->least_ns = counts.least_ns;
     done->measured += counts.measured;
     done->unmeasured += counts.others;
-    done->is_guess |= counts.told && counts.others > GUESS_CALLS * counts.told &&
-                      counts.told_ns > GUESS_TIMES * counts.least_ns * counts.told;
-    if (entry->late > LATE_CALLS) {
-        uint64_t half = entry->late / 2; /* rounded: the mean stays what it is */
-        entry->late_ns = entry->late_ns * half / entry->late;
-        entry->late = half;
-    }
-    entry->late += counts.told;
-    entry->late_ns += counts.told_ns;
-    uint64_t each_ns = entry->late ? entry->late_ns / entry->late : work_estimate_piece_ns(&entry->estimate);
-    entry->counts = (struct in_flight_counts){0};
+    done->is_guess |= told.calls && counts.others > GUESS_CALLS * told.calls &&
+                      told.ns > GUESS_TIMES * counts.least_ns * told.calls;
+    for (unsigned i = 0; i < IN_FLIGHT_AFRESH; i++)
+        note_late(&entry->late[i], counts.told[i]);
     done->calls += calls;
-    done->ns += counts.told_ns + counts.others * each_ns;
+    done->ns += told.ns + others_ns(entry, &counts);
+    entry->counts = (struct in_flight_counts){0};
+    entry->bursts_told = atomic_load_explicit(&entry->bursts, memory_order_relaxed);
 }
 
 struct in_flight_done in_flight_take_done(struct gate *gate)
@@ -175,7 +213,7 @@ void in_flight_forget_late(struct gate *gate)
         struct in_flight_entry *entry = &gate->entries[i];
         if (!guard_trylock(&entry->lock))
             continue; /* these few are not forgotten */
-        entry->late = entry->late_ns = 0;
+        in_flight_forget_late_of(entry);
         guard_unlock(&entry->lock);
     }
 }

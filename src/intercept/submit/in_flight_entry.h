@@ -39,6 +39,13 @@ static inline CUcontext in_flight_entry_context(const struct in_flight_entry *en
     return atomic_load_explicit(&entry->context, memory_order_relaxed);
 }
 
+/* Calls that are not measured are not taken to be like those of before. Under the entry's lock. */
+static inline void in_flight_forget_late_of(struct in_flight_entry *entry)
+{
+    for (unsigned i = 0; i < IN_FLIGHT_AFRESH; i++)
+        entry->late[i] = (struct in_flight_late){0};
+}
+
 /* --- in_flight_entry.c ----------------------------------------------------------------------------- */
 
 /* This thread's entry for a stream; NULL where the driver knows no such stream, or the places are used up. */
@@ -52,11 +59,15 @@ void in_flight_entry_drop_events(struct in_flight_entry *entry);
 /* Record a mark, in the entry's context. Returns whether there is one now. */
 bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream stream);
 
+/* Whether the newest mark is not reached yet: what was submitted since then came in time. */
+bool in_flight_entry_is_behind(const struct in_flight_entry *entry);
+
 /* Take out the marks that are reached. `watched`: the oldest was not, a moment ago. */
 void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool watched);
 
 /* Calls are done. `measured_ns`: how long their work took, 0 where nothing tells. */
-void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns);
+void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
+                          enum in_flight_place place);
 
 /* Calls that are not known to be done: a mark right before a call stands for none. */
 uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry);

@@ -7,6 +7,10 @@
 
 /* To record a mark takes less, unless the thread is not run. */
 #define RECORD_MOST_NS UINT64_C(50000)
+/* The first of several pieces begins after such a part of the time in which they are handed over, about. */
+#define WAY_OF_PIECES 3u
+/* A gap that is so small a part of what is measured does not matter. */
+#define GAP_PART 8u
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
 
 bool in_flight_is_capturing(CUstream stream)
@@ -29,9 +33,9 @@ uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry)
     return pieces;
 }
 
-/* Whether the newest mark is not reached yet: what was submitted since then came in time. */
-static bool is_newest_pending(const struct in_flight_entry *entry, uint32_t marks)
+bool in_flight_entry_is_behind(const struct in_flight_entry *entry)
 {
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     const struct in_flight_mark *newest = &entry->ring[(entry->first + marks - 1) % IN_FLIGHT_MARKS];
     return marks > 0 && real(cuEventQuery)(newest->event) == CUDA_ERROR_NOT_READY;
 }
@@ -45,6 +49,22 @@ static bool put(struct in_flight_entry *entry, CUevent *event, unsigned flags, C
         *event = NULL;
     entry->unmarkable = !*event || real(cuEventRecord)(*event, stream) != CUDA_SUCCESS;
     return !entry->unmarkable;
+}
+
+/* How long a gap before the calls that the next mark is for is not worth mentioning. */
+static uint64_t gap_most_ns(const struct in_flight_entry *entry, uint64_t submitted)
+{
+    uint64_t calls = submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed);
+    uint64_t ns = calls * work_estimate_piece_ns(&entry->estimate) / GAP_PART;
+    return ns && ns < RECORD_MOST_NS ? ns : RECORD_MOST_NS;
+}
+
+/* How long the call was under way to the GPU that is measured by itself. Of several pieces, the first may begin at any moment
+ * meanwhile. */
+static uint64_t way_ns(const struct in_flight_entry *entry)
+{
+    uint64_t ns = entry->returned_ns - entry->recorded_ns;
+    return entry->samples_pieces ? ns / WAY_OF_PIECES : ns;
 }
 
 /* The stream was found without work. Where the thread had waited for room before that, and nobody had closed the gate meanwhile,
@@ -76,15 +96,16 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
         return false;
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     uint64_t now_ns = monotonic_ns();
-    bool is_sample = entry->sampling, is_behind = is_newest_pending(entry, marks),
+    bool is_sample = entry->sampling, is_behind = in_flight_entry_is_behind(entry),
          was_late = entry->recorded_late;
     /* A short piece may be done while the next is on its way: what is between them is no longer than that. */
-    bool was_behind = entry->behind_ns && now_ns - entry->behind_ns < RECORD_MOST_NS;
+    bool was_behind = entry->behind_ns && now_ns - entry->behind_ns < gap_most_ns(entry, submitted);
     if (!is_behind && !was_behind)
         note_gap(gate, entry);
-    /* The first of several pieces may have begun at any moment since then. */
-    bool has_way = is_sample && !is_behind && !entry->samples_pieces;
-    mark->lead_ns = has_way ? entry->returned_ns - entry->recorded_ns : 0;
+    bool has_way = is_sample && !is_behind;
+    /* Where the GPU came to the mark before while the call was on its way, nobody knows for how long it waited for it. */
+    bool is_vague = is_sample && !is_behind && entry->samples_behind;
+    mark->lead_ns = has_way ? way_ns(entry) : 0;
     entry->sampling = false;
     entry->behind_ns = 0;
     if (!put(entry, &mark->event, CU_EVENT_DEFAULT, stream))
@@ -93,8 +114,9 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     entry->recorded_late = mark->recorded_ns - now_ns > RECORD_MOST_NS;
     mark->sample = is_sample;
+    mark->place = is_sample ? entry->sampled_place : IN_FLIGHT_WITHIN;
     mark->is_skipped = entry->burst == IN_FLIGHT_BURST_SKIPPED;
-    mark->queued = is_sample ? !was_late && !entry->recorded_late
+    mark->queued = is_sample ? !is_vague && !was_late && !entry->recorded_late
                              : !entry->is_parted && (is_behind || (was_behind && !entry->recorded_late));
     entry->is_parted = false;
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
@@ -171,7 +193,8 @@ static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in
     return ns > mark->lead_ns ? ns - mark->lead_ns : 1;
 }
 
-void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns)
+void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
+                          enum in_flight_place place)
 {
     struct in_flight_counts *counts = &entry->counts;
     if (!measured_ns) {
@@ -181,8 +204,8 @@ void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_
     uint64_t each_ns = measured_ns / calls;
     counts->least_ns = counts->measured && counts->least_ns < each_ns ? counts->least_ns : each_ns;
     counts->measured++;
-    counts->told += calls;
-    counts->told_ns += measured_ns;
+    counts->told[place].calls += calls;
+    counts->told[place].ns += measured_ns;
 }
 
 /* Calls that it is the first behind, but for those that are apart. */
@@ -207,7 +230,7 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     entry->reached_watched = watched;
     if (!pieces)
         return;
-    in_flight_count_done(entry, pieces, mark->is_skipped ? 0 : measured);
+    in_flight_count_done(entry, pieces, mark->is_skipped ? 0 : measured, mark->place);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
         return;
@@ -278,7 +301,7 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
     if (!is_reached(gate, entry))
         return false;
     uint64_t calls = submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed);
-    in_flight_count_done(entry, calls - cover_apart(entry, calls), 0);
+    in_flight_count_done(entry, calls - cover_apart(entry, calls), 0, IN_FLIGHT_WITHIN);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     return true;
 }

@@ -38,6 +38,7 @@ atomic_uint calls, touched_while_capturing, pokes, context_questions;
 _Atomic uint64_t put[STREAMS], done[STREAMS];
 atomic_bool capturing[STREAMS], blocks_legacy, blocked;
 uint64_t way_ns;
+bool ends_meanwhile;
 static _Thread_local CUcontext current;
 struct fake_event events[8192];
 static atomic_uint event_count = 1;
@@ -69,9 +70,12 @@ static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned g
         jumps_out = false;
         siglongjmp(way_out, 1);
     }
+    unsigned at = number(stream ? stream : CU_STREAM_LEGACY);
     if (way_ns)
         stands_ns += way_ns;
-    put[number(stream ? stream : CU_STREAM_LEGACY)]++;
+    if (ends_meanwhile)
+        done[at] = put[at];
+    put[at]++;
     return submit_any();
 }
 

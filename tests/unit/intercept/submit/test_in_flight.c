@@ -197,13 +197,14 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 
 static float piece_ms = 0.25f;
 static bool begins_at_once;
-static unsigned calls_in_burst; /* the first of so many takes next to nothing; 0: all are alike */
+static unsigned calls_in_burst; /* 0: all are alike */
+static float first_ms = 0.001f; /* the first of so many takes this: next to nothing */
 static float last_ms;           /* the last of so many takes this; 0: it is like the others */
 
 static float takes_ms(uint64_t call)
 {
     if (calls_in_burst && call % calls_in_burst == 0)
-        return 0.001f;
+        return first_ms;
     return calls_in_burst && last_ms > 0 && call % calls_in_burst == calls_in_burst - 1 ? last_ms : piece_ms;
 }
 
@@ -507,12 +508,12 @@ static void the_way_to_an_idle_gpu_is_not_counted(void **state)
     assert_in_range(told.ns, 20 * MS / 4 - MS / 2, 20 * MS / 4 + MS / 2);
 }
 
-/* The first kernels of a graph are done before the call returns. */
-static void a_graph_is_counted_from_the_call_on(void **state)
+/* The first kernels of a graph may be done before the call returns. */
+static void a_graph_is_counted_nearly_from_the_call_on(void **state)
 {
     (void)state;
     begins_at_once = true;
-    way_ns = MS / 8;
+    way_ns = MS / 16;
     for (unsigned i = 0; i < 20; i++)
         cuGraphLaunch(NULL, STREAM(31));
     way_ns = 0;
@@ -520,7 +521,156 @@ static void a_graph_is_counted_from_the_call_on(void **state)
     struct in_flight_done told = in_flight_take_done(gate);
     begins_at_once = false;
     assert_int_equal(told.calls, 20);
-    assert_in_range(told.ns, 20 * MS / 4 - MS / 4, 20 * MS / 4 + MS / 4);
+    assert_in_range(told.ns, 20 * (MS / 4 - MS / 32), 20 * MS / 4);
+}
+
+/* How many of the calls that are told of now were measured. */
+static uint64_t measured_now(void)
+{
+    struct in_flight_done told = in_flight_take_done(gate);
+    return told.calls - told.unmeasured;
+}
+
+/* A call goes to a stream whose last call, which no mark is behind, is being done; the mark before it is reached while it is on its
+ * way. Returns how many were measured, of it and that one. */
+static uint64_t measured_behind_what_ends_meanwhile(CUstream stream)
+{
+    unsigned at = number(stream);
+    done[at] = put[at] = 0;
+    for (unsigned i = 0; i < 8; i++) {
+        done[at] = put[at];
+        launch_on(stream);
+    }
+    done[at] = put[at];
+    while (gate_self.entry->covered != gate_self.entry->submitted)
+        launch_on(stream);
+    done[at] = put[at];
+    in_flight_take_done(gate);
+    gate_self.entry->left = 2;
+    launch_on(stream); /* no mark is behind it */
+    gate_self.entry->left = 1;
+    ends_meanwhile = true;
+    launch_on(stream);
+    ends_meanwhile = false;
+    done[at] = UINT64_MAX;
+    return measured_now();
+}
+
+/* Nobody knows for how long the GPU waited for it, nor that it did not. */
+static void a_call_that_the_gpu_may_have_waited_for_is_not_measured(void **state)
+{
+    (void)state;
+    assert_int_equal(measured_behind_what_ends_meanwhile(STREAM(40)), 0);
+}
+
+/* The last mark is reached while the call is on its way: what is between is a gap, unless the way is next to nothing. */
+static void a_short_gap_counts_where_calls_are_as_short(void **state)
+{
+    static const uint64_t ways_ns[] = {100, 4000};
+    (void)state;
+    piece_ms = 0.01f;
+    for (unsigned i = 0; i < 2; i++) {
+        CUstream stream = STREAM(41 + i);
+        unsigned at = number(stream);
+        for (unsigned warm = 0; warm < 8; warm++)
+            launch_on(stream); /* until it is known about how long one takes */
+        in_flight_take_done(gate);
+        put[at] = done[at] = 0;
+        gate_self.entry->left = 1;
+        launch_on(stream);
+        in_flight_take_done(gate);
+        gate_self.entry->left = 1;
+        ends_meanwhile = true;
+        way_ns = ways_ns[i];
+        launch_on(stream);
+        way_ns = 0;
+        ends_meanwhile = false;
+        done[at] = UINT64_MAX;
+        assert_int_equal(measured_now(), i == 0 ? 2 : 1);
+    }
+    piece_ms = 0.25f;
+}
+
+/* Bursts of short calls, of which the GPU does one as soon as it comes: few of them are measured. */
+static struct in_flight_done told_of_quick_bursts(CUstream stream, unsigned bursts)
+{
+    calls_in_burst = 30;
+    for (unsigned burst = 0; burst < bursts; burst++) {
+        stands_ns += MS;
+        for (unsigned i = 0; i < calls_in_burst; i++)
+            launch_on(stream);
+        cuStreamSynchronize(stream);
+        done[number(stream)] = UINT64_MAX;
+    }
+    assert_true(in_flight_is_finished(gate));
+    return in_flight_take_done(gate);
+}
+
+/* Beside another process it waits for a slice, and those behind it do not. */
+static void the_first_call_of_a_burst_stands_for_no_other(void **state)
+{
+    (void)state;
+    piece_ms = 0.005f;
+    first_ms = 1;
+    told_of_quick_bursts(STREAM(43), 40);
+    struct in_flight_done told = told_of_quick_bursts(STREAM(43), 400);
+    assert_int_equal(told.calls, 400 * 30);
+    assert_true(told.unmeasured > told.calls / 2);
+    assert_in_range(told.ns, 400 * 1145 * MS / 1000 * 97 / 100, 400 * 1145 * MS / 1000 * 103 / 100);
+    first_ms = 0.001f;
+    calls_in_burst = 0;
+    piece_ms = 0.25f;
+}
+
+/* The GPU turns to the process once, when its turn begins. */
+static void the_first_call_of_a_turn_stands_for_no_other(void **state)
+{
+    (void)state;
+    piece_ms = first_ms = 0.005f;
+    told_of_quick_bursts(STREAM(44), 40);
+    gate_close(gate);
+    gate_open(gate, GATE_PACED);
+    in_flight_forget_late(gate);
+    gate->measures = true;
+    first_ms = 1;
+    told_of_quick_bursts(STREAM(44), 1);
+    gate->measures = false;
+    first_ms = 0.005f;
+    struct in_flight_done told = told_of_quick_bursts(STREAM(44), 400);
+    assert_true(told.unmeasured > told.calls / 2);
+    assert_in_range(told.ns, 400 * 150 * MS / 1000 * 97 / 100, 400 * 150 * MS / 1000 * 103 / 100);
+    first_ms = 0.001f;
+    calls_in_burst = 0;
+    piece_ms = 0.25f;
+}
+
+/* It takes half as long to hand over a call as to do it: marks that are too far apart are all reached before the next one. */
+static void a_burst_is_measured_though_the_gpu_is_hardly_behind(void **state)
+{
+    uint64_t measured = 0, all = 0;
+    (void)state;
+    piece_ms = 0.01f;
+    gate->measures = true;
+    calls_in_burst = 0;
+    for (unsigned burst = 0; burst < 20; burst++) {
+        uint64_t began_ns = stands_ns += MS;
+        put[45] = done[45] = 0;
+        for (unsigned i = 0; i < 100; i++) {
+            stands_ns += MS / 200;
+            uint64_t reached = (stands_ns - began_ns) / (MS / 100);
+            done[45] = reached < put[45] ? reached : put[45];
+            launch_on(STREAM(45));
+        }
+        cuStreamSynchronize(STREAM(45));
+        struct in_flight_done told = in_flight_take_done(gate);
+        all += burst < 4 ? 0 : told.calls;
+        measured += burst < 4 ? 0 : told.calls - told.unmeasured;
+    }
+    gate->measures = false;
+    piece_ms = 0.25f;
+    done[45] = UINT64_MAX;
+    assert_int_equal(all, 1600);
+    assert_true(measured > all / 2);
 }
 
 static void streams_that_work_side_by_side_are_told_of(void **state)
@@ -583,7 +733,7 @@ static void a_few_calls_that_differ_make_a_guess_of_the_others(void **state)
     for (unsigned i = 0; i < MANY; i++)
         launch_on(STREAM(15));
     piece_ms = 1;
-    while (gate_self.entry->counts.told_ns < MS / 2)
+    while (gate_self.entry->counts.told[IN_FLIGHT_WITHIN].ns < MS / 2)
         launch_on(STREAM(15));
     piece_ms = 0.25f;
     assert_true(in_flight_take_done(gate).is_guess);
@@ -873,7 +1023,12 @@ int main(void)
         MEASURES(a_function_of_the_host_is_not_measured),
         MEASURES(calls_are_measured_more_often_where_it_is_found_out_what_they_take),
         MEASURES(the_way_to_an_idle_gpu_is_not_counted),
-        MEASURES(a_graph_is_counted_from_the_call_on),
+        MEASURES(a_graph_is_counted_nearly_from_the_call_on),
+        MEASURES(a_call_that_the_gpu_may_have_waited_for_is_not_measured),
+        MEASURES(a_short_gap_counts_where_calls_are_as_short),
+        MEASURES(the_first_call_of_a_burst_stands_for_no_other),
+        MEASURES(the_first_call_of_a_turn_stands_for_no_other),
+        MEASURES(a_burst_is_measured_though_the_gpu_is_hardly_behind),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_is_not_done_is_not_told_of),
         MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
