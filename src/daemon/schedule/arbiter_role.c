@@ -495,6 +495,13 @@ static bool should_take_turns(struct arbiter_session *session)
            now < session->donor_until || is_below_a_dense_one(session);
 }
 
+/* What it used in turns says nothing of what it takes from others as a guest. */
+static void leave_turns(struct arbiter_session *session)
+{
+    session->share_used = session->share_busy = 0;
+    arbiter_leave_turns(session);
+}
+
 void arbiter_find_roles(struct arbiter *arbiter)
 {
     FOR_GPUS (gpu, arbiter->shares)
@@ -510,7 +517,7 @@ void arbiter_find_roles(struct arbiter *arbiter)
         if (at->takes_turns && !took_turns)
             arbiter_join_turns(at);
         else if (!at->takes_turns && took_turns)
-            arbiter_leave_turns(at);
+            leave_turns(at);
         if (at->takes_turns && at->is_backlogged && missing(at) >= ROBBED_NS)
             find_donors(at);
     }
