@@ -81,8 +81,7 @@ struct in_flight_mark {
     enum in_flight_place place;
     /* In a burst that is not to be measured: it tells how much a stream may have before it. */
     bool is_skipped;
-    /* Of such a one, of one piece of work: how long the call was under way to the GPU, which had reached the mark before and
-     * had nothing to do. */
+    /* Of a sample: how long the call was under way to the GPU, which had reached the mark before and had nothing to do. */
     uint64_t lead_ns;
 };
 /* One less before a stream: the last that was reached is kept, to measure from. */
@@ -156,7 +155,7 @@ struct in_flight_entry {
     /* Where that one stands; and how often the gate had been closed when the last one was measured that was the first of a burst. */
     enum in_flight_place sampled_place;
     uint32_t first_at;
-    /* That mark was not reached as soon as it was recorded: calls of before are still being done. */
+    /* Calls of before, which no mark is behind, were still being done when that mark was recorded. */
     bool samples_behind;
     /* When the last mark was recorded, when the call behind it returned that it is to measure, and when the last one was seen
      * reached. */

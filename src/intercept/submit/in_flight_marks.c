@@ -104,7 +104,7 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
         note_gap(gate, entry);
     bool has_way = is_sample && !is_behind;
     /* Where the GPU came to the mark before while the call was on its way, nobody knows for how long it waited for it. */
-    bool is_vague = is_sample && !is_behind && entry->samples_behind;
+    bool is_vague = has_way && entry->samples_behind;
     mark->lead_ns = has_way ? way_ns(entry) : 0;
     entry->sampling = false;
     entry->behind_ns = 0;

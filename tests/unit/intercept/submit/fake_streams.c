@@ -39,6 +39,7 @@ _Atomic uint64_t put[STREAMS], done[STREAMS];
 atomic_bool capturing[STREAMS], blocks_legacy, blocked;
 uint64_t way_ns;
 bool ends_meanwhile;
+uint64_t reach_ns;
 static _Thread_local CUcontext current;
 struct fake_event events[8192];
 static atomic_uint event_count = 1;
@@ -204,9 +205,11 @@ static CUresult record_event(CUevent event, CUstream stream)
 
 static CUresult query_event(CUevent event)
 {
-    return done[number(events[(uintptr_t)event].stream)] >= events[(uintptr_t)event].at
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_NOT_READY;
+    const struct fake_event *fake = &events[(uintptr_t)event];
+    bool is_reached = done[number(fake->stream)] >= fake->at;
+    if (reach_ns)
+        is_reached &= stands_ns >= fake->recorded_ns + reach_ns;
+    return is_reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 void install(int id, void *function)

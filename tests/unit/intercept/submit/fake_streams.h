@@ -36,7 +36,8 @@ extern atomic_uint touched_while_capturing; /* events recorded on, or questions 
 extern atomic_bool blocked;                 /* calls that submit do not return */
 extern uint64_t way_ns;     /* how long launches are under way to the GPU, by the clock that stands */
 extern bool ends_meanwhile; /* what was before the GPU is done by then */
-extern atomic_uint pokes;   /* of the agent */
+extern uint64_t reach_ns; /* how long it takes until an event behind nothing is reached, by the same clock */
+extern atomic_uint pokes; /* of the agent */
 extern atomic_uint context_questions; /* that a launch can do without */
 struct fake_event {
     CUstream stream;

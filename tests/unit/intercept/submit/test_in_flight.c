@@ -261,6 +261,13 @@ static int end_measuring(void **state)
     (void)state;
     install(CUDA_ID_cuEventElapsedTime, NULL);
     let_the_clock_run();
+    piece_ms = 0.25f;
+    first_ms = 0.001f;
+    last_ms = 0;
+    calls_in_burst = 0;
+    way_ns = reach_ns = 0;
+    begins_at_once = ends_meanwhile = false;
+    gate->measures = false;
     return 0;
 }
 
@@ -294,7 +301,6 @@ static void of_calls_that_come_seldom_each_report_tells_what_some_take(void **st
         assert_int_equal(told.calls, 5);
         assert_true(told.measured > 0);
     }
-    piece_ms = 0.25f;
 }
 
 /* Of calls that come one after another some are measured, and all if the lease is to find out what they take. */
@@ -314,8 +320,6 @@ static void calls_are_measured_more_often_where_it_is_found_out_what_they_take(v
         assert_int_equal(done_now.calls, 200);
         told[measures] = (unsigned)(done_now.calls - done_now.unmeasured);
     }
-    gate->measures = false;
-    piece_ms = 0.25f;
     assert_in_range(told[0], 1, 150);
     assert_int_equal(told[1], 200);
 }
@@ -339,7 +343,6 @@ static void calls_that_are_not_measured_are_not_taken_to_be_like_those_of_anothe
     }
     assert_true(in_flight_is_finished(gate));
     struct in_flight_done told = in_flight_take_done(gate);
-    piece_ms = 0.25f;
     assert_int_equal(told.calls, 400);
     assert_true(told.unmeasured > 100);
     assert_in_range(told.ns, 9 * MS, 12 * MS);
@@ -367,8 +370,6 @@ static void calls_that_differ_are_measured_wherever_they_stand_in_a_burst(void *
         told_ns += (double)in_flight_take_done(gate).ns;
     }
     double took_ns = bursts * (calls_in_burst - 1) * piece_ms * (double)MS;
-    calls_in_burst = 0;
-    piece_ms = 0.25f;
     done[26] = UINT64_MAX;
     assert_in_range(told_ns, took_ns * 0.8, took_ns * 1.2);
 }
@@ -588,7 +589,21 @@ static void a_short_gap_counts_where_calls_are_as_short(void **state)
         done[at] = UINT64_MAX;
         assert_int_equal(measured_now(), i == 0 ? 2 : 1);
     }
-    piece_ms = 0.25f;
+}
+
+/* The GPU takes some microseconds to reach an event, also where it has nothing else to do. */
+static void a_call_that_comes_to_an_idle_stream_is_measured_though_events_take_time(void **state)
+{
+    (void)state;
+    gate->measures = true;
+    reach_ns = 2000;
+    way_ns = 3000;
+    for (unsigned i = 0; i < 20; i++) {
+        stands_ns += MS;
+        launch_on(STREAM(46));
+    }
+    stands_ns += MS;
+    assert_int_equal(measured_now(), 20);
 }
 
 /* Bursts of short calls, of which the GPU does one as soon as it comes: few of them are measured. */
@@ -606,6 +621,14 @@ static struct in_flight_done told_of_quick_bursts(CUstream stream, unsigned burs
     return in_flight_take_done(gate);
 }
 
+static void assert_quick_bursts_take(CUstream stream, uint64_t each_ns)
+{
+    struct in_flight_done told = told_of_quick_bursts(stream, 400);
+    assert_int_equal(told.calls, 400 * 30);
+    assert_true(told.unmeasured > told.calls / 2);
+    assert_in_range(told.ns, 400 * each_ns * 97 / 100, 400 * each_ns * 103 / 100);
+}
+
 /* Beside another process it waits for a slice, and those behind it do not. */
 static void the_first_call_of_a_burst_stands_for_no_other(void **state)
 {
@@ -613,13 +636,7 @@ static void the_first_call_of_a_burst_stands_for_no_other(void **state)
     piece_ms = 0.005f;
     first_ms = 1;
     told_of_quick_bursts(STREAM(43), 40);
-    struct in_flight_done told = told_of_quick_bursts(STREAM(43), 400);
-    assert_int_equal(told.calls, 400 * 30);
-    assert_true(told.unmeasured > told.calls / 2);
-    assert_in_range(told.ns, 400 * 1145 * MS / 1000 * 97 / 100, 400 * 1145 * MS / 1000 * 103 / 100);
-    first_ms = 0.001f;
-    calls_in_burst = 0;
-    piece_ms = 0.25f;
+    assert_quick_bursts_take(STREAM(43), 1145000);
 }
 
 /* The GPU turns to the process once, when its turn begins. */
@@ -636,12 +653,7 @@ static void the_first_call_of_a_turn_stands_for_no_other(void **state)
     told_of_quick_bursts(STREAM(44), 1);
     gate->measures = false;
     first_ms = 0.005f;
-    struct in_flight_done told = told_of_quick_bursts(STREAM(44), 400);
-    assert_true(told.unmeasured > told.calls / 2);
-    assert_in_range(told.ns, 400 * 150 * MS / 1000 * 97 / 100, 400 * 150 * MS / 1000 * 103 / 100);
-    first_ms = 0.001f;
-    calls_in_burst = 0;
-    piece_ms = 0.25f;
+    assert_quick_bursts_take(STREAM(44), 150000);
 }
 
 /* It takes half as long to hand over a call as to do it: marks that are too far apart are all reached before the next one. */
@@ -666,8 +678,6 @@ static void a_burst_is_measured_though_the_gpu_is_hardly_behind(void **state)
         all += burst < 4 ? 0 : told.calls;
         measured += burst < 4 ? 0 : told.calls - told.unmeasured;
     }
-    gate->measures = false;
-    piece_ms = 0.25f;
     done[45] = UINT64_MAX;
     assert_int_equal(all, 1600);
     assert_true(measured > all / 2);
@@ -735,7 +745,6 @@ static void a_few_calls_that_differ_make_a_guess_of_the_others(void **state)
     piece_ms = 1;
     while (gate_self.entry->counts.told[IN_FLIGHT_WITHIN].ns < MS / 2)
         launch_on(STREAM(15));
-    piece_ms = 0.25f;
     assert_true(in_flight_take_done(gate).is_guess);
 }
 
@@ -1026,6 +1035,7 @@ int main(void)
         MEASURES(a_graph_is_counted_nearly_from_the_call_on),
         MEASURES(a_call_that_the_gpu_may_have_waited_for_is_not_measured),
         MEASURES(a_short_gap_counts_where_calls_are_as_short),
+        MEASURES(a_call_that_comes_to_an_idle_stream_is_measured_though_events_take_time),
         MEASURES(the_first_call_of_a_burst_stands_for_no_other),
         MEASURES(the_first_call_of_a_turn_stands_for_no_other),
         MEASURES(a_burst_is_measured_though_the_gpu_is_hardly_behind),
