@@ -70,6 +70,21 @@ def together(daemon, reap):
     return side_by_side(daemon, reap)
 
 
+@pytest.fixture
+def h100_daemon(make_daemon, make_gpu):
+    """Where calls cost time, and the GPU takes some to switch."""
+    return make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start()
+
+
+@pytest.fixture
+def together_on_h100(h100_daemon, reap):
+    return side_by_side(h100_daemon, reap)
+
+
+def is_charged_for_use(one, part=0.03):
+    return abs(one["charged"] - one["gpu"]) <= max(0.5, part * one["gpu"])
+
+
 def compute(*shares):
     return [("--compute", share) for share in shares]
 
@@ -95,11 +110,10 @@ def test_a_program_that_needs_less_than_its_maximum_is_not_slowed(together):
     holds(try_once)
 
 
-def test_short_kernels_are_charged_for_themselves_where_calls_cost_more(make_daemon, make_gpu, reap):
+def test_short_kernels_are_charged_for_themselves_where_calls_cost_more(together_on_h100):
     """On a card most of the time in which such a call is before the GPU is its way there and back."""
-    run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
     for _ in range(2):
-        results = run([("kernel=50", "gap=60"), ("kernel=20", "gap=40")], compute("30%..100%", "30%..100%"))
+        results = together_on_h100([("kernel=50", "gap=60"), ("kernel=20", "gap=40")], compute("30%..100%", "30%..100%"))
         if all(one["charged"] < one["gpu"] + 15 for one in results):
             return
     pytest.fail(f"{results}")
@@ -110,29 +124,25 @@ def test_calls_that_differ_by_their_place_are_charged_for_what_they_use(together
     """Who measures the first calls of bursts, or those in the middle, takes the others to be like them."""
     def try_once():
         one, = together([("kernel=40", "burst=7", "last=600", "gap=500", *more)], compute("10%..100%"))
-        return abs(one["charged"] - one["gpu"]) <= max(0.5, 0.03 * one["gpu"]), one
+        return is_charged_for_use(one), one
     holds(try_once)
 
 
 @pytest.mark.parametrize("words", [("kernel=5", "burst=100", "gap=200"), ("kernel=10", "graph=20", "gap=300")], ids=["launches", "graphs"])
-def test_what_takes_as_long_to_hand_over_is_charged_for_what_it_uses(make_daemon, make_gpu, reap, words):
+def test_what_takes_as_long_to_hand_over_is_charged_for_what_it_uses(together_on_h100, words):
     """The GPU is hardly behind the thread, so marks are reached before the next one is recorded."""
-    run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
-
     def try_once():
-        one, = run([words], compute("10%..100%"))
-        return abs(one["charged"] - one["gpu"]) <= 0.03 * one["gpu"], one
+        one, = together_on_h100([words], compute("10%..100%"))
+        return is_charged_for_use(one), one
     holds(try_once)
 
 
-def test_bursts_beside_a_backlog_are_charged_for_what_they_use_where_the_gpu_takes_time_to_switch(make_daemon, make_gpu, reap):
+def test_bursts_beside_a_backlog_are_charged_for_what_they_use_where_the_gpu_takes_time_to_switch(together_on_h100):
     """What switching takes nobody used: who takes all that the backlog leaves to be theirs charges 12 % too much."""
-    run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
-
     def try_once():
-        results = run([("kernel=40", "burst=7", "last=600", "gap=500", "back"), ("kernel=5000", "ahead=20")],
-                      compute("20%..100%", "40%..100%"))
-        return all(abs(one["charged"] - one["gpu"]) <= 0.05 * one["gpu"] for one in results), results
+        results = together_on_h100([("kernel=40", "burst=7", "last=600", "gap=500", "back"), ("kernel=5000", "ahead=20")],
+                                   compute("20%..100%", "40%..100%"))
+        return all(is_charged_for_use(one, 0.05) for one in results), results
     holds(try_once)
 
 
@@ -142,7 +152,7 @@ def test_streams_side_by_side_are_charged_for_what_they_use(together, words):
     """Looks of a thread that wakes with the program's find it without work too often."""
     def try_once():
         one, = together([words], compute("10%..100%"))
-        return abs(one["charged"] - one["gpu"]) <= max(0.5, 0.03 * one["gpu"]), one
+        return is_charged_for_use(one), one
     holds(try_once)
 
 
@@ -192,15 +202,14 @@ def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words
 
 
 @pytest.mark.parametrize("kernel", ["kernel=2", "kernel=5"])
-def test_a_pair_of_launch_bound_programs_does_as_much_as_without_shares_where_calls_cost_more(make_daemon, make_gpu, reap, kernel):
+def test_a_pair_of_launch_bound_programs_does_as_much_as_without_shares_where_calls_cost_more(together_on_h100, kernel):
     """Few of their calls are measured, and one that waited for the other's slice, as the first of a burst does, says little of
     how long the others did."""
-    run = side_by_side(make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start(), reap)
     words = (kernel, "burst=100", "gap=200")
 
     def try_once():
-        without = sum(load["gpu"] for load in run([words] * 2))
-        within = sum(load["gpu"] for load in run([words] * 2, compute("50%..100%", "50%..100%")))
+        without = sum(load["gpu"] for load in together_on_h100([words] * 2))
+        within = sum(load["gpu"] for load in together_on_h100([words] * 2, compute("50%..100%", "50%..100%")))
         return within >= 0.95 * without, (within, without)
     holds(try_once)
 
@@ -236,14 +245,13 @@ def test_a_burst_of_a_higher_priority_is_sooner_done_than_without_shares(togethe
     holds(try_once)
 
 
-def test_who_was_greedy_for_a_moment_is_a_guest_again(make_daemon, make_gpu, reap):
+def test_who_was_greedy_for_a_moment_is_a_guest_again(h100_daemon, reap):
     """Where the GPU takes time to switch, a backlog beside it misses a little of its minimum, and whoever takes much is made to
     wait: what it took in its turns is not what it takes."""
-    daemon = make_daemon(make_gpu(FAKECUDA_CONSTANTS="h100")).start()
-    program = daemon.product.program("load")
+    program = h100_daemon.product.program("load")
 
     def try_once():
-        backlog, light = loads = [Load(reap(daemon.spawn("run", "--compute", share, "--", program, *words)))
+        backlog, light = loads = [Load(reap(h100_daemon.spawn("run", "--compute", share, "--", program, *words)))
                                   for share, words in (("80%..100%", BACKLOG), ("20%..100%", ("kernel=100", "gap=900")))]
         bursts = []
         for words in ((), (), ("kernel=400", "gap=0", "ahead=20"), ("kernel=100", "gap=900", "ahead=0"), ()):
