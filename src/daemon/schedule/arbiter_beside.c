@@ -148,13 +148,16 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
     struct guess by_time = guess_by_time(beside);
     double spent = beside->spent_ns / beside->passed_ns;
     struct guess by_calls = {spent, spent > 0 ? arbiter_calls_error(session) * spent : 1};
+    bool was_unexplained = beside->is_unexplained, unexplained = is_unexplained(beside);
     *beside = (struct beside){
         .before_ns = others.ns,
         .unsure_before_ns = others.unsure_ns,
         .part = by_time.part / fmin(beside->busy_ns / beside->passed_ns, 1),
-        .by_time = has_several_processes(session) ? 0
-                   : is_unexplained(beside)       ? 1
-                                                  : weight_of(by_time, by_calls),
+        .is_unexplained = unexplained,
+        /* Once may be what others tell late. */
+        .by_time = has_several_processes(session)   ? 0
+                   : unexplained && was_unexplained ? 1
+                                                    : weight_of(by_time, by_calls),
     };
     return most_ns;
 }

@@ -389,7 +389,7 @@ void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed
     session->uncharged_ns = fmin(most - spent, WIRE_REPORT_NS);
     session->favour.used_ns += spent;
     if (session->lease == LEASE_GUEST)
-        arbiter_charge_guest(session, spent, is_alone);
+        arbiter_charge_guest(session, spent, busy_ns, is_alone);
     else
         session->spent_ns += spent;
     session->lease_busy_ns += busy_ns;
@@ -457,8 +457,7 @@ static void give_for_others(struct arbiter_session *session)
  * another. */
 static double taken_by(const struct arbiter_session *guest)
 {
-    bool has_several = guest->gpus & (guest->gpus - 1);
-    return has_several ? guest->share_busy : guest->share_used;
+    return has_several_gpus(guest) ? guest->share_busy : guest->share_used;
 }
 
 /* The guests that take more than was promised, where a session does not get what was promised to it. */

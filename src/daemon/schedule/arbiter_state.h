@@ -141,6 +141,8 @@ struct beside {
     /* The part of the time in which it has work that the GPU does it; and how far that is to be believed, and not what its calls
      * cost. */
     double part, by_time;
+    /* In the last window, neither its calls nor others explained for how long it had work. */
+    bool is_unexplained;
 };
 
 /* How well it used the time in which others held still for its bursts, since `from`. */
@@ -329,6 +331,11 @@ static inline bool is_exclusive(const struct arbiter_session *session)
     return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_LOOSE;
 }
 
+static inline bool has_several_gpus(const struct arbiter_session *session)
+{
+    return session->gpus & (session->gpus - 1);
+}
+
 static inline bool has_several_processes(const struct arbiter_session *session)
 {
     return session->processes && session->processes->next;
@@ -403,8 +410,8 @@ double arbiter_charge(struct arbiter_session *session);
 void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double used_ns);
 /* What it used in the running second, or in that which was so many before. */
 double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back);
-/* A guest used so much; `is_alone`: beside nobody's open gate. */
-void arbiter_charge_guest(struct arbiter_session *session, double used_ns, bool is_alone);
+/* A guest used so much of the time in which it had work; `is_alone`: beside nobody's open gate. */
+void arbiter_charge_guest(struct arbiter_session *session, double used_ns, double busy_ns, bool is_alone);
 
 /* --- arbiter_cost.c -------------------------------------------------------------------------------- */
 

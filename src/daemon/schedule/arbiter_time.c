@@ -341,6 +341,14 @@ static void count_use(struct arbiter_session *session, uint64_t gpu, double used
     use->seconds[use->last_s % (ARBITER_WINDOW_S + 1)] += used_ns;
 }
 
+/* What beside others may be wrong of what it is charged for. Work that needs several GPUs has each of them for as long as it waits for
+ * another: nobody knows how much of the time in which it had work that was. */
+static double unsure_of(const struct arbiter_session *session, double used_ns, double busy_ns)
+{
+    double waits_ns = has_several_gpus(session) && busy_ns > used_ns ? busy_ns - used_ns : 0;
+    return used_ns * arbiter_calls_error(session) + waits_ns;
+}
+
 static void take_tokens(struct arbiter_session *session, double used_ns)
 {
     if (!is_capped(session))
@@ -400,7 +408,7 @@ double arbiter_charge(struct arbiter_session *session)
         held = session->is_dense ? used : held;
         use->open_ns = 0;
         use->guests_ns = arbiter->gpus[gpu].guests_ns;
-        count_use(session, gpu, used, held, is_beside ? used * arbiter_calls_error(session) : 0);
+        count_use(session, gpu, used, held, is_beside ? unsure_of(session, used, held) : 0);
         most_used = used > most_used ? used : most_used;
         most_held = held > most_held ? held : most_held;
     }
@@ -412,11 +420,11 @@ double arbiter_charge(struct arbiter_session *session)
     return busy / passed;
 }
 
-void arbiter_charge_guest(struct arbiter_session *session, double used_ns, bool is_alone)
+void arbiter_charge_guest(struct arbiter_session *session, double used_ns, double busy_ns, bool is_alone)
 {
     used_ns *= believed_part(session);
     FOR_GPUS (gpu, session->held) {
-        count_use(session, gpu, used_ns, used_ns, is_alone ? 0 : used_ns * arbiter_calls_error(session));
+        count_use(session, gpu, used_ns, used_ns, is_alone ? 0 : unsure_of(session, used_ns, busy_ns));
         session->arbiter->gpus[gpu].guests_ns += used_ns;
     }
     take_tokens(session, used_ns);
