@@ -58,12 +58,12 @@ struct agent_state {
          * measures, or of late, so many are left until they are thought to tell. `is_parallel`: several had it last. */
         unsigned by_looks;
         bool is_parallel;
+        /* Calls under the lease that somebody was told of and that no mark has told of yet. */
+        uint64_t ahead;
         /* How much the process had submitted at the last look; and whether it rests since then: the next submission wakes
          * the agent. */
         uint64_t submitted;
         bool rests;
-        /* Of the looks before the last measure, nearly all found work, or nearly none. */
-        bool is_steady;
         /* When the work should end that the last look found. */
         uint64_t ends_ns;
         /* Looks that found work, since the last that did not. */

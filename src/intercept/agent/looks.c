@@ -1,8 +1,7 @@
 #include "intercept/agent/looks.h"
 
 /* So many make a ratio. */
-#define LOOKS_LEAST 4u
-#define ALIKE_PERCENT 10u
+#define LOOKS_LEAST 3u
 /* After so many answers, older ones count e times less; and what looks are taken to be right for, before they were seen to be. */
 #define OF_LATE 128.0
 #define RIGHT_AT_FIRST_NS 5000000.0
@@ -58,8 +57,13 @@ uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns
     return busy_ns < (double)passed_ns ? (uint64_t)busy_ns : passed_ns;
 }
 
-bool looks_are_alike(const struct looks *looks)
+uint64_t looks_calls(const struct looks *looks, uint64_t busy_ns, uint64_t told_ns, uint64_t done,
+                     uint64_t ahead, uint64_t unreached)
 {
-    uint32_t rarer = looks->busy < looks->count - looks->busy ? looks->busy : looks->count - looks->busy;
-    return 100 * rarer <= ALIKE_PERCENT * looks->count;
+    uint64_t least = done > ahead ? done - ahead : 0, most = least + unreached;
+    if (looks->any_ns <= 0 || !told_ns)
+        return least;
+    double at_once = looks->told_ns / (looks->any_ns * right_part(looks));
+    double calls = (double)done * (double)busy_ns * at_once / (double)told_ns;
+    return calls < (double)least ? least : calls < (double)most ? (uint64_t)calls : most;
 }

@@ -27,5 +27,8 @@ void looks_count_anew(struct looks *looks);
  * their calls were measured, which says nothing of looks. */
 uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns, bool is_guess);
 
-/* Whether nearly all moments found work, or nearly none: by so much less does chance matter. */
-bool looks_are_alike(const struct looks *looks);
+/* How many calls were done in the time for which looks saw work. Marks say so late, by up to what is between two of them: those that
+ * were reached said that `done` calls were, of which `ahead` were counted before, and that streams had work for `told_ns`. No
+ * more than these and the `unreached` ones. */
+uint64_t looks_calls(const struct looks *looks, uint64_t busy_ns, uint64_t told_ns, uint64_t done,
+                     uint64_t ahead, uint64_t unreached);

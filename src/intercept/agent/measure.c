@@ -7,10 +7,8 @@
 
 /* So many measures after the last at which streams did not tell for how long they had work: some pieces may be long. */
 #define MEASURES_BY_LOOKS 50u
-/* Where that is so because too few calls are measured, the mean time between two looks. */
-#define LOOK_FOR_FEW_NS UINT64_C(2500000)
-/* The same where several streams are, and nearly all looks find the same: by so much less does chance matter. */
-#define LOOK_AT_STEADY_NS UINT64_C(3000000)
+/* The mean time between two looks meanwhile. */
+#define LOOKS_APART_NS UINT64_C(4000000)
 /* How long a program must leave the GPU idle until nothing is thought to come soon; and where its gaps are so
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
@@ -40,8 +38,7 @@ static void begin_looks(uint64_t now_ns)
 
 static uint64_t until_next_look_ns(void)
 {
-    uint64_t parallel_ns = agent.measure.is_steady ? LOOK_AT_STEADY_NS : AGENT_TICK_NS;
-    return some_time_ns(agent.measure.is_parallel ? parallel_ns : LOOK_FOR_FEW_NS);
+    return some_time_ns(LOOKS_APART_NS);
 }
 
 /* The moments that have passed since the last look, at which so many streams had work. */
@@ -56,6 +53,7 @@ void agent_count_from(struct gate *gate, uint64_t now_ns)
     in_flight_take_done(gate);
     begin_looks(now_ns);
     agent.measure.look_at_ns = now_ns + until_next_look_ns();
+    agent.measure.ahead = 0;
     agent.idle_from_ns = 0;
     agent.measure.ends_ns = UINT64_MAX;
 }
@@ -66,15 +64,25 @@ static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns, bool is_g
     /* A few looks that all find work are no program that always has some (Laplace's rule of succession). */
     if (!agent.measure.is_parallel)
         return passed_ns * (looks->busy + 1) / (looks->count + 2);
-    agent.measure.is_steady = looks_are_alike(looks);
     return looks_busy_ns(looks, passed_ns, told_ns, is_guess);
+}
+
+/* Calls to tell of beside so much work: those that are known to be done, or, of streams whose work looks tell of, those that were done
+ * in that time. */
+static uint64_t count_calls(const struct in_flight_done *done, uint64_t busy_ns, bool by_looks)
+{
+    uint64_t ahead = agent.measure.ahead, calls = done->calls > ahead ? done->calls - ahead : 0;
+    if (by_looks)
+        calls = looks_calls(&agent.measure.looks, busy_ns, done->ns, done->calls, ahead, done->unreached);
+    calls += calls == 0;
+    agent.measure.ahead = calls + ahead > done->calls ? calls + ahead - done->calls : 0;
+    return calls;
 }
 
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
 {
     struct in_flight_done done = in_flight_take_done(gate);
-    struct agent_measure measure = {
-        .calls = done.calls, .least_ns = done.least_ns, .measured = done.measured};
+    struct agent_measure measure = {.least_ns = done.least_ns, .measured = done.measured};
     uint64_t passed_ns = now_ns - agent.measure.from_ns;
     /* A long piece of work is told of as a whole, when it is done. */
     if (!done.calls)
@@ -91,8 +99,10 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
     } else if (agent_counts_looks()) {
         agent.measure.by_looks--;
     }
-    if (agent_counts_looks() && (agent.measure.is_parallel || done.unmeasured > done.calls / 2))
-        measure.busy_ns = busy_by_looks_ns(passed_ns, measure.busy_ns, is_guess);
+    bool by_looks = agent_counts_looks() && (agent.measure.is_parallel || done.unmeasured > done.calls / 2);
+    if (by_looks)
+        measure.busy_ns = busy_by_looks_ns(passed_ns, done.ns, is_guess);
+    measure.calls = count_calls(&done, measure.busy_ns, by_looks && agent.measure.is_parallel && !is_guess);
     agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
     begin_looks(now_ns);
     return measure;

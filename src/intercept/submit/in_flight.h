@@ -97,12 +97,13 @@ uint64_t in_flight_submitted(struct gate *gate);
 /* What was done since the last question: how many calls, and how long the GPUs had their work, the waiting for
  * others included. Streams that work side by side count each for itself: `streams` is how many there were, or still
  * have work. `least_ns`: what a call took at least, of those that were measured, by `measured` marks. `unmeasured` calls
- * are taken to be like those that were measured by themselves; `is_guess`: these are few, and differ. */
+ * are taken to be like those that were measured by themselves; `is_guess`: these are few, and differ. `unreached`: so many more calls
+ * are not known to be done. */
 struct in_flight_done {
     uint64_t ns, calls;
     uint64_t least_ns, measured;
     uint32_t streams;
-    uint64_t unmeasured;
+    uint64_t unmeasured, unreached;
     bool is_guess;
 };
 struct in_flight_done in_flight_take_done(struct gate *gate);

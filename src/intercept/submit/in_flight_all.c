@@ -170,8 +170,9 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     }
     struct in_flight_counts counts = entry->counts;
     struct in_flight_told told = told_of_all(&counts);
-    uint64_t calls = told.calls + counts.others;
-    done->streams += calls || in_flight_entry_pieces(entry) > 0;
+    uint64_t calls = told.calls + counts.others, unreached = in_flight_entry_pieces(entry);
+    done->unreached += unreached;
+    done->streams += calls || unreached;
     if (!calls)
         return;
     if (counts.measured && (!done->measured || counts.least_ns < done->least_ns))
