@@ -215,10 +215,13 @@ enum wire_lease_flags {
     WIRE_LEASE_STEP = 128,
     /* It is found out what the process's calls take, while nobody else computes: measure many of them. */
     WIRE_LEASE_MEASURE = 2048,
+    /* Who comes next begins a little before what is in flight ends, by what CLOSED said of it: RETURNED may be a moment late. */
+    WIRE_LEASE_OVERLAPS = 4096,
 };
 _Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS |
                 WIRE_LEASE_BURSTS | WIRE_LEASE_STILL | WIRE_LEASE_STALLS | WIRE_LEASE_STEP |
-                WIRE_LEASE_WAITS | WIRE_LEASE_WORK | WIRE_LEASE_COMPANY | WIRE_LEASE_MEASURE) == 4095,
+                WIRE_LEASE_WAITS | WIRE_LEASE_WORK | WIRE_LEASE_COMPANY | WIRE_LEASE_MEASURE |
+                WIRE_LEASE_OVERLAPS) == 8191,
                "each flag has a bit of its own");
 #define WIRE_REPORT_NS UINT64_C(20000000)
 
@@ -250,8 +253,8 @@ struct wire_returned {
         busy_ns; /* how long this process had work before the GPUs since GRANT, or since its last REPORT */
     uint64_t longest_ns; /* the longest that one piece of work took so far */
     uint32_t outcome;    /* enum wire_outcome */
-    uint32_t reserved;
-    uint64_t waited_ns; /* how long its threads waited at the gate since the last of these, all together */
+    uint32_t ended_us;   /* how long ago the last work ended, about; agents of before tell 0 */
+    uint64_t waited_ns;  /* how long its threads waited at the gate since the last of these, all together */
 };
 
 /* The same while the lease goes on. */

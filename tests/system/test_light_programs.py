@@ -173,6 +173,25 @@ def test_short_bursts_do_not_wake_the_agent(daemon, reap):
     assert agent_sleeps(load.process.pid) - before < bursts / 10
 
 
+def test_a_change_of_turns_wakes_agents_a_few_times(h100_daemon, reap):
+    """Who comes next begins before the last kernel of the one before has ended: nobody waits for that one's agent to see it."""
+    program = h100_daemon.product.program("load")
+    loads = [Load(reap(h100_daemon.spawn("run", "--compute", "50%..100%", "--", program, "kernel=2000", "ahead=20")))
+             for _ in range(2)]
+
+    def counts():
+        gpu = h100_daemon.request("GET", "/v1/scheduler")[1]["gpus"][0]
+        return sum(agent_sleeps(load.process.pid) for load in loads), gpu["handovers"]
+    for window_ms in (SETTLE_MS, WINDOW_MS):
+        (sleeps_before, turns_before) = counts()
+        for load in loads:
+            load.begin(window_ms)
+        for load in loads:
+            load.end()
+        (sleeps, turns) = counts()
+    assert (sleeps - sleeps_before) / (turns - turns_before) < 18
+
+
 def test_a_maximum_holds_for_a_program_with_gaps(together):
     words = ("kernel=300", "gap=300")
 

@@ -205,6 +205,8 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     take_measure(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
                                                            .longest_ns = returned->longest_ns,
                                                            .waited_ns = returned->waited_ns}});
+    uint64_t ended_ns = returned->ended_us * UINT64_C(1000);
+    session->ended_at = now - session->since > ended_ns ? now - ended_ns : session->since;
     process->is_bursting = false;
     process->gate = PROCESS_CLOSED;
     if (returned->outcome != WIRE_OUTCOME_UNDRAINED)

@@ -282,6 +282,18 @@ static void give(struct arbiter *arbiter)
             arbiter_begin_lease(arbiter->order[i], LEASE_GUEST);
 }
 
+/* Whether who may come next begins before the session's turn is over (arbiter_leaves_at()). */
+static bool is_overlapped(const struct arbiter_session *session)
+{
+    if (session->lease != LEASE_EXCLUSIVE || is_measuring(session) || has_several_processes(session))
+        return false;
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at != session && (at->gpus & session->gpus) && at->takes_turns &&
+            (!at->is_dense || is_measuring(at)))
+            return false;
+    return true;
+}
+
 static bool has_burst(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
@@ -303,6 +315,8 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
         flags |= WIRE_LEASE_STALLS;
     if (session->lease == LEASE_EXCLUSIVE && is_measuring(session))
         flags |= WIRE_LEASE_MEASURE;
+    if (is_overlapped(session))
+        flags |= WIRE_LEASE_OVERLAPS;
     for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
         if (at == session || !(at->gpus & session->gpus))
             continue;

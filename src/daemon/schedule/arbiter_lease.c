@@ -114,6 +114,7 @@ static void begin(struct arbiter_session *session, enum arbiter_lease lease)
     session->leaves = session->has_left = false;
     session->since = session->charged_at = session->told_at = arbiter->now;
     session->turn_ends = arbiter->now + arbiter_turn_ns(arbiter);
+    session->ended_at = 0;
     session->busy_ns = session->spent_ns = session->unspent_ns = session->lease_busy_ns = 0;
     arbiter_watch(session);
     arbiter_begin_beside(session);

@@ -419,7 +419,8 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
 {
     struct arbiter *arbiter = session->arbiter;
     bool was_measuring = is_measuring(session);
-    double passed = (double)(arbiter->now - session->since), gap = passed - session->lease_busy_ns;
+    uint64_t ended_at = session->ended_at ? session->ended_at : arbiter->now;
+    double passed = (double)(ended_at - session->since), gap = passed - session->lease_busy_ns;
     /* What a change of holders costs. */
     if (session->is_dense && !gave_back && passed >= STRETCH_OF_TURN_NS && gap > 0 && gap < GAP_MAX_NS)
         arbiter->gap_ns = arbiter->gap_ns > 0 ? arbiter->gap_ns + (gap - arbiter->gap_ns) / 8 : gap;

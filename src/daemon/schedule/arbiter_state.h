@@ -197,6 +197,8 @@ struct arbiter_session {
     uint32_t flags;
     uint64_t ahead_ns;
     uint64_t since, charged_at;
+    /* When its work under the lease ended, as told; 0: nothing was told. */
+    uint64_t ended_at;
     /* When a process of it told of its work last, or the lease began. */
     uint64_t told_at;
     /* The turn may be taken away from then on. */

@@ -137,14 +137,14 @@ uint64_t agent_next_look_ns(struct gate *gate);
 
 void agent_grant(struct gate *gate, const struct wire_grant *grant);
 void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, enum wire_outcome outcome);
-/* Close the gate and wait for what was submitted. False: it did not end in time, or there is no daemon any
- * more; the gate is open. */
 enum agent_drains {
     AGENT_ANSWERS, /* the daemon waits for it */
     AGENT_LEAVES,  /* it gives the lease back of its own accord */
     AGENT_CLOSES,  /* for a moment, which is nobody's affair */
 };
-bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why);
+/* Close the gate and wait for what was submitted. Returns when that ended, about; 0: it did not in time, or there is no daemon
+ * any more; the gate is open. */
+uint64_t agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why);
 /* Whether there is a lease that can end. */
 bool agent_is_paced(void);
 /* Say to the daemon what there is to say, and give back what nobody uses. */

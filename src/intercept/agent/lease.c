@@ -8,11 +8,13 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-/* Of a drain; the longest where it is known how long the work takes, and nobody steps beside it. */
+/* Of a drain: how long to look away, at least, and where nobody waits for its end; at most, where the work should have ended or others
+ * step beside it, and where it is known how long that takes, from which a part is left out, as the work may take less. */
 #define FIRST_NAP_NS UINT64_C(20000)
+#define CALM_NAP_NS UINT64_C(400000)
 #define LAST_NAP_NS UINT64_C(200000)
-#define LONGEST_NAP_NS UINT64_C(500000)
-#define NAPS_FOR_LEFT 3u
+#define LONGEST_NAP_NS UINT64_C(2000000)
+#define LEFT_OUT 4u
 #define LATE_NAPS 4u                      /* of one length */
 #define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */
 #define STALLS_AGAIN_NS UINT64_C(200000)
@@ -54,39 +56,40 @@ static void tell_stalled(struct gate *gate)
     agent_tell(gate, &message);
 }
 
-/* Until it is worth looking again at what is in flight: a part of the time that it should still take; and where it is late, or
- * nobody knows, longer from nap to nap. */
-static uint64_t drain_nap_ns(struct gate *gate, unsigned *late_naps)
+/* Until it is worth looking again at what is in flight: most of the time that it should still take; and where it is late, or
+ * nobody knows, longer from nap to nap. `is_calm`: nobody waits for its end. */
+static uint64_t drain_nap_ns(struct gate *gate, bool is_calm, unsigned *late_naps)
 {
-    uint64_t left_ns = in_flight_left_ns(gate), nap_ns = left_ns / NAPS_FOR_LEFT;
+    uint64_t left_ns = in_flight_left_ns(gate), nap_ns = left_ns - left_ns / LEFT_OUT;
     bool is_late = left_ns == UINT64_MAX || nap_ns < FIRST_NAP_NS;
+    if (is_calm && (is_late || nap_ns < CALM_NAP_NS))
+        return CALM_NAP_NS;
     if (is_late)
         nap_ns = FIRST_NAP_NS * (1 + (*late_naps)++ / LATE_NAPS);
     uint64_t most_ns = is_late || (agent.flags & WIRE_LEASE_STALLS) ? LAST_NAP_NS : LONGEST_NAP_NS;
     return nap_ns < most_ns ? nap_ns : most_ns;
 }
 
-/* Close the gate and wait for what was submitted. False: it did not end in time, or there is no daemon any
- * more; the gate is open. */
-bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
+uint64_t agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
 {
     uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     uint64_t deadline_ns = monotonic_ns() + patience_ns + longest_ns;
     uint64_t stalls_ns = UINT64_MAX, stalls_again_ns = STALLS_AGAIN_NS;
-    bool told = false, left = false;
+    bool told = false, left = false, overlaps = why == AGENT_ANSWERS && (agent.flags & WIRE_LEASE_OVERLAPS);
     unsigned late_naps = 0;
     gate_close(gate);
-    for (;;) {
+    uint64_t looked_ns = monotonic_ns(), now_ns = looked_ns;
+    for (;; looked_ns = now_ns) {
         if (!left)
             left = gate_is_left(gate);
         /* Who leaves tells all there is to tell with what it returns, if that comes at once. */
         if (!told && why != AGENT_CLOSES && (left ? why == AGENT_ANSWERS : gate_is_left_but_for_loads(gate)))
             told = tell_closed(gate) || left;
         if (!agent.alone && !agent.connection.open)
-            return false;
+            return 0;
+        now_ns = monotonic_ns();
         if (left && in_flight_is_finished(gate))
             break;
-        uint64_t now_ns = monotonic_ns();
         if (left && stalls_ns == UINT64_MAX && why == AGENT_ANSWERS && (agent.flags & WIRE_LEASE_STALLS)) {
             uint64_t left_ns = in_flight_left_ns(gate);
             stalls_ns = now_ns + STALLS_AFTER_NS + (left_ns == UINT64_MAX ? 0 : left_ns);
@@ -99,15 +102,15 @@ bool agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why)
         if (now_ns > deadline_ns && !(now_ns < deadline_ns + LOADING_PATIENCE_NS && gate_is_loading(gate))) {
             atomic_store_explicit(&gate->stalled_ns, now_ns, memory_order_relaxed);
             gate_open(gate, GATE_PACED);
-            return false;
+            return 0;
         }
-        nap(gate, drain_nap_ns(gate, &late_naps));
+        nap(gate, drain_nap_ns(gate, told && overlaps, &late_naps));
     }
     gate_drained(gate);
     /* One long piece is not waited for in all turns to come. */
     longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     atomic_store_explicit(&gate->longest_ns, longest_ns - longest_ns / LONGEST_FADES, memory_order_relaxed);
-    return true;
+    return looked_ns + (now_ns - looked_ns) / 2;
 }
 
 static void tell_waits(struct gate *gate)
@@ -154,12 +157,13 @@ void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, en
     bool was_free = atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_FREE;
     struct wire_message message = {.header.type = WIRE_RETURNED};
     enum agent_drains why = outcome == WIRE_OUTCOME_IDLE ? AGENT_LEAVES : AGENT_ANSWERS;
-    if (!was_closed && !agent_drain(gate, patience_ns, why)) {
+    uint64_t now_ns = was_closed ? monotonic_ns() : agent_drain(gate, patience_ns, why);
+    if (!now_ns) {
         if (!agent.connection.open)
             return;
         outcome = WIRE_OUTCOME_UNDRAINED;
+        now_ns = monotonic_ns();
     }
-    uint64_t now_ns = monotonic_ns();
     if (agent.held && !was_closed && !was_free)
         tell_measure(gate, now_ns, &message.returned);
     else
@@ -168,6 +172,7 @@ void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, en
     message.returned.longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     message.returned.outcome = outcome;
     agent_count_from(gate, now_ns);
+    message.returned.ended_us = (uint32_t)((monotonic_ns() - now_ns) / 1000);
     agent.held = outcome == WIRE_OUTCOME_UNDRAINED;
     agent.flags = 0;
     agent.wanted = false;

@@ -156,6 +156,13 @@ static void tell_measure(struct member *member)
     draw_report(member);
 }
 
+/* Where the next one has begun by then, nobody waits for it. */
+static uint64_t calm_ns(const struct member *member)
+{
+    bool is_awaited = !(member->flags & WIRE_LEASE_OVERLAPS) || !member->program.says_when_closed;
+    return is_awaited ? 0 : member->world->calm_ns;
+}
+
 static void give_back(struct member *member, uint32_t outcome)
 {
     bool has_told = member->flags & WIRE_LEASE_PROGRESS;
@@ -165,7 +172,8 @@ static void give_back(struct member *member, uint32_t outcome)
          (struct mail){.type = WIRE_RETURNED,
                        .lease = member->lease,
                        .flags = outcome,
-                       .busy_ns = has_told ? 0 : member->busy_ns});
+                       .busy_ns = has_told ? 0 : member->busy_ns,
+                       .ended_ns = outcome == WIRE_OUTCOME_DRAINED ? calm_ns(member) : 0});
     forget_measure(member);
 }
 
@@ -222,7 +230,7 @@ static void tend(struct member *member)
                  (struct mail){.type = WIRE_CLOSED,
                                .lease = member->lease,
                                .busy_ns = member->understates ? 0 : member->in_flight_ns});
-        if (is_idle && world->now - member->idle_since >= NOTICES_AFTER_NS) {
+        if (is_idle && world->now - member->idle_since >= NOTICES_AFTER_NS + calm_ns(member)) {
             member->is_draining = false;
             give_back(member, WIRE_OUTCOME_DRAINED);
         } else if (world->now - member->revoked_at >= ARBITER_PATIENCE_NS + longest_of(&member->program)) {
@@ -381,7 +389,8 @@ static void deliver(struct member *member)
             struct wire_returned returned = {.lease = mail.lease,
                                              .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
                                              .longest_ns = longest_of(&member->program),
-                                             .outcome = mail.flags};
+                                             .outcome = mail.flags,
+                                             .ended_us = (uint32_t)(mail.ended_ns / 1000)};
             arbiter_returned(member->process, &returned, world->now);
         }
     }

@@ -35,7 +35,7 @@ struct mailbox {
         enum wire_type type;
         uint64_t lease;
         uint32_t flags; /* of GRANT; the outcome of RETURNED */
-        uint64_t busy_ns, calls, least_ns, ahead_ns;
+        uint64_t busy_ns, calls, least_ns, ahead_ns, ended_ns;
     } mails[64];
     unsigned count;
 };
@@ -85,6 +85,8 @@ struct world {
     bool is_starved;     /* the daemon is not run */
     /* An agent may be so much late with what it tells of its own accord: by chance. */
     uint64_t late_ns, chance;
+    /* So much later it notices that its work has ended where nobody waits for that. */
+    uint64_t calm_ns;
     struct member members[WORLD_PROCESSES];
     unsigned member_count;
     unsigned gpu_count;           /* those that anybody uses */

@@ -377,11 +377,25 @@ static void what_may_be_before_the_gpu_is_the_agents_choice_where_nobody_waits_f
     world_run(&world, 3 * SECOND);
     assert_int_equal(member->ahead_ns, 0);
     assert_int_equal(dense->ahead_ns, 0);
+    assert_true(member->flags & dense->flags & WIRE_LEASE_OVERLAPS);
     world_add(&world, "20%..100%", NORMAL,
               (struct program){.piece_ns = 80000, .burst = 1, .idle_ns = 120000});
     world_run(&world, 3 * SECOND);
     assert_int_equal(member->ahead_ns, 1500000);
     assert_int_equal(dense->ahead_ns, 1500000);
+    assert_false((member->flags | dense->flags) & WIRE_LEASE_OVERLAPS);
+}
+
+/* What one says late is not what a change of turns costs. */
+static void the_quantum_does_not_follow_what_nobody_waits_for(void **state)
+{
+    (void)state;
+    world.calm_ns = 400000;
+    add_all((const char *const[]){"50%", "50%"}, 2,
+            (struct program){.piece_ns = 500000, .says_when_closed = true});
+    world_run(&world, 5 * SECOND);
+    assert_true(world.members[0].flags & WIRE_LEASE_OVERLAPS);
+    assert_true(arbiter_gap(world.arbiter) < 300000);
 }
 
 static void what_may_be_before_the_gpu_is_bounded_where_a_maximum_is(void **state)
@@ -1404,6 +1418,7 @@ int main(void)
         T(a_maximum_is_kept_of_who_tells_nothing),
         T(what_was_lost_while_it_was_measured_makes_no_guest_needy),
         T(the_quantum_follows_the_gap),
+        T(the_quantum_does_not_follow_what_nobody_waits_for),
         T(without_shares_nobody_is_gated),
         T(the_mode_says_whether_anybody_is_kept_waiting),
         T(progress_is_told_of_guests_and_of_who_takes_turns),

@@ -39,6 +39,7 @@
 #define STARVED_S 5u
 /* In which a program that goes from light to greedy is known as that (docs/sharing.md), and how often that is looked at. */
 #define NOTICED_NS (100 * MS)
+#define CALM_NS UINT64_C(400000)
 #define LOOK_NS (5 * MS)
 /* For so long processes are stopped and killed; and how far apart that is. */
 #define UPSETS_S 8u
@@ -380,6 +381,7 @@ static void try_mix(uint64_t seed, unsigned kind)
     unsigned was_broken = broken;
     world_begin(&world);
     world.late_ns = (kind & KIND_UPSETS) ? REPORTS_LATE_NS : 0;
+    world.calm_ns = (kind & KIND_DELAYS) ? CALM_NS : 0;
     unsigned count = draw(mix, seed, kind);
     for (unsigned second = 0; second < SECONDS && broken == was_broken; second++) {
         for (unsigned i = 0; i < count; i++)
