@@ -4,7 +4,8 @@
  *                           of several threads, as one with NVIDIA's driver always is
  *   driver_calls alloc1 N   the same in a program of one thread, for which the C library's mutexes take no
  *                           locked instructions: the first thread more, ours too, ends that
- *   driver_calls launch N   of cuLaunchKernel of an empty grid's worth of work, over N launches
+ *   driver_calls launch N   of cuLaunchKernel of an empty grid's worth of work, over N launches; here and in what follows, too, in a
+ *                           program of several threads
  *   driver_calls launch2 N  the same on the default stream and another in turn
  *   driver_calls own N      the same on the thread's own default stream
  *   driver_calls ex N, copy N, set N, graph N
@@ -180,9 +181,25 @@ static struct times launch_by_two(CUcontext context, long count, CUstream first,
                           (launchers[0].times.p99 + launchers[1].times.p99) / 2};
 }
 
+static void *rest(void *unused)
+{
+    (void)unused;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void start_a_thread(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, rest, NULL) != 0)
+        exit(1);
+}
+
 /* How long calls that give the GPU work take; false: no such mode. */
 static bool time_work(const char *mode, long count, struct times *times)
 {
+    start_a_thread();
     CUcontext context = use_gpu(0);
     nothing = find_kernel(load_module(PTX(PTX_NOTHING)), "nothing");
     other_stream = make_stream();
@@ -268,21 +285,6 @@ static void storm(long count, unsigned seed)
         }
     }
     printf("%ld %ld\n", granted, denied);
-}
-
-static void *rest(void *unused)
-{
-    (void)unused;
-    for (;;)
-        pause();
-    return NULL;
-}
-
-static void start_a_thread(void)
-{
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, rest, NULL) != 0)
-        exit(1);
 }
 
 int main(int count, char **arguments)
