@@ -13,7 +13,8 @@
 #define FIRST_NAP_NS UINT64_C(20000)
 #define CALM_NAP_NS UINT64_C(400000)
 #define LAST_NAP_NS UINT64_C(200000)
-#define LONGEST_NAP_NS UINT64_C(2000000)
+#define LONGEST_NAP_NS UINT64_C(500000)
+#define LONGEST_CALM_NAP_NS UINT64_C(1000000)
 #define LEFT_OUT 4u
 #define LATE_NAPS 4u                      /* of one length */
 #define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */
@@ -62,8 +63,10 @@ static uint64_t drain_nap_ns(struct gate *gate, bool is_calm, unsigned *late_nap
 {
     uint64_t left_ns = in_flight_left_ns(gate), nap_ns = left_ns - left_ns / LEFT_OUT;
     bool is_late = left_ns == UINT64_MAX || nap_ns < FIRST_NAP_NS;
-    if (is_calm && (is_late || nap_ns < CALM_NAP_NS))
-        return CALM_NAP_NS;
+    if (is_calm)
+        return is_late || nap_ns < CALM_NAP_NS ? CALM_NAP_NS
+               : nap_ns < LONGEST_CALM_NAP_NS  ? nap_ns
+                                               : LONGEST_CALM_NAP_NS;
     if (is_late)
         nap_ns = FIRST_NAP_NS * (1 + (*late_naps)++ / LATE_NAPS);
     uint64_t most_ns = is_late || (agent.flags & WIRE_LEASE_STALLS) ? LAST_NAP_NS : LONGEST_NAP_NS;
