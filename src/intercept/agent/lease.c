@@ -215,6 +215,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
     if (is_void(grant))
         return;
     bool another = !agent.held || agent.lease != grant->lease;
+    bool has_other_company = (agent.flags ^ grant->flags) & (WIRE_LEASE_COMPANY | WIRE_LEASE_MEASURE);
     agent.held = true;
     agent.wanted = false;
     agent.lease = grant->lease;
@@ -225,11 +226,12 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
         uint64_t now_ns = monotonic_ns();
         atomic_store_explicit(&gate->resting, false, memory_order_relaxed);
         agent_count_from(gate, now_ns);
-        in_flight_forget_late(gate); /* its neighbours may be others */
         agent.measure.by_looks = 0;
         agent.told_burst = false;
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     }
+    if (another || has_other_company)
+        in_flight_forget_late(gate);
     if (agent.move.is_away) {
         if (agent_is_paced()) /* nobody waits for it */
             agent_give_back(gate, grant->lease, 0, WIRE_OUTCOME_IDLE);

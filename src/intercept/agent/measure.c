@@ -122,11 +122,11 @@ bool agent_look(struct gate *gate)
 {
     uint64_t submitted = in_flight_submitted(gate);
     bool has_submitted = submitted != agent.measure.submitted;
-    uint32_t streams = in_flight_streams(gate, agent_counts_looks() ? UINT32_MAX : 1);
+    uint32_t computing, streams = in_flight_streams(gate, agent_counts_looks() ? UINT32_MAX : 1, &computing);
     bool busy = streams || atomic_load_explicit(&gate->held, memory_order_relaxed) ||
                 !gate_is_left_but_for_loads(gate);
     if (agent_counts_looks()) /* there was no work until now where it rested */
-        count_looks(monotonic_ns(), agent.measure.rests ? 0 : streams ? streams : busy);
+        count_looks(monotonic_ns(), agent.measure.rests ? 0 : streams ? computing : busy);
     agent.measure.submitted = submitted;
     agent.measure.rests = false;
     /* A program of short work with short gaps would wake the agent again and again. */

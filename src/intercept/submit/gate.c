@@ -185,7 +185,9 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
         if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
             if (what & GATE_APART)
                 in_flight_end_chunk(gate, self->entry);
-            else if (!(what & GATE_LOADS))
+            else
+                in_flight_begin_part(gate, self->entry, what & GATE_COPIES);
+            if (!(what & (GATE_APART | GATE_COPIES | GATE_LOADS)))
                 in_flight_begin_sample(gate, what & GATE_PIECES);
             break;
         }
@@ -211,7 +213,7 @@ void gate_leave_slow(struct gate *gate, CUstream stream)
     if (!attentive ||
         !(atomic_load_explicit(&gate->captures, memory_order_relaxed) && in_flight_is_capturing(stream)))
         in_flight_count(gate, stream, attentive,
-                        atomic_load_explicit(&self->thread->inside, memory_order_relaxed) & GATE_APART);
+                        atomic_load_explicit(&self->thread->inside, memory_order_relaxed));
     go_outside(self);
     if (attentive && atomic_load_explicit(&gate->resting, memory_order_relaxed) &&
         atomic_exchange_explicit(&gate->resting, false, memory_order_acq_rel))

@@ -90,10 +90,13 @@ __attribute__((always_inline)) static inline struct in_flight_entry *gate_entry(
 /* Under a lease that can end: whether the call is one of those between two marks for which there is nothing to do but to
  * count them. The first launch of a function is not, nor is the first call after the agent has seen no work. */
 __attribute__((always_inline)) static inline bool gate_counts_down(struct gate *gate, struct gate_self *self,
-                                                                   CUstream stream, CUfunction function)
+                                                                   CUstream stream, uint32_t what,
+                                                                   CUfunction function)
 {
     struct in_flight_entry *entry = gate_entry(self, stream);
     if (!entry || !entry->quick || atomic_load_explicit(&gate->resting, memory_order_relaxed))
+        return false;
+    if ((what & GATE_APART) || ((what & GATE_COPIES) && entry->burst == IN_FLIGHT_BURST_MEASURED))
         return false;
     if (function && atomic_load_explicit(&gate->launched[gate_function_place(function)],
                                          memory_order_relaxed) != function)
@@ -115,7 +118,7 @@ __attribute__((always_inline)) static inline void gate_enter_for(struct gate *ga
         uint32_t word = atomic_load_explicit(&gate->word, memory_order_acquire); /* gate_open() */
         if (atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 &&
             (word == GATE_FREE ||
-             (word == GATE_PACED && !(what & GATE_APART) && gate_counts_down(gate, self, stream, function))))
+             (word == GATE_PACED && gate_counts_down(gate, self, stream, what, function))))
             return;
     }
     gate_enter_slow(gate, stream, what, function);
@@ -141,6 +144,12 @@ __attribute__((always_inline)) static inline void gate_enter_apart(struct gate *
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_APART, NULL);
 }
 
+/* The same for such a copy that the call does not wait for. gate_leave_copy() follows. */
+__attribute__((always_inline)) static inline void gate_enter_copy(struct gate *gate, CUstream stream)
+{
+    gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES, NULL);
+}
+
 /* The same for the launch of one function. */
 __attribute__((always_inline)) static inline void gate_enter_launch(struct gate *gate, CUstream stream,
                                                                     CUfunction function)
@@ -148,8 +157,8 @@ __attribute__((always_inline)) static inline void gate_enter_launch(struct gate 
     gate_enter_for(gate, stream, GATE_LAUNCHES, function);
 }
 
-/* After it, whatever it answered. */
-__attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
+__attribute__((always_inline)) static inline void gate_leave_from(struct gate *gate, CUstream stream,
+                                                                  bool is_copy)
 {
     struct gate_self *self = &gate_self;
     if (__builtin_expect(self->nested, 0)) {
@@ -162,8 +171,21 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, 
         gate_leave_slow(gate, stream);
         return;
     }
+    if (is_copy)
+        in_flight_entry_count_part(entry, &entry->copies);
     in_flight_entry_count(entry);
     atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
+}
+
+/* After it, whatever it answered. */
+__attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
+{
+    gate_leave_from(gate, stream, false);
+}
+
+__attribute__((always_inline)) static inline void gate_leave_copy(struct gate *gate, CUstream stream)
+{
+    gate_leave_from(gate, stream, true);
 }
 
 /* Around calls that load code and submit nothing: they pass a closed gate. */

@@ -41,7 +41,8 @@ enum gate_inside {
     GATE_NAMES = 8, /* naming device addresses to it, and giving the GPU nothing */
     GATE_PIECES =
         16, /* with GATE_SUBMITS: several pieces of work, the first of which may begin while the call lasts */
-    GATE_APART = 32, /* with GATE_SUBMITS: a copy from or to the host, which the call waits for */
+    GATE_APART = 32,  /* with GATE_SUBMITS: a copy from or to the host, which the call waits for */
+    GATE_COPIES = 64, /* with GATE_SUBMITS: such a copy, for which the call does not wait */
 };
 
 struct gate_thread {
@@ -72,8 +73,8 @@ struct in_flight_mark {
     CUevent event;
     /* CLOCK_MONOTONIC: when the mark before it was recorded, and when it was itself. */
     uint64_t from_ns, recorded_ns;
-    /* Calls since the mark before; and how many of these are apart. */
-    uint32_t pieces, apart;
+    /* Calls since the mark before; and how many of these are apart, or copies. */
+    uint32_t pieces, apart, copies;
     /* Behind the mark before, which was not reached yet: the GPU went from one to the other without a gap. */
     bool queued;
     /* Behind a mark right before its one call. */
@@ -98,17 +99,23 @@ struct in_flight_entry {
     _Atomic uint64_t submitted;
     /* Under `lock`: how many of these are before a mark, or known to be done. */
     _Atomic uint64_t covered;
-    /* The same of those that are apart: no work of the kind that takes GPU time from others. */
-    _Atomic uint64_t apart;
-    uint64_t apart_covered;
+    /* Of its calls, those that take no GPU time from others: copies from and to the host, for which the call waits, or not. */
+    struct in_flight_part {
+        /* By the owner. */
+        _Atomic uint64_t made;
+        /* Under `lock`: how many of them are covered. */
+        uint64_t covered;
+    } apart, copies;
     /* By the owner: calls until the next mark, but for `quick`; and those of them for which there is nothing to do but to
      * count them. */
     uint32_t left, quick;
-    /* By the owner: what is done with the calls since it waited for all of them last, how many it had made by then, and how many it made
-     * between the two waits before. */
+    /* By the owner: what is done with the calls since it waited for all of them last; how many it had made by then, and those since
+     * that take no GPU time from others; and how many others it made between the two waits before. */
     enum in_flight_burst burst;
     uint64_t burst_from, burst_began_ns;
     uint32_t burst_calls;
+    /* By the owner: the burst, which is measured, has begun with a copy. */
+    bool is_behind_copy;
     /* By the owner: how many bursts began; and, under `lock`, how many of these somebody was told of. */
     _Atomic uint64_t bursts;
     uint64_t bursts_told;
@@ -183,11 +190,12 @@ static inline void in_flight_entry_count(struct in_flight_entry *entry)
     atomic_store_explicit(&entry->submitted, submitted + 1, memory_order_relaxed);
 }
 
-/* The same of one that is apart, before it is counted as a call: cover_apart(). */
-static inline void in_flight_entry_count_apart(struct in_flight_entry *entry)
+/* One call more takes no GPU time from others. Before it is counted as a call: cover(). */
+static inline void in_flight_entry_count_part(struct in_flight_entry *entry, struct in_flight_part *part)
 {
-    uint64_t apart = atomic_load_explicit(&entry->apart, memory_order_relaxed);
-    atomic_store_explicit(&entry->apart, apart + 1, memory_order_release);
+    uint64_t made = atomic_load_explicit(&part->made, memory_order_relaxed);
+    atomic_store_explicit(&part->made, made + 1, memory_order_release);
+    entry->burst_from++;
 }
 
 struct gate_capture {

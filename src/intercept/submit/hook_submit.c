@@ -42,7 +42,7 @@
 #define FUNCTION_ARGUMENT(n) a##n
 #define FUNCTION_FIRST (a1 && a2 ? a1->function : NULL)
 
-#define PASSES(symbol, form, stream, enter, ...)                                                             \
+#define PASSES(symbol, form, stream, enter, leave, ...)                                                      \
     CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
@@ -52,11 +52,16 @@
         CUstream named = STREAM_##stream, to = named ? named : DEFAULT_##form;                               \
         enter;                                                                                               \
         CUresult result = real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                \
-        gate_leave(gate, to);                                                                                \
+        leave;                                                                                               \
         return result;                                                                                       \
     }
-#define SUBMITS(symbol, form, stream, ...) PASSES(symbol, form, stream, gate_enter(gate, to), __VA_ARGS__)
-#define APART(symbol, form, stream, ...) PASSES(symbol, form, stream, gate_enter_apart(gate, to), __VA_ARGS__)
+#define SUBMITS(symbol, form, stream, ...)                                                                   \
+    PASSES(symbol, form, stream, gate_enter(gate, to), gate_leave(gate, to), __VA_ARGS__)
+#define APART(symbol, form, stream, ...)                                                                     \
+    PASSES(symbol, form, stream, gate_enter_apart(gate, to), gate_leave(gate, to), __VA_ARGS__)
+#define COPIES(symbol, form, stream, ...)                                                                    \
+    PASSES(symbol, form, stream, gate_enter_copy(gate, to), gate_leave_copy(gate, to), __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
-    PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function), __VA_ARGS__)
+    PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function), gate_leave(gate, to),     \
+           __VA_ARGS__)
 #include "intercept/submit/submit.def"

@@ -138,6 +138,7 @@ static void begin_burst(const struct gate *gate, struct in_flight_entry *entry, 
     for (uint32_t left = calls; left > 1; left /= 2)
         marks++;
     end_quick(entry);
+    entry->is_behind_copy = false;
     entry->is_parted = !has_waited;
     entry->burst_calls = calls;
     entry->left = 1;
@@ -177,7 +178,7 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     bool is_first = entry->burst == IN_FLIGHT_BURST_MEASURED && calls_in_burst(entry) == 0;
     bool has_marks = atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0;
     entry->behind_ns = has_marks && !is_first ? monotonic_ns() : 0;
-    bool follows = !is_first && !in_flight_entry_is_covered(entry);
+    bool follows = is_first ? entry->is_behind_copy : !in_flight_entry_is_covered(entry);
     if (stream && !entry->behind_ns)
         entry->sampling = in_flight_mark(gate, entry, stream);
     entry->samples_behind = follows && entry->sampling && in_flight_entry_is_behind(entry);
@@ -189,32 +190,46 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     own_calls_end(&calls);
 }
 
-void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apart)
+/* The call that was made is the last before a mark. Copies are bounded like other calls, but none of them is measured. */
+static bool is_mark_due(const struct in_flight_entry *entry, uint32_t what)
+{
+    if (what & GATE_APART)
+        return false;
+    if (what & GATE_COPIES)
+        return in_flight_entry_unmarked(entry) >= work_estimate_chunk(&entry->estimate);
+    return entry->left <= 1;
+}
+
+void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t what)
 {
     struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
     if (!entry)
         return;
     if (entry->sampling)
         entry->returned_ns = monotonic_ns();
-    if (is_apart)
-        in_flight_entry_count_apart(entry);
+    if (what & (GATE_APART | GATE_COPIES))
+        in_flight_entry_count_part(entry, what & GATE_APART ? &entry->apart : &entry->copies);
     in_flight_entry_count(entry);
     end_quick(entry);
     if (!marks)
         return;
     /* Nobody may ask about it while a capture is open. */
     bool is_hidden = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
-    bool is_due = entry->left <= 1 && !is_apart, sampled = entry->sampling;
+    bool is_due = is_mark_due(entry, what), sampled = entry->sampling;
     if (is_due || is_hidden)
         follow_own(gate, entry, is_due);
-    if (is_apart) {
-        entry->burst_from++;
+    if (what & GATE_APART) {
         begin_burst(gate, entry, true);
         return;
     }
+    bool is_parting = (what & GATE_COPIES) && entry->burst == IN_FLIGHT_BURST_MEASURED;
+    entry->is_behind_copy |= is_parting && calls_in_burst(entry) == 0;
     entry->sampling = false;
-    entry->left = is_due ? calls_to_mark(gate, entry, sampled) : entry->left - 1;
-    if (!is_due && !is_hidden) /* the first call behind a mark waits for room */
+    if (is_due)
+        entry->left = calls_to_mark(gate, entry, sampled);
+    else if (entry->left > 1)
+        entry->left--;
+    if (!is_due && !is_hidden && !is_parting) /* the first call behind a mark waits for room */
         begin_quick(entry);
 }
 
@@ -235,6 +250,13 @@ void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
     own_calls_end(&calls);
 }
 
+void in_flight_begin_part(struct gate *gate, struct in_flight_entry *entry, bool is_copy)
+{
+    uint64_t unmarked = entry ? in_flight_entry_unmarked(entry) : 0;
+    if (unmarked && (in_flight_entry_unmarked_copies(entry) == unmarked) != is_copy)
+        in_flight_end_chunk(gate, entry);
+}
+
 struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream)
 {
     struct gate_self *self = &gate_self;
@@ -243,7 +265,7 @@ struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream
         return NULL;
     struct in_flight_entry *entry = stream ? gate_entry(self, stream) : self->entry;
     guard_begin();
-    in_flight_end_chunk(gate, entry);
+    in_flight_begin_part(gate, entry, true);
     guard_end();
     return entry;
 }

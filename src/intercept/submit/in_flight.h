@@ -16,8 +16,8 @@
  * Most programs wait for their stream again and again, and what they give it in between is alike each time: a burst, the first call of
  * which may take a hundredth of what the last one takes. Whoever measured some calls of it would take the others to be like them. So all
  * calls of a burst are measured, with marks ever further apart, or none of them, by chance. A burst ends where the thread waits, or asks
- * and learns that all is done, or puts a function of the host in between; a copy from or to the host that the thread waits for is no
- * call of it, and takes no GPU time from others.
+ * and learns that all is done, or puts a function of the host in between. A copy from or to the host is not a call of it, as it takes no
+ * GPU time from others: in a burst that is measured, there are marks between copies and what is behind them.
  *
  * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
@@ -46,9 +46,11 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces);
 
 /* Before the thread waits: in a burst that is measured, what is behind the last mark ends with another one, since the next will be late. */
 void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry);
+/* The same before a copy that is not waited for, where there are other calls behind the last mark, and the other way round. */
+void in_flight_begin_part(struct gate *gate, struct in_flight_entry *entry, bool is_copy);
 
-/* A call was made. `marks`: it counts towards a mark; not where it is apart. Inside. */
-void in_flight_count(struct gate *gate, CUstream stream, bool marks, bool is_apart);
+/* A call was made. `marks`: it counts towards a mark; not where it is apart. `what`: enum gate_inside. Inside. */
+void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t what);
 
 /* Outside, around a call that waits for this thread's stream; NULL: for the one that it gave work last. The first answers with that,
  * or NULL where there is nothing to do. */
@@ -85,8 +87,9 @@ void in_flight_follow_all(struct gate *gate);
 bool in_flight_has_work(struct gate *gate);
 /* Whether all that was submitted is done. */
 bool in_flight_is_finished(struct gate *gate);
-/* How many streams have something that is not done, of each thread that uses them; no more than `most`. */
-uint32_t in_flight_streams(struct gate *gate, uint32_t most);
+/* How many streams have something that is not done, of each thread that uses them; no more than `most`. Of these, `computing` have more
+ * than copies from or to the host. */
+uint32_t in_flight_streams(struct gate *gate, uint32_t most, uint32_t *computing);
 
 /* How long what was submitted should still take, about; UINT64_MAX where that is not known. */
 uint64_t in_flight_left_ns(struct gate *gate);
@@ -95,8 +98,8 @@ uint64_t in_flight_left_ns(struct gate *gate);
 uint64_t in_flight_submitted(struct gate *gate);
 
 /* What was done since the last question: how many calls, and how long the GPUs had their work, the waiting for
- * others included. Streams that work side by side count each for itself: `streams` is how many there were, or still
- * have work. `least_ns`: what a call took at least, of those that were measured, by `measured` marks. `unmeasured` calls
+ * others included; copies from and to the host are left out. Streams that work side by side count each for itself: `streams` is how many
+ * there were, or still have work. `least_ns`: what a call took at least, of those that were measured, by `measured` marks. `unmeasured` calls
  * are taken to be like those that were measured by themselves; `is_guess`: these are few, and differ. `unreached`: so many more calls
  * are not known to be done. */
 struct in_flight_done {

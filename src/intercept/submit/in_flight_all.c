@@ -56,24 +56,40 @@ static void end_asking(struct gate *gate, struct own_calls *calls)
     guard_unlock(&gate->lock);
 }
 
-uint32_t in_flight_streams(struct gate *gate, uint32_t most)
+/* An entry that has something that is not done. Its owner, where it has the lock, puts more before the GPU. */
+static bool is_computing(struct in_flight_entry *entry)
+{
+    if (!guard_trylock(&entry->lock))
+        return true;
+    bool is_computing = in_flight_entry_computing(entry) > 0;
+    guard_unlock(&entry->lock);
+    return is_computing;
+}
+
+uint32_t in_flight_streams(struct gate *gate, uint32_t most, uint32_t *computing)
 {
     uint32_t streams = 0;
     struct own_calls calls;
-    if (gate_is_loading(gate))
-        return in_flight_has_work(gate); /* who asks now may wait for as long as that takes */
+    *computing = 0;
+    if (gate_is_loading(gate)) /* who asks now may wait for as long as that takes */
+        return *computing = in_flight_has_work(gate);
     if (!begin_asking(gate, &calls))
         return 0;
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
-    for (uint32_t i = 0; i < count && streams < most; i++)
-        streams += !in_flight_entry_ask(gate, &gate->entries[i]);
+    for (uint32_t i = 0; i < count && streams < most; i++) {
+        if (in_flight_entry_ask(gate, &gate->entries[i]))
+            continue;
+        streams++;
+        *computing += is_computing(&gate->entries[i]);
+    }
     end_asking(gate, &calls);
     return streams;
 }
 
 bool in_flight_is_finished(struct gate *gate)
 {
-    return in_flight_streams(gate, 1) == 0;
+    uint32_t computing;
+    return in_flight_streams(gate, 1, &computing) == 0;
 }
 
 uint64_t in_flight_left_ns(struct gate *gate)
@@ -170,7 +186,7 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     }
     struct in_flight_counts counts = entry->counts;
     struct in_flight_told told = told_of_all(&counts);
-    uint64_t calls = told.calls + counts.others, unreached = in_flight_entry_pieces(entry);
+    uint64_t calls = told.calls + counts.others, unreached = in_flight_entry_computing(entry);
     done->unreached += unreached;
     done->streams += calls || unreached;
     if (!calls)

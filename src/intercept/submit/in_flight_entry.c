@@ -90,9 +90,10 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     entry->burst = IN_FLIGHT_BURST_UNKNOWN;
     entry->burst_from = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     entry->bursts_told = atomic_load_explicit(&entry->bursts, memory_order_relaxed);
-    entry->is_parted = false;
+    entry->is_behind_copy = entry->is_parted = false;
     in_flight_forget_late_of(entry);
-    entry->apart_covered = atomic_load_explicit(&entry->apart, memory_order_relaxed);
+    entry->apart.covered = atomic_load_explicit(&entry->apart.made, memory_order_relaxed);
+    entry->copies.covered = atomic_load_explicit(&entry->copies.made, memory_order_relaxed);
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);

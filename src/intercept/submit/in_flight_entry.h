@@ -26,6 +26,18 @@ static inline bool in_flight_entry_is_open(const struct in_flight_entry *entry)
     return !in_flight_entry_is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed);
 }
 
+/* Calls that no mark is behind, and that are not known to be done; and how many of these are copies. */
+static inline uint64_t in_flight_entry_unmarked(const struct in_flight_entry *entry)
+{
+    return atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
+           atomic_load_explicit(&entry->covered, memory_order_relaxed);
+}
+
+static inline uint64_t in_flight_entry_unmarked_copies(const struct in_flight_entry *entry)
+{
+    return atomic_load_explicit(&entry->copies.made, memory_order_acquire) - entry->copies.covered;
+}
+
 /* Whether this thread made it. */
 static inline bool in_flight_entry_is_own(const struct in_flight_entry *entry)
 {
@@ -69,8 +81,9 @@ void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool wat
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
                           enum in_flight_place place);
 
-/* Calls that are not known to be done: a mark right before a call stands for none. */
+/* Calls that are not known to be done: a mark right before a call stands for none. And without copies. */
 uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry);
+uint64_t in_flight_entry_computing(const struct in_flight_entry *entry);
 
 /* How long what is marked should still take. */
 uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t now_ns);

@@ -25,12 +25,20 @@ bool in_flight_is_capturing(CUstream stream)
 
 uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry)
 {
-    uint64_t pieces = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
-                      atomic_load_explicit(&entry->covered, memory_order_relaxed);
+    uint64_t pieces = in_flight_entry_unmarked(entry);
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     for (uint32_t i = 0; i < marks; i++)
         pieces += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].pieces;
     return pieces;
+}
+
+uint64_t in_flight_entry_computing(const struct in_flight_entry *entry)
+{
+    uint64_t copies = in_flight_entry_unmarked_copies(entry), pieces = in_flight_entry_pieces(entry);
+    uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
+    for (uint32_t i = 0; i < marks; i++)
+        copies += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].copies;
+    return pieces > copies ? pieces - copies : 0;
 }
 
 bool in_flight_entry_is_behind(const struct in_flight_entry *entry)
@@ -78,14 +86,14 @@ static void note_gap(struct gate *gate, struct in_flight_entry *entry)
                               memory_order_relaxed);
 }
 
-/* How many of so many calls, which are covered now, are apart. */
-static uint32_t cover_apart(struct in_flight_entry *entry, uint64_t calls)
+/* How many of so many calls, which are covered now, are of that part. */
+static uint32_t cover(struct in_flight_part *part, uint64_t calls)
 {
     /* Their owner counts them before it counts them as calls. */
-    uint64_t apart = atomic_load_explicit(&entry->apart, memory_order_acquire) - entry->apart_covered;
-    apart = apart < calls ? apart : calls;
-    entry->apart_covered += apart;
-    return (uint32_t)apart;
+    uint64_t made = atomic_load_explicit(&part->made, memory_order_acquire) - part->covered;
+    made = made < calls ? made : calls;
+    part->covered += made;
+    return (uint32_t)made;
 }
 
 bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream stream)
@@ -120,7 +128,8 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
                              : !entry->is_parted && (is_behind || (was_behind && !entry->recorded_late));
     entry->is_parted = false;
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
-    mark->apart = cover_apart(entry, mark->pieces);
+    mark->apart = cover(&entry->apart, mark->pieces);
+    mark->copies = cover(&entry->copies, mark->pieces - mark->apart);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
     return true;
@@ -219,7 +228,8 @@ static uint32_t work_of(const struct in_flight_mark *mark)
 static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
                   uint64_t now_ns, bool watched)
 {
-    uint64_t pieces = work_of(mark), measured = measured_ns(entry, mark), took_ns = measured;
+    uint64_t pieces = work_of(mark), computing = pieces - mark->copies, measured = measured_ns(entry, mark),
+             took_ns = measured;
     /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
      * before, or when they came to an idle stream. */
     bool follows = mark->queued && !mark->sample && !mark->apart;
@@ -230,7 +240,8 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     entry->reached_watched = watched;
     if (!pieces)
         return;
-    in_flight_count_done(entry, pieces, mark->is_skipped ? 0 : measured, mark->place);
+    if (computing)
+        in_flight_count_done(entry, computing, mark->is_skipped || mark->copies ? 0 : measured, mark->place);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
         return;
@@ -301,7 +312,9 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
     if (!is_reached(gate, entry))
         return false;
     uint64_t calls = submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed);
-    in_flight_count_done(entry, calls - cover_apart(entry, calls), 0, IN_FLIGHT_WITHIN);
+    calls -= cover(&entry->apart, calls);
+    calls -= cover(&entry->copies, calls);
+    in_flight_count_done(entry, calls, 0, IN_FLIGHT_WITHIN);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     return true;
 }

@@ -200,9 +200,13 @@ static bool begins_at_once;
 static unsigned calls_in_burst; /* 0: all are alike */
 static float first_ms = 0.001f; /* the first of so many takes this: next to nothing */
 static float last_ms;           /* the last of so many takes this; 0: it is like the others */
+static float copy_ms;           /* the one of so many at that place takes this, a copy; 0: there is none */
+static unsigned copy_at;
 
 static float takes_ms(uint64_t call)
 {
+    if (calls_in_burst && copy_ms > 0 && call % calls_in_burst == copy_at)
+        return copy_ms;
     if (calls_in_burst && call % calls_in_burst == 0)
         return first_ms;
     return calls_in_burst && last_ms > 0 && call % calls_in_burst == calls_in_burst - 1 ? last_ms : piece_ms;
@@ -235,6 +239,13 @@ static CUresult copy_back(void *to, CUdeviceptr from, size_t bytes)
     return submit_any();
 }
 
+static CUresult copy_there(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    (void)to, (void)from, (void)bytes;
+    put[number(stream)]++;
+    return submit_any();
+}
+
 static CUresult launch_host_function(CUstream stream, CUhostFn function, void *argument)
 {
     (void)function, (void)argument;
@@ -247,6 +258,7 @@ static int begin_measuring(void **state)
     install(CUDA_ID_cuEventElapsedTime, (void *)elapsed);
     install(CUDA_ID_cuStreamSynchronize, (void *)wait_for_stream);
     install(CUDA_ID_cuMemcpyDtoH_v2, (void *)copy_back);
+    install(CUDA_ID_cuMemcpyHtoDAsync_v2, (void *)copy_there);
     install(CUDA_ID_cuLaunchHostFunc, (void *)launch_host_function);
     if (open_gate(state) < 0)
         return -1;
@@ -263,7 +275,7 @@ static int end_measuring(void **state)
     let_the_clock_run();
     piece_ms = 0.25f;
     first_ms = 0.001f;
-    last_ms = 0;
+    last_ms = copy_ms = 0;
     calls_in_burst = 0;
     way_ns = reach_ns = 0;
     begins_at_once = ends_meanwhile = false;
@@ -374,6 +386,15 @@ static void calls_that_differ_are_measured_wherever_they_stand_in_a_burst(void *
     assert_in_range(told_ns, took_ns * 0.8, took_ns * 1.2);
 }
 
+/* The next call of a burst. */
+static void make_call(CUstream stream)
+{
+    if (copy_ms > 0 && put[number(stream)] % calls_in_burst == copy_at)
+        cuMemcpyHtoDAsync_v2(0, "", 1, stream);
+    else
+        launch_on(stream);
+}
+
 /* Bursts of so many calls on a stream, of which the last one is `end`; what was told of them in all. `in_part` counts the bursts of
  * which some calls were measured and some not. */
 static struct in_flight_done told_of_bursts(CUstream stream, unsigned calls_each, void (*end)(CUstream),
@@ -390,7 +411,7 @@ static struct in_flight_done told_of_bursts(CUstream stream, unsigned calls_each
     for (unsigned burst = 0; burst < 400; burst++) {
         stands_ns += MS;
         while (put[number(stream)] % calls_each < calls_each - 1)
-            launch_on(stream);
+            make_call(stream);
         end(stream);
         done[number(stream)] = put[number(stream)];
         assert_true(in_flight_is_finished(gate));
@@ -409,9 +430,9 @@ static struct in_flight_done told_of_bursts(CUstream stream, unsigned calls_each
     return all;
 }
 
-static void launch_and_wait(CUstream stream)
+static void call_and_wait(CUstream stream)
 {
-    launch_on(stream);
+    make_call(stream);
     cuStreamSynchronize(stream);
 }
 
@@ -427,7 +448,7 @@ static void launch_and_ask(CUstream stream)
 static void calls_that_differ_are_measured_as_often_as_they_come(void **state)
 {
     (void)state;
-    static void (*const ends[])(CUstream) = {launch_and_wait, launch_and_ask};
+    static void (*const ends[])(CUstream) = {call_and_wait, launch_and_ask};
     for (unsigned i = 0; i < 2; i++) {
         unsigned in_part = 0;
         struct in_flight_done told = told_of_bursts(STREAM(20 + i), 12, ends[i], &in_part);
@@ -454,6 +475,44 @@ static void a_copy_that_is_waited_for_is_none_of_the_calls(void **state)
     assert_int_equal(told.calls, 380 * 11);
     assert_int_equal(in_part, 0);
     assert_in_range(told.ns, 380 * 499 * MS / 1000, 380 * 503 * MS / 1000);
+}
+
+/* Nor does one that is not waited for, wherever it stands: the other calls of its burst are measured without it. */
+static void a_copy_to_the_gpu_is_none_of_the_calls(void **state)
+{
+    (void)state;
+    static const unsigned places[] = {0, 5, 11};
+    first_ms = 0.05f;
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned in_part = 0;
+        copy_ms = 5;
+        copy_at = places[i];
+        struct in_flight_done told = told_of_bursts(STREAM(50 + i), 12, call_and_wait, &in_part);
+        copy_ms = 0;
+        assert_int_equal(told.calls, 380 * 11);
+        assert_int_equal(in_part, 0);
+        assert_in_range(told.ns, 380 * 549 * MS / 1000, 380 * 551 * MS / 1000);
+    }
+}
+
+/* Work that is bounded and waited for like any other. */
+static void copies_to_the_gpu_are_before_it_like_other_calls(void **state)
+{
+    (void)state;
+    let_the_clock_run();
+    work_stays();
+    for (unsigned i = 0; i < 3; i++)
+        cuMemcpyHtoDAsync_v2(0, "", 1, STREAM(53));
+    assert_false(in_flight_is_finished(gate));
+    uint32_t computing;
+    assert_int_equal(in_flight_streams(gate, UINT32_MAX, &computing), 1);
+    assert_int_equal(computing, 0);
+    launch_on(STREAM(53));
+    assert_int_equal(in_flight_streams(gate, UINT32_MAX, &computing), 1);
+    assert_int_equal(computing, 1);
+    done[53] = put[53];
+    assert_true(in_flight_is_finished(gate));
+    assert_int_equal(in_flight_take_done(gate).calls, 1);
 }
 
 /* Nobody waits for one within the GPU. */
@@ -1027,6 +1086,8 @@ int main(void)
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
         MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
+        MEASURES(a_copy_to_the_gpu_is_none_of_the_calls),
+        MEASURES(copies_to_the_gpu_are_before_it_like_other_calls),
         MEASURES(a_copy_that_may_be_within_the_gpu_is_a_call),
         MEASURES(what_a_copy_left_under_way_is_waited_for),
         MEASURES(a_function_of_the_host_is_not_measured),
