@@ -213,7 +213,8 @@ enum wire_lease_flags {
     /* Let one call pass, of whichever thread waits; the gate stays closed to all others. A REVOKE follows at once, which is
      * answered when that call's work is done. */
     WIRE_LEASE_STEP = 128,
-    /* It is found out what the process's calls take, while nobody else computes: measure many of them. */
+    /* It is found out what the process's calls take, while nobody else computes: measure many of them, and forget what was measured
+     * before. */
     WIRE_LEASE_MEASURE = 2048,
     /* Who comes next begins a little before what is in flight ends, by what CLOSED said of it: RETURNED may be a moment late. */
     WIRE_LEASE_OVERLAPS = 4096,

@@ -30,8 +30,10 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
 #define UNTOLD_NS (2.0 * WIRE_REPORT_NS)
 #define BUSY_SMOOTH_NS 100000000.0
 #define MOST_OF_PART 0.85
-/* So long agents remember what calls took. */
+/* So long an agent remembers what calls took, unless it is to forget that; and what it remembers of so short a time, in which the turn
+ * before ended, does not count. */
 #define OF_LATE_NS UINT64_C(500000000)
+#define OVERLAP_MOST_NS (2 * ARBITER_LEAD_NS)
 
 static void note_busy_part(struct arbiter_process *process, double busy, double passed)
 {
@@ -91,12 +93,13 @@ static void note_measured(struct seen *seen, const struct wire_work *work)
         seen->least_ns = least;
 }
 
-/* Whether what a process tells of the time since `began` is of its calls alone. The agent of a guest takes calls that it did not measure
- * to be like those of late, and a guest's lease goes on when its company leaves: so that company must have left some time before. */
-static bool is_alone_since(const struct arbiter_session *session, uint64_t began)
+/* Whether what a process tells of the time since `began` is of its calls alone. Its agent takes calls that it did not measure to be like
+ * those that it did of late: none of these may be of the time before its company left. */
+static bool is_alone_since(const struct arbiter_process *process, uint64_t began)
 {
-    uint64_t after_ns = session->lease == LEASE_GUEST && session->company_at ? OF_LATE_NS : 0;
-    return session->company_at + after_ns <= began;
+    uint64_t company_at = process->session->company_at;
+    bool is_forgotten = process->afresh_at + OVERLAP_MOST_NS >= company_at;
+    return company_at <= began && (is_forgotten || company_at + OF_LATE_NS <= began);
 }
 
 /* Up to the time that passed since its gate opened: a process can claim no more. A long piece of work is told of as a
@@ -115,7 +118,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     if (!is_held(session))
         return;
     uint64_t began = began_at(process, from);
-    bool is_alone = is_alone_since(session, began);
+    bool is_alone = is_alone_since(process, began);
     bool is_single = is_alone && is_single_since(session, began);
     if (is_alone)
         least_note(&process->least, work->measured, (double)work->least_ns);

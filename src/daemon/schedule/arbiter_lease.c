@@ -79,7 +79,7 @@ void arbiter_open_gate(struct arbiter_process *process)
     process->gate = PROCESS_OPEN;
     process->wants = false;
     process->is_bursting = false;
-    process->reported_at = arbiter->now;
+    process->reported_at = process->afresh_at = arbiter->now;
     process->spare_ns = 0;
     if (!process->open_since)
         process->open_since = arbiter->now;
@@ -91,11 +91,15 @@ void arbiter_set_flags(struct arbiter_session *session, uint32_t flags, uint64_t
 {
     if (session->flags == flags && session->ahead_ns == ahead_ns)
         return;
+    bool is_to_measure = flags & ~session->flags & WIRE_LEASE_MEASURE;
     session->flags = flags;
     session->ahead_ns = ahead_ns;
-    for (struct arbiter_process *at = session->processes; at; at = at->next)
-        if (at->gate == PROCESS_OPEN)
-            session->arbiter->calls->grant(at->owner, at->lease, flags, ahead_ns);
+    for (struct arbiter_process *at = session->processes; at; at = at->next) {
+        if (at->gate != PROCESS_OPEN)
+            continue;
+        at->afresh_at = is_to_measure ? session->arbiter->now : at->afresh_at;
+        session->arbiter->calls->grant(at->owner, at->lease, flags, ahead_ns);
+    }
 }
 
 void arbiter_tell(const struct arbiter_session *session, enum arbiter_event event)

@@ -72,6 +72,8 @@ struct arbiter_process {
      * it used, of late. */
     uint64_t watched_at;
     double told_busy_ns, told_used_ns, gate_ns, share_busy, share_used, watched_ns;
+    /* When its agent was last told to forget what calls took: its gate opened, or a turn began in which they are measured. */
+    uint64_t afresh_at;
     /* Its longest piece of work: no longer than its gate was open since `open_since` (0: it has been closed). */
     uint64_t longest_ns, open_since;
 };

@@ -215,7 +215,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
     if (is_void(grant))
         return;
     bool another = !agent.held || agent.lease != grant->lease;
-    bool has_other_company = (agent.flags ^ grant->flags) & (WIRE_LEASE_COMPANY | WIRE_LEASE_MEASURE);
+    bool is_to_measure = grant->flags & ~agent.flags & WIRE_LEASE_MEASURE;
     agent.held = true;
     agent.wanted = false;
     agent.lease = grant->lease;
@@ -230,7 +230,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
         agent.told_burst = false;
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     }
-    if (another || has_other_company)
+    if (another || is_to_measure)
         in_flight_forget_late(gate);
     if (agent.move.is_away) {
         if (agent_is_paced()) /* nobody waits for it */

@@ -203,10 +203,13 @@ static void hear(struct member *member, const struct mail *mail)
         member->flags = mail->flags;
         member->ahead_ns = mail->ahead_ns;
         member->idle_since = now;
+        member->of_late_ns = 0;
         forget_measure(member);
         member->told_burst = false;
         member->grants++;
     } else if (mail->type == WIRE_GRANT && mail->lease == member->lease && member->gate_open) {
+        if (mail->flags & ~member->flags & WIRE_LEASE_MEASURE)
+            member->of_late_ns = 0;
         member->flags = mail->flags;
         member->ahead_ns = mail->ahead_ns;
     } else if (mail->type == WIRE_REVOKE) {
@@ -348,6 +351,17 @@ static void watch(struct world *world, unsigned gpu)
     }
 }
 
+/* For how long it had work, by the calls that were measured and those of before. */
+static uint64_t told_of_late(struct member *member, double busy_ns, double done)
+{
+    double each_ns = busy_ns / done;
+    if (member->of_late_ns <= 0)
+        member->of_late_ns = each_ns;
+    double told_ns = done * (each_ns + (member->of_late_ns - each_ns) * member->remembers);
+    member->of_late_ns += (each_ns - member->of_late_ns) / 8;
+    return (uint64_t)told_ns;
+}
+
 static void deliver(struct member *member)
 {
     struct world *world = member->world;
@@ -372,6 +386,8 @@ static void deliver(struct member *member)
                 mail.busy_ns = (uint64_t)(member->last_each_ns * (double)mail.calls);
             else if (mail.calls)
                 member->last_each_ns = (double)mail.busy_ns / (double)mail.calls;
+            if (member->remembers > 0 && mail.calls)
+                mail.busy_ns = told_of_late(member, (double)mail.busy_ns, (double)mail.calls);
             struct wire_work work = {
                 .progress = {.lease = mail.lease,
                              .busy_ns = member->says_nothing ? 0 : (uint64_t)((double)mail.busy_ns * times),

@@ -57,6 +57,8 @@ struct member {
     /* Of every other report no call was measured: they are taken to be like those of the report before. */
     bool guesses;
     double last_each_ns;
+    /* This part of its calls is not measured: they are taken to be like those of late under the same lease. */
+    double remembers, of_late_ns;
     unsigned reports;
 
     /* The program. */

@@ -1254,6 +1254,21 @@ static void calls_that_are_not_alike_are_charged_beside_a_light_program(void **s
     assert_near(charged, used, 2);
 }
 
+/* The maximum of its neighbour closes that one's gate ten times a second: what a guest tells then is of calls that it remembers. */
+static void what_a_guest_remembers_of_its_company_is_none_of_its_cost(void **state)
+{
+    struct member *light = world_add(&world, "30%..100%", NORMAL,
+                                     (struct program){.piece_ns = 60000, .burst = 2, .idle_ns = 500000});
+    (void)state;
+    world_add(&world, "20%..40%", NORMAL, (struct program){.piece_ns = 500000});
+    light->remembers = 0.8;
+    world_run(&world, 2 * SECOND);
+    uint64_t used_ns = light->device_ns, charged_ns = arbiter_session_used(light->session, 0);
+    world_run(&world, 10 * SECOND);
+    assert_near((double)(arbiter_session_used(light->session, 0) - charged_ns) / 1e8,
+                (double)(light->device_ns - used_ns) / 1e8, 0.5);
+}
+
 /* Two stretches differ a little, and none of its calls took much less than the others. */
 static void a_light_program_of_which_little_was_measured_is_charged_by_its_calls(void **state)
 {
@@ -1409,6 +1424,7 @@ int main(void)
         T(random_deaths_and_stops_leave_the_others_at_their_share),
         T(who_is_being_measured_is_told_so),
         T(calls_that_are_not_alike_are_charged_beside_a_light_program),
+        T(what_a_guest_remembers_of_its_company_is_none_of_its_cost),
         T(a_light_program_of_which_little_was_measured_is_charged_by_its_calls),
         T(programs_of_calls_that_differ_are_charged_for_what_each_used),
         T(a_turn_of_calls_that_differ_is_not_charged_less_for_the_turn_before),
