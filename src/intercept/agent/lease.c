@@ -222,6 +222,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
     agent.flags = grant->flags;
     set_ahead(gate, grant->ahead_us);
     atomic_store_explicit(&gate->measures, grant->flags & WIRE_LEASE_MEASURE, memory_order_relaxed);
+    atomic_store_explicit(&gate->has_company, grant->flags & WIRE_LEASE_COMPANY, memory_order_relaxed);
     if (another) {
         uint64_t now_ns = monotonic_ns();
         atomic_store_explicit(&gate->resting, false, memory_order_relaxed);

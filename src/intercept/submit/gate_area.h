@@ -128,6 +128,8 @@ struct in_flight_entry {
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
     atomic_bool stuck;
+    /* Under `lock`: some calls took much less than they did on average. */
+    atomic_bool varies;
     /* By the owner: it waited for room when the gate had been closed so many times, less one, and has not found the stream
      * without work since then; 0: it has. */
     uint32_t held_at;
@@ -236,8 +238,8 @@ struct gate {
     _Atomic uint32_t waits[WAITS_BUCKETS];
     /* What a stream may have before it when a thread adds to it; and as little as the lease allows. */
     _Atomic uint64_t ahead_ns, ahead_least_ns;
-    /* Many calls are to be measured, as what they take is being found out. */
-    atomic_bool measures;
+    /* Many calls are to be measured, as what they take is being found out; and what is measured may be the time of other sessions. */
+    atomic_bool measures, has_company;
     /* The longest that one piece of work took, of late; and when a drain failed last: pieces from before do not count,
      * as they may have waited for what the gate held. */
     _Atomic uint64_t longest_ns, stalled_ns;

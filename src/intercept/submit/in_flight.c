@@ -21,6 +21,8 @@
 #define LONGER_BURST 4u
 /* Where what calls take is being found out, so much work is between two marks: an event is recorded in a fraction of that. */
 #define MEASURED_NS UINT64_C(50000)
+/* Where calls differ, and what they take is their own: the one that takes long may be seldom. To record a mark takes a hundredth of that. */
+#define VARIED_NS UINT64_C(200000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
 /* So long a capture waits for what other threads gave their own default streams: longer than what no mark is behind takes. */
@@ -77,6 +79,9 @@ static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *ent
     uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = calls_of_late(entry);
     if (atomic_load_explicit(&gate->measures, memory_order_relaxed))
         calls = calls_for(entry, MEASURED_NS, calls);
+    else if (atomic_load_explicit(&entry->varies, memory_order_relaxed) &&
+             !atomic_load_explicit(&gate->has_company, memory_order_relaxed))
+        calls = calls_for(entry, VARIED_NS, calls);
     if (grows)
         calls <<= atomic_load_explicit(&entry->marks, memory_order_relaxed) / 2;
     return chunk < calls ? chunk : calls;

@@ -133,6 +133,8 @@ uint64_t in_flight_submitted(struct gate *gate)
 #define GUESS_TIMES 4u
 /* After so many that were measured, those before count half. */
 #define LATE_CALLS 64.0
+/* Calls differ where one took less than this part of the mean. */
+#define ALIKE_PART 0.8
 
 static void note_late(struct in_flight_late *late, struct in_flight_told told)
 {
@@ -145,6 +147,14 @@ static void note_late(struct in_flight_late *late, struct in_flight_told told)
 static double mean_ns(const struct in_flight_late *late, double unknown_ns)
 {
     return late->calls > 0 ? late->ns / late->calls : unknown_ns;
+}
+
+static void note_variety(struct in_flight_entry *entry, const struct in_flight_counts *counts)
+{
+    const struct in_flight_late *within = &entry->late[IN_FLIGHT_WITHIN];
+    if (counts->measured)
+        atomic_store_explicit(&entry->varies, (double)counts->least_ns < ALIKE_PART * mean_ns(within, 0),
+                              memory_order_relaxed);
 }
 
 static struct in_flight_told told_of_all(const struct in_flight_counts *counts)
@@ -199,6 +209,7 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
                       told.ns > GUESS_TIMES * counts.least_ns * told.calls;
     for (unsigned i = 0; i < IN_FLIGHT_AFRESH; i++)
         note_late(&entry->late[i], counts.told[i]);
+    note_variety(entry, &counts);
     done->calls += calls;
     done->ns += told.ns + others_ns(entry, &counts);
     entry->counts = (struct in_flight_counts){0};

@@ -279,7 +279,7 @@ static int end_measuring(void **state)
     calls_in_burst = 0;
     way_ns = reach_ns = 0;
     begins_at_once = ends_meanwhile = false;
-    gate->measures = false;
+    gate->measures = gate->has_company = false;
     return 0;
 }
 
@@ -444,10 +444,11 @@ static void launch_and_ask(CUstream stream)
     assert_int_equal(cuStreamQuery(stream), CUDA_SUCCESS);
 }
 
-/* The first of twelve is a short copy: who measures parts of bursts measures it more or less often than the others. */
+/* The first of twelve is short: who measures parts of bursts measures it more or less often than the others. */
 static void calls_that_differ_are_measured_as_often_as_they_come(void **state)
 {
     (void)state;
+    gate->has_company = true;
     static void (*const ends[])(CUstream) = {call_and_wait, launch_and_ask};
     for (unsigned i = 0; i < 2; i++) {
         unsigned in_part = 0;
@@ -456,6 +457,19 @@ static void calls_that_differ_are_measured_as_often_as_they_come(void **state)
         assert_int_equal(in_part, 0);
         assert_in_range(told.unmeasured, 380, 379 * 12);
         assert_in_range(told.ns, 380 * 549 * MS / 1000, 380 * 553 * MS / 1000);
+    }
+}
+
+/* The one that takes long may be seldom, and what is measured without company is charged. */
+static void calls_that_differ_are_all_measured_where_they_have_no_company(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned in_part = 0;
+        first_ms = 0.01f;
+        gate->has_company = i == 0;
+        struct in_flight_done told = told_of_bursts(STREAM(54 + i), 24, call_and_wait, &in_part);
+        assert_int_equal(told.unmeasured > 380, i == 0);
     }
 }
 
@@ -1085,6 +1099,7 @@ int main(void)
         MEASURES(calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease),
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
+        MEASURES(calls_that_differ_are_all_measured_where_they_have_no_company),
         MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
         MEASURES(a_copy_to_the_gpu_is_none_of_the_calls),
         MEASURES(copies_to_the_gpu_are_before_it_like_other_calls),
