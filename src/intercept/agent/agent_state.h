@@ -52,7 +52,7 @@ struct agent_state {
         /* GRANT, or the last measure. */
         uint64_t from_ns;
         /* What was seen at moments drawn by chance, and when the next one is. */
-        struct looks looks;
+        struct looks looks, looks_alone;
         uint64_t look_at_ns;
         /* Streams do not tell for how long there is work, since several have it or too few calls are measured: at such
          * measures, or of late, so many are left until they are thought to tell. `is_parallel`: several had it last. */

@@ -8,6 +8,8 @@
 /* What streams told, of what looks saw, where chance alone does not explain it; and where it does not explain any of it. */
 #define WAITS_BELOW 0.98
 #define WAITS_FROM 0.92
+/* By few looks, streams wait for each other where they told of so small a part of what was seen. */
+#define WAITS_CLEARLY 0.7
 /* Looks are not more wrong than that. */
 #define RIGHT_MOST 1.25
 
@@ -54,6 +56,18 @@ uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns
         keep(&looks->told_ns, (double)told_ns);
     }
     double busy_ns = looks->busy * each_ns * right_part(looks);
+    return busy_ns < (double)passed_ns ? (uint64_t)busy_ns : passed_ns;
+}
+
+uint64_t looks_apart_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
+{
+    double each_ns = looks->count ? (double)passed_ns / looks->count : 0;
+    keep(&looks->any_ns, looks->busy * each_ns);
+    keep(&looks->seen_ns, looks->streams * each_ns);
+    keep(&looks->told_ns, (double)told_ns);
+    double any_ns = looks->any_ns + RIGHT_AT_FIRST_NS, seen_ns = looks->seen_ns + RIGHT_AT_FIRST_NS;
+    bool waits = looks->told_ns + RIGHT_AT_FIRST_NS < WAITS_CLEARLY * seen_ns;
+    double busy_ns = waits ? (double)told_ns : (double)told_ns * any_ns / seen_ns;
     return busy_ns < (double)passed_ns ? (uint64_t)busy_ns : passed_ns;
 }
 

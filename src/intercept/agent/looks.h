@@ -27,6 +27,10 @@ void looks_count_anew(struct looks *looks);
  * their calls were measured, which says nothing of looks. */
 uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns, bool is_guess);
 
+/* The same of a stretch without company that is too short for many looks, as part of several of them: what streams told of it, less what
+ * looks saw to be at the same time. */
+uint64_t looks_apart_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns);
+
 /* How many calls were done in the time for which looks saw work. Marks say so late, by up to what is between two of them: those that
  * were reached said that `done` calls were, of which `ahead` were counted before, and that streams had work for `told_ns`. No
  * more than these and the `unreached` ones. */

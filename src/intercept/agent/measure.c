@@ -30,10 +30,17 @@ static uint64_t some_time_ns(uint64_t mean_ns)
     return mean_ns / 2 + ((uint64_t)(agent.measure.chance >> 8) * mean_ns >> 24);
 }
 
+/* Those in turns in which calls are measured are few. */
+static bool is_measured_alone(void)
+{
+    return agent.flags & WIRE_LEASE_MEASURE;
+}
+
 static void begin_looks(uint64_t now_ns)
 {
     agent.measure.from_ns = now_ns;
     looks_count_anew(&agent.measure.looks);
+    looks_count_anew(&agent.measure.looks_alone);
 }
 
 static uint64_t until_next_look_ns(void)
@@ -45,7 +52,7 @@ static uint64_t until_next_look_ns(void)
 static void count_looks(uint64_t now_ns, uint32_t streams)
 {
     for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += until_next_look_ns())
-        looks_add(&agent.measure.looks, streams);
+        looks_add(is_measured_alone() ? &agent.measure.looks_alone : &agent.measure.looks, streams);
 }
 
 void agent_count_from(struct gate *gate, uint64_t now_ns)
@@ -64,6 +71,8 @@ static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns, bool is_g
     /* A few looks that all find work are no program that always has some (Laplace's rule of succession). */
     if (!agent.measure.is_parallel)
         return passed_ns * (looks->busy + 1) / (looks->count + 2);
+    if (is_measured_alone())
+        return looks_apart_ns(&agent.measure.looks_alone, passed_ns, told_ns);
     return looks_busy_ns(looks, passed_ns, told_ns, is_guess);
 }
 
@@ -102,7 +111,8 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
     bool by_looks = agent_counts_looks() && (agent.measure.is_parallel || done.unmeasured > done.calls / 2);
     if (by_looks)
         measure.busy_ns = busy_by_looks_ns(passed_ns, done.ns, is_guess);
-    measure.calls = count_calls(&done, measure.busy_ns, by_looks && agent.measure.is_parallel && !is_guess);
+    measure.calls = count_calls(&done, measure.busy_ns,
+                                by_looks && agent.measure.is_parallel && !is_guess && !is_measured_alone());
     agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
     begin_looks(now_ns);
     return measure;

@@ -31,8 +31,8 @@ static void look(struct looks *looks, uint32_t times, uint32_t streams)
         looks_add(looks, streams);
 }
 
-/* The part of the last half of the time, by looks. */
-static double busy_part(const struct program *program)
+/* The part of the last half of the time, by looks; `briefly`: by those of stretches without company. */
+static double part_of_time(const struct program *program, bool briefly)
 {
     struct looks looks = {0};
     uint64_t state = 7, busy_ns = 0,
@@ -46,11 +46,17 @@ static double busy_part(const struct program *program)
                 streams += (at_ns + MS - program->from_ns[k]) % MS < program->busy_ns[k];
             looks_add(&looks, chance(&state, 100) < program->missed_percent ? 0 : streams);
         }
-        uint64_t ns = looks_busy_ns(&looks, REPORT_NS, told_ns, false);
+        uint64_t ns = briefly ? looks_apart_ns(&looks, REPORT_NS, told_ns)
+                              : looks_busy_ns(&looks, REPORT_NS, told_ns, false);
         assert_in_range(ns, 0, REPORT_NS);
         busy_ns += i < REPORTS / 2 ? 0 : ns;
     }
     return (double)busy_ns / (double)(REPORT_NS * (REPORTS - REPORTS / 2));
+}
+
+static double busy_part(const struct program *program)
+{
+    return part_of_time(program, false);
 }
 
 #define assert_near(a, b) assert_in_range((uint64_t)(1000 * (a)), 1000 * (b)-10, 1000 * (b) + 10)
@@ -74,6 +80,19 @@ static void a_stream_that_waits_for_another_takes_nothing_off(void **state)
     assert_near(busy_part(&(struct program){{0, 100000}, {600000, 700000}, 500000, 0, 20}), 0.8);
     /* Nobody works for longer than streams have told, in all. */
     assert_near(busy_part(&(struct program){{0, 100000}, {600000, 700000}, 600000, 0, 20}), 0.7);
+}
+
+/* Of a program that seldom has work, a few looks find any by chance: what its streams told is nearly all of it. */
+static void a_few_looks_tell_what_is_at_the_same_time(void **state)
+{
+    const struct program seldom = {{0, 30000}, {60000, 60000}, 0, 0, 2},
+                         always = {{0, 0}, {1000000, 1000000}, 0, 0, 2};
+    assert_near(part_of_time(&seldom, true), 0.09);
+    assert_near(part_of_time(&always, true), 1.0);
+    assert_near(part_of_time(&(struct program){{0, 100000}, {600000, 700000}, 600000, 0, 2}, true), 0.7);
+    struct looks looks = {0};
+    look(&looks, 5, 2);
+    assert_in_range(looks_apart_ns(&looks, REPORT_NS, 2 * MS), MS, 2 * MS);
 }
 
 static void few_looks_tell_nothing(void **state)
@@ -129,6 +148,7 @@ int main(void)
         cmocka_unit_test(what_is_at_the_same_time_counts_once),
         cmocka_unit_test(looks_that_miss_some_are_put_right_by_what_streams_tell),
         cmocka_unit_test(a_stream_that_waits_for_another_takes_nothing_off),
+        cmocka_unit_test(a_few_looks_tell_what_is_at_the_same_time),
         cmocka_unit_test(few_looks_tell_nothing),
         cmocka_unit_test(guesses_say_nothing_of_looks),
         cmocka_unit_test(calls_are_told_of_beside_the_time_in_which_they_were_done),
