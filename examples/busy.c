@@ -2,8 +2,8 @@
  *
  *   busy [SECONDS]    how long, 5 without
  *
- * The kernels do a fixed number of steps, which take the GPU's own time: one that looked at a clock until half a
- * millisecond has passed would be over though another program had the GPU meanwhile. */
+ * The kernels do a fixed number of steps, so only time in which they have the GPU counts. A kernel that watched a clock
+ * for half a millisecond would end on time even if another program had the GPU meanwhile. */
 #include <time.h>
 
 #include "check.h"
@@ -26,7 +26,8 @@ static void launch(CUfunction work, uint64_t steps)
     CHECK(cuLaunchKernel(work, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&steps, &nowhere}, NULL));
 }
 
-/* What a kernel of so many steps takes, in microseconds: the shortest of some tries, which no other program slowed. */
+/* How long a kernel of `steps` steps takes, in microseconds: the shortest of TRIES runs, the one that other programs
+ * slowed least. */
 static double time_steps(CUfunction work, uint64_t steps)
 {
     CUevent begin, end;
@@ -48,8 +49,8 @@ static double time_steps(CUfunction work, uint64_t steps)
     return (double)least_ms * 1e3;
 }
 
-/* How many steps are KERNEL_US: by the fastest step seen, as other programs can only slow steps down. A difference of two
- * such times could be near 0 where one of them was slowed. */
+/* How many steps take KERNEL_US, by the fastest step seen, because other programs can only slow steps down. The difference
+ * of two such times could be near 0 if one of them was slowed. */
 static uint64_t find_steps(CUfunction work)
 {
     uint64_t steps = 1024;

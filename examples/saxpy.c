@@ -86,7 +86,7 @@ int main(void)
     CHECK(cuEventRecord(end, NULL));
     CHECK(cuEventSynchronize(end));
     CHECK(cuEventElapsedTime(&milliseconds, begin, end));
-    /* A hundredth less is allowed for: the kernel and the events do not look at the same clock. */
+    /* One percent less is accepted, because the kernel and the events use different clocks. */
     int spun = milliseconds * 1000.0f >= SPIN_US * 0.99f;
     printf("spin: asked for %d us, took %s\n", SPIN_US, spun ? "as long" : "less");
 

@@ -6,7 +6,7 @@
  *                `signal`: until SIGUSR1 comes
  *
  * Prints ALLOC_OK iteration N, ALLOC_FAIL at iteration N code=C, FREE_OK iteration N, each line as it
- * happens, and ends with status 0 also when it was refused: a full GPU is no fault of this program. */
+ * happens, and ends with status 0 also when it was refused: a full GPU is not this program's fault. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -59,7 +59,7 @@ int main(void)
         return 1;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (wait_for) { /* blocked from the start, so that an early SIGUSR1 waits for us */
+    if (wait_for) { /* blocked from the start, so that an early SIGUSR1 stays pending */
         sigset_t set;
         sigemptyset(&set);
         sigaddset(&set, SIGUSR1);
@@ -71,8 +71,8 @@ int main(void)
     CHECK(cuInit(0));
     CHECK(cuDeviceGet(&device, 0));
 
-    /* A context takes memory too. A program of the runtime API makes it with its first allocation, so count
-     * it there. */
+    /* A context takes memory too. A program of the runtime API makes its context with the first allocation, so this
+     * one counts a refused context as a refused allocation. */
     CUresult result = cuDevicePrimaryCtxRetain(&context, device);
     int has_context = result == CUDA_SUCCESS;
     if (has_context)
