@@ -21,8 +21,8 @@ struct settings {
     struct config_option options[2];
     char problem[ERROR_MESSAGE_BYTES]; /* why gpuslice.conf is not in force; "": it is in force */
     sd_event_source *watch, *settle, *hangup;
-    char awaited[NAME_MAX +
-                 1]; /* if the folder does not exist: the first missing part of its path; "": it exists */
+    /* If the folder does not exist: the first missing part of its path; "": it exists. */
+    char awaited[NAME_MAX + 1];
 };
 
 /* --- Reading --------------------------------------------------------------------------------------- */
