@@ -15,7 +15,8 @@ struct queue_user {
     unsigned sessions; /* how many wait; the record is freed when none does */
     /* The GPUs as if this user's sessions were all there is; by queue_users_look(). */
     struct admission_state own;
-    /* as far as the queue has been walked: this user's own sessions keep one waiting for this GPU */
+    /* As far as the queue has been walked: a session of this user waits for this GPU because of the user's own
+     * sessions. */
     bool is_behind[LEDGER_GPUS];
 };
 
