@@ -91,7 +91,7 @@ static void show_metrics(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
-    /* Who can read metrics-address watches the whole machine, and sees everything. */
+    /* Whoever reads metrics-address watches the whole machine, and may see everything. */
     uid_t viewer = request->door == HTTP_METRICS ? 0 : request->peer.uid;
     struct metrics_text *text = malloc(sizeof(*text));
     if (text)

@@ -90,7 +90,7 @@ static void create(struct http_request *request, struct session_request *wanted)
         store_await(request->daemon, session->id, on_created, request);
 }
 
-/* Find the process that a session is made for: the session runs in it, or it waits in the queue. */
+/* Find the process for which the session is made: it runs in the session, or waits in the queue. */
 static int find_waiter(const struct http_request *request, struct session_request *wanted,
                        struct error *error)
 {

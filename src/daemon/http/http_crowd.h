@@ -2,9 +2,9 @@
  *
  * guest   a connection. It is asking from when its request has come whole until it has been answered, and silent otherwise
  *
- * When there is no room for one more, the oldest silent guest has to go, or if all are asking the oldest of those: from
- * the address that has the most of them. So a client that holds connections, or sends and reads a byte at a time, cannot
- * keep others out. */
+ * When there is no room for one more, the oldest silent guest has to go; if all are asking, the oldest of those. It is one
+ * from the address that has the most such guests. So a client that holds connections, or sends and reads a byte at a time,
+ * cannot keep others out. */
 #pragma once
 
 #include <stdbool.h>

@@ -59,7 +59,7 @@ static void begin(struct daemon *daemon)
     }
 }
 
-/* --- After it -------------------------------------------------------------------------------------- */
+/* --- After a sample -------------------------------------------------------------------------------- */
 
 /* What NVML showed under one pid, and what slots say of that process; a process has two slots if it has loaded two
  * copies of our library. */
@@ -242,7 +242,7 @@ static void see_concluded(struct process *process, unsigned policy_gpu, struct r
     conclude(process, policy_gpu, row);
 }
 
-/* On a card that lists no processes nobody can tell what the dead left: take it for nothing. */
+/* On a card that lists no processes nobody can tell what dead processes left: it counts as nothing. */
 static void drop_orphans_bytes(struct daemon *daemon, unsigned gpu)
 {
     const struct table nobody = {.rows = NULL};
@@ -342,7 +342,7 @@ void driver_line_publish(struct session *session)
     policy_publish_sample(session);
 }
 
-/* --- The dead -------------------------------------------------------------------------------------- */
+/* --- Processes that die ---------------------------------------------------------------------------- */
 
 void driver_line_died(struct session *session, uint32_t slot, pid_t pid, uint64_t start_ticks)
 {

@@ -47,7 +47,7 @@ struct uncovered {
     LIST_HEAD(, outsider) outsiders;
 };
 
-/* --- Who they are ---------------------------------------------------------------------------------- */
+/* --- Programs outside of sessions ------------------------------------------------------------------ */
 
 static void read_command(pid_t pid, char command[static COMMAND_BYTES])
 {
@@ -82,7 +82,7 @@ static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
     return outsider;
 }
 
-/* --- What is done about one ------------------------------------------------------------------------ */
+/* --- Reporting and ending one ---------------------------------------------------------------------- */
 
 static void tell(struct uncovered *uncovered, struct outsider *outsider)
 {

@@ -48,7 +48,7 @@ uint64_t arena_bound_bytes(const struct daemon *daemon)
     return daemon->config.daemon.host_memory_bytes ? daemon->config.daemon.host_memory_bytes : machine / 2;
 }
 
-/* --- What there is --------------------------------------------------------------------------------- */
+/* --- How much there is ----------------------------------------------------------------------------- */
 
 static uint64_t without_spare(uint64_t all_bytes, uint64_t free_bytes)
 {

@@ -96,7 +96,7 @@ static void take(void *context, const struct change *change)
     }
 }
 
-/* --- What people ask ------------------------------------------------------------------------------- */
+/* --- What users ask for ---------------------------------------------------------------------------- */
 
 int moves_suspend(struct session *session, struct error *error)
 {

@@ -251,7 +251,7 @@ static void on_done(struct worker_job *worker_job)
     free(job);
 }
 
-/* --- What people ask ------------------------------------------------------------------------------- */
+/* --- What users ask for ---------------------------------------------------------------------------- */
 
 static int refuse(const struct session *session, struct error *error, const char *why)
 {

@@ -1,4 +1,5 @@
-/* Who comes, and who leaves for it: gathers how each session stands, has residency.h decide, and carries that out. */
+/* Which sessions come, and which leave for them: gathers how each session stands, has residency.h decide, and carries
+ * the answer out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -316,7 +317,8 @@ static void obey(const struct view *view, unsigned number)
     }
 }
 
-/* Whether any session waits for room. Paged memory may be more than the card has, which is also to be looked for. */
+/* Whether there is anything to decide: a session waits for room, its paged memory may be more than the card has, or
+ * sessions take turns in any case. */
 static bool has_something_to_decide(const struct daemon *daemon)
 {
     for (const struct session *session = daemon->sessions; session; session = session->next)

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#define LONGER_TURNS 8u /* how much longer the longest turn can be than the shortest, for what was promised */
-#define TURNS_A_MOVE 9u /* how many times as long as the moves that it costs a turn is */
+#define LONGER_TURNS 8u /* a turn is this many times as long as the shortest at most, for what was promised */
+#define TURNS_A_MOVE 9u /* a turn is this many times as long as the moves that it costs */
 #define PAUSE_PART 10u  /* a turn is longer by this part of it, to wait for the program to pause, */
 #define PAUSE_TURNS 8u  /* if the program has paused within this many turns, */
 #define AHEAD_TURNS 2u  /* and by up to a whole turn, while it is not ahead of others by this many */
@@ -171,7 +171,7 @@ static bool has_turn(const struct question *question, const struct residency_ses
            turn_end_ns(question, session) > question->now_ns;
 }
 
-/* Whether `a` comes before `b`, which both wait. */
+/* Whether `a` comes before `b`; both wait. */
 static bool is_before(const struct question *question, const struct residency_session *a,
                       const struct residency_session *b)
 {
@@ -186,7 +186,7 @@ static bool is_before(const struct question *question, const struct residency_se
     return a->waits_since_ns != b->waits_since_ns ? a->waits_since_ns < b->waits_since_ns : a < b;
 }
 
-/* Whether `a` leaves before `b`, which both may leave. */
+/* Whether `a` leaves before `b`; both may leave. */
 static bool leaves_before(const struct residency_session *a, const struct residency_session *b)
 {
     if (a->is_ahead != b->is_ahead)

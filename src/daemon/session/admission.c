@@ -342,7 +342,7 @@ static int plan_change(const struct admission_state *state, const struct allotme
     return result;
 }
 
-/* --- All of it ------------------------------------------------------------------------------------- */
+/* --- The whole plan -------------------------------------------------------------------------------- */
 
 /* A queued session may be admitted on any GPU, so it counts on all of them. */
 static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, uint64_t queued_bytes,

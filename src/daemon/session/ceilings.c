@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "config/config.h"
 
-/* --- Whom a ceiling is about ------------------------------------------------------------------------- */
+/* --- Which user a ceiling is about ----------------------------------------------------------------- */
 
 #define GROUPS_MAX 1024
 

@@ -91,7 +91,7 @@ static int make_request(const struct daemon *daemon, const struct config_session
     return wanted->gpus ? find_gpus(daemon, wanted->gpus, request, error) : 0;
 }
 
-/* --- Making what is there the same --------------------------------------------------------------------- */
+/* --- From requests to sessions --------------------------------------------------------------------- */
 
 static struct session *find(const struct daemon *daemon, const struct config_session *wanted)
 {

@@ -40,7 +40,7 @@ struct queue {
     struct soon *advance;
 };
 
-/* --- The line -------------------------------------------------------------------------------------- */
+/* --- Places ---------------------------------------------------------------------------------------- */
 
 int queue_join(struct session *session, const struct session_request *request, struct error *error)
 {
@@ -172,7 +172,7 @@ void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admiss
             count_waiting(at, state);
 }
 
-/* --- Going on -------------------------------------------------------------------------------------- */
+/* --- Admission ------------------------------------------------------------------------------------- */
 
 static void admit(struct session *session, const struct allotment *allotment)
 {

@@ -396,7 +396,7 @@ void session_free_all(struct daemon *daemon)
         bury(daemon->sessions, false);
 }
 
-/* --- Its damage ------------------------------------------------------------------------------------ */
+/* --- Damage to its ledger -------------------------------------------------------------------------- */
 
 bool session_is_broken(struct session *session)
 {
